@@ -27,11 +27,12 @@ import numpy as np
 import polluxsim
 from polluxsim.agent.rules import FixedBatch, OmniLearn
 from polluxsim.applications.folder import ProfileFolder
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import BatchChoice
 from polluxsim.look.job_progress import progress_of
 from polluxsim.models.batch_size import split_by_weight
 from polluxsim.models.efficiency import gain
 from polluxsim.models.profile import ProfileRangeError, by_type
-from polluxsim.types import BatchChoice, Cluster
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from polluxsim.agent.rules import BatchRule
+    from polluxsim.hardware.placements import Placement
     from polluxsim.models.profile import Profile
-    from polluxsim.policies.view import ClusterView
-    from polluxsim.records import Result
-    from polluxsim.types import Placement
+    from polluxsim.policies.contract.view import ClusterView
+    from polluxsim.records.results import Result
 
 TYPES = ("t4", "a100-40")
 AGENTS = ("fixed", "adabatch", "kungfu", "pollux")

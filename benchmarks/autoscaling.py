@@ -19,18 +19,18 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from polluxsim.engine.simulation import simulate
-from polluxsim.look.intervals import mean
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.summary import summarise
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.scaling import Forecast, PendingGpus, Scaled
-from polluxsim.types import Cluster
-from polluxsim.workloads.replay_like import ReplayLike
+from polluxsim.policies.elastic.cluster_size import Forecast, PendingGpus, Scaled
+from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.statistics.estimates import mean
+from polluxsim.workloads.philly_replay import ReplayLike
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from polluxsim.look.intervals import Estimate
+    from polluxsim.statistics.estimates import Estimate
 
 HOURS = 336
 CLUSTER = Cluster.elastic(512, least_nodes=1, gpus_per_node=4, startup_time=300.0, node_price=3.912)

@@ -23,6 +23,7 @@ from scipy.optimize import minimize as scipy_minimize
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.models import fitting
 from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.fitting import explored_bounds, minimise, objective
@@ -30,7 +31,6 @@ from polluxsim.models.goodput import GoodputModel
 from polluxsim.models.profile import Application
 from polluxsim.models.throughput import ThroughputParams
 from polluxsim.policies.replay import Replay
-from polluxsim.types import Cluster
 from polluxsim.workloads.workload import read_workload
 
 if TYPE_CHECKING:

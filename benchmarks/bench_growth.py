@@ -21,10 +21,10 @@ import numpy as np
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.simulation import simulate
-from polluxsim.policies.fifo import Fifo
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.types import Cluster
-from polluxsim.workloads.philly_like import PhillyLike
+from polluxsim.workloads.philly import PhillyLike
 from polluxsim.workloads.workload import Job, Workload
 
 CLUSTER = Cluster.uniform(512, 4)

@@ -18,8 +18,8 @@ from time import perf_counter, process_time
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.cli.live import live_view
 from polluxsim.engine.simulation import simulate
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.types import Cluster
 from polluxsim.workloads.workload import WorkloadFile
 
 

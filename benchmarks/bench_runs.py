@@ -25,13 +25,12 @@ from rich.table import Table
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.models import fitting
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.optimus import Optimus
+from polluxsim.policies.elastic.true_times import Optimus
+from polluxsim.policies.ordered.attained_service import Tiresias
+from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.types import Cluster
 from polluxsim.workloads.workload import read_workload
 
 POLICIES = {

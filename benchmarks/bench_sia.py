@@ -18,8 +18,8 @@ from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.sia.policy import Sia
-from polluxsim.types import Cluster
 from polluxsim.workloads.workload import Workload, WorkloadFile
 
 if TYPE_CHECKING:

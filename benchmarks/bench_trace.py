@@ -24,19 +24,18 @@ from time import process_time
 from typing import TYPE_CHECKING
 
 from polluxsim.engine.simulation import simulate
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.logs.importing import import_trace
-from polluxsim.policies.backfill import Easy
-from polluxsim.policies.conservative import Conservative
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.storage import write_run
-from polluxsim.types import Cluster
+from polluxsim.policies.ordered.attained_service import Tiresias
+from polluxsim.policies.ordered.classic import Fifo, Srtf
+from polluxsim.policies.reserving.conservative import Conservative
+from polluxsim.policies.reserving.easy import Easy
+from polluxsim.records.storage import write_run
 from polluxsim.workloads.trace import TraceReplay
 from polluxsim.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from polluxsim.records import Result
+    from polluxsim.records.results import Result
 
 POLICIES = {"fifo": Fifo, "srtf": Srtf, "tiresias": Tiresias, "easy": Easy, "conservative": Conservative}
 NODES = ((321, 2), (231, 8))

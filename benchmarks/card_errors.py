@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.applications.card_files import read_cards
 from polluxsim.applications.osdi21 import read_profiles
+from polluxsim.hardware.placements import packed
 from polluxsim.look.fitted_speed import error_table
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.models.fixed_placement import Alone
-from polluxsim.types import packed
+from polluxsim.models.goodput import Alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

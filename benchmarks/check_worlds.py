@@ -15,10 +15,10 @@ from time import process_time
 from polluxsim.checks.checking import checked_world
 from polluxsim.checks.parameters import with_parameters
 from polluxsim.checks.worlds import Allowed, drawn
-from polluxsim.errors import PolluxSimError
-from polluxsim.policies.view import traits_of
-from polluxsim.run.named_policy import named_policy
-from polluxsim.shipped import shipped
+from polluxsim.common.errors import PolluxSimError
+from polluxsim.common.shipped import shipped
+from polluxsim.policies.contract.view import traits_of
+from polluxsim.run.composing import named_policy
 
 NEED_A_RUN = {"replay"}
 """Policies that cannot run without a recorded run."""

@@ -14,10 +14,10 @@ import numpy as np
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.policies.optimus import Optimus
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.elastic.true_times import Optimus
+from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.types import Cluster
 from polluxsim.workloads.workload import read_workload
 
 POLICIES = {"pollux": Pollux, "optimus": Optimus, "tiresias": Tiresias}

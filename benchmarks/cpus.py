@@ -18,16 +18,15 @@ from itertools import product
 
 import numpy as np
 
-from polluxsim.durations import HOUR
+from polluxsim.common.durations import HOUR
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.look.intervals import ratio_of_means
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.las import LeastAttainedService
-from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.synergy import Synergy
-from polluxsim.types import Cluster
-from polluxsim.workloads.split import SplitLoad
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.ordered.attained_service import LeastAttainedService
+from polluxsim.policies.ordered.classic import Fifo, Srtf
+from polluxsim.policies.sized.synergy import Synergy
+from polluxsim.statistics.estimates import ratio_of_means
+from polluxsim.workloads.synergy import SplitLoad
 
 CLUSTER = Cluster.of_groups([{"nodes": 16, "gpus": 8, "type": "v100", "cpus": 24, "memory": 500}])
 SETTINGS = EngineSettings(round_interval=300.0, reasons="none")

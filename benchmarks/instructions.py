@@ -23,8 +23,8 @@ import sys
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.simulation import simulate
 from polluxsim.policies.{policy} import {kind}
-from polluxsim.types import Cluster
-from polluxsim.workloads.philly_like import PhillyLike
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.workloads.philly import PhillyLike
 
 profiles = ProfileFolder().load()
 workload = PhillyLike(seed=0).load(profiles)

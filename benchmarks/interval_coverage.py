@@ -1,4 +1,4 @@
-"""How often the 95 % intervals of `polluxsim.look.intervals` contain the true value, and how wide they are.
+"""How often the 95 % intervals of `polluxsim.statistics.estimates` contain the true value, and how wide they are.
 
 python benchmarks/interval_coverage.py [--samples 20000]
 
@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy.special import stdtrit
 
-from polluxsim.look.intervals import interval_of_mean, interval_of_positive_mean
+from polluxsim.statistics.estimates import interval_of_mean, interval_of_positive_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

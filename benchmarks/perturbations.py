@@ -20,18 +20,14 @@ import numpy as np
 
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.look.samples import Sample, Samples
-from polluxsim.paper.experiment import Experiment, names, read_experiment
-from polluxsim.paper.inputs import Inputs
-from polluxsim.paper.measures import measure
-from polluxsim.paper.planning import Plan, planned
-from polluxsim.paper.published import Kind
-from polluxsim.paper.published_runs import over_the_same_workloads
-from polluxsim.paper.runs import Made, Place, Runs, gathered, make
-from polluxsim.paper.verdicts import Finding, compare
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.storage import write_run
-from polluxsim.types import Cluster
+from polluxsim.records.storage import write_run
+from polluxsim.statistics.estimates import Sample, Samples
+from polluxsim.studies.paper.experiments import Experiment, Inputs, experiment_names, read_experiment
+from polluxsim.studies.paper.measures import measure
+from polluxsim.studies.paper.published import Finding, Kind, compare
+from polluxsim.studies.paper.runs import Made, Place, Plan, Runs, gathered, make_runs, over_the_same_workloads, planned
 from polluxsim.workloads.workload import read_workload
 
 if TYPE_CHECKING:
@@ -39,7 +35,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from polluxsim.paper.published import Published
+    from polluxsim.studies.paper.published import Published
 
 WORKLOAD = "6"
 INTRODUCTION = """# What turns each verdict red
@@ -186,7 +182,7 @@ def with_setting(override: str) -> Callable[[Base], Iterator[Sample]]:
         wanted = [run for run in plan.runs if BASELINES & {*run.arm.overrides}]
         wanted = plan.runs if experiment.name == "overheads" else wanted
         if wanted and experiment.name not in ("table1", "fig5"):
-            yield from measure(gathered(experiment, base.inputs, wanted, make(wanted, base.place)))
+            yield from measure(gathered(experiment, base.inputs, wanted, make_runs(wanted, base.place)))
 
     return samples
 
@@ -228,7 +224,7 @@ Matrix = dict[str, dict[str, bool | None]]
 def matrix(experiment: Experiment, inputs: Inputs, place: Place, *, until_red: bool = False) -> Matrix:
     """Return the verdicts of an experiment. With `until_red`, stop as soon as each number has turned red."""
     plan: Plan = planned(experiment, inputs, 1)
-    runs = gathered(experiment, inputs, plan.runs, make(plan.runs, place))
+    runs = gathered(experiment, inputs, plan.runs, make_runs(plan.runs, place))
     base = Base(runs, list(measure(runs)), place, inputs)
     published = [judged_here(runs, row) for row in over_the_same_workloads(runs)]
     found = {label(finding): {"unmodified": finding.verdict.passed} for finding in verdicts(base.samples, published)}
@@ -305,7 +301,7 @@ def main() -> None:
     data = Path(os.environ.get("POLLUXSIM_DATA", "../shared/data")) / "osdi21"
     parser.add_argument("--data", type=Path, default=data)
     parser.add_argument("--out", type=Path, default=Path("perturbed"))
-    parser.add_argument("names", nargs="*", default=names())
+    parser.add_argument("names", nargs="*", default=experiment_names())
     options = parser.parse_args()
     print(INTRODUCTION)
     for experiment, found in matrices(options.data, options.out, options.names):

@@ -29,33 +29,32 @@ from unittest.mock import patch
 
 import numpy as np
 
+from polluxsim.common.shipped import shipped
 from polluxsim.engine import sharing
-from polluxsim.look.samples import Samples
 from polluxsim.models.stages import MOST_JOBS
-from polluxsim.paper.conformance import with_data
-from polluxsim.paper.experiment import CONFIG_DIRS, Experiment, read_experiment, systems
-from polluxsim.paper.inputs import Inputs
-from polluxsim.paper.measures import measure
-from polluxsim.paper.planning import planned
-from polluxsim.paper.published import Kind, Rule, judge
-from polluxsim.paper.runs import Made, Runs
-from polluxsim.paper.verdict_table import off
-from polluxsim.paper.verdicts import Finding, compare
-from polluxsim.policies import elastic_edf, muri, srtf
+from polluxsim.policies.deadlines import elasticflow
+from polluxsim.policies.ordered import classic
 from polluxsim.policies.replay import Timeline
-from polluxsim.policies.shares import allox
+from polluxsim.policies.sharing import muri
 from polluxsim.policies.sia.configurations import configurations
+from polluxsim.policies.typed import rules
+from polluxsim.records.storage import write_run
 from polluxsim.run.composing import without_hydra
 from polluxsim.run.execution import Execution
-from polluxsim.shipped import shipped
-from polluxsim.storage import write_run
-from polluxsim.sweeps.plan import composer
+from polluxsim.statistics.estimates import Samples
+from polluxsim.studies.paper.experiments import CONFIG_DIRS, Experiment, Inputs, other_systems, read_experiment
+from polluxsim.studies.paper.measures import measure
+from polluxsim.studies.paper.published import Finding, Kind, Rule, compare, judge
+from polluxsim.studies.paper.reproduction import with_data
+from polluxsim.studies.paper.runs import Made, Runs, planned
+from polluxsim.studies.paper.verdict_tables import difference_text
+from polluxsim.studies.plan import composer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from polluxsim.paper.planning import Planned
-    from polluxsim.policies.view import JobView
+    from polluxsim.policies.contract.view import JobView
+    from polluxsim.studies.paper.runs import Planned
 
 WIDTHS = (0.005, 0.01, 0.02, 0.05, 0.1)
 """Tolerances for published numbers: shares of the value, or differences of a share."""
@@ -133,9 +132,9 @@ def at_most_requested(job: JobView, num_gpus: int) -> Sequence[int]:
     return [gpus for gpus in counts if gpus <= job.num_replicas] or counts[:1]
 
 
-elastic_edf_counts = elastic_edf.powers_of_two
-remaining_time = srtf.remaining_time
-allox_matched = allox.matched
+elastic_edf_counts = elasticflow.powers_of_two
+remaining_time = classic.remaining_time
+allox_matched = rules.matched
 timeline_at = Timeline._at
 
 TIRESIAS = (
@@ -144,12 +143,12 @@ TIRESIAS = (
     Perturbation(
         "jobs change queues by time, not by GPU time",
         patches={
-            "polluxsim.policies.queues.TiresiasL._demote": demote_by_time,
-            "polluxsim.policies.queues.TiresiasL._time_left": time_until_demoted,
+            "polluxsim.policies.ordered.attained_service.TiresiasL._demote": demote_by_time,
+            "polluxsim.policies.ordered.attained_service.TiresiasL._time_left": time_until_demoted,
         },
     ),
 )
-GREEDY = Perturbation("greedy matching", patches={"polluxsim.policies.muri.matched": greedy_pairs})
+GREEDY = Perturbation("greedy matching", patches={"polluxsim.policies.sharing.muri.matched": greedy_pairs})
 FASTER_PACKS = Perturbation(
     "shared steps 5 % faster",
     patches={"polluxsim.engine.sharing.interleaved": faster(sharing.interleaved)},
@@ -159,23 +158,23 @@ NO_OVERTAKING = Perturbation("no gang overtakes another", ("policy.overtaking=fa
 BY_SHARE = Perturbation(
     "jobs go first by share alone, whatever time they had",
     patches={
-        "polluxsim.policies.shares.rounds.RoundsOfShares._rank": lambda policy, job, name, speed: (
+        "polluxsim.policies.typed.rounds.RoundsOfShares._rank": lambda policy, job, name, speed: (
             -policy._wanted.get(job, {}).get(name, 0.0) if speed > 0 else 0.0
         )
     },
 )
 EQUAL_TIME = Perturbation(
-    "equal time in place of equal GPUs", ("policy.shares._target_=polluxsim.policies.shares.rules.GandivaFair",)
+    "equal time in place of equal GPUs", ("policy.shares._target_=polluxsim.policies.typed.rules.GandivaFair",)
 )
 EQUAL_GPUS = Perturbation(
-    "equal GPUs in place of equal time", ("policy.shares._target_=polluxsim.policies.shares.rules.Isolated",)
+    "equal GPUs in place of equal time", ("policy.shares._target_=polluxsim.policies.typed.rules.Isolated",)
 )
 ALLOX = (
     Perturbation("all jobs take part in the matching", ("policy.shares.oldest=1.0",)),
     Perturbation(
         "remaining steps are ignored",
         patches={
-            "polluxsim.policies.shares.allox.matched": lambda left, *others: allox_matched(np.ones_like(left), *others)
+            "polluxsim.policies.typed.rules.matched": lambda left, *others: allox_matched(np.ones_like(left), *others)
         },
     ),
     NEWCOMERS,
@@ -187,18 +186,20 @@ CASES = (
         "SRTF",
         ("SRTF trace3",),
         (
-            Perturbation("order of submission", patches={"polluxsim.policies.srtf.remaining_time": submitted}),
+            Perturbation(
+                "order of submission", patches={"polluxsim.policies.ordered.classic.remaining_time": submitted}
+            ),
             Perturbation(
                 "remaining time × GPUs in place of remaining time",
                 patches={
-                    "polluxsim.policies.srtf.remaining_time": lambda job, gpus_per_node: (
+                    "polluxsim.policies.ordered.classic.remaining_time": lambda job, gpus_per_node: (
                         remaining_time(job, gpus_per_node) * job.num_replicas
                     )
                 },
             ),
             Perturbation(
                 "remaining times wrong by a factor of up to 2",
-                patches={"polluxsim.policies.srtf.remaining_time": misjudged(remaining_time)},
+                patches={"polluxsim.policies.ordered.classic.remaining_time": misjudged(remaining_time)},
             ),
         ),
     ),
@@ -207,18 +208,20 @@ CASES = (
         "SRSF",
         ("SRSF trace3",),
         (
-            Perturbation("order of submission", patches={"polluxsim.policies.srsf.remaining_time": submitted}),
+            Perturbation(
+                "order of submission", patches={"polluxsim.policies.ordered.classic.remaining_time": submitted}
+            ),
             Perturbation(
                 "remaining time in place of remaining time × GPUs",
                 patches={
-                    "polluxsim.policies.srsf.remaining_time": lambda job, gpus_per_node: (
+                    "polluxsim.policies.ordered.classic.remaining_time": lambda job, gpus_per_node: (
                         remaining_time(job, gpus_per_node) / job.num_replicas
                     )
                 },
             ),
             Perturbation(
                 "remaining times wrong by a factor of up to 2",
-                patches={"polluxsim.policies.srsf.remaining_time": misjudged(remaining_time)},
+                patches={"polluxsim.policies.ordered.classic.remaining_time": misjudged(remaining_time)},
             ),
         ),
     ),
@@ -232,9 +235,12 @@ CASES = (
                 "jobs beside another run as if alone", patches={"polluxsim.engine.sharing._loss_beside": lambda *_: 0.0}
             ),
             Perturbation(
-                "no job runs beside another", patches={"polluxsim.policies.antman.goes_beside": lambda *_: False}
+                "no job runs beside another",
+                patches={"polluxsim.policies.sharing.antman.goes_beside": lambda *_: False},
             ),
-            Perturbation("no job has a guarantee", patches={"polluxsim.policies.antman._is_guest": lambda _: True}),
+            Perturbation(
+                "no job has a guarantee", patches={"polluxsim.policies.sharing.antman._is_guest": lambda _: True}
+            ),
         ),
     ),
     Case(
@@ -247,7 +253,7 @@ CASES = (
             Perturbation(
                 "remaining time in place of remaining time × GPUs",
                 patches={
-                    "polluxsim.policies.muri.remaining_time": lambda job, gpus_per_node: (
+                    "polluxsim.policies.sharing.muri.remaining_time": lambda job, gpus_per_node: (
                         remaining_time(job, gpus_per_node) / job.num_replicas
                     )
                 },
@@ -260,7 +266,7 @@ CASES = (
         ("Muri-L trace3",),
         (
             FASTER_PACKS,
-            Perturbation("packs of two at most", patches={"polluxsim.policies.muri.MOST_JOBS": 2}),
+            Perturbation("packs of two at most", patches={"polluxsim.policies.sharing.muri.MOST_JOBS": 2}),
             Perturbation("remaining service in place of attained service", ("policy.knows_durations=true",)),
         ),
     ),
@@ -269,14 +275,14 @@ CASES = (
         "EDF",
         ("EDF",),
         (
-            Perturbation("order of submission", patches={"polluxsim.policies.elastic_edf.due": submitted}),
+            Perturbation("order of submission", patches={"polluxsim.policies.deadlines.elasticflow.due": submitted}),
             Perturbation(
                 "latest deadline first",
-                patches={"polluxsim.policies.elastic_edf.due": lambda job: -job.deadline},
+                patches={"polluxsim.policies.deadlines.elasticflow.due": lambda job: -job.deadline},
             ),
             Perturbation(
                 "no more GPUs than asked for",
-                patches={"polluxsim.policies.elastic_edf.powers_of_two": at_most_requested},
+                patches={"polluxsim.policies.deadlines.elasticflow.powers_of_two": at_most_requested},
             ),
         ),
     ),
@@ -288,11 +294,11 @@ CASES = (
         (
             Perturbation(
                 "spare GPUs are not given out",
-                patches={"polluxsim.policies.elasticflow.Schedule.spread": lambda schedule, demands: None},
+                patches={"polluxsim.policies.deadlines.elasticflow.Schedule.spread": lambda schedule, demands: None},
             ),
             Perturbation(
                 "deadlines counted from the submission",
-                patches={"polluxsim.policies.elasticflow.due": lambda job: job.submit_time + job.deadline},
+                patches={"polluxsim.policies.deadlines.elasticflow.due": lambda job: job.submit_time + job.deadline},
             ),
             Perturbation("jobs are admitted one by one", ("policy.together=false",)),
         ),
@@ -333,7 +339,7 @@ CASES = (
             Perturbation("no weight on the longest job", ("policy.weight_of_longest=0.0",)),
             Perturbation(
                 "jobs get their planned rounds in order of submission",
-                patches={"polluxsim.policies.shockwave.policy.Shockwave._rank": lambda policy, job: job.submit_time},
+                patches={"polluxsim.policies.sized.shockwave.Shockwave._rank": lambda policy, job: job.submit_time},
             ),
         ),
     ),
@@ -504,7 +510,9 @@ def section(case: Case, study: Study) -> str:
     for change in case.perturbations:
         red = turned(before, study.findings(study.jobs(case, change)))
         worst = red[0] if red else None
-        cells = (str(worst.published), off(worst).replace("-", "−"), str(worst.rule)) if worst else ("", "", "")
+        cells = (
+            (str(worst.published), difference_text(worst).replace("-", "−"), str(worst.rule)) if worst else ("", "", "")
+        )
         lines.append(f"| {change.words} | {f'**{len(red)} of {met}**' if red else 'none'} | {' | '.join(cells)} |")
         if not red:
             print(f"{case.system}, {case.scheduler}: nothing turns red by: {change.words}", file=sys.stderr)
@@ -555,7 +563,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("perturbed-schedulers"))
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--widths", action="store_true")
-    parser.add_argument("systems", nargs="*", default=systems())
+    parser.add_argument("systems", nargs="*", default=other_systems())
     options = parser.parse_args()
     data = options.data.resolve()
     studies = {system: study_of(system, data, options.out) for system in options.systems}

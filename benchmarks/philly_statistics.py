@@ -21,7 +21,7 @@ from rich.table import Table
 from polluxsim.logs.formats.philly import PHILLY_GPUS
 from polluxsim.workloads import philly_figures as figures
 from polluxsim.workloads.philly_figures import BURST_GAP, DURATION_SHARES, GAP_SHARES, SIZE_CLASSES
-from polluxsim.workloads.replay_like import ReplayLike
+from polluxsim.workloads.philly_replay import ReplayLike
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

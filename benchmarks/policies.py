@@ -17,9 +17,9 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 import polluxsim
+from polluxsim.common.shipped import shipped
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interleaved, Leftovers
-from polluxsim.shipped import shipped
 
 if TYPE_CHECKING:
     from polluxsim.api.results import Result

@@ -7,13 +7,13 @@ import gzip
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.types import placement_from_nodes
+from polluxsim.hardware.placements import placement_from_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from polluxsim.types import Placement
+    from polluxsim.hardware.placements import Placement
 
 
 class Recorded(NamedTuple):

@@ -20,13 +20,13 @@ from rich.table import Table
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.look.intervals import mean
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.summary import summarise
-from polluxsim.policies.optimus import Optimus
+from polluxsim.policies.elastic.true_times import Optimus
+from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.types import Cluster
-from polluxsim.workloads.philly_like import PhillyLike
+from polluxsim.statistics.estimates import mean
+from polluxsim.workloads.philly import PhillyLike
 
 POLICIES = {"Pollux": Pollux, "Optimus+Oracle": Optimus, "Tiresias": Tiresias}
 METRICS = {"average JCT": "avg_jct", "makespan": "makespan"}

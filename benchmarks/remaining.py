@@ -22,12 +22,11 @@ from rich.table import Table
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.simulation import simulate
-from polluxsim.look.intervals import mean
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.summary import summarise
-from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.pollux.remaining import PolluxByRemaining
-from polluxsim.types import Cluster
-from polluxsim.workloads.philly_like import PhillyLike
+from polluxsim.policies.pollux.policy import Pollux, PolluxByRemaining
+from polluxsim.statistics.estimates import mean
+from polluxsim.workloads.philly import PhillyLike
 from polluxsim.workloads.workload import Workload, read_workload
 
 FIRST_SEED = 300

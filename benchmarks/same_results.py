@@ -33,18 +33,16 @@ from hydra.types import RunMode
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.rounds import every_round
-from polluxsim.policies.autoscaling import Autoscaler
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.optimus import Optimus
+from polluxsim.policies.elastic.cluster_size import Autoscaler
+from polluxsim.policies.elastic.true_times import Optimus
+from polluxsim.policies.ordered.attained_service import Tiresias
+from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.run.composing import without_hydra
+from polluxsim.run.composing import Loader, without_hydra
 from polluxsim.run.execution import Execution
-from polluxsim.run.hydra_inside import Loader
-from polluxsim.types import Cluster
 from polluxsim.workloads.workload import Job, OneJob, read_workload
 
 HERE = Path(__file__).parent
@@ -56,8 +54,8 @@ from toy import ToyProfile, toy_job, toy_workload  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from polluxsim.policies.view import Policy
-    from polluxsim.records import Result
+    from polluxsim.policies.contract.view import Policy
+    from polluxsim.records.results import Result
 
     # A name, what is run, and the round interval [s].
     Case = tuple[str, Callable[[], Result], float]

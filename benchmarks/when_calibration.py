@@ -30,11 +30,11 @@ import numpy as np
 
 import polluxsim
 from polluxsim.applications.folder import ProfileFolder
-from polluxsim.cli.when import in_words
-from polluxsim.run.outlook import Score, calibration, checks
-from polluxsim.run.redrawn import NONE, RECENT, Arrivals
+from polluxsim.cli.forks import calibration_lines
+from polluxsim.run.forecasts import Score, calibration, forecast_checks
+from polluxsim.run.resampling import NONE, RECENT, Arrivals
 from polluxsim.workloads.job import Job
-from polluxsim.workloads.philly_like import PhillyLike
+from polluxsim.workloads.philly import PhillyLike
 from polluxsim.workloads.workload import Workload, write_workload
 
 HOURS = 24
@@ -107,7 +107,7 @@ def main() -> None:
         for seed in range(options.first, options.first + options.runs):
             run = finished(options.policy, kind, seed, nodes, Path(folder))
             scores += calibration(run, options.moments, options.forks, arrivals=Arrivals(options.arrivals))
-            for line in (line for check in checks(scores) for line in in_words(check)):
+            for line in (line for check in forecast_checks(scores) for line in calibration_lines(check)):
                 print(f"{options.policy}, {kind}, to seed {seed}: {line}", flush=True)
 
 

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polluxsim.applications.card_files import read_cards
+from polluxsim.common.shipped import shipped
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
 from polluxsim.engine.truth import Truth
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.colours import application_colour
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.efficiency import efficiency
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, SpeedupTables, build_problem
-from polluxsim.shipped import shipped
-from polluxsim.types import Cluster
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
     from polluxsim.models.profile import Profile
-    from polluxsim.policies.view import ClusterView
+    from polluxsim.policies.contract.view import ClusterView
 
 PAGE = Path(__file__).parent / "lesson" / "lesson.html"
 TITLES = {

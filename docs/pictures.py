@@ -34,7 +34,7 @@ from rich.text import Text
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.support.ui import WebDriverWait
 
-from polluxsim.cli import live_picture
+from polluxsim.cli import live
 from polluxsim.look.colours import application_colour, on_page
 from polluxsim.run.composing import composed
 from polluxsim.run.execution import Execution
@@ -237,12 +237,12 @@ def draw_live(_: Path, options: argparse.Namespace) -> None:
     config = composed(choices, {}, 0)
     config.cluster.failures.rate = 200.0
     execution, seen = Execution(config), list[str]()
-    live_picture.perf_counter = lambda: 0.0
-    picture = live_picture.Picture(execution.workload, execution.cluster)
+    live.perf_counter = lambda: 0.0
+    picture = live.Picture(execution.workload, execution.cluster)
     picture.keys = "space: pause, q: quit"
 
     def watch(run: Simulation) -> None:
-        live_picture.perf_counter = lambda: run.time / 3600
+        live.perf_counter = lambda: run.time / 3600
         if run.time < LIVE_AT:
             picture.show(run)
         elif not seen:

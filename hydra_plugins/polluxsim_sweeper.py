@@ -30,7 +30,7 @@ class UserConfigs(SearchPathPlugin):
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Insert the folders, in their order, before the application's."""
-        from polluxsim.run.config_folders import user_folders  # noqa: PLC0415
+        from polluxsim.run.configurations import user_folders  # noqa: PLC0415
 
         for folder in user_folders():
             search_path.prepend("command-line", f"file://{folder.resolve()}", anchor="main")
@@ -64,7 +64,7 @@ class ResumableSweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> Any:
         """Complete the sweep."""
         from polluxsim.cli.sweep import sweep_by_command  # noqa: PLC0415
-        from polluxsim.run.overrides import as_hydra_takes  # noqa: PLC0415
+        from polluxsim.run.configurations import as_hydra_takes  # noqa: PLC0415
 
         assert self.hydra_context is not None
         assert self.config is not None

@@ -10,6 +10,10 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
 __version__ = "0.1.0"
 
@@ -28,6 +32,21 @@ if sys.argv[:1] == ["-m"] and "polluxsim" in sys.orig_argv:  # `python -m pollux
     except KeyboardInterrupt:
         _end_interrupted()
 
+
+class _FormerModules:
+    """Finder of modules of the package that moved. It loads the table of former names when it is first needed."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if not name.startswith("polluxsim."):
+            return None
+        from polluxsim.common.former_names import FormerModules  # noqa: PLC0415  (needed for former names only)
+
+        return FormerModules.find_spec(name)
+
+
+sys.meta_path.append(_FormerModules)
+
 # What each name stands for is loaded when it is first asked for, so that the command line starts at once. Types for
 # editors and checkers are in __init__.pyi.
 _ROOMS = {
@@ -38,10 +57,10 @@ _ROOMS = {
     "polluxsim.engine.settings": ("EngineSettings",),
     "polluxsim.engine.scenario": ("Scenario",),
     "polluxsim.engine.simulation": ("Simulation",),
-    "polluxsim.errors": ("PolluxSimError",),
+    "polluxsim.common.errors": ("PolluxSimError",),
     "polluxsim.metrics.declared": ("Metric",),
-    "polluxsim.policies.view": ("Decision", "Traits"),
-    "polluxsim.types": ("Cluster",),
+    "polluxsim.policies.contract.view": ("Decision", "Traits"),
+    "polluxsim.hardware.placements": ("Cluster",),
     "polluxsim.workloads.workload": ("Job", "Workload"),
 }  # fmt: skip
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}

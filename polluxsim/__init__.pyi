@@ -13,14 +13,14 @@ from polluxsim.api import simulate as simulate
 from polluxsim.api import start as start
 from polluxsim.api import sweep as sweep
 from polluxsim.api import workload as workload
+from polluxsim.common.errors import PolluxSimError as PolluxSimError
 from polluxsim.engine.scenario import Scenario as Scenario
 from polluxsim.engine.settings import EngineSettings as EngineSettings
 from polluxsim.engine.simulation import Simulation as Simulation
-from polluxsim.errors import PolluxSimError as PolluxSimError
+from polluxsim.hardware.clusters import Cluster as Cluster
 from polluxsim.metrics.declared import Metric as Metric
-from polluxsim.policies.view import Decision as Decision
-from polluxsim.policies.view import Traits as Traits
-from polluxsim.types import Cluster as Cluster
+from polluxsim.policies.contract.view import Decision as Decision
+from polluxsim.policies.contract.view import Traits as Traits
 from polluxsim.workloads.workload import Job as Job
 from polluxsim.workloads.workload import Workload as Workload
 

@@ -19,29 +19,30 @@ from omegaconf import DictConfig, OmegaConf
 from toy import toy_job, toy_workload
 
 from polluxsim.checks.driving import AskedEveryRound
-from polluxsim.checks.toy import PROFILES
-from polluxsim.checks.worlds import Listed
+from polluxsim.checks.worlds import PROFILES, Listed
+from polluxsim.common.shipped import shipped
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
-from polluxsim.policies.conservative import Conservative
-from polluxsim.policies.drf import DominantResourceFairness
-from polluxsim.policies.fair_queues import FairQueues
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.gandiva import Gandiva
-from polluxsim.policies.gittins import Gittins
-from polluxsim.policies.las import LeastAttainedService
-from polluxsim.policies.multifactor import Multifactor
-from polluxsim.policies.online import OnlineOptimus
+from polluxsim.hardware.clusters import Cluster, Outage
+from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.policies.elastic.estimated_times import OnlineOptimus, Slaq
+from polluxsim.policies.ordered.attained_service import Gittins, LeastAttainedService, Tiresias, TiresiasL
+from polluxsim.policies.ordered.classic import Fifo, Priority, Srtf
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.priority import Priority
-from polluxsim.policies.queues import TiresiasL
-from polluxsim.policies.quotas import Quotas
-from polluxsim.policies.shares.allox import AlloX
-from polluxsim.policies.shares.demand import Demand
-from polluxsim.policies.shares.rounds import RoundsOfShares
-from polluxsim.policies.shares.rules import (
+from polluxsim.policies.reserving.conservative import Conservative
+from polluxsim.policies.reserving.easy import Multifactor
+from polluxsim.policies.sharing.gandiva import Gandiva
+from polluxsim.policies.sized.shockwave import Shockwave
+from polluxsim.policies.sized.synergy import Synergy
+from polluxsim.policies.sized.themis import Themis
+from polluxsim.policies.tenants.fairness import DominantResourceFairness, FairQueues
+from polluxsim.policies.tenants.quotas import Quotas
+from polluxsim.policies.typed.linear_programmes import Demand
+from polluxsim.policies.typed.rounds import RoundsOfShares
+from polluxsim.policies.typed.rules import (
+    AlloX,
     FinishTimeFairness,
     FirstCome,
     GandivaFair,
@@ -52,17 +53,8 @@ from polluxsim.policies.shares.rules import (
     Proportional,
     WaterFilling,
 )
-from polluxsim.policies.shockwave.policy import Shockwave
-from polluxsim.policies.slaq import Slaq
-from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.synergy import Synergy
-from polluxsim.policies.themis import Themis
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import Policy, traits_of
-from polluxsim.records import Result
+from polluxsim.records.results import Result
 from polluxsim.run.composing import composed
-from polluxsim.shipped import shipped
-from polluxsim.types import Cluster, Outage
 from polluxsim.workloads.workload import Job, Workload
 
 __all__ = [

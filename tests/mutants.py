@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from polluxsim.errors import PolluxSimError
+from polluxsim.common.errors import PolluxSimError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

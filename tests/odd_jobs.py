@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING
 
-from polluxsim.shipped import shipped
+from polluxsim.common.shipped import shipped
 
 if TYPE_CHECKING:
     import random

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from polluxsim.records import AllocationRecord, JobRecord, Result
+    from polluxsim.records.results import AllocationRecord, JobRecord, Result
 
 
 def inconsistencies(result: Result, gpus_per_node: Sequence[int]) -> list[str]:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from toy import write_artifact, write_jobs
 
 from polluxsim.cli.main import main
-from polluxsim.sweeps.dataset import DATASET
-from polluxsim.sweeps.plan import composer, entry_of
-from polluxsim.sweeps.working import perform
+from polluxsim.studies.driver import DATASET
+from polluxsim.studies.launching import perform
+from polluxsim.studies.plan import composer, entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from polluxsim.sweeps.plan import Entry
+    from polluxsim.studies.plan import Entry
 
 JOBS = [f"cifar10-{i},{60 * i},cifar10,{1 + i % 4},{512 * (1 + i % 4)}" for i in range(6)] + ["ncf-0,5,ncf,1,4096"]
 

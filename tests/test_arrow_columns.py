@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polluxsim.record_tables import arrow_column
+from polluxsim.records.tables import arrow_column
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import polluxsim
-from polluxsim.errors import PolluxSimError
+from polluxsim.common.errors import PolluxSimError
 
 EXAMPLES = {
     "path": Path("log.csv"),

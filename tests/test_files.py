@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from polluxsim.files import TEMPORARY, appearing_together, appearing_whole
-from polluxsim.storage import RUN_FILE, RUN_FILES
-from polluxsim.sweeps.finished import clear, clear_runs
+from polluxsim.common.files import TEMPORARY, appearing_together, appearing_whole
+from polluxsim.records.storage import RUN_FILE, RUN_FILES
+from polluxsim.studies.plan import clear, clear_runs
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:

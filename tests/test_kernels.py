@@ -17,7 +17,7 @@ import pytest
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
 import polluxsim
-from polluxsim import kernels
+from polluxsim.common import kernels
 from polluxsim.models.lbfgsb import dot
 from polluxsim.policies.pollux.policy import Pollux
 
@@ -27,14 +27,14 @@ AVX2 = [name for name in __cpu_dispatch__ if name in {"X86_V3", "AVX2", "FMA3"}]
 TABLES = ("jobs", "rounds", "allocations", "reasons")
 
 CALLS = """
-import polluxsim.kernels
+import polluxsim.common.kernels
 from polluxsim.models.goodput import GoodputModel
 from polluxsim.models.profile import Application
 from polluxsim.models.throughput import ThroughputParams
 from polluxsim.models.efficiency import GradientStatistics
 model = GoodputModel(Application("a", 10, 100, 1, 50, 1), ThroughputParams(0.1, 0.01, 0.3, 0.02, 0.1, 0.01, 1.5),
                      GradientStatistics(1.0, 20.0))
-print(polluxsim.kernels.__file__, model.best(1, 4)[0])
+print(polluxsim.common.kernels.__file__, model.best(1, 4)[0])
 """
 
 

@@ -28,21 +28,20 @@ from toy import write_artifact
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.cli.main import main
-from polluxsim.errors import InvalidInputError
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.shipped import shipped
+from polluxsim.common.tables import read_number
 from polluxsim.logs.formats import FORMATS
 from polluxsim.logs.importing import import_trace
 from polluxsim.logs.trace_table import read_trace
-from polluxsim.look.report.occupancy import occupancy
-from polluxsim.look.run_cluster import cluster_of
-from polluxsim.look.table import SideBySide
+from polluxsim.look.occupancy import occupancy
+from polluxsim.look.run_facts import cluster_of
+from polluxsim.look.side_by_side import SideBySide
 from polluxsim.look.timeline import write_timeline
 from polluxsim.look.why.story import at, story
 from polluxsim.metrics.summary import summarise
-from polluxsim.shipped import shipped
-from polluxsim.storage import read_reasons, read_run, read_timings
-from polluxsim.tables import read_number
-from polluxsim.workloads.elasticflow import ElasticFlowJobs
-from polluxsim.workloads.muri import MuriJobs
+from polluxsim.records.storage import read_reasons, read_run, read_timings
+from polluxsim.workloads.simulator_lists import ElasticFlowJobs, MuriJobs
 from polluxsim.workloads.trace import TraceReplay
 from polluxsim.workloads.workload import Workload, WorkloadFile, read_workload
 

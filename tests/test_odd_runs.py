@@ -14,8 +14,8 @@ from odd_jobs import POLICIES, write_jobs
 from run_check import inconsistencies
 
 from polluxsim.cli.main import main
-from polluxsim.look.run_cluster import cluster_of
-from polluxsim.storage import read_run
+from polluxsim.look.run_facts import cluster_of
+from polluxsim.records.storage import read_run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,14 +1,14 @@
-"""Functions are short. `benchmarks/lines.py` counts their lines."""
+"""Modules and functions have a limited length. `benchmarks/lines.py` counts their lines."""
 
 from __future__ import annotations
 
 import ast
-from fnmatch import fnmatch
 
 import pytest
-from lines import KERNELS, NEW, length, marks, modules_now
+from lines import KERNELS, decorators, functions, length, modules_now
 
-MOST = 45
+MOST_IN_FUNCTION = 60
+MOST_IN_MODULE = 500
 
 
 @pytest.fixture(scope="module")
@@ -16,34 +16,21 @@ def modules() -> dict[str, str]:
     return modules_now()
 
 
-@pytest.fixture(scope="module")
-def functions(modules: dict[str, str]) -> list[tuple[str, ast.FunctionDef]]:
-    return [
-        (f"{path}: {node.name}", node)
-        for path, text in modules.items()
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.FunctionDef)
-    ]
-
-
 def without_docstring(node: ast.FunctionDef) -> int:
     return length(node) - (0 if ast.get_docstring(node) is None else length(node.body[0]))
 
 
-def test_half_of_the_functions_have_six_lines_and_nine_in_ten_twenty(
-    functions: list[tuple[str, ast.FunctionDef]],
-) -> None:
-    sizes = sorted(length(node) for _, node in functions)
-    assert sizes[len(sizes) // 2] <= 6
-    assert sizes[9 * len(sizes) // 10] <= 20
-
-
-def test_no_function_but_a_kernel_has_more_than_a_screen(functions: list[tuple[str, ast.FunctionDef]]) -> None:
-    long = {name for name, node in functions if without_docstring(node) > MOST and not marks(node) & KERNELS}
-    assert long == set()
-
-
-def test_the_modules_of_new_features_are_there(modules: dict[str, str]) -> None:
+def test_functions_other_than_kernels_have_at_most_60_lines(modules: dict[str, str]) -> None:
     assert [
-        path for paths in NEW.values() for path in paths.split() if not any(fnmatch(one, path) for one in modules)
+        f"{path}: {node.name}"
+        for path, node in functions(modules)
+        if without_docstring(node) > MOST_IN_FUNCTION and not decorators(node) & KERNELS
     ] == []
+
+
+def test_modules_have_at_most_500_lines(modules: dict[str, str]) -> None:
+    assert [path for path, text in modules.items() if text.count("\n") > MOST_IN_MODULE] == []
+
+
+def test_all_modules_but_the_entry_points_are_in_a_package_folder(modules: dict[str, str]) -> None:
+    assert {path for path in modules if "/" not in path} == {"__init__.py", "__main__.py"}

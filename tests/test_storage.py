@@ -11,9 +11,9 @@ import pytest
 
 import polluxsim
 from polluxsim.cli.main import main
-from polluxsim.errors import InvalidInputError
-from polluxsim.records import AllocationRecord, JobRecord, RoundRecord
-from polluxsim.storage import read_reasons, read_run, read_timings
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.records.results import AllocationRecord, JobRecord, RoundRecord
+from polluxsim.records.storage import read_reasons, read_run, read_timings
 
 TABLES = {"jobs": JobRecord, "rounds": RoundRecord, "allocations": AllocationRecord}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.checks.toy import ToyProfile
+from polluxsim.checks.worlds import ToyProfile
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
-from polluxsim.gpu_types import ANY
+from polluxsim.hardware.gpu_types import ANY
+from polluxsim.hardware.placements import BatchChoice
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.types import BatchChoice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from polluxsim.hardware.placements import Crew, DividedBatch
     from polluxsim.models.efficiency import GradientStatistics
     from polluxsim.models.goodput import Goodput, GoodputModel
-    from polluxsim.models.planned import BatchPlan
+    from polluxsim.models.known_duration import BatchPlan
     from polluxsim.models.profile import Application, StepTime
-    from polluxsim.types import Crew, DividedBatch
 
     # From a job's GPUs of several types at once, and its epoch.
     Divide = Callable[[Crew, int], DividedBatch]

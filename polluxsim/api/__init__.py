@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from polluxsim.api.choices import Choice, cluster, config_dirs, policy, profiles, settings, workload
+from polluxsim.api.parts import Choice, cluster, config_dirs, policy, profiles, settings, workload
 from polluxsim.api.results import Comparison, Result, compare, read
 from polluxsim.api.simulating import simulate, start
 from polluxsim.api.sweeps import Sweep, read_sweep, sweep

@@ -6,16 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from polluxsim.api.choices import Choice
-from polluxsim.api.parts import cluster_part, policy_part, workload_part
-from polluxsim.durations import clock
+from polluxsim.api.parts import Choice, cluster_part, policy_part, workload_part
+from polluxsim.common.durations import clock
+from polluxsim.records.storage import Run
 from polluxsim.run import moment
 from polluxsim.run.building import build
 from polluxsim.run.composing import composed
+from polluxsim.run.forecasts import FORKS, forecast, forecast_frame
 from polluxsim.run.identity import own_modules
-from polluxsim.run.outlook import FORKS, as_frame, forecast
-from polluxsim.run.redrawn import NONE, RECENT, Arrivals
-from polluxsim.storage import Run
+from polluxsim.run.resampling import NONE, RECENT, Arrivals
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -152,7 +151,7 @@ class Moment(Generic[RunT]):
         else:
             source = str(arrivals) if isinstance(arrivals, str | Path) else "the given workload"
             assumed = Arrivals(source, tuple(self._jobs(arrivals)))
-        return as_frame(forecast(self._moment, None if jobs is None else tuple(jobs), forks, arrivals=assumed))
+        return forecast_frame(forecast(self._moment, None if jobs is None else tuple(jobs), forks, arrivals=assumed))
 
     def _jobs(self, workload: WorkloadLike) -> Sequence[Job]:
         part = workload_part(workload)

@@ -1,4 +1,4 @@
-"""What a simulation leaves: tables, metrics, a summary for notebooks, and a folder to keep them in."""
+"""Results of simulations: tables, metrics, figures, a summary for notebooks, and a folder."""
 
 from __future__ import annotations
 
@@ -10,28 +10,56 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from polluxsim.api.plotting import figure_of
-from polluxsim.durations import HOUR, instant
-from polluxsim.errors import InvalidInputError
-from polluxsim.look.comparing import as_frame, compared
-from polluxsim.look.frames import counted
+from polluxsim.cli.figures import FIGURE_KINDS, OF_PROFILES
+from polluxsim.cli.main import parsed
+from polluxsim.common.durations import HOUR, instant
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, allowed_among
 from polluxsim.look.html_summary import crowd_html, runs_html
-from polluxsim.look.metric_lines import first_of_same_jobs
 from polluxsim.look.plot.kinds import Subject
-from polluxsim.look.run_cluster import steady_gpus
-from polluxsim.look.table import SideBySide
+from polluxsim.look.run_facts import steady_gpus
+from polluxsim.look.side_by_side import SideBySide
 from polluxsim.look.why.story import at, find_job
 from polluxsim.metrics.declared import values_in
 from polluxsim.metrics.summary import Summary, summarise
-from polluxsim.run.claim import claimed, settings_of
-from polluxsim.storage import Run, read_reasons, read_run, read_timings, write_run
+from polluxsim.records.storage import Run, read_reasons, read_run, read_timings, write_run
+from polluxsim.run.claim import claimed, recorded_settings
+from polluxsim.statistics.comparisons import compared, frame_of_comparisons
+from polluxsim.statistics.frames import counted
+from polluxsim.statistics.groups import settings_of
+from polluxsim.statistics.metric_lines import first_of_same_jobs
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from os import PathLike
 
     from polluxsim.api.futures import Moment
     from polluxsim.look.plot.style import Drawing
     from polluxsim.metrics.declared import UserValues
+
+
+def figure_of(kind: str, subject: Subject, given: Mapping[str, object]) -> Drawing:
+    """Draw a figure of runs, of a kind as `polluxsim plot` names it, with its options: `bin=10` or `job=["a", "b"]`."""
+    from polluxsim.look.plot.kinds import draw  # noqa: PLC0415  (matplotlib is slow to load)
+
+    if kind not in FIGURE_KINDS:
+        raise InvalidConfigError(f"plot {kind!r} is unknown, {allowed_among(kind, FIGURE_KINDS)}")
+    options = dict(given)
+    where = ["."]
+    if kind in OF_PROFILES:
+        folder = options.pop("profiles", None) or settings_of(subject.read()[0]).get("profiles.path")
+        where = [] if folder is None else [str(folder)]
+    return draw(parsed(["plot", kind, *where, *_words(options)]), subject)
+
+
+def _words(options: Mapping[str, object]) -> Iterator[str]:
+    """Yield options as they stand on the command line."""
+    for name, value in options.items():
+        word = f"--{name.replace('_', '-')}"
+        for item in value if isinstance(value, list | tuple) else [value]:
+            if item is True:
+                yield word
+            elif item is not None and item is not False:
+                yield f"{word}={item}"
 
 
 class Result(Run):
@@ -73,7 +101,7 @@ class Result(Run):
         InvalidConfigError
             If the folder has a finished run of other settings. A run of the same settings is replaced.
         """
-        with claimed(Path(folder), lambda: settings_of(self.info)) as path:
+        with claimed(Path(folder), lambda: recorded_settings(self.info)) as path:
             write_run(path, self.result, self.info)
         return Path(folder)
 
@@ -185,7 +213,7 @@ class Comparison:
         its 95 % interval (nan for fewer than three pairs), and the number of pairs. `by` is the setting to compare,
         like `policy`.
         """
-        return as_frame(compared(tuple(self.runs.values()), by))
+        return frame_of_comparisons(compared(tuple(self.runs.values()), by))
 
     def report(self, path: str | PathLike[str] = "report.html") -> Path:
         """Write the runs as one interactive HTML file, as `polluxsim report` does, and return its path."""
@@ -208,7 +236,7 @@ class Comparison:
 
 
 def _report(runs: Sequence[Run], path: str | PathLike[str]) -> Path:
-    from polluxsim.look.report.writing import subject_of, write_subjects  # noqa: PLC0415  (few scripts need it)
+    from polluxsim.look.report.page import subject_of, write_subjects  # noqa: PLC0415  (few scripts need it)
 
     write_subjects([subject_of(run, run.result.reason_records) for run in runs], Path(path))
     return Path(path)

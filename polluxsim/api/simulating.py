@@ -1,28 +1,108 @@
-"""`polluxsim.simulate` and `polluxsim.start`: one run, whole or step by step, from whatever says best what it is."""
+"""Simulate one run, at once or step by step: `polluxsim.simulate` and `polluxsim.start`."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.api.choices import Choice, default_entry
-from polluxsim.api.notebook import progress_shown
-from polluxsim.api.parts import agent_part, cluster_part, policy_part, profiles_part, settings_part, workload_part
+from polluxsim.api.parts import (
+    Choice,
+    agent_part,
+    cluster_part,
+    default_entry,
+    policy_part,
+    profiles_part,
+    settings_part,
+    workload_part,
+)
 from polluxsim.api.results import Result
+from polluxsim.common.durations import HOUR
 from polluxsim.run.composing import composed
 from polluxsim.run.execution import Execution
 from polluxsim.run.identity import own_modules
 from polluxsim.run.interrupt import in_main_thread, stopping_between_rounds
+from polluxsim.run.progress_line import ignore, num_expected, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from omegaconf import DictConfig
 
     from polluxsim.api.parts import AgentLike, ClusterLike, Part, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
-    from polluxsim.engine.simulation import Simulation
+    from polluxsim.engine.simulation import Simulation, Watcher
+    from polluxsim.hardware.clusters import Cluster
     from polluxsim.metrics.declared import Metric
-    from polluxsim.policies.view import Policy
+    from polluxsim.policies.contract.view import Policy
+    from polluxsim.records.results import RoundRecord
+    from polluxsim.workloads.workload import Workload
+
+REFRESH = 0.25
+"""Time between two looks at the bar [s]."""
+
+
+def progress_shown(workload: Workload, cluster: Cluster, *, wanted: bool) -> AbstractContextManager[Watcher]:
+    """Give a watcher that shows how far the run is: a bar in a notebook, a line on a terminal, nothing elsewhere."""
+    if not wanted:
+        return nullcontext(ignore)
+    return _bar(workload) if _in_notebook() else progress(workload, cluster)
+
+
+@contextmanager
+def counting(total: int) -> Iterator[Callable[[int], None]]:
+    """Give a function that says how many of several runs are done: in a notebook a bar, elsewhere nothing."""
+    if not (_in_notebook() and in_main_thread()):
+        yield lambda _: None
+        return
+    with _display(_progress_html(0, total, "runs")) as handle:
+        yield lambda done: handle(_progress_html(done, total, "runs"))
+
+
+def _in_notebook() -> bool:
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")
+
+
+@contextmanager
+def _bar(workload: Workload) -> Iterator[Watcher]:
+    """Give a watcher that keeps a bar below the cell, which goes when the run ends."""
+    with _display("starting; the first run ever compiles its kernels") as update:
+        shown = perf_counter()
+
+        def watch(run: Simulation) -> None:
+            nonlocal shown
+            if perf_counter() - shown >= REFRESH and run.last_round is not None:
+                shown = perf_counter()
+                update(bar_html(run.num_ended, num_expected(workload, run), run.last_round))
+
+        yield watch
+
+
+@contextmanager
+def _display(html: str) -> Iterator[Callable[[str], None]]:
+    """Show HTML below the cell, give a function that changes it, and take it away in the end."""
+    from IPython.display import HTML, display  # noqa: PLC0415  (there only in a notebook)
+
+    show: Any = HTML  # IPython has no types
+    handle: Any = display(show(html), display_id=True)
+    try:
+        yield lambda text: handle.update(show(text))
+    finally:
+        handle.update(show(""))
+
+
+def bar_html(complete: int, jobs: int, record: RoundRecord) -> str:
+    """Return a bar with what it says."""
+    where = f" complete, {record.time / HOUR:.1f} h simulated, {record.active_jobs} jobs active"
+    return _progress_html(complete, jobs, "jobs") + where
+
+
+def _progress_html(done: int, total: int, what: str) -> str:
+    bar = f'<progress value="{done}" max="{total}" style="width: 16em; vertical-align: middle"></progress>'
+    return f"{bar} {done} of {total} {what}"
 
 
 def simulate(  # noqa: PLR0913  (the parts of a run)

@@ -7,15 +7,12 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.api.notebook import counting
-from polluxsim.api.plotting import figure_of
-from polluxsim.api.results import Result, read
-from polluxsim.api.simulating import simulate
-from polluxsim.look.frames import frame_of
+from polluxsim.api.results import Result, figure_of, read
+from polluxsim.api.simulating import counting, simulate
 from polluxsim.look.plot.kinds import Subject
-from polluxsim.look.reading import PARQUET, frame_at
-from polluxsim.look.replication import SettingsTable, settings_table
-from polluxsim.look.settings_text import as_csv, as_frame, as_html, as_latex, as_markdown, as_text
+from polluxsim.look.settings_tables import as_csv, as_frame, as_html, as_latex, as_markdown, as_text
+from polluxsim.statistics.comparisons import SettingsTable, settings_table
+from polluxsim.statistics.frames import PARQUET, frame_at, frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from polluxsim.applications.card_files import read_cards
 from polluxsim.applications.osdi21 import find_traces, read_profiles
-from polluxsim.errors import InvalidInputError
-from polluxsim.shipped import shipped
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.shipped import shipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

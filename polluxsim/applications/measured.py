@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from polluxsim.applications.interpolation import bracket
+from polluxsim.hardware.placements import packed
 from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.profile import ProfileRangeError, StepTime
-from polluxsim.types import packed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

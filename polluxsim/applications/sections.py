@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
-from polluxsim.errors import InvalidInputError, bad_line, short
-from polluxsim.tables import read_number
+from polluxsim.common.errors import InvalidInputError, bad_line, short
+from polluxsim.common.tables import read_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,12 +13,11 @@ from pathlib import Path
 from time import process_time
 from typing import TYPE_CHECKING, TypeVar
 
-from polluxsim.checks.findings import Fault, Finding, of_answer
-from polluxsim.checks.seen import look
+from polluxsim.checks.findings import Fault, Finding, observer, of_answer
+from polluxsim.common.errors import InvalidAllocationError, PolluxSimError
 from polluxsim.engine.policy_calls import Interruption, guarded
 from polluxsim.engine.simulation import Simulation
-from polluxsim.errors import InvalidAllocationError, PolluxSimError
-from polluxsim.policies.view import Decision, traits_of
+from polluxsim.policies.contract.view import Decision, traits_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,9 +26,9 @@ if TYPE_CHECKING:
 
     from polluxsim.checks.laws import Watch
     from polluxsim.checks.worlds import World
-    from polluxsim.policies.view import ClusterView, Policy
-    from polluxsim.records import Result
-    from polluxsim.types import Allocation
+    from polluxsim.hardware.placements import Allocation
+    from polluxsim.policies.contract.view import ClusterView, Policy
+    from polluxsim.records.results import Result
 
 AnswerT = TypeVar("AnswerT")
 
@@ -73,7 +72,7 @@ class AskedEveryRound(Noted):
         return replace(answer, valid_until=-inf) if isinstance(answer, Decision) else answer
 
 
-def name_of(policy: Policy) -> str:
+def policy_name(policy: Policy) -> str:
     """Return the name of a policy in error messages."""
     return type(policy.policy if isinstance(policy, Noted) else policy).__name__
 
@@ -129,7 +128,7 @@ def driven(world: World, policy: Policy, timeout: float | None = None, watch: Wa
 
 def begun(world: World, policy: Policy) -> Simulation:
     """Return the run of a policy in a world, at its beginning."""
-    return Simulation(world.scenario(traits_of(policy), name_of(policy)), seed=1)
+    return Simulation(world.scenario(traits_of(policy), policy_name(policy)), seed=1)
 
 
 def take_turn(
@@ -139,8 +138,8 @@ def take_turn(
     time, started = view.time, process_time()
     decision = decided(policy, view, run.rng, timeout)
     seconds = process_time() - started
-    seen = None if watch is None else look(view, decision, partial(_told, policy, time))
-    _told(policy, time, partial(run.commit, decision))
+    seen = None if watch is None else observer(view, decision, partial(_answered, policy, time))
+    _answered(policy, time, partial(run.commit, decision))
     if watch is not None and seen is not None:
         watch.see(seen())
     return seconds
@@ -151,12 +150,12 @@ def decided(
 ) -> Allocation | Decision:
     """Return the decision of a policy. Raise as `driven` does."""
     with _within(timeout, policy, view.time):
-        return _told(policy, view.time, partial(policy.allocate, view, rng))
+        return _answered(policy, view.time, partial(policy.allocate, view, rng))
 
 
-def _told(policy: Policy, time: float, ask: Callable[[], AnswerT]) -> AnswerT:
+def _answered(policy: Policy, time: float, ask: Callable[[], AnswerT]) -> AnswerT:
     """Return the answer of a policy; raise each of its errors as a finding."""
-    name = name_of(policy)
+    name = policy_name(policy)
     try:
         with guarded(name, time):
             return ask()
@@ -190,7 +189,7 @@ def _within(timeout: float | None, policy: Policy, time: float) -> Iterator[None
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
         except DecisionTimeoutError:  # the alarm may also ring just before it is switched off
-            what = f"policy {name_of(policy)} did not decide within {timeout:g} s in the round at {time:g} s"
+            what = f"policy {policy_name(policy)} did not decide within {timeout:g} s in the round at {time:g} s"
             raise FoundError(Finding(Fault.HANG, what)) from None
         finally:
             faulthandler.cancel_dump_traceback_later()

@@ -1,15 +1,189 @@
-"""The kinds of faults of policies, and the test that shows a fault."""
+"""What a policy saw and decided at a round, the kinds of faults, and the test that shows a fault."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.hardware.placements import num_replicas
+from polluxsim.policies.contract.view import Decision
+from polluxsim.policies.ordered.classic import remaining_time
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from polluxsim.checks.worlds import World
-    from polluxsim.errors import InvalidAllocationError
+    from polluxsim.common.errors import InvalidAllocationError
+    from polluxsim.hardware.placements import Allocation, JobId, Placement
+    from polluxsim.policies.contract.view import ClusterView, Reason
+
+
+class SeenJob(NamedTuple):
+    """One job at a round.
+
+    Attributes
+    ----------
+    job_id, num_replicas, max_replicas, queue, priority, deadline, time_limit, submit_time
+        As in `JobView`.
+    min_replicas
+        Smallest number of GPUs that the job can run on.
+    is_gang
+        Whether the job runs on `num_replicas` GPUs only.
+    placement
+        Its GPUs before the decision.
+    speeds
+        Its speed by GPU type.
+    time_left
+        True time to completion on packed nodes of one type, with its restart delay [s].
+    reason
+        The reason that the policy gives, or None.
+    """
+
+    job_id: JobId
+    num_replicas: int
+    min_replicas: int
+    max_replicas: int
+    is_gang: bool
+    queue: str | None
+    priority: float
+    deadline: float | None
+    time_limit: float | None
+    submit_time: float
+    placement: Placement
+    speeds: Mapping[str, float]
+    time_left: float
+    delay: float
+    reason: Reason | None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One round: the cluster, the jobs, and the decision of the policy.
+
+    Attributes
+    ----------
+    time, round_interval
+        As in `ClusterView` [s].
+    gpus_per_node, types
+        GPUs and type of each node. A node that is down or will go down has 0 GPUs.
+    jobs
+        The jobs that the policy did not reject, in order of submission.
+    held
+        GPUs of each job after the decision.
+    free
+        GPUs of each type that no job holds after the decision.
+    most_free
+        The same on the node with the most of them.
+    evicted
+        Jobs that lost their GPUs since the last decision.
+    """
+
+    time: float
+    round_interval: float
+    up: Mapping[str, int]
+    jobs: Sequence[SeenJob]
+    held: Mapping[JobId, int]
+    free: Mapping[str, int]
+    most_free: int
+    evicted: frozenset[JobId]
+
+    def waits(self, job: SeenJob) -> bool:
+        """Return whether a job has no GPUs after the decision."""
+        return not self.held[job.job_id]
+
+
+def observer(view: ClusterView, answer: object, ask: Callable[[Callable[[], object]], object]) -> Callable[[], Seen]:
+    """Read what a law needs from a view, and return a function that returns the round.
+
+    The function is to be called once the engine has accepted the answer, as only then the answer is known to be well
+    formed. `ask` calls the policy's function and reports its errors.
+    """
+    reasons: object = {}
+    if isinstance(answer, Decision) and callable(answer.explain):
+        explain, names = answer.explain, [job.job_id for job in view.jobs]
+        reasons = ask(lambda: explain(names))
+    known = reasons if isinstance(reasons, Mapping) else {}
+    is_one = len(view.types) == 1
+    jobs = []
+    for job in view.jobs:
+        gang = job.oracle.application.gang_size
+        delay = view.delay_of(job)
+        time_left = delay + remaining_time(job, view.node_size) if is_one else 0.0
+        jobs.append(
+            SeenJob(
+                job.job_id, job.num_replicas, job.min_replicas or 1, job.max_replicas, gang is not None,
+                job.queue, job.priority, job.deadline, job.time_limit, job.submit_time, job.placement,
+                dict(job.speeds), time_left, delay, known.get(job.job_id),
+            )
+        )  # fmt: skip
+    going = {node for node, _ in view.health.coming}
+    nodes = [0 if node in going else gpus for node, gpus in enumerate(view.gpus_per_node)]
+    type_of = [view.type_of(((node, 1),)) for node in range(len(nodes))]
+    time, interval, evicted = view.time, view.round_interval, frozenset(view.changes.evicted)
+
+    def seen() -> Seen:
+        decision = answer if isinstance(answer, Decision) else Decision(_as_allocation(answer))
+        used = _used(decision, jobs)
+        held = {job.job_id: sum(used.get(job.job_id, {}).values()) for job in jobs}
+        stay = nodes if decision.num_nodes is None else nodes[: decision.num_nodes]
+        free = Counter(dict.fromkeys(type_of, 0))
+        taken = _taken(decision, used)
+        most_free = 0
+        for node, gpus in enumerate(stay):
+            idle = max(gpus - taken[node], 0)
+            free[type_of[node]] += idle
+            most_free = max(most_free, idle)
+        up = Counter(dict.fromkeys(type_of, 0))
+        for node, gpus in enumerate(nodes):
+            up[type_of[node]] += gpus
+        here = [job for job in jobs if job.job_id not in decision.rejected]
+        return Seen(time, interval, up, here, held, free, most_free, evicted)
+
+    return seen
+
+
+def _as_allocation(answer: object) -> Allocation:
+    if not isinstance(answer, Mapping):
+        raise TypeError(f"not an allocation: {answer!r}")
+    return answer
+
+
+def _used(decision: Decision, jobs: Sequence[SeenJob]) -> dict[JobId, Counter[int]]:
+    """Return the GPUs of each job by node after a decision."""
+    used = {}
+    for job in jobs:
+        if job.job_id in decision.shared:
+            used[job.job_id] = Counter(node for node, _ in decision.shared[job.job_id])
+        elif job.job_id in decision.allocation or not decision.others_keep:
+            used[job.job_id] = _by_node(decision.allocation.get(job.job_id) or ())
+        else:
+            used[job.job_id] = _by_node(job.placement)
+    return used
+
+
+def _by_node(placement: Placement) -> Counter[int]:
+    counts = Counter[int]()
+    for node, gpus in placement:
+        counts[int(node)] += int(gpus)
+    return counts
+
+
+def _taken(decision: Decision, used: Mapping[JobId, Counter[int]]) -> Counter[int]:
+    """Return the GPUs of each node that are in use; jobs may share GPUs."""
+    taken = Counter(node for node, _ in {gpu for gpus in decision.shared.values() for gpu in gpus})
+    for job_id, counts in used.items():
+        if job_id not in decision.shared:
+            taken.update(counts)
+    return taken
+
+
+def gpus_of(job: SeenJob) -> int:
+    """Return the GPUs of a job before the decision."""
+    return num_replicas(job.placement)
 
 
 class Fault(StrEnum):

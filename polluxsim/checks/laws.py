@@ -10,19 +10,18 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import TYPE_CHECKING, Protocol
 
-from polluxsim.checks.findings import Fault, Finding
-from polluxsim.checks.seen import gpus_of
-from polluxsim.policies.cohort import ANY
-from polluxsim.records import Status
+from polluxsim.checks.findings import Fault, Finding, gpus_of
+from polluxsim.policies.tenants.cohort import ANY
+from polluxsim.records.results import Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from polluxsim.checks.seen import Seen, SeenJob
+    from polluxsim.checks.findings import Seen, SeenJob
     from polluxsim.checks.worlds import World
-    from polluxsim.policies.view import Policy
-    from polluxsim.records import Result
-    from polluxsim.types import JobId
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.policies.contract.view import Policy
+    from polluxsim.records.results import Result
 
 SLACK = 1e-6
 """Times may differ by this share, for rounding."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from hydra.utils import get_object
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.common.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from polluxsim.checks.worlds import World
-    from polluxsim.run.named_policy import NamedPolicy
+    from polluxsim.run.composing import NamedPolicy
     from polluxsim.workloads.workload import Job
 
 STREAM = 0xDA7A

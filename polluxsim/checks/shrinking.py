@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.errors import PolluxSimError
-from polluxsim.models.rigid import RIGID
+from polluxsim.common.errors import PolluxSimError
+from polluxsim.models.known_duration import RIGID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""`polluxsim run --live`: the cluster on the terminal while it is simulated."""
+"""Show the cluster on the terminal while it is simulated: `polluxsim run --live`."""
 
 from __future__ import annotations
 
@@ -6,25 +6,292 @@ import os
 import select
 import signal
 import sys
+from collections import Counter
 from contextlib import contextmanager
+from itertools import chain, islice
 from time import perf_counter
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+from rich.color import Color
 from rich.console import Console
 from rich.live import Live
+from rich.segment import Segment
+from rich.style import Style
 
-from polluxsim.cli.live_picture import Picture
+from polluxsim.common.durations import clock, length
+from polluxsim.look.colours import job_colour
+from polluxsim.metrics.summary import shares
 from polluxsim.run.interrupt import ending_with, in_main_thread, on_a_screen_of_its_own
-from polluxsim.run.progress_line import progress
+from polluxsim.run.progress_line import num_expected, progress
+from polluxsim.statistics.series import MOST_EFFICIENCY, Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from rich.console import ConsoleOptions, RenderResult
 
     from polluxsim.engine.simulation import Simulation, Watcher
-    from polluxsim.types import Cluster
+    from polluxsim.hardware.clusters import Cluster
+    from polluxsim.hardware.placements import Allocation, Gpu, Gpus, JobId
+    from polluxsim.records.results import RoundRecord
     from polluxsim.workloads.workload import Workload
 
     KeyReader = Callable[[bool], str]
+
+CELLS = ((6, True), (4, True), (2, True), (1, True), (1, False))
+"""Characters for a GPU, and whether nodes have their numbers, from the largest that may be to the smallest."""
+
+JOB_WIDTH = 28
+"""Characters for a job in the list of those that run."""
+
+LEAST_FOR_LINES = 60
+"""Columns that small lines need."""
+
+FREE, DOWN, USED, BOTH, LEFT = "·", "×", "█", "▀", "▌"
+LEVELS = " ▁▂▃▄▅▆▇█"
+DIM, BOLD = Style(dim=True), Style(bold=True)
+
+
+class Shown(NamedTuple):
+    """What a frame is of."""
+
+    record: RoundRecord
+    allocation: Allocation
+    waiting: Sequence[JobId]
+    num_ended: int
+    num_jobs: int
+    mean_jct: float | None
+    down: Sequence[int] = ()
+    gpu_time: Mapping[str, float] = {}
+    shares: Mapping[JobId, tuple[Gpus, float]] = MappingProxyType({})
+
+
+class History(NamedTuple):
+    """What small lines are drawn of, at the rounds shown: times [s], GPUs in use, jobs waiting, efficiency."""
+
+    times: list[float]
+    gpus: list[float]
+    queue: list[float]
+    efficiency: list[float]
+
+
+class Picture:
+    """The cluster after the last round shown, for a terminal of any size.
+
+    `keys` says in a few words what keys do; it is empty where nothing listens to them.
+    """
+
+    def __init__(self, workload: Workload, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._workload = workload
+        self._order = {job.job_id: number for number, job in enumerate(workload.jobs)}
+        self._applications = {job.job_id: job.application for job in workload.jobs}
+        self._history = History([], [], [], [])
+        self._started = perf_counter()
+        self.keys = ""
+        self._styles: dict[JobId | None, Style] = {None: DIM}
+        self._shown: Shown | None = None
+        self._on: dict[Gpu, list[JobId]] = {}
+
+    def show(self, run: Simulation) -> None:
+        """Let the next frame show the last round of a run; jobs that were not named get their colours as they come."""
+        if run.last_round is None:
+            return
+        total = num_expected(self._workload, run)
+        gpu_time = shares(run.gpu_seconds) if run.scenario.can_fail else {}
+        told = (run.allocation, run.waiting, run.num_ended, total, run.mean_jct, run.down, gpu_time, run.shares)
+        self._shown = Shown(run.last_round, *told)
+        for job in (*self._shown.allocation, *self._shown.waiting):
+            self._order.setdefault(job, len(self._order))
+        record = run.last_round
+        now = (record.time, record.gpus_in_use, len(run.waiting), record.efficiency)
+        for column, value in zip(self._history, now, strict=True):
+            column.append(value)
+
+    def paused(self, seconds: float) -> None:
+        """Leave a time in which the run stood still out of what it took so far."""
+        self._started += seconds
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines of a frame, no more than the terminal has."""
+        width, height = options.max_width, options.height or console.height
+        if self._shown is None:
+            yield Segment("starting; the first run ever compiles its kernels")
+            return
+        lines = [*islice(self._head(self._shown, width), max(height // 3, 1)), []]
+        lines += [*self._grid(self._shown, width, height - len(lines) - 5), []]
+        lines += [*self._jobs(self._shown, width, height - len(lines) - 2), []]
+        lines.append(self._queue(self._shown, width))
+        for number, line in enumerate(lines[:height]):
+            if number:
+                yield Segment.line()
+            yield from Segment.adjust_line_length(line, width, pad=False)
+
+    def _head(self, shown: Shown, width: int) -> Iterator[list[Segment]]:
+        """Yield what there is to say in numbers, as many on a line as fit, and small lines of the time so far."""
+        line, room = list[Segment](), width
+        for number, fact in enumerate(self._facts(shown)):
+            if line and len(fact) + 3 > room:
+                yield line
+                line, room = [], width
+            line += [Segment("   " if line else ""), Segment(fact, BOLD if number == 0 else None)]
+            room -= len(fact) + 3
+        yield line
+        if shown.gpu_time:
+            shares = ", ".join(f"{name} {share:.0%}" for name, share in shown.gpu_time.items())
+            yield [Segment(f"GPU time: {shares}")]
+        if width >= LEAST_FOR_LINES and self._history.times[-1] > self._history.times[0]:
+            yield list(self._small_lines(width // 3 - 14))
+
+    def _facts(self, shown: Shown) -> Iterator[str]:
+        record, spent = shown.record, perf_counter() - self._started
+        yield f"{clock(record.time)} simulated"
+        yield f"{shown.num_ended / max(shown.num_jobs, 1):.0%} done"
+        yield f"{shown.num_ended}/{shown.num_jobs} jobs complete   {record.active_jobs} active"
+        there = sum(self._cluster.gpus_per_node[: self._nodes_up(shown)])
+        yield f"{record.gpus_in_use}/{there} GPUs in use"
+        if self._cluster.least_nodes is not None:
+            yield f"{record.nodes} nodes, ${record.hourly_cost:,.2f} an hour"
+        if shared := sum(count > 1 for count in Counter(chain(*(gpus for gpus, _ in shown.shares.values()))).values()):
+            yield f"{shared} of them shared"
+        if shown.down:
+            yield f"nodes down: {len(shown.down)}"
+        if 0 < record.efficiency < MOST_EFFICIENCY:
+            yield f"efficiency {record.efficiency:.0%}"
+        yield f"mean JCT so far {'–' if shown.mean_jct is None else clock(shown.mean_jct)}"
+        yield f"{length(record.time / max(spent, 1e-3))} a second"
+        if 0 < shown.num_ended < shown.num_jobs:
+            yield f"about {length(spent * (shown.num_jobs / shown.num_ended - 1))} left"
+        if self.keys:
+            yield self.keys
+
+    def _small_lines(self, width: int) -> Iterator[Segment]:
+        """Yield GPUs, queue and efficiency over the time so far, averaged over as many bins as there is room for."""
+        times = np.array(self._history.times)
+        edges = np.linspace(times[0], times[-1], width + 1)
+        tops = {"gpus": self._cluster.num_gpus, "queue": max(self._history.queue), "efficiency": 1.0}
+        for name, top in tops.items():
+            means = Steps(times, np.array(getattr(self._history, name), float)).means(edges)
+            levels = np.clip(means / max(top, 1e-9) * (len(LEVELS) - 1), 0, len(LEVELS) - 1).round().astype(int)
+            yield Segment(f"{'GPUs' if name == 'gpus' else name:>10} ", DIM)
+            yield Segment("".join(LEVELS[level] for level in levels) + "  ")
+
+    def _nodes_up(self, shown: Shown) -> int:
+        return self._cluster.num_nodes if self._cluster.least_nodes is None else shown.record.nodes
+
+    def _grid(self, shown: Shown, width: int, height: int) -> list[list[Segment]]:
+        """Return the nodes with their GPUs, as large as they fit; what does not fit is counted in the last line."""
+        nodes = self._by_node(shown)
+        size = max(map(len, nodes))
+        label = len(str(len(nodes) - 1)) + 1
+        for wide, labelled in CELLS:
+            cell = size * wide + labelled * label + 2
+            columns = width // cell
+            rows = -(-len(nodes) // columns) if columns else height + 1
+            if rows <= (height // 2 if wide > 1 else height):
+                return [
+                    [part for node in row for part in self._node(node, nodes, wide, size, label * labelled)]
+                    for row in _rows(len(nodes), columns)
+                ]
+        return self._folded(nodes, max(width // (size + 1), 1), max(height - 1, 1), size)
+
+    def _node(
+        self, node: int, nodes: Sequence[list[JobId | None]], wide: int, size: int, label: int
+    ) -> Iterator[Segment]:
+        if label:
+            yield Segment(f"{node:>{label - 1}} ", DIM)
+        free = DOWN if self._shown is not None and node in self._shown.down else FREE
+        for number, job in enumerate(nodes[node]):
+            if len(there := self._on.get((node, number), ())) > 1:
+                yield from self._split(there, wide)
+            else:
+                yield Segment((free if job is None else USED) * wide, self._style(job))
+        yield Segment(" " * (wide * (size - len(nodes[node])) + 2))
+
+    def _split(self, jobs: Sequence[JobId], wide: int) -> Iterator[Segment]:
+        """Yield a GPU that jobs share: a part for each, or for the first two where it is one character wide."""
+        if wide == 1:
+            yield Segment(LEFT, self._style(jobs[0]) + Style(bgcolor=self._style(jobs[1]).color))
+        else:
+            yield from (Segment(USED, self._style(jobs[place * len(jobs) // wide])) for place in range(wide))
+
+    def _folded(self, nodes: list[list[JobId | None]], columns: int, lines: int, size: int) -> list[list[Segment]]:
+        """Return two nodes one above the other in each line, by half blocks."""
+        shown = min(len(nodes), 2 * lines * columns)
+        grid = []
+        for first in range(0, shown, 2 * columns):
+            line = []
+            for column in range(columns):
+                pair = [nodes[n] if n < shown else [] for n in (first + column, first + columns + column)]
+                line += [self._half_blocks(*(gpus[i] if i < len(gpus) else None for gpus in pair)) for i in range(size)]
+                line.append(Segment(" "))
+            grid.append(line)
+        if hidden := nodes[shown:]:
+            used = sum(job is not None for gpus in hidden for job in gpus)
+            text = f"and {len(hidden)} nodes more: {used} of {sum(map(len, hidden))} GPUs in use"
+            grid.append([Segment(text, DIM)])
+        return grid
+
+    def _half_blocks(self, above: JobId | None, below: JobId | None) -> Segment:
+        if above is None and below is None:
+            return Segment(FREE, DIM)
+        if above is None or below is None:
+            return Segment("▄" if above is None else BOTH, self._style(above or below))
+        return Segment(BOTH, self._style(above) + Style(bgcolor=self._style(below).color))
+
+    def _by_node(self, shown: Shown) -> list[list[JobId | None]]:
+        """Return who holds each GPU of the nodes that are up; within one, in order of submission, free ones last.
+
+        Who may share GPUs is on those that it has by number; of several, the one that was submitted first.
+        """
+        sizes = self._cluster.gpus_per_node[: max(self._nodes_up(shown), 1)]
+        whole: list[list[JobId]] = [[] for _ in sizes]
+        self._on.clear()
+        for job in sorted(shown.allocation, key=self._order.__getitem__):
+            for gpu in shown.shares.get(job, ((), 1.0))[0]:
+                self._on.setdefault(gpu, []).append(job)
+            for node, gpus in shown.allocation[job] if job not in shown.shares else ():
+                whole[node] += [job] * gpus
+        left = list(map(iter, whole))
+        return [
+            [self._on[node, i][0] if (node, i) in self._on else next(left[node], None) for i in range(gpus)]
+            for node, gpus in enumerate(sizes)
+        ]
+
+    def _jobs(self, shown: Shown, width: int, lines: int) -> list[list[Segment]]:
+        """Return the running jobs with their colours and GPUs, the largest first, as many as there is room for."""
+        counts = {job: sum(gpus for _, gpus in placement) for job, placement in shown.allocation.items() if placement}
+        largest = sorted(counts, key=lambda job: (-counts[job], self._order[job]))
+        columns = max(width // JOB_WIDTH, 1)
+        found = []
+        for row in islice(_rows(len(largest), columns), max(lines, 0)):
+            line = []
+            for job in (largest[number] for number in row):
+                speed = shown.shares.get(job, ((), 1.0))[1]
+                name = f" {counts[job]:>3} {job}{'' if speed == 1 else f' {speed:.0%}'}"[: JOB_WIDTH - 3]
+                line += [Segment(USED * 2, self._style(job)), Segment(f"{name:<{JOB_WIDTH - 2}}")]
+            found.append(line)
+        return found
+
+    def _queue(self, shown: Shown, width: int) -> list[Segment]:
+        waiting = shown.waiting
+        names = ", ".join(waiting[: max(width // 4, 1)])
+        return [Segment(f"queue {len(waiting)}{': ' if waiting else ''}", BOLD), Segment(names)]
+
+    def _style(self, job: JobId | None) -> Style:
+        """Return a job's colour, the same throughout the run and in every run of the workload."""
+        if (style := self._styles.get(job)) is None:
+            colour = job_colour(self._applications.get(job or ""), self._order[job or ""])
+            style = self._styles[job] = Style(color=Color.parse(colour))
+        return style
+
+
+def _rows(count: int, columns: int) -> Iterator[range]:
+    for first in range(0, count, columns):
+        yield range(first, min(first + columns, count))
+
 
 PAUSE, QUIT = (" ", "p"), ("q", "Q")
 RUNNING, PAUSED = "space: pause, q: quit", "paused; space: go on, q: quit"

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim import __version__
-from polluxsim.cli import option_help
-from polluxsim.errors import InvalidConfigError, PolluxSimError, did_you_mean
+from polluxsim.cli import shared_options
+from polluxsim.common.errors import InvalidConfigError, PolluxSimError, did_you_mean
 from polluxsim.run.interrupt import (
     INTERRUPTED,
     MESSAGE,
@@ -68,9 +68,19 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
 """Commands by purpose, with a line of help for each. They fit on a screen of 24 lines."""
 
 ADDED = [name for commands in COMMANDS.values() for name in commands if name != "run"]
-"""Commands whose options the function `add` of their module declares. `MODULES` has the modules with other names."""
+"""Commands besides `run`. The function `add_COMMAND` of the command's module declares its options."""
 
-MODULES = {"trace": "timeline", "import": "import_log", "map": "map_trace"}
+MODULES = {
+    **dict.fromkeys(("check", "arena", "size"), "studies"),
+    **dict.fromkeys(("reproduce", "conformance"), "paper"),
+    **dict.fromkeys(("table", "compare"), "tables"),
+    **dict.fromkeys(("plot", "report", "trace"), "figures"),
+    **dict.fromkeys(("whatif", "when", "why"), "forks"),
+    **dict.fromkeys(("import", "calibrate"), "log"),
+    **dict.fromkeys(("generate", "sample", "map"), "workload"),
+    **dict.fromkeys(("fit", "card"), "profile"),
+}
+"""Module of each of these commands, in `polluxsim.cli`."""
 
 WITH_OVERRIDES = {"arena", "calibrate", "reproduce", "size", "whatif"}
 """Commands that take settings as KEY=VALUE."""
@@ -143,8 +153,8 @@ def _user_configs(options: argparse.Namespace) -> Iterator[None]:
     if not (folders := getattr(options, "config_dir", [])):
         yield
         return
-    from polluxsim.cli.finished_run import import_from_here
-    from polluxsim.run.config_folders import report_replaced, searched_first
+    from polluxsim.cli.shared_options import import_from_here
+    from polluxsim.run.configurations import report_replaced, searched_first
 
     import_from_here()
     with searched_first(folders):
@@ -221,10 +231,11 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(prog="polluxsim", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
     commands.add_parser("run", add_help=False)
     for name in ADDED:
-        import_module(f"polluxsim.cli.{MODULES.get(name, name)}").add(command := commands.add_parser(name))
+        declare_options = getattr(import_module(f"polluxsim.cli.{MODULES[name]}"), f"add_{name}")
+        declare_options(command := commands.add_parser(name))
         if name in WITH_CONFIGS:
             command.add_argument("--config-dir", type=Path, action="append", default=[], metavar="DIR",
-                                 help=option_help.CONFIGS)  # fmt: skip
+                                 help=shared_options.CONFIGS)  # fmt: skip
     return parser
 
 

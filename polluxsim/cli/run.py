@@ -1,46 +1,179 @@
-"""`polluxsim run`: a Hydra application around one simulation."""
+"""Run one simulation, or a sweep with `-m`, as a Hydra application: `polluxsim run`."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
-from contextlib import nullcontext
+from argparse import ArgumentError
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from textwrap import wrap
 from time import time
 from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from polluxsim.cli.finished_run import import_from_here
-from polluxsim.cli.hydra_options import LIVE, MULTIRUN, check_options, may_set_mode, options_first, user_folders
-from polluxsim.cli.run_help import with_meanings
-from polluxsim.errors import InvalidConfigError
+from polluxsim.cli.shared_options import import_from_here
+from polluxsim.common.errors import InvalidConfigError, did_you_mean
+from polluxsim.common.shipped import shipped
 from polluxsim.look.console import console
-from polluxsim.look.remarks import engine_waits, print_remarks
-from polluxsim.look.run_cluster import steady_gpus
-from polluxsim.look.table import SideBySide
+from polluxsim.look.descriptions import engine_waits, print_remarks
+from polluxsim.look.run_facts import steady_gpus
+from polluxsim.look.side_by_side import SideBySide
 from polluxsim.metrics.declared import values_in
+from polluxsim.records.storage import Run, write_run
 from polluxsim.run.claim import claimed, claimed_anew
-from polluxsim.run.config_folders import report_replaced, searched_first
+from polluxsim.run.composing import get_args_parser, hydra_in_words, is_hydras, mode_from_options
+from polluxsim.run.configurations import as_hydra_takes, config_files, report_replaced, searched_first
 from polluxsim.run.execution import Execution, resolved
-from polluxsim.run.hydra_inside import mode_from_options
-from polluxsim.run.hydra_words import hydra_in_words, is_hydras
 from polluxsim.run.interrupt import interruptible, results_written, uninterrupted
-from polluxsim.run.overrides import as_hydra_takes
 from polluxsim.run.progress_line import progress
-from polluxsim.shipped import shipped
-from polluxsim.storage import Run, write_run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from omegaconf import DictConfig
+
+LIVE = "--live"
+"""An option that Hydra does not know."""
+
+MULTIRUN = {"-m", "--multirun"}
+
+SEARCH_PATH = "hydra.searchpath="
+
+SWEEPS = {"choice", "glob", "interval", "range", "shuffle", "sort"}
+"""Functions of Hydra's that give several values."""
+
+NESTED = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|'[^']*'|\"[^\"]*\"")
+"""Text in brackets or quotes, the innermost."""
+
+
+def options_first(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with options before overrides: Hydra's parser takes them in no other order.
+
+    >>> options_first(["seed=1,2", "-m", "policy=fifo", "--config-dir", "conf"])
+    ['-m', '--config-dir', 'conf', 'seed=1,2', 'policy=fifo']
+    """
+    actions = get_args_parser()._actions
+    with_value = {name for action in actions if action.nargs is None for name in action.option_strings}
+    options, overrides = list[str](), list[str]()
+    left = iter(arguments)
+    for argument in left:
+        if not argument.startswith("-"):
+            overrides.append(argument)
+            continue
+        options.append(argument)
+        if argument in with_value and (value := next(left, None)) is not None:
+            options.append(value)
+    return options + overrides
+
+
+def check_options(arguments: Sequence[str]) -> None:
+    """Raise `InvalidConfigError` for an unknown option or one without its value: Hydra would print its usage."""
+    parser = get_args_parser()
+    parser.exit_on_error = False
+    try:
+        _, unknown = parser.parse_known_args(arguments)
+    except ArgumentError as error:
+        raise InvalidConfigError(f"run: {error} ('polluxsim run --help' says more)") from None
+    if sum(word.startswith(("--config-d", "-cd")) for word in arguments) > 1:
+        raise InvalidConfigError(
+            "run: --config-dir is given twice, but it takes one folder; name more with hydra.searchpath=[DIR,DIR]"
+        )
+    if unknown:
+        name = unknown[0].partition("=")[0]
+        known = [option for action in parser._actions for option in (LIVE, *action.option_strings)]
+        # Dashes would make all options alike.
+        meant = did_you_mean(name.strip("-"), [option.strip("-") for option in known]).replace("mean ", "mean --")
+        raise InvalidConfigError(f"run: there is no option {name}{meant} ('polluxsim run --help' says more)")
+    for argument in arguments:
+        _check_values(argument)
+
+
+def may_set_mode(arguments: Sequence[str]) -> bool:
+    """Return whether the arguments, or files that they name, may set `hydra.mode`; no shipped file does.
+
+    >>> may_set_mode(["-m", "policy=fifo"]), may_set_mode(["--config-dir", "conf"]), may_set_mode(["hydra.mode=RUN"])
+    (False, True, True)
+    """
+    options = {argument for argument in arguments if argument.startswith("-")}
+    overrides = [argument.lstrip("+~") for argument in arguments if not argument.startswith("-")]
+    return not options <= MULTIRUN or any(re.match(r"hydra(\.mode|\.searchpath|@|/|=)", word) for word in overrides)
+
+
+def user_folders(arguments: Sequence[str]) -> list[Path]:
+    """Return the user's folders of configurations, from `--config-dir` and `hydra.searchpath`."""
+    options, _ = get_args_parser().parse_known_args(arguments)
+    folders = [] if options.config_dir is None else [options.config_dir]
+    if named := [word for word in options.overrides if word.startswith(SEARCH_PATH)]:
+        value = OverridesParser.create().parse_override(named[0]).value()
+        files = [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+        folders += [name.removeprefix("file://") for name in files if "://" not in name.removeprefix("file://")]
+    return list(map(Path, folders))
+
+
+def _check_values(argument: str) -> None:
+    """Raise `InvalidConfigError` for range(…) and the like among other values, of which Hydra's error says nothing."""
+    key, _, left = argument.partition("=")
+    while (shorter := NESTED.sub("", left)) != left:
+        left = shorter
+    values = [value.strip() for value in left.split(",")]
+    if len(values) > 1 and (found := SWEEPS.intersection(values)):
+        what = f"{argument}: {min(found)}(…) cannot stand among other values"
+        raise InvalidConfigError(f"{what}; write every value, as in {key}=0,1,5")
+
+
+WIDTH, COLUMN = 100, 34
+"""Of the text, and where what settings mean begins [characters]."""
+
+SETTING_LINE = re.compile(r"^( *)(\w+):( .*)?$")
+EXPLAINED = re.compile(r"^(\w+): .*?# (.+)$", re.MULTILINE)
+
+
+@contextmanager
+def with_meanings() -> Iterator[None]:
+    """Print what is printed inside, with the meaning of each setting beside it."""
+    printed = StringIO()
+    try:
+        with redirect_stdout(printed):
+            yield
+    finally:  # Hydra ends the program when it has told its help
+        print("\n".join(_explained(printed.getvalue().splitlines())))
+
+
+def _explained(lines: list[str]) -> Iterator[str]:
+    group, meanings = "", dict[str, str]()
+    for number, line in enumerate(lines):
+        found = SETTING_LINE.match(line)
+        if found and not found[1]:
+            group = found[2]
+            target = next((other.strip() for other in lines[number + 1 :] if "_target_" in other), "")
+            meanings = _meanings(group, target)
+        meaning = meanings.get(found[2]) if found and (found[1] or not found[3] or group == "seed") else None
+        if meaning is None:
+            yield line
+            continue
+        first, *rest = wrap(meaning, WIDTH - COLUMN)
+        yield f"{line:<{COLUMN - 2}}  {first}"
+        yield from (" " * COLUMN + more for more in rest)
+
+
+def _meanings(group: str, target: str) -> dict[str, str]:
+    """Return what the settings of a group mean, from the files of the group that build the same thing."""
+    files = config_files("run.yaml" if group == "seed" else f"{group}/*.yaml")
+    texts = [path.read_text(encoding="utf-8") for path in files.values()]
+    if group == "seed":
+        return dict(EXPLAINED.findall(texts[0]))
+    return {key: meaning for text in texts if target in text for key, meaning in EXPLAINED.findall(text)}
 
 
 NAMED_BY_TIME = "${now:"

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf, open_dict
 
-from polluxsim.files import appearing_whole
+from polluxsim.common.files import appearing_whole
 from polluxsim.look.console import console
-from polluxsim.look.remarks import print_remarks
-from polluxsim.look.replication import settings_table
-from polluxsim.look.settings_text import as_text
+from polluxsim.look.descriptions import print_remarks
+from polluxsim.look.settings_tables import as_text
 from polluxsim.metrics.declared import frame_of_table
-from polluxsim.sweeps.complete import complete
-from polluxsim.sweeps.dataset import DATASET
-from polluxsim.sweeps.launchers import chosen_workers
-from polluxsim.sweeps.plan import Composer, entry_of
+from polluxsim.statistics.comparisons import settings_table
+from polluxsim.studies.driver import DATASET, complete
+from polluxsim.studies.launching import chosen_workers
+from polluxsim.studies.plan import Composer, entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from hydra.types import HydraContext
     from omegaconf import DictConfig
 
-    from polluxsim.sweeps.plan import Entry
+    from polluxsim.studies.plan import Entry
 
 MOST_ROWS = 40
 """Sweeps of more settings than this print no table of them."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import simpy
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.common.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,16 +10,16 @@ from numbers import Real
 from operator import index, is_
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
+from polluxsim.common.errors import InvalidAllocationError, PolluxSimError, short
 from polluxsim.engine.job import Move
 from polluxsim.engine.progress import spread
 from polluxsim.engine.sharing import ceded_gpus, tenant_of
 from polluxsim.engine.truth import MixedPace
-from polluxsim.errors import InvalidAllocationError, PolluxSimError, short
-from polluxsim.gpu_types import ANY
-from polluxsim.hosts import ROUNDING as HOST_ROUNDING
-from polluxsim.hosts import Host, with_gpus
+from polluxsim.hardware.gpu_types import ANY
+from polluxsim.hardware.hosts import ROUNDING as HOST_ROUNDING
+from polluxsim.hardware.hosts import Host, with_gpus
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.policies.view import Change, Decision
+from polluxsim.policies.contract.view import Change, Decision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from polluxsim.engine.sharing import Sharing, Tenant
     from polluxsim.engine.state import State
     from polluxsim.engine.truth import Pace
-    from polluxsim.types import Gpu, Gpus, JobId, Placement
+    from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
 
 ROUNDING = 1e-9
 """Share by which an objective may exceed its bound."""

@@ -8,15 +8,16 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, ClassVar
 
-from polluxsim.durations import HOUR, NODE_DAYS
-from polluxsim.errors import InvalidConfigError
-from polluxsim.tables import read_rows
-from polluxsim.types import MOST_SECONDS, Outage
+from polluxsim.common.durations import HOUR, NODE_DAYS
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.tables import read_rows
+from polluxsim.hardware.clusters import Outage
+from polluxsim.hardware.placements import MOST_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from polluxsim.tables import Row
+    from polluxsim.common.tables import Row
 
     Draw = Callable[[int], Sequence[float]]
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.durations import first_round
+from polluxsim.common.durations import first_round
 from polluxsim.engine.job import ActiveJob
+from polluxsim.hardware.placements import gpus_by_node
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.policies.packing import pack
-from polluxsim.types import gpus_by_node
+from polluxsim.policies.tools.free_gpus import pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from polluxsim.agent.agent import Agent
-    from polluxsim.columns import Records
     from polluxsim.engine.scenario import Scenario
     from polluxsim.engine.settings import EngineSettings
     from polluxsim.engine.state import State
     from polluxsim.engine.truth import Truth
-    from polluxsim.records import JobRecord
-    from polluxsim.types import JobId, Placement
+    from polluxsim.hardware.placements import JobId, Placement
+    from polluxsim.records.columns import Records
+    from polluxsim.records.results import JobRecord
     from polluxsim.workloads.workload import Job
 
 

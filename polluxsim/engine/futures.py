@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from polluxsim.engine.scenario import Scenario
     from polluxsim.engine.state import State
     from polluxsim.engine.submissions import Submissions
-    from polluxsim.types import JobId
+    from polluxsim.hardware.placements import JobId
     from polluxsim.workloads.workload import Job
 
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from polluxsim.engine.clock import NEVER, Milestone
 from polluxsim.engine.progress import CheckpointCycle, Holding, Segment
-from polluxsim.records import Status
+from polluxsim.records.results import Status
 
 if TYPE_CHECKING:
     from polluxsim.agent.agent import Agent
     from polluxsim.engine.clock import TimeRule
     from polluxsim.engine.progress import Losses
     from polluxsim.engine.truth import Pace, Truth
-    from polluxsim.types import Gpus, Placement
+    from polluxsim.hardware.placements import Gpus, Placement
     from polluxsim.workloads.workload import Job
 
 SlottedT = TypeVar("SlottedT", bound=Any)

@@ -6,19 +6,20 @@ from bisect import bisect_right
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.columns import Records
-from polluxsim.durations import HOUR
+from polluxsim.common.durations import HOUR
 from polluxsim.engine.sharing import SharedGpus
-from polluxsim.hosts import NOBODY
-from polluxsim.policies.view import Health, NodeCounts
-from polluxsim.records import OutageRecord
+from polluxsim.hardware.hosts import NOBODY
+from polluxsim.policies.contract.view import Health, NodeCounts
+from polluxsim.records.columns import Records
+from polluxsim.records.results import OutageRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from polluxsim.gpu_types import NodeTypes
-    from polluxsim.hosts import Host
-    from polluxsim.types import Cluster, JobId, Placement
+    from polluxsim.hardware.clusters import Cluster
+    from polluxsim.hardware.gpu_types import NodeTypes
+    from polluxsim.hardware.hosts import Host
+    from polluxsim.hardware.placements import JobId, Placement
 
 
 class Account(NamedTuple):

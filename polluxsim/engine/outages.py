@@ -7,16 +7,16 @@ from heapq import heappushpop, heapreplace
 from math import inf, log
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.durations import HOUR
+from polluxsim.common.durations import HOUR
 from polluxsim.engine.clock import Rank, Stream, uniforms
-from polluxsim.records import Status
-from polluxsim.types import Outage
+from polluxsim.hardware.clusters import Outage
+from polluxsim.records.results import Status
 
 if TYPE_CHECKING:
     from polluxsim.engine.clock import Event
     from polluxsim.engine.job import ActiveJob, Transition
     from polluxsim.engine.state import State
-    from polluxsim.types import Repairs
+    from polluxsim.hardware.clusters import Repairs
 
 
 class ComingOutage(NamedTuple):

@@ -13,9 +13,9 @@ from threading import Lock
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, cast
 
+from polluxsim.common.errors import PolicyError, PolluxSimError, did_you_mean, short
 from polluxsim.engine.views import JobWindows
-from polluxsim.errors import PolicyError, PolluxSimError, did_you_mean, short
-from polluxsim.policies.view import ClusterView, JobView, Oracle, Reason, Standing
+from polluxsim.policies.contract.view import ClusterView, JobView, Oracle, Reason, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from polluxsim.engine.sharing import Sharing
     from polluxsim.engine.state import State
     from polluxsim.engine.views import JobWindow
-    from polluxsim.gpu_types import NodeTypes
-    from polluxsim.types import JobId
+    from polluxsim.hardware.gpu_types import NodeTypes
+    from polluxsim.hardware.placements import JobId
 
 PACKAGE = Path(__file__).parents[1]
 

@@ -7,10 +7,10 @@ from math import ceil, inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.engine.clock import NEVER, Milestone
-from polluxsim.types import gpus_by_node
+from polluxsim.hardware.placements import gpus_by_node
 
 if TYPE_CHECKING:
-    from polluxsim.types import Placement
+    from polluxsim.hardware.placements import Placement
 
 
 class CheckpointCycle(NamedTuple):

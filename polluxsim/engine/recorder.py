@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polluxsim.columns import Records
 from polluxsim.engine.fairness import finish_time_fairness
 from polluxsim.engine.progress import NO_LOSSES, Holding
-from polluxsim.records import (
+from polluxsim.hardware.placements import BatchChoice, DividedBatch
+from polluxsim.records.columns import Records
+from polluxsim.records.results import (
     AllocationRecord,
     CheckpointRecord,
     GpuSeconds,
@@ -25,16 +26,15 @@ from polluxsim.records import (
     Status,
     TimingRecord,
 )
-from polluxsim.types import BatchChoice, DividedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from polluxsim.engine.job import ActiveJob, Transition
     from polluxsim.engine.state import Share, State
-    from polluxsim.hosts import Hosted
-    from polluxsim.policies.view import Decision, Reason
-    from polluxsim.types import JobId, Placement
+    from polluxsim.hardware.hosts import Hosted
+    from polluxsim.hardware.placements import JobId, Placement
+    from polluxsim.policies.contract.view import Decision, Reason
     from polluxsim.workloads.workload import Job
 
 NO_BATCH = BatchChoice(0, 0)

@@ -6,9 +6,9 @@ from collections import defaultdict
 from math import inf
 from typing import TYPE_CHECKING
 
-from polluxsim.durations import first_round
+from polluxsim.common.durations import first_round
 from polluxsim.engine.clock import Rank, check_range
-from polluxsim.policies.view import Change, Changes
+from polluxsim.policies.contract.view import Change, Changes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from polluxsim.engine.settings import EngineSettings
     from polluxsim.engine.state import State
     from polluxsim.engine.views import JobWindow
-    from polluxsim.policies.view import Decision
-    from polluxsim.types import JobId
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.policies.contract.view import Decision
 
 AT_ONCE = 0
 """Stands for the number of a round that is not at a multiple of the interval."""

@@ -7,20 +7,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from polluxsim.agent.agent import FixedBatchAgent, PlanningAgent
-from polluxsim.agent.ruled import BalancingAgent, RuledAgent
-from polluxsim.agent.rules import check_rule
-from polluxsim.checkpoints import failure_rate
+from polluxsim.agent.rules import BalancingAgent, RuledAgent, check_rule
+from polluxsim.common.errors import InvalidConfigError, allowed_among
 from polluxsim.engine.clock import check_range
 from polluxsim.engine.progress import CheckpointCycle
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.truth import Truth
-from polluxsim.errors import InvalidConfigError, allowed_among
-from polluxsim.models.planned import PlannedProfile
+from polluxsim.hardware.checkpoints import failure_rate
+from polluxsim.models.known_duration import PlannedProfile, RigidProfile, ScalingProfile
 from polluxsim.models.profile import sensitivity_of
-from polluxsim.models.rigid import RigidProfile
-from polluxsim.models.scaling import ScalingProfile
-from polluxsim.policies.view import Traits, traits_of
-from polluxsim.workloads.fitting import speeds_of
+from polluxsim.policies.contract.view import Traits, traits_of
+from polluxsim.workloads.feasibility import speeds_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,12 +28,12 @@ if TYPE_CHECKING:
     from polluxsim.engine.clock import TimeRule
     from polluxsim.engine.nodes import Nodes
     from polluxsim.engine.truth import Paces
+    from polluxsim.hardware.clusters import Cluster
+    from polluxsim.models.known_duration import Speeds
     from polluxsim.models.profile import Profile
-    from polluxsim.models.scaling import Speeds
     from polluxsim.models.sensitivity import Sensitivity
     from polluxsim.models.throughput import ThroughputParams
-    from polluxsim.policies.view import Policy
-    from polluxsim.types import Cluster
+    from polluxsim.policies.contract.view import Policy
     from polluxsim.workloads.workload import Job, Workload
 
 
@@ -246,7 +243,7 @@ class Agents:
         if not usable:
             return self._adaptive(truth, ruled)
         # This loads compiled code, which takes a while, so it is imported only if it is needed.
-        from polluxsim.agent.by_type import AgentByType, OnType  # noqa: PLC0415
+        from polluxsim.agent.adaptive import AgentByType, OnType  # noqa: PLC0415
 
         truths = [truth.on(name) for name in usable if not job.gpu_types or name in job.gpu_types]
         return AgentByType(
@@ -263,7 +260,7 @@ class Agents:
         return ElasticAgent(ruled, application, known, maximises_throughput=maximises_throughput)
 
     def _throughput(self, truth: Truth) -> ThroughputParams:
-        from polluxsim.models.known import known_throughput  # noqa: PLC0415
+        from polluxsim.models.fitting import known_throughput  # noqa: PLC0415
 
         key = truth.profile.application.name, truth.gpu_type
         if (known := self._known.get(key)) is None:

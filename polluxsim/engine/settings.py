@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from polluxsim.checkpoints import Checkpoints
+from polluxsim.common.errors import InvalidConfigError, check_choice, check_number
 from polluxsim.engine.clock import ExactTime, TimeRule, WholeSeconds
 from polluxsim.engine.failures import JobFailures
 from polluxsim.engine.sharing import Interference
-from polluxsim.errors import InvalidConfigError, check_choice, check_number
-from polluxsim.restarts import RESTART_DELAY, ROUND_INTERVAL, RestartDelays
-from polluxsim.types import MOST_SECONDS
+from polluxsim.hardware.checkpoints import Checkpoints
+from polluxsim.hardware.placements import MOST_SECONDS
+from polluxsim.hardware.restarts import RESTART_DELAY, ROUND_INTERVAL, RestartDelays
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

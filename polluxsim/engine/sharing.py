@@ -11,17 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.tables import read_rows
 from polluxsim.models.stages import MOST_JOBS, beside, goes_beside, interleaved
-from polluxsim.policies.effects import check_names
-from polluxsim.tables import read_rows
+from polluxsim.policies.contract.settings import check_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from polluxsim.engine.job import ActiveJob
-    from polluxsim.gpu_types import NodeTypes
-    from polluxsim.types import Cluster, Gpu, Gpus, JobId, Placement
+    from polluxsim.hardware.clusters import Cluster
+    from polluxsim.hardware.gpu_types import NodeTypes
+    from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
     from polluxsim.workloads.workload import Job
 
 ModelAndBatch: TypeAlias = tuple[str, int]

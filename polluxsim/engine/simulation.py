@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from polluxsim.durations import clock
+from polluxsim.common.durations import clock
+from polluxsim.common.errors import TurnError
 from polluxsim.engine.clock import Rank
 from polluxsim.engine.decision import plan_of
 from polluxsim.engine.futures import Forks
@@ -21,8 +22,7 @@ from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.state import Observers, State
 from polluxsim.engine.submissions import Submissions
-from polluxsim.errors import TurnError
-from polluxsim.records import Status
+from polluxsim.records.results import Status
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from polluxsim.engine.decision import Plan
     from polluxsim.engine.futures import Fork
     from polluxsim.engine.job import ActiveJob, Move
+    from polluxsim.hardware.clusters import Cluster
+    from polluxsim.hardware.placements import Allocation, Gpus, JobId, Placement
     from polluxsim.models.profile import Profile
-    from polluxsim.policies.view import ClusterView, Decision, Policy, Reason
-    from polluxsim.records import GpuSeconds, JobRecord, Result, RoundRecord
-    from polluxsim.types import Allocation, Cluster, Gpus, JobId, Placement
+    from polluxsim.policies.contract.view import ClusterView, Decision, Policy, Reason
+    from polluxsim.records.results import GpuSeconds, JobRecord, Result, RoundRecord
     from polluxsim.workloads.workload import Job, Workload
 
 

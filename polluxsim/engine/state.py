@@ -17,17 +17,17 @@ from polluxsim.engine.sharing import losses_by, tenant_of
 from polluxsim.engine.tables import JobTables, in_order
 from polluxsim.engine.truth import MixedPace
 from polluxsim.engine.views import Shutter
-from polluxsim.hosts import Hosted, with_gpus
-from polluxsim.records import Status
-from polluxsim.types import Gpus, JobId
+from polluxsim.hardware.hosts import Hosted, with_gpus
+from polluxsim.hardware.placements import Gpus, JobId
+from polluxsim.records.results import Status
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from polluxsim.engine.clock import Event
     from polluxsim.engine.scenario import Scenario
-    from polluxsim.hosts import Host
-    from polluxsim.types import Cluster, Outage
+    from polluxsim.hardware.clusters import Cluster, Outage
+    from polluxsim.hardware.hosts import Host
     from polluxsim.workloads.workload import Job
 
 Share: TypeAlias = tuple[Gpus, float]

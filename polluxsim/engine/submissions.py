@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from polluxsim.engine.clock import Rank
-from polluxsim.records import Status
+from polluxsim.records.results import Status
 from polluxsim.workloads.workload import Workload
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from polluxsim.engine.job import Transition
     from polluxsim.engine.recorder import Recorder
     from polluxsim.engine.state import State
-    from polluxsim.types import JobId
+    from polluxsim.hardware.placements import JobId
     from polluxsim.workloads.workload import Job
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from polluxsim.engine.job import ActiveJob, Transition
     from polluxsim.engine.views import Shutter
-    from polluxsim.types import JobId
+    from polluxsim.hardware.placements import JobId
     from polluxsim.workloads.workload import Job
 
 ORDER = attrgetter("order")

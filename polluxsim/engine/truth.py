@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
 from polluxsim.agent.agent import Observation, Workers
-from polluxsim.gpu_types import ANY
+from polluxsim.hardware.gpu_types import ANY
 from polluxsim.models.convergence import last_drop
 from polluxsim.models.efficiency import gain
 from polluxsim.models.profile import ProfileRangeError, by_type, losses_of
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from polluxsim.agent.agent import Agent, Divide
+    from polluxsim.hardware.placements import BatchChoice, Crew, DividedBatch
     from polluxsim.models.profile import Profile, StepTime
-    from polluxsim.types import BatchChoice, Crew, DividedBatch
 
     Paces = dict[tuple[tuple[int, ...], BatchChoice], "Pace"]
 

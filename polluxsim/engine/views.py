@@ -7,26 +7,26 @@ from copy import deepcopy
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from polluxsim.common.errors import ViewClosedError
 from polluxsim.engine.sharing import tenant_of
-from polluxsim.errors import ViewClosedError
-from polluxsim.gpu_types import ANY
+from polluxsim.hardware.gpu_types import ANY
 from polluxsim.models.profile import sensitivity_of
-from polluxsim.policies.view import Report
+from polluxsim.policies.contract.view import Report
 
 if TYPE_CHECKING:
     from polluxsim.engine.job import ActiveJob
     from polluxsim.engine.scenario import Scenario
     from polluxsim.engine.sharing import Tenant
     from polluxsim.engine.truth import Truth
-    from polluxsim.gpu_types import NodeTypes
-    from polluxsim.hosts import Host
+    from polluxsim.hardware.gpu_types import NodeTypes
+    from polluxsim.hardware.hosts import Host
+    from polluxsim.hardware.placements import BatchChoice, JobId, Placement
     from polluxsim.models.goodput import Goodput, GoodputModel
-    from polluxsim.models.planned import BatchPlan
+    from polluxsim.models.known_duration import BatchPlan
     from polluxsim.models.profile import Application
     from polluxsim.models.sensitivity import Sensitivity
     from polluxsim.models.stages import Stages
-    from polluxsim.policies.view import JobView
-    from polluxsim.types import BatchChoice, JobId, Placement
+    from polluxsim.policies.contract.view import JobView
 
 
 class ReadOnly:

@@ -15,8 +15,7 @@ except ImportError:
     raise ImportError("polluxsim.gym needs Gymnasium: pip install 'polluxsim[gym]'") from None
 
 from polluxsim.gym.env import ClusterEnv
-from polluxsim.gym.layout import Layout
-from polluxsim.gym.policy import AgentPolicy
+from polluxsim.gym.policy import AgentPolicy, Layout
 
 __all__ = ["ClusterEnv", "AgentPolicy", "Layout"]  # noqa: RUF022  (in the order in which one needs them)
 

@@ -1,4 +1,4 @@
-"""The report of an import: what was read, what was left out, and what in the trace results will depend on."""
+"""Report of an import, as values and as text: what was read, what was dropped, and the load."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from polluxsim.common.durations import length
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from polluxsim.logs.formats.base import Place
 
 SHOWN_PLACES = 5
@@ -181,3 +185,138 @@ def rank_of(share: float, count: int) -> int:
     [0, 0, 1, 2, 3]
     """
     return max(0, math.ceil(share * count) - 1)
+
+
+MAX_LINES = 20
+"""Lines of any one list: longer ones are shortened, and say so."""
+
+BAR = 40
+"""Width of the longest bar [characters]."""
+
+
+def as_text(report: Report) -> str:
+    """Return a report as plain lines, the same for a terminal, a file or a pipe."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def _lines(report: Report) -> Iterator[str]:
+    yield f"{report.source} -> {report.destination}"
+    yield f"{report.format}: {report.citation}"
+    if report.caveat:
+        yield f"note: {report.caveat}"
+    yield ""
+    yield f"rows read     {report.rows_read:>10,}"
+    yield f"jobs written  {report.jobs_written:>10,}"
+    yield from _section("rows dropped", report.dropped)
+    yield from _section("bad rows skipped", report.bad)
+    yield f"clock         {_clock(report)}"
+    yield f"span          {length(report.span)} from the first submission to the last"
+    yield f"cluster       {_cluster(report)}"
+    yield ""
+    yield from _quantiles("duration", report.durations)
+    yield from _quantiles("inter-arrival", report.inter_arrivals)
+    yield ""
+    yield "GPUs per job"
+    yield from _gpu_counts(report)
+    yield ""
+    if report.gpu_types:
+        yield "GPU types, as the log calls them, and what a replay takes them for"
+        yield from _gpu_types(report)
+        yield ""
+    yield "offered load by day of submission" + (", 1.00 is the whole cluster" if report.cluster_gpus else "")
+    yield from _load(report)
+    yield ""
+    yield "suspicious"
+    yield from _tallies(report.suspicious)
+    if not report.suspicious:
+        yield "  nothing"
+
+
+def _section(title: str, tallies: Sequence[Tally]) -> Iterator[str]:
+    if tallies:
+        yield f"{title:<14}{sum(tally.count for tally in tallies):>10,}"
+        yield from _tallies(tallies)
+
+
+def _tallies(tallies: Sequence[Tally]) -> Iterator[str]:
+    for tally in tallies[:MAX_LINES]:
+        yield f"  {tally.count:>10,}  {tally.reason} ({_places(tally)})"
+    if rest := tallies[MAX_LINES:]:
+        yield f"  {sum(tally.count for tally in rest):>10,}  of {len(rest)} other kinds"
+
+
+def _places(tally: Tally) -> str:
+    shown, file = [], None
+    for place in tally.places:
+        shown.append(f"{place.line}" if place.file == file else f"{place.file} line {place.line}")
+        file = place.file
+    return ", ".join(shown) + (", ..." if tally.count > len(tally.places) else "")
+
+
+def _clock(report: Report) -> str:
+    if not report.time_zone:
+        return f"relative, no time of day; second 0 of the trace is second {report.origin_time} of the log"
+    assumed = " (assumed: the log names no zone)" if report.time_zone_assumed else ""
+    return f"{report.time_zone}{assumed}; second 0 of the trace is {report.origin_time}"
+
+
+def _cluster(report: Report) -> str:
+    if report.cluster_gpus is None:
+        return "size not known; give it to see the load against it"
+    larger = report.larger_than_cluster
+    return f"{report.cluster_gpus:,} GPUs; {larger.count:,} jobs are larger" + (
+        f" ({_places(larger)})" if larger.count else ""
+    )
+
+
+def _quantiles(title: str, quantiles: Sequence[Quantile]) -> Iterator[str]:
+    values = "  ".join(f"p{100 * item.share:g} {length(item.value)}" for item in quantiles)
+    yield f"{title:<14}{values or 'not in the log'}"
+
+
+def _gpu_counts(report: Report) -> Iterator[str]:
+    counts = sorted(report.gpu_counts, key=lambda item: -item.jobs)
+    for item in sorted(counts[:MAX_LINES]):
+        share = item.jobs / report.jobs_written
+        yield f"{item.num_gpus:>10g}  {item.jobs:>10,}  {share:7.2%}  {_bar(share)}"
+    if rest := counts[MAX_LINES:]:
+        jobs = sum(item.jobs for item in rest)
+        yield f"     other  {jobs:>10,}  {jobs / report.jobs_written:7.2%}  in {len(rest)} other counts"
+
+
+def _gpu_types(report: Report) -> Iterator[str]:
+    for item in report.gpu_types[:MAX_LINES]:
+        here = ", ".join(f"{name} (no figures known)" if name in item.unknown else name for name in item.known_as)
+        yield f"{item.jobs:>10,}  {item.said}: {here or 'any'}"
+    if rest := report.gpu_types[MAX_LINES:]:
+        yield f"{sum(item.jobs for item in rest):>10,}  of {len(rest)} other names"
+
+
+def _load(report: Report) -> Iterator[str]:
+    mean = "" if report.mean_load is None else f", mean load {report.mean_load:.2f}"
+    yield f"  {report.total_gpu_hours:,.0f} GPU h in all{mean}"
+    if report.without_duration:
+        yield f"  {report.without_duration:,} jobs without a duration are not in it"
+    # A line for each run of days, so that a year's log fits on a screen; the JSON has every day.
+    width = -(-len(report.load) // MAX_LINES) or 1
+    runs = [report.load[first : first + width] for first in range(0, len(report.load), width)]
+    most = max((_mean_hours(run) for run in runs), default=0.0) or 1.0
+    for run in runs:
+        yield _load_line(run, most)
+
+
+def _mean_hours(run: Sequence[DayLoad]) -> float:
+    return sum(day.gpu_hours for day in run) / len(run)
+
+
+def _load_line(run: Sequence[DayLoad], most: float) -> str:
+    label = run[0].day if len(run) == 1 else f"{run[0].day} to {run[-1].day}"
+    hours, loads = _mean_hours(run), [day.load for day in run if day.load is not None]
+    load = f"{sum(loads) / len(loads):6.2f}" if loads else ""
+    jobs = sum(day.jobs for day in run) / len(run)
+    work = f"{jobs:>9,.0f} jobs/day  {hours:>11,.0f} GPU h/day"
+    return f"  {label:<24}  {work} {load}  {_bar(hours / most)}".rstrip()
+
+
+def _bar(share: float) -> str:
+    return "#" * round(BAR * share)

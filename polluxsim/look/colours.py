@@ -11,7 +11,7 @@ from zlib import crc32
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from polluxsim.look.groups import Group
+    from polluxsim.statistics.groups import Group
 
 # Even steps of lightness, so that they stay apart in greyscale and to every kind of colour blindness; after the
 # high-contrast scheme of Paul Tol, "Colour schemes" (SRON/EPS/TN/09-002).

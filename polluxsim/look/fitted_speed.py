@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from polluxsim.applications.placement_classes import PLACEMENT_CLASSES
-from polluxsim.models.profile import ProfileRangeError
-from polluxsim.types import packed
+from polluxsim.applications.card_profile import PLACEMENT_CLASSES
+from polluxsim.hardware.placements import packed
+from polluxsim.models.fitting import fit_throughput
+from polluxsim.models.profile import ProfileRangeError, StepTime
+from polluxsim.models.throughput import grad_time, step_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from polluxsim.applications.card import Card
-    from polluxsim.models.profile import Application, StepTime
+    from polluxsim.models.profile import Application
+    from polluxsim.models.throughput import ThroughputParams
 
 POINTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """GPU counts of the measured points; the card's line goes through all counts in between."""
@@ -119,3 +124,27 @@ def _error_cells(card: Card) -> Iterator[str]:
     for name in PLACEMENT_CLASSES:
         error = card.fit_errors.get(name)
         yield f"{'-':>17}" if error is None else f"{error.mean:>9.1%} {error.worst:>7.1%}"
+
+
+@dataclass(frozen=True)
+class AgentModel:
+    """The speed of an application as an agent's fitted throughput model has it."""
+
+    application: Application
+    params: ThroughputParams
+
+    def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        """Return the modelled time of a pass that synchronises."""
+        step = step_time(self.params, len(gpus_by_node), sum(gpus_by_node), atomic_batch_size, 0)
+        return StepTime(step, step - grad_time(self.params, atomic_batch_size))
+
+
+def agent_model(profile: Speed) -> AgentModel:
+    """Fit θ_sys to a profile's packed placements, as an agent would that had seen all of them."""
+    limits = profile.application
+    seen = []
+    for count, size in product(POINTS, batch_sizes(limits.min_atomic_batch_size, limits.max_atomic_batch_size)):
+        with suppress(ProfileRangeError):
+            time = profile.step_time(placement := packed(count), size)
+            seen.append((len(placement), count, size, time.step_time - time.sync_time, time.step_time))
+    return AgentModel(limits, fit_throughput(*zip(*seen, strict=True)))

@@ -5,16 +5,16 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from polluxsim.durations import HOUR
-from polluxsim.look.metric_lines import baseline_note
-from polluxsim.look.table import MOST_COLUMNS, compared_cells
+from polluxsim.common.durations import HOUR
+from polluxsim.look.side_by_side import MOST_COLUMNS, compared_cells
+from polluxsim.statistics.metric_lines import baseline_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from polluxsim.metrics.declared import UserValues
     from polluxsim.metrics.summary import Summary
-    from polluxsim.records import RoundRecord
+    from polluxsim.records.results import RoundRecord
 
 MOST_POINTS = 400
 WIDTH, HEIGHT = 600, 60

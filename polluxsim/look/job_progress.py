@@ -1,24 +1,35 @@
-"""Progress and efficiency of a job over time, worked out from its recorded allocations and its profile."""
+"""Progress and efficiency of jobs over time, from their recorded allocations and the profiles of the run."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import replace
 from itertools import pairwise
+from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polluxsim.look.series import lifetime
+from polluxsim.applications.folder import ProfileFolder
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.former_names import present_name
+from polluxsim.hardware.placements import BatchChoice
+from polluxsim.look.run_facts import start_delay
 from polluxsim.models.efficiency import efficiency, gain
-from polluxsim.types import BatchChoice
+from polluxsim.models.profile import ProfileRangeError
+from polluxsim.statistics.groups import settings_of
+from polluxsim.statistics.series import lifetime
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
-    from polluxsim.look.starts import Delay
+    from polluxsim.look.run_facts import Delay
     from polluxsim.models.profile import Profile
-    from polluxsim.records import AllocationRecord, JobRecord, Result
+    from polluxsim.records.results import AllocationRecord, JobRecord, Result
+    from polluxsim.records.storage import Run
 
 
 class Progress(NamedTuple):
@@ -95,3 +106,110 @@ def _joined(start: float, pieces: Sequence[_Piece]) -> Progress:
         np.array([piece.efficiency for piece in kept]),
         np.array([0.0, *(piece.progress for piece in kept)]),
     )
+
+
+SMALLEST_CHANGE = 0.01
+"""Of efficiency, and of the share of the work that is done; smaller ones are not told one by one."""
+
+LARGEST_MISFIT = 0.05
+"""Of the share of its work that half the completed jobs have done by the end; whole seconds cost short jobs a few %."""
+
+
+class Lives(NamedTuple):
+    """Points of the lives of jobs by their index among the job records; a job without a profile has none.
+
+    The statistical efficiency is that from the time [s] on until the job's next point, NaN without GPUs; the progress
+    is the share of its work that is done, a little off 1 at a completion where `progress_of` is not exact.
+    """
+
+    job: NDArray[np.uint32]
+    time: NDArray[np.float64]
+    efficiency: NDArray[np.float32]
+    progress: NDArray[np.float32]
+
+
+NO_LIVES = Lives(np.zeros(0, np.uint32), np.zeros(0), np.zeros(0, np.float32), np.zeros(0, np.float32))
+
+
+def lives_of(result: Result, profiles: Mapping[str, Profile], delay: Delay) -> Lives:
+    """Return the lives of all jobs that have a profile; `progress_of` says how far they hold."""
+    changes = defaultdict(list)
+    known = {job.job for job in result.job_records if job.application in profiles}
+    for record in result.allocation_records:
+        if record.job in known:
+            changes[record.job].append(record)
+    parts = []
+    for number, job in enumerate(result.job_records):
+        if job.job not in changes:
+            continue
+        profile = profiles[job.application]
+        own = replace(result, allocation_records=tuple(changes[job.job]))
+        life = progress_of(own, job, profile, delay)
+        efficiency = np.append(life.efficiency, np.nan)
+        done = life.progress / profile.epoch_end(profile.application.num_epochs - 1)
+        kept = _kept(efficiency.tolist(), done.tolist())
+        parts.append((np.full(len(kept), number, np.uint32), life.edges[kept], efficiency[kept], done[kept]))
+    if not parts:
+        return NO_LIVES
+    of, times, efficiencies, progress = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Lives(of, times, efficiencies.astype(np.float32), progress.astype(np.float32))
+
+
+def have_fitting_ends(result: Result, lives: Lives) -> bool:
+    """Return whether completed jobs have done their work by their lives, as they have if the profiles are the run's."""
+    last = np.append(lives.job[1:] != lives.job[:-1], [True]) if len(lives.job) else np.zeros(0, bool)
+    complete = np.array([job.completion_time is not None for job in result.job_records])
+    ends = lives.progress[last][complete[lives.job[last]]]
+    return not len(ends) or float(np.median(np.abs(ends - 1))) <= LARGEST_MISFIT
+
+
+def _kept(efficiency: Sequence[float], done: Sequence[float]) -> list[int]:
+    """Return the first, the last, and whatever differs enough from the last that is kept, or from nothing at all."""
+    kept = [0]
+    for point in range(1, len(done)):
+        before, now = efficiency[kept[-1]], efficiency[point]
+        moved = isnan(before) != isnan(now) or abs(now - before) >= SMALLEST_CHANGE
+        if moved or abs(done[point] - done[kept[-1]]) >= SMALLEST_CHANGE or point == len(done) - 1:
+            kept.append(point)
+    return kept
+
+
+PROFILE_FOLDER = f"{ProfileFolder.__module__}.{ProfileFolder.__name__}"
+"""Name of the class that reads profiles from a folder, as settings have it."""
+
+
+class OwnProfiles(NamedTuple):
+    """Profiles by application, where they are in words, and the lives of the run's jobs by them."""
+
+    profiles: Mapping[str, Profile]
+    where: str
+    lives: Lives
+
+
+def own_profiles(run: Run, folder: Path | None = None) -> OwnProfiles:
+    """Return the profiles of a run, from a folder or from where its settings say they were.
+
+    Raises
+    ------
+    InvalidInputError
+        If they are not there, or are not the run's; or if the records do not tell what follows from them.
+    """
+    settings = settings_of(run)
+    if folder is None and present_name(settings.get("profiles._target_")) != PROFILE_FOLDER:
+        raise InvalidInputError("the run does not say where its profiles are")
+    if settings.get("engine.interference") or settings.get("engine.sharing._target_"):
+        raise InvalidInputError("they do not follow from the records where jobs interfere or share GPUs")
+    if any(job.num_failures or job.checkpoint_time for job in run.result.job_records):
+        raise InvalidInputError("they do not follow from the records where jobs lose work or stop for checkpoints")
+    if "engine.restart_delay" not in settings:
+        raise InvalidInputError("the run does not say its restart delay")
+    path = settings.get("profiles.path") if folder is None else str(folder)
+    where = "the profile cards that come with polluxsim" if path is None else f"the profiles in {path}"
+    try:
+        profiles = ProfileFolder(path).load()
+        lives = lives_of(run.result, profiles, start_delay(run))
+    except (InvalidInputError, ProfileRangeError) as error:
+        raise InvalidInputError(f"{where} could not be used ({error})") from None
+    if not have_fitting_ends(run.result, lives):
+        raise InvalidInputError(f"{where} are not those the run was made with")
+    return OwnProfiles(profiles, where, lives)

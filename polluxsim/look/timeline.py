@@ -15,23 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polluxsim.folders import policy_name
-from polluxsim.look.groups import settings_of
-from polluxsim.look.pauses import Pauses
-from polluxsim.look.run_cluster import cluster_of, is_rented
-from polluxsim.look.series import active_jobs, lifetime, submitted, waiting_jobs
-from polluxsim.look.slots import Slot
-from polluxsim.look.starts import start_delay
-from polluxsim.look.stays import most_lanes, stays
+from polluxsim.look.occupancy import Slot, most_lanes, stays
+from polluxsim.look.run_facts import Pauses, cluster_of, is_rented, start_delay
+from polluxsim.records.folders import policy_name
+from polluxsim.statistics.groups import settings_of
+from polluxsim.statistics.series import active_jobs, lifetime, submitted, waiting_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from polluxsim.look.stays import Stay
-    from polluxsim.records import Result
-    from polluxsim.storage import Run
-    from polluxsim.types import Cluster
+    from polluxsim.hardware.clusters import Cluster
+    from polluxsim.look.occupancy import Stay
+    from polluxsim.records.results import Result
+    from polluxsim.records.storage import Run
 
     Event = dict[str, Any]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from polluxsim.measure.noise_scale import NoiseScale
-from polluxsim.measure.recorder import Recorder
+from polluxsim.measure.recorder import NoiseScale, Recorder
 
 __all__ = ["NoiseScale", "Recorder"]

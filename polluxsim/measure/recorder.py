@@ -1,24 +1,169 @@
-"""The recorder that stands around a training loop."""
+"""Record the steps and gradients of a training loop, and write them as measured tables."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
 from contextlib import contextmanager
+from math import inf, isfinite, sqrt
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import yaml
 
 from polluxsim.applications.measured import EpochRow, PlacementRow, canonical
-from polluxsim.errors import InvalidConfigError
-from polluxsim.measure.noise_scale import SquaredNorms, noise_scale
-from polluxsim.measure.writing import validation_file, write_measured
+from polluxsim.applications.osdi21 import (
+    DESCRIPTION_FILE,
+    PLACEMENTS,
+    SCALABILITY,
+    STEP_COLUMNS,
+    VALIDATION_COLUMNS,
+    read_described,
+    read_placements,
+)
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.files import appearing_whole
 from polluxsim.models.efficiency import GradientStatistics, gain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from polluxsim.measure.noise_scale import NoiseScale
+
+class SquaredNorms(NamedTuple):
+    """Squared norms of one step's gradient over a part of its examples and over the whole batch, and their sizes."""
+
+    part: float
+    whole: float
+    part_size: int
+    batch_size: int
+
+    def estimates(self) -> tuple[float, float]:
+        """Return unbiased estimates of |G|² and tr Σ, which may be negative."""
+        part, whole, small, large = self
+        return (large * whole - small * part) / (large - small), (part - whole) / (1 / small - 1 / large)
+
+    def check(self) -> None:
+        """Raise InvalidConfigError if these cannot be norms of a part and the whole."""
+        for name, norm in (("part", self.part), ("whole", self.whole)):
+            if not (isfinite(norm) and norm >= 0):
+                raise InvalidConfigError(f"gradients: squared norm {name}={norm}, allowed are finite numbers ≥ 0")
+        if not 1 <= self.part_size < self.batch_size:
+            raise InvalidConfigError(
+                f"gradients: part_size={self.part_size}, allowed are 1 to {self.batch_size - 1}, one below batch_size"
+            )
+
+
+class NoiseScale(NamedTuple):
+    """What several steps say of the noise.
+
+    Attributes
+    ----------
+    sqr, trace
+        Means of the estimates of |G|² and of tr Σ, 0 where they come out negative [1].
+    standard_error
+        Of their ratio, for steps with the same parameters; infinite for a single step [examples].
+    """
+
+    sqr: float
+    trace: float
+    standard_error: float
+
+    @property
+    def value(self) -> float:
+        """Return tr Σ / |G|² [examples]; infinite where no gradient stands out of the noise."""
+        return self.trace / self.sqr if self.sqr else inf
+
+
+def noise_scale(steps: Sequence[SquaredNorms]) -> NoiseScale:
+    """Return the noise scale from one step or more.
+
+    Both estimates are averaged before one is divided by the other, as the ratio of a single step is biased; the error
+    is that of a ratio of means (delta method). Source: McCandlish et al. 2018, "An Empirical Model of Large-Batch
+    Training", appendix A.1.
+
+    >>> noise_scale([SquaredNorms(part=3.0, whole=2.0, part_size=1, batch_size=2)] * 2)
+    NoiseScale(sqr=1.0, trace=2.0, standard_error=0.0)
+    """
+    sqr, trace = np.array([step.estimates() for step in steps]).T
+    mean_sqr, mean_trace = max(float(sqr.mean()), 0.0), max(float(trace.mean()), 0.0)
+    if len(steps) < 2 or mean_sqr == 0.0:
+        return NoiseScale(mean_sqr, mean_trace, inf)
+    off = trace - mean_trace / mean_sqr * sqr
+    return NoiseScale(mean_sqr, mean_trace, float(off.std(ddof=1)) / sqrt(len(steps)) / mean_sqr)
+
+
+FOLDER = {"source": "measured with polluxsim.measure", "license": "unknown"}
+ABOUT = {"title": "", "optimizer": "unknown", "target": "the end of the training", "learning_rate_rule": "unknown"}
+"""What is said of the folder and of an application where the user says nothing; the title is then its name."""
+
+
+def validation_file(folder: Path, batch_size: int) -> Path:
+    """Return the file of the training at a batch size."""
+    return folder / f"validation-{batch_size}.csv"
+
+
+def write_measured(
+    root: Path,
+    application: str,
+    steps: Sequence[PlacementRow],
+    epochs: Mapping[int, Sequence[EpochRow]],
+    about: Mapping[str, str],
+) -> Path:
+    """Write step times and epochs by batch size; older rows stay unless measured again. Return the folder."""
+    if unknown := about.keys() - FOLDER.keys() - ABOUT.keys():
+        raise InvalidConfigError(f"write: {', '.join(sorted(unknown))}; allowed are {', '.join([*ABOUT, *FOLDER])}")
+    folder = root / application
+    texts = {validation_file(folder, size): _table(VALIDATION_COLUMNS, rows) for size, rows in epochs.items()}
+    if steps:
+        texts |= _step_tables(folder, steps)
+    if epochs:
+        said = {**FOLDER, **ABOUT, "title": application, **about}
+        texts[root / DESCRIPTION_FILE] = _described(
+            root / DESCRIPTION_FILE, application, min(map(len, epochs.values())), said
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in texts.items():
+        with appearing_whole(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    return folder
+
+
+def _step_tables(folder: Path, steps: Sequence[PlacementRow]) -> dict[Path, str]:
+    path = folder / PLACEMENTS
+    before = read_placements(path) if path.exists() else []
+    rows = sorted({row[:2]: row for row in (*before, *steps)}.values())
+    counted = defaultdict[tuple[int, int, int], list[PlacementRow]](list)
+    for row in rows:
+        counted[len(row.gpus_by_node), sum(row.gpus_by_node), row.atomic_batch_size].append(row)
+    means = [
+        (*counts, fmean(row.step_time for row in same), fmean(row.sync_time for row in same))
+        for counts, same in sorted(counted.items())
+    ]
+    placed = [("".join(map(str, row.gpus_by_node)), *row[1:]) for row in rows]
+    return {
+        path: _table(("placement", *STEP_COLUMNS), placed),
+        folder / SCALABILITY: _table(("num_nodes", "num_replicas", *STEP_COLUMNS), means),
+    }
+
+
+def _table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    return "".join(f"{','.join(map(str, row))}\n" for row in (columns, *rows))
+
+
+def _described(path: Path, application: str, num_epochs: int, about: Mapping[str, str]) -> str:
+    """Return the description of the folder, with an application unless somebody has described it already."""
+    said: dict[str, Any] = {key: about[key] for key in FOLDER} | {"applications": {}}
+    if path.exists():
+        text = path.read_text(encoding="utf-8")
+        if application in read_described(path):
+            return text
+        said = yaml.safe_load(text)
+    words = {key: about[key] for key in ABOUT}
+    said["applications"][application] = {"card": application, **words, "num_epochs": num_epochs}
+    return str(yaml.safe_dump(said, sort_keys=False, allow_unicode=True))
+
 
 WARM_UP = 3
 """The first steps and passes of a setting, which compile and fill caches, and are not counted."""

@@ -9,8 +9,8 @@ from math import inf, isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.durations import HOUR
-from polluxsim.errors import InvalidInputError, short
+from polluxsim.common.durations import HOUR
+from polluxsim.common.errors import InvalidInputError, short
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from polluxsim.records import Result
+    from polluxsim.records.results import Result
 
 LESS, MORE, NEITHER = "less", "more", ""
 ARROWS = {LESS: " ↓", MORE: " ↑", NEITHER: ""}

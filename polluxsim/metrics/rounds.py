@@ -6,12 +6,12 @@ from bisect import bisect_right
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from polluxsim.durations import HOUR
+from polluxsim.common.durations import HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from polluxsim.records import Result, RoundRecord
+    from polluxsim.records.results import Result, RoundRecord
 
 
 def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polluxsim.durations import from_clock, unit_of
-from polluxsim.errors import InvalidInputError, short
+from polluxsim.common.durations import from_clock, unit_of
+from polluxsim.common.errors import InvalidInputError, short
 from polluxsim.metrics.summary import counted, jct, queueing_delay, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from polluxsim.records import Result
+    from polluxsim.records.results import Result
 
 WORDS = re.compile(r"(?:(mean|p50|p90|p95|p99) +(wait|jct|rho)|(makespan)) *(<=|<) *(.+)")
 NUMBER = re.compile(r"[\d.]+")

@@ -6,7 +6,7 @@ from functools import lru_cache
 from math import ceil, floor
 from typing import TYPE_CHECKING
 
-from polluxsim.types import BatchChoice, DividedBatch
+from polluxsim.hardware.placements import BatchChoice, DividedBatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

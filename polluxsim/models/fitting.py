@@ -1,4 +1,4 @@
-"""Learn θ_sys from observed step times: the objective of Pollux, minimised in compiled code."""
+"""Fit the throughput model θ_sys to observed step times, as Pollux does, in compiled code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.kernels import helper, kernel
+from polluxsim.common.kernels import helper, kernel
+from polluxsim.hardware.placements import packed
 from polluxsim.models import line_search
 from polluxsim.models.lbfgsb import (
     EPSILON,
@@ -21,12 +22,15 @@ from polluxsim.models.lbfgsb import (
     remember,
     subspace_minimum,
 )
+from polluxsim.models.profile import ProfileRangeError
 from polluxsim.models.throughput import TINY, ThroughputParams
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from polluxsim.models.profile import Profile
 
 # Start and bounds of the fit, by parameter. Source: artifact of Pollux (OSDI '21).
 START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)
@@ -270,3 +274,39 @@ def _push(rows: NDArray[np.float64], count: int, row: NDArray[np.float64]) -> No
         count -= 1
     for i in range(rows.shape[1]):
         rows[count, i] = row[i]
+
+
+MOST_GPUS = 64
+"""No measured job had more GPUs."""
+
+
+def known_throughput(profile: Profile, gpus_per_node: int) -> ThroughputParams:
+    """Fit θ_sys, as an agent fits, to what earlier jobs of the application, packed on nodes, would have shown.
+
+    Their atomic batch sizes double from the smallest to the largest, and their GPU counts from 1 to what a job may
+    have; what the profile says nothing about is left out.
+    """
+    application = profile.application
+    most = min(application.most_replicas(application.max_batch_size), MOST_GPUS)
+    observed = []
+    for gpus in _doubling(1, most):
+        placement = packed(gpus, gpus_per_node)
+        for atomic in _doubling(application.min_atomic_batch_size, application.max_atomic_batch_size):
+            try:
+                step = profile.step_time(placement, atomic)
+            except ProfileRangeError:
+                continue
+            observed.append((len(placement), gpus, atomic, step.step_time - step.sync_time, step.step_time))
+    return fit_throughput(*zip(*observed, strict=True))
+
+
+def _doubling(first: int, last: int) -> list[int]:
+    """Return first, 2·first, 4·first, …, and the last.
+
+    >>> _doubling(3, 20)
+    [3, 6, 12, 20]
+    """
+    values = [first]
+    while values[-1] * 2 < last:
+        values.append(values[-1] * 2)
+    return [*values, last] if values[-1] < last else values

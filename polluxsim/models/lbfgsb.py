@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from polluxsim.kernels import helper
+from polluxsim.common.kernels import helper
 
 Array = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polluxsim.kernels import helper
+from polluxsim.common.kernels import helper
 
 SUFFICIENT_DECREASE = 1e-3
 CURVATURE = 0.9

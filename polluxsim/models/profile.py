@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from polluxsim.errors import InvalidConfigError, PolluxSimError
+from polluxsim.common.errors import InvalidConfigError, PolluxSimError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import inf, nextafter
 from typing import TypeAlias
 
-from polluxsim.hosts import Host
+from polluxsim.hardware.hosts import Host
 
 Curve: TypeAlias = tuple[tuple[float, float], ...]
 """Knots (amount for each GPU, speed), amounts rising and speeds not falling; empty where nobody says."""

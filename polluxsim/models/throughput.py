@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from polluxsim.kernels import helper, kernel
+from polluxsim.common.kernels import helper, kernel
 from polluxsim.models import overlap
 
 # Stands for "no time at all" where a logarithm is taken later. Source: artifact of Pollux (OSDI '21).

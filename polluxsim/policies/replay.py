@@ -8,21 +8,21 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.errors import InvalidInputError, short
-from polluxsim.policies.packing import FreeGpus, fits
-from polluxsim.policies.view import Traits
-from polluxsim.storage import read_run
-from polluxsim.tables import read_number, read_rows
-from polluxsim.types import JobId, Placement, num_replicas, placement_from_nodes
+from polluxsim.common.errors import InvalidInputError, short
+from polluxsim.common.tables import read_number, read_rows
+from polluxsim.hardware.placements import JobId, Placement, num_replicas, placement_from_nodes
+from polluxsim.policies.contract.view import Traits
+from polluxsim.policies.tools.free_gpus import FreeGpus, fits
+from polluxsim.records.storage import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import numpy as np
 
-    from polluxsim.policies.view import ClusterView
-    from polluxsim.tables import Row
-    from polluxsim.types import Allocation
+    from polluxsim.common.tables import Row
+    from polluxsim.hardware.placements import Allocation
+    from polluxsim.policies.contract.view import ClusterView
 
 COLUMNS = ("time", "job", "allocation")
 

@@ -8,11 +8,11 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.errors import InvalidConfigError
-from polluxsim.files import held
-from polluxsim.folders import difference, info_of, remove_if_empty
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.files import held
+from polluxsim.records.folders import difference, info_of, remove_if_empty
+from polluxsim.records.storage import RUN_FILE
 from polluxsim.run.interrupt import ending_with
-from polluxsim.storage import RUN_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -75,10 +75,10 @@ def numbered(folder: Path, number: int) -> Path:
 def settings_in(folder: Path) -> Mapping[str, Any] | None:
     """Return the settings of the finished run in a folder, with its descent; None if the folder has no run."""
     info = info_of(folder)
-    return settings_of(info) if isinstance(info.get("config"), dict) else None
+    return recorded_settings(info) if isinstance(info.get("config"), dict) else None
 
 
-def settings_of(info: Mapping[str, Any]) -> dict[str, Any]:
+def recorded_settings(info: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a run, with the `descent` of a fork. `info` is the content of run.json."""
     return {**info.get("config", {}), **({DESCENT: info[DESCENT]} if DESCENT in info else {})}
 

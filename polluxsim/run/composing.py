@@ -1,22 +1,138 @@
-"""The configuration of one run, composed from the same files as the command line composes it from."""
+"""Compose configurations with Hydra, and explain its errors in one line."""
 
 from __future__ import annotations
 
-from pathlib import PurePath
-from typing import TYPE_CHECKING
+import logging
+import pickle
+import re
+import sys
+from contextlib import contextmanager
+from importlib.util import find_spec
+from io import TextIOWrapper
+from pathlib import Path, PurePath
+from threading import RLock
+from traceback import walk_tb
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import yaml
+from hydra import version
+from hydra._internal.callbacks import Callbacks
+from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobStatus, setup_globals
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError
 
-from polluxsim.errors import InvalidConfigError
-from polluxsim.run.hydra_inside import Loader
+from polluxsim.common.errors import InvalidConfigError, allowed_among, did_you_mean
+from polluxsim.common.shipped import shipped
+from polluxsim.records.storage import flat
+from polluxsim.run.building import build, missing
+from polluxsim.run.configurations import PolicyText, policy_text, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from hydra.core.utils import JobReturn
     from omegaconf import DictConfig
+
+    from polluxsim.policies.contract.view import Policy
+
+__all__ = [
+    "Callbacks",
+    "Loader",
+    "error_of",
+    "get_args_parser",
+    "get_overrides_dirname",
+    "mode_from_options",
+]
+
+VERSION_BASE = "1.3"
+
+_one_at_a_time = RLock()
+
+MOST_KEPT = 200
+"""Composed configurations that are kept at most."""
+
+_composed: dict[tuple[Any, ...], bytes] = {}
+"""Composed configurations. Loading a pickled one takes a fifth of the time of a deep copy."""
+
+
+class Loader(ConfigLoaderImpl):
+    """Loads configurations, those of the user first, for one thread at a time."""
+
+    def __init__(self) -> None:
+        with _one_at_a_time:
+            if version.getbase() is version._UNSPECIFIED_:
+                version.setbase(VERSION_BASE)
+            setup_globals()  # only resolvers of ${now:…} and the like
+            super().__init__(create_config_search_path(str(shipped("configs"))))
+
+    def load_configuration(  # type: ignore[override]
+        self, config_name: str, overrides: Sequence[str], run_mode: RunMode
+    ) -> DictConfig:
+        """Return a configuration, as `ConfigLoader` describes it.
+
+        Composing one takes 0.1 s. The result is kept for later calls if only files of polluxsim and of installed
+        packages are searched.
+        """
+        with _one_at_a_time:
+            places = [str(element.path) for element in self.get_search_path().get_path()]
+            if _searches_elsewhere(places) or any("searchpath" in word for word in overrides):
+                return super().load_configuration(config_name, list(overrides), run_mode)
+            key = config_name, tuple(overrides), run_mode, tuple(places), _state_of(_own_folders())
+            if key not in _composed:
+                if len(_composed) >= MOST_KEPT:
+                    _composed.clear()
+                _composed[key] = pickle.dumps(super().load_configuration(config_name, list(overrides), run_mode))
+            config: DictConfig = pickle.loads(_composed[key])  # noqa: S301  (this process pickled it)
+            return config
+
+
+def _own_folders() -> tuple[Path, Path]:
+    return shipped("configs"), shipped("experiments")
+
+
+def _searches_elsewhere(places: Sequence[str]) -> bool:
+    """Return whether a search path has a folder that does not come with polluxsim or with an installed package."""
+    own = {str(folder) for folder in _own_folders()}
+    return any(
+        place.removeprefix("file://") not in own and not place.startswith(("pkg://", "structured://"))
+        for place in places
+    )
+
+
+def _state_of(folders: Sequence[Path]) -> tuple[tuple[str, int], ...]:
+    """Return the names of the configuration files in some folders and the times of their last changes."""
+    files = (path for folder in folders for path in sorted(folder.rglob("*.yaml")))
+    return tuple((str(path), path.stat().st_mtime_ns) for path in files)
+
+
+@contextmanager
+def mode_from_options() -> Iterator[None]:
+    """Let only the options say whether Hydra makes one run or several, within the block.
+
+    Hydra would compose the configuration once more to read `hydra.mode`, which takes 0.2 s. Only one thread may be in
+    the block, as in Hydra's own application.
+    """
+    before = Hydra.get_mode
+    Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Hydra.get_mode = before  # type: ignore[method-assign]
+
+
+def error_of(job: JobReturn) -> Exception | None:
+    """Return the error that a job ended with; the public property would print and raise it."""
+    error: Exception | None = job._return_value if job.status is JobStatus.FAILED else None
+    return error
+
 
 CONFIG_NAME = "run"
 
@@ -52,3 +168,155 @@ def _plain(value: object) -> object:
     if isinstance(value, np.generic):
         return value.item()
     return str(value) if isinstance(value, PurePath) else value
+
+
+LAUNCHERS = {"submitit_local": "slurm", "submitit_slurm": "slurm", "ray": "ray"}
+"""The extra of this package that each of Hydra's launchers comes with."""
+
+# What Hydra logs of an error stands in the error itself, which is ours to say; without a handler it would be printed.
+logging.getLogger("hydra").addHandler(logging.NullHandler())
+
+
+CHOICES = r"Could not find '([^']+)/([^'/]+)' Available options in '[^']+': (.*?)(?: Config search path|$)"
+
+
+def hydra_in_words(error: Exception) -> str:
+    """Return Hydra's error in one line that says what is allowed."""
+    if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
+        return f"{error.problem_mark.name}, line {error.problem_mark.line + 1}: not YAML ({error.problem})"
+    if isinstance(error, UnicodeDecodeError):
+        file = _file_being_read(error) or "a configuration file"
+        return f"{file}: not UTF-8 text ({error.reason} at byte {error.start})"
+    text = " ".join(str(error).split())
+    if found := re.search(r"Missing mandatory value: (\S+)", text):
+        return missing(found[1])
+    if found := re.search(r"Could not override '([^']+)'", text):
+        name, meant = found[1], did_you_mean(found[1], known_settings())
+        return (
+            f"there is no setting {name!r}; 'polluxsim run --help' lists them, and +{name}=VALUE would add one{meant}"
+        )
+    found = re.search(CHOICES, text)
+    return _no_choice(*found.groups()) if found else text
+
+
+def _file_being_read(error: Exception) -> str | None:
+    """Return the file that was open where an error was raised."""
+    for frame, _ in walk_tb(error.__traceback__):
+        for value in frame.f_locals.values():
+            if isinstance(value, TextIOWrapper):
+                return str(value.name)
+    return None
+
+
+def _no_choice(group: str, choice: str, options: str) -> str:
+    if group == "hydra/launcher" and choice in LAUNCHERS:
+        return not_installed(choice)
+    allowed = options.split()
+    own = "" if group.startswith("hydra/") else f"; to use your {group}/{choice}.yaml, add --config-dir FOLDER"
+    return f"{group}={choice} is unknown, {allowed_among(choice, allowed)}{own}"
+
+
+def known_settings() -> list[str]:
+    """Return the groups, and the settings of all their shipped entries by dotted names."""
+    found = {"seed", "hydra.run.dir", "hydra.sweep.dir", "hydra.sweeper.workers", "hydra.sweeper.cache"}
+    for path in shipped("configs").glob("*/**/*.yaml"):
+        group = path.parent.relative_to(shipped("configs")).as_posix()
+        entry = yaml.safe_load(path.read_text(encoding="utf-8"))
+        entry.pop("defaults", None)  # an instruction to Hydra, not a setting
+        dotted = group.replace("/", ".")
+        found |= {group, *(f"{dotted}.{name}" for name in entry), *flat({dotted: entry})}
+    return sorted(found)
+
+
+def is_hydras(error: Exception) -> bool:
+    """Return whether it was Hydra itself, or what reads its files, that raised an error."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__"))
+    return module.partition(".")[0] in ("hydra", "omegaconf", "antlr4", "yaml", "codecs")
+
+
+def not_installed(launcher: str) -> str:
+    """Return what to do about a launcher that is not there."""
+    if launcher not in LAUNCHERS:
+        return f"hydra/launcher={launcher} is not installed"
+    return f"hydra/launcher={launcher} is not installed, needed is: pip install 'polluxsim[{LAUNCHERS[launcher]}]'"
+
+
+class NamedPolicy(NamedTuple):
+    """A policy that can be built any number of times."""
+
+    name: str  # as the user wrote it
+    settings: dict[str, Any]  # its part of a configuration: `_target_` and parameters
+    module: str | None = None  # the user's module that defines the class, None for an entry of a configuration
+
+    @property
+    def label(self) -> str:
+        """Return the name of the entry or the class, with its settings but without its file."""
+        return self.name[len(policy_text(self.name).name) - len(self.entry) :]
+
+    @property
+    def entry(self) -> str:
+        """Return the name of the entry or the class, without settings."""
+        return policy_text(self.name).name.rpartition(":")[2]
+
+    @property
+    def overrides(self) -> list[str]:
+        """Return the overrides that choose it, where a class of the user's is an entry without settings."""
+        settings, plus = policy_text(self.name).settings, "" if self.module is None else "+"
+        return [f"policy={quoted(self.entry)}", *(f"{plus}policy.{setting}" for setting in settings)]
+
+    def make(self, *, afresh: bool = False, parameters: Mapping[str, Any] | None = None) -> Policy:
+        """Return a new policy.
+
+        Parameters
+        ----------
+        afresh
+            Whether the module of the policy runs again, which clears all state that the module kept.
+        parameters
+            Parameters in place of those in the settings.
+        """
+        if afresh and self.module is not None:
+            sys.modules.pop(self.module, None)
+        settings = {**self.settings, **(parameters or {})}
+        policy: Policy = build(OmegaConf.create({"policy": settings}), "policy")
+        return policy
+
+
+def named_policy(name: str) -> NamedPolicy:
+    """Return the policy of a name; Python imports modules from the folder of a user's file afterwards.
+
+    Raises
+    ------
+    InvalidConfigError
+        If the entry or the file does not exist, or the settings cannot be read.
+    """
+    text = policy_text(name)
+    file, colon, kind = text.name.rpartition(":")
+    settings = _settings_of(text)
+    if not colon:
+        try:
+            config = OmegaConf.to_container(composed({"policy": text.name}, {"policy": settings}, 0).policy)
+        except HydraException as error:
+            raise InvalidConfigError(f"{hydra_in_words(error)}; a class of your own is FILE.py:CLASS") from None
+        return NamedPolicy(name, dict(config))  # type: ignore[arg-type]
+    path = Path(file).resolve()
+    if not path.is_file() or path.suffix != ".py":
+        raise InvalidConfigError(f"{file}: no such file, allowed is FILE.py:CLASS")
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec = find_spec(path.stem)
+    if spec is None or spec.origin is None or Path(spec.origin).resolve() != path:
+        found = None if spec is None else spec.origin
+        raise InvalidConfigError(f"{file}: Python's module {path.stem!r} is {found}; give the file another name")
+    return NamedPolicy(name, {"_target_": f"{path.stem}.{kind}", **settings}, path.stem)
+
+
+def _settings_of(text: PolicyText) -> dict[str, Any]:
+    """Return the settings of a policy by name, with values as Hydra reads them."""
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(text.settings))
+    except HydraException as error:
+        raise InvalidConfigError(f"{text.name}: {hydra_in_words(error)}") from None
+    return {item.key_or_group: item.value() for item in parsed}

@@ -1,30 +1,192 @@
-"""The key of a run: a hash of everything on which its results depend."""
+"""The key of a run: a hash of everything on which its results depend, including data files and the user's code."""
 
 from __future__ import annotations
 
+import ast
+import fnmatch
 import hashlib
+import importlib.util
 import json
 import platform
 import subprocess
+import sys
 from functools import lru_cache
+from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from importlib.metadata import version
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polluxsim import __version__
-from polluxsim.run.digests import digest_of, file_digest, folder_digest
-from polluxsim.run.own_code import module_digest
-from polluxsim.run.user_metrics import modules
-from polluxsim.shipped import shipped
-from polluxsim.storage import ALLOCATIONS_FILE
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.files import TEMPORARY
+from polluxsim.common.shipped import shipped
+from polluxsim.records.folders import SWEEP_FILES
+from polluxsim.records.storage import ALLOCATIONS_FILE, RUN_FILE, RUN_FILES, SOMETIMES
+from polluxsim.run.building import metric_modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     Json = Any
 
+OUTPUTS = {RUN_FILE: (*RUN_FILES, *SOMETIMES), ".lock": SWEEP_FILES}
+"""What marks a run's or a sweep's folder, as may lie in a folder of data that someone works in or be that folder
+itself; and the files that it puts there."""
+
+LARGE = 500_000_000
+"""A folder of data of so many bytes takes some time to read [bytes]."""
+
+UNREADABLE = "unreadable"
+"""Stands for the digest of a file that cannot be read: whoever needs it will say so."""
+
+
+def folder_digest(folder: Path) -> str:
+    """Return a digest of a folder's files, whatever their order on disk; hidden files and results do not count."""
+    files = list(_data_files(folder))
+    _announce(folder, sum(path.stat().st_size for path in files), len(files))
+    return digest_of({path.relative_to(folder).as_posix(): file_digest(path) for path in files})
+
+
+@lru_cache(maxsize=64)
+def _announce(folder: Path, size: int, count: int) -> None:
+    """Say once of a large folder that it is being read: it may be one that was not meant."""
+    if size >= LARGE and parent_process() is None:
+        what = f"reading {size / 1e9:.1f} GB in {count} files, as a run is recognised by what it reads"
+        print(f"polluxsim: {folder}: {what}", file=sys.stderr)
+
+
+def _data_files(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+    """Yield the files in a folder, those of linked folders too; a link to a folder it is in leads to nothing new."""
+    if (place := folder.resolve()) in above:
+        return
+    names = sorted(path.name for path in folder.iterdir())
+    ours = {file for mark, files in OUTPUTS.items() if mark in names for file in files}
+    for name in names:
+        path = folder / name
+        if name.startswith((".", "__pycache__")) or name in ours:
+            continue
+        if path.is_dir():
+            if not _is_output(path):
+                yield from _data_files(path, above | {place})
+        elif path.is_file():
+            yield path
+
+
+def _is_output(folder: Path) -> bool:
+    """Return whether a folder is a run's, be it half written, or a sweep's."""
+    names = [path.name for path in folder.iterdir()]
+    return not OUTPUTS.keys().isdisjoint(names) or bool(fnmatch.filter(names, TEMPORARY))
+
+
+def file_digest(path: Path) -> str:
+    """Return a digest of a file's content."""
+    status = path.stat()
+    return _content_digest(str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@lru_cache(maxsize=65536)
+def _content_digest(path: str, size: int, changed: int, number: int) -> str:
+    """Return the digest of a file's content; a file that is still the same by its status is not read again."""
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return UNREADABLE
+
+
+def digest_of(parts: Mapping[str, str]) -> str:
+    """Return one digest of several, by name."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+INSTALLED = ("site-packages", "dist-packages")
+PYTHONS_OWN = ("built-in", "frozen")
+"""Origins of modules that change with Python's version only."""
+
+CODE_ENDINGS = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
+
+
+def module_digest(name: str) -> str:
+    """Return a digest of a user's module or package, and of the modules that it imports from the same folder.
+
+    The digest of Python's own modules is empty, because a run's key contains Python's version. The digest of a missing
+    module is empty as well. Importing the module reports the error.
+
+    Raises
+    ------
+    InvalidConfigError
+        If the module's code is in no file that could be read.
+    """
+    origins = _origins(name)
+    if origins is None:
+        raise InvalidConfigError(
+            f"{name}: the code of this module is in no file, so its changes would not be noticed; "
+            "move the code into a file"
+        )
+    return "".join(_origin_digest(origin) for origin in origins)
+
+
+def _origin_digest(first: Path) -> str:
+    root = first.parent
+    files, seen, left = set[Path](), set[Path](), [first]
+    while left:
+        origin = left.pop()
+        # Installed packages, which most modules import, lie elsewhere. Listing their files takes seconds.
+        if origin in seen or origin.parent != root:
+            continue
+        seen.add(origin)
+        new = set(_code_files(origin)) if origin.is_dir() else {origin}
+        if root.name not in INSTALLED:
+            names = {name for path in new - files for name in _imported_modules(path)}
+            left += [found for name in names for found in _origins(name) or ()]
+        files |= new
+    return digest_of({path.relative_to(root).as_posix(): file_digest(path) for path in sorted(files)})
+
+
+def _origins(name: str) -> list[Path] | None:
+    """Return the file of a top-level module, or the folders of a package. A namespace package may have several.
+
+    The list is empty for Python's own modules and for missing modules. The result is None for a module without a file.
+    """
+    if name in sys.stdlib_module_names:
+        return []
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        if name not in sys.modules:
+            return []
+        file = getattr(sys.modules[name], "__file__", None)  # a script, or a notebook, that runs
+        return None if file is None else [Path(file).resolve()]
+    if spec is None or spec.origin in PYTHONS_OWN:
+        return []
+    places = [spec.origin] if spec.submodule_search_locations is None else spec.submodule_search_locations
+    # Installers list places that do not exist, and a package in an archive has no files.
+    return [Path(place).resolve() for place in places if place is not None and Path(place).exists()] or None
+
+
+def _imported_modules(path: Path) -> set[str]:
+    """Return the top-level modules that a source file imports by absolute names."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return set()  # compiled, or importing it reports the error
+    names = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names - {"polluxsim"}
+
+
+def _code_files(folder: Path) -> list[Path]:
+    """Return the files of a package that Python may import, compiled ones too."""
+    return sorted(path for path in folder.rglob("*") if path.name.endswith(CODE_ENDINGS))
+
+
 PACKAGE = Path(__file__).parents[1]
-WITHOUT_INFLUENCE = ("api", "arena", "checks", "cli", "look", "measure", "paper", "run", "sweeps")
+WITHOUT_INFLUENCE = ("api", "checks", "cli", "look", "measure", "run", "statistics", "studies")
 """Packages whose code changes no result, except for the modules in `EXECUTING`."""
 
 EXECUTING = ("run/building.py", "run/execution.py")
@@ -46,7 +208,7 @@ def key_of(config: Mapping[str, Json]) -> str:
         "config": _plain(config),
         "data": dict(sorted(data_of(config).items())),
         "code": code_digest(),
-        "guests": {name: module_digest(name) for name in sorted(own_modules(config) | modules(config))},
+        "guests": {name: module_digest(name) for name in sorted(own_modules(config) | metric_modules(config))},
         "versions": library_versions(),
         "python": platform.python_version(),
     }

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from polluxsim.durations import HOUR
+from polluxsim.common.durations import HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from polluxsim.engine.simulation import Simulation, Watcher
-    from polluxsim.types import Cluster
+    from polluxsim.hardware.clusters import Cluster
     from polluxsim.workloads.workload import Workload
 
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from multiprocessing import active_children, connection, get_context, parent_process, resource_tracker
 from typing import TYPE_CHECKING
 
-from polluxsim.errors import SweepError
+from polluxsim.common.errors import SweepError
 from polluxsim.run.interrupt import SIGNALS, deferred, exit_at_once
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def fresh() -> ForkServerContext | SpawnContext:
     if sys.platform == "darwin":
         return get_context("spawn")
     context = get_context("forkserver")
-    context.set_forkserver_preload(["polluxsim.run.execution", "polluxsim.sweeps.local"])
+    context.set_forkserver_preload(["polluxsim.run.execution", "polluxsim.studies.launching"])
     return context
 
 

@@ -9,11 +9,11 @@ from math import ceil, floor, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from polluxsim.errors import InvalidConfigError, bad_line, check_number
-from polluxsim.logs.formats.joblists import GAVEL
+from polluxsim.common.errors import InvalidConfigError, bad_line, check_number
+from polluxsim.common.tables import Row, read_rows
+from polluxsim.logs.formats.job_lists import GAVEL
 from polluxsim.logs.formats.log_rows import good_rows
-from polluxsim.models.planned import BatchPlan
-from polluxsim.tables import Row, read_rows
+from polluxsim.models.known_duration import BatchPlan
 from polluxsim.workloads.job import InvalidJobError, Job
 
 if TYPE_CHECKING:

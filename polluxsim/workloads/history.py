@@ -8,14 +8,14 @@ from dataclasses import replace
 from math import exp, log
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.durations import HOUR
+from polluxsim.common.durations import HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import numpy as np
 
-    from polluxsim.types import JobId
+    from polluxsim.hardware.placements import JobId
     from polluxsim.workloads.job import Job
 
     Runs = list[tuple[float, bool]]

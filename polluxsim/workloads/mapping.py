@@ -1,4 +1,4 @@
-"""From the jobs of a trace, which say only GPUs and time, to jobs of applications that have profiles."""
+"""Map the jobs of a log, which state only GPUs and time, to applications with profiles."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from polluxsim.durations import HOUR
-from polluxsim.errors import (
+from polluxsim.common.durations import HOUR
+from polluxsim.common.errors import (
     InvalidConfigError,
     InvalidInputError,
     MappingRuleError,
     PolluxSimError,
     UnknownApplicationError,
 )
-from polluxsim.gpu_types import NamedTypes
+from polluxsim.hardware.gpu_types import NamedTypes
+from polluxsim.hardware.placements import packed
 from polluxsim.logs.trace_table import read_trace
-from polluxsim.workloads.names import UniqueNames, shared
-from polluxsim.workloads.selection import Selection
-from polluxsim.workloads.size_classes import classify
+from polluxsim.models.batch_size import split_batch_size
+from polluxsim.workloads.selection import Selection, UniqueNames, shared
 from polluxsim.workloads.source import check_whole
-from polluxsim.workloads.tuned import Configuration, tuned_configurations
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
@@ -33,6 +32,82 @@ if TYPE_CHECKING:
 
     from polluxsim.logs.trace_table import TraceJob
     from polluxsim.models.profile import Profile
+
+# Source: Pollux (OSDI '21), §5.1, and its artifact.
+CLASSES: Sequence[tuple[str, float, tuple[str, ...]]] = (
+    ("S", 1 * HOUR, ("cifar10", "ncf")),
+    ("M", 10 * HOUR, ("deepspeech2", "bert")),
+    ("L", 100 * HOUR, ("yolov3",)),
+    ("XL", 1000 * HOUR, ("imagenet",)),
+)
+"""Size classes: name, upper limit of GPU time [GPU s], and the applications that stand for them, at even odds."""
+
+
+def classify(gpu_time: float) -> tuple[str, tuple[str, ...]] | None:
+    """Return the size class of a job and the applications that stand for it; None from 1000 GPU-hours on.
+
+    >>> classify(2 * 3600.0)
+    ('M', ('deepspeech2', 'bert'))
+    """
+    return next(((name, applications) for name, limit, applications in CLASSES if gpu_time < limit), None)
+
+
+def check_profiles(profiles: Mapping[str, Profile]) -> None:
+    """Raise UnknownApplicationError if an application that stands for a size class has no profile."""
+    if missing := [name for *_, names in CLASSES for name in names if name not in profiles]:
+        raise UnknownApplicationError(
+            f"workload: the size classes need profiles of {', '.join(missing)}, there are {', '.join(profiles)}"
+        )
+
+
+# Source of all constants: how the workloads of Pollux (OSDI '21), §5.2, were configured.
+REPLICA_CHOICES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48)
+LONGEST_TRAINING = 12.0 * HOUR
+LEAST_SCALING, MOST_SCALING = 0.5, 0.8
+GPUS_PER_NODE = 4
+
+
+class Configuration(NamedTuple):
+    """What a user asks for: GPUs, and the total batch size [examples]."""
+
+    num_replicas: int
+    batch_size: int
+
+
+def tuned_configurations(profile: Profile, largest: int = REPLICA_CHOICES[-1]) -> tuple[Configuration, ...]:
+    """Return an application's tuned configurations, by rising GPU count.
+
+    A count is a choice if, at its best batch size on packed nodes, training takes less than 12 h and its speedup over
+    the best on one GPU is between 50 and 80 % of its GPUs; with no such count it is one GPU at its best batch size.
+    In place of each of more than `largest` GPUs stands the best on so many.
+    """
+    alone_time, alone = _best(profile, 1)
+    choices = []
+    for replicas in REPLICA_CHOICES[1:]:
+        if replicas > profile.application.most_replicas(profile.application.max_batch_size):
+            break
+        time, configuration = _best(profile, replicas)
+        if time < LONGEST_TRAINING and LEAST_SCALING < alone_time / time / replicas < MOST_SCALING:
+            choices.append(configuration)
+    fitting = (each if each.num_replicas <= largest else _best(profile, largest)[1] for each in choices)
+    return tuple(fitting) or (alone,)
+
+
+def _best(profile: Profile, replicas: int) -> tuple[float, Configuration]:
+    """Return the shortest time to completion [s] on so many GPUs, and the batch size that reaches it."""
+    application = profile.application
+    return min(
+        (_training_time(profile, replicas, batch_size), Configuration(replicas, batch_size))
+        for batch_size in profile.batch_sizes
+        if ceil(batch_size / replicas) >= application.min_atomic_batch_size
+    )
+
+
+def _training_time(profile: Profile, replicas: int, batch_size: int) -> float:
+    choice = split_batch_size(profile.application, batch_size, replicas, accumulate_alone=False)
+    step = profile.step_time(packed(replicas, GPUS_PER_NODE), choice.atomic_batch_size)
+    return profile.total_iterations(batch_size) * step.optimiser_step(choice.accumulation_steps)
+
 
 DEFAULT_RULE = "gpu-time-class"
 

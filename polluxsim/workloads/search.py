@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polluxsim.errors import InvalidConfigError, UnknownApplicationError
+from polluxsim.common.errors import InvalidConfigError, UnknownApplicationError
 from polluxsim.workloads.source import check_whole
 from polluxsim.workloads.workload import Job, Workload
 

@@ -1,14 +1,15 @@
-"""Which jobs of a trace are used, and why the others are not."""
+"""Select the jobs of a log, and give each of them a name of its own."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 from math import inf
+from sys import intern
 from typing import TYPE_CHECKING
 
-from polluxsim.durations import HOUR
-from polluxsim.errors import InvalidConfigError
+from polluxsim.common.durations import HOUR
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.workloads.source import check_window, is_number
 
@@ -80,3 +81,26 @@ class Selection:
         if job.gpu_time >= self.max_gpu_hours * HOUR:
             return f"{self.max_gpu_hours:g} GPU-hours or more"
         return ""
+
+
+class UniqueNames:
+    """Names for jobs of a log, in which some logs use a name again: the first job keeps it, the others get a number."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._given = set(names)
+        self._seen = Counter[str]()
+
+    def next_of(self, name: str) -> str:
+        """Return the name of the next job that the log calls so."""
+        self._seen[name] += 1
+        if self._seen[name] == 1:
+            return name
+        while (numbered := f"{name}#{self._seen[name]}") in self._given:
+            self._seen[name] += 1
+        self._given.add(numbered)
+        return numbered
+
+
+def shared(name: str | None) -> str | None:
+    """Return a name such that many jobs share one copy of it; None if it says nothing."""
+    return intern(name) if name and name.strip() else None

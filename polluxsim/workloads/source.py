@@ -1,14 +1,16 @@
-"""What `configs/workload` chooses from: whatever makes a workload; and checks of its settings."""
+"""Interface of a source of workloads, checks of its settings, and weighted draws."""
 
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Protocol, TypeGuard, TypeVar
 
-from polluxsim.errors import InvalidConfigError
+import numpy as np
+
+from polluxsim.common.errors import InvalidConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from polluxsim.models.profile import Profile
     from polluxsim.workloads.workload import Workload
@@ -50,3 +52,12 @@ def check_whole(name: str, value: int, least: int = 0, most: float = inf) -> Non
 def is_number(value: object) -> TypeGuard[float]:
     """Return whether it is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_ValueT = TypeVar("_ValueT")
+
+
+def draw(values: Mapping[_ValueT, float], count: int, rng: np.random.Generator) -> Sequence[_ValueT]:
+    """Return values drawn in proportion to their weights."""
+    names, weights = list(values), np.array(list(values.values()), dtype=float)
+    return [names[index] for index in rng.choice(len(names), count, p=weights / weights.sum()).tolist()]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.durations import HOUR
-from polluxsim.errors import (
+from polluxsim.common.durations import HOUR
+from polluxsim.common.errors import (
     InvalidConfigError,
     InvalidInputError,
     bad_line,
@@ -20,10 +20,10 @@ from polluxsim.errors import (
     listed,
     short,
 )
-from polluxsim.gpu_types import NamedTypes
+from polluxsim.hardware.gpu_types import NamedTypes
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import read_trace
-from polluxsim.workloads.names import UniqueNames, shared
+from polluxsim.workloads.selection import UniqueNames, shared
 from polluxsim.workloads.source import check_whole, check_window, is_number
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
@@ -73,8 +73,9 @@ class TraceReplay:
     queue
         Field of the log that gives the queues of the jobs: `tenant` or `partition`.
     gpu_types
-        GPU type for each type in the log, in addition to the known names (`polluxsim.gpu_types.OTHER_NAMES`); an empty
-        name stands for any type. None lets all jobs use any type.
+        GPU type for each type in the log, in addition to the known names
+        (`polluxsim.hardware.gpu_types.OTHER_NAMES`); an empty name stands for any type. None lets all
+        jobs use any type.
     priorities
         Priority of each QOS of the log, in place of the priority in the log. A job whose QOS is not in it keeps the
         priority in the log, or 0.

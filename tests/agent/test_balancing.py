@@ -13,27 +13,28 @@ from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.agent.agent import Workers
 from polluxsim.agent.rules import BatchRule, Controller, FixedBatch, OmniLearn
-from polluxsim.checks.toy import PROFILES
+from polluxsim.checks.worlds import PROFILES
+from polluxsim.common.errors import InvalidAllocationError, InvalidConfigError
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
-from polluxsim.errors import InvalidAllocationError, InvalidConfigError
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import Placement
 from polluxsim.models.batch_size import split_batch_size, split_by_weight
 from polluxsim.models.profile import Application, ProfileRangeError, StepTime
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.las import LeastAttainedService
+from polluxsim.policies.contract.view import Traits, traits_of
+from polluxsim.policies.ordered.attained_service import LeastAttainedService
+from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.view import Traits, traits_of
-from polluxsim.types import Cluster, Placement
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import numpy as np
 
-    from polluxsim.policies.view import ClusterView, Policy
-    from polluxsim.records import Result
+    from polluxsim.policies.contract.view import ClusterView, Policy
+    from polluxsim.records.results import Result
     from polluxsim.workloads.workload import Workload
 
 RULES = EngineSettings(restart_delay=0.0)

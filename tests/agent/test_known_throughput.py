@@ -14,11 +14,12 @@ from polluxsim.agent.agent import Observation
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import packed
 from polluxsim.models.efficiency import GradientStatistics
-from polluxsim.models.known import known_throughput
+from polluxsim.models.fitting import known_throughput
 from polluxsim.models.throughput import step_time
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.types import Cluster, packed
 from polluxsim.workloads.workload import WorkloadFile
 
 PROFILES = ProfileFolder().load()

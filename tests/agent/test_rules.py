@@ -13,20 +13,19 @@ from toy import ToyProfile, toy_job, toy_workload
 
 import polluxsim
 from polluxsim.agent.rules import AdaBatch, BatchRule, FixedBatch, MostGoodput, NoiseScale
-from polluxsim.checks.toy import PROFILES
+from polluxsim.checks.worlds import PROFILES
+from polluxsim.common.errors import PolluxSimError
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, simulate
-from polluxsim.errors import PolluxSimError
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.models.efficiency import GradientStatistics
-from polluxsim.models.fixed_placement import Alone
+from polluxsim.models.goodput import Alone
 from polluxsim.models.profile import StepTime
-from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.view import Policy, traits_of
-from polluxsim.records import Result
-from polluxsim.types import Cluster
+from polluxsim.records.results import Result
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload
 

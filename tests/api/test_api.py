@@ -15,13 +15,13 @@ import pytest
 import polluxsim
 from polluxsim.applications.card_files import read_cards
 from polluxsim.cli.main import main
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError
+from polluxsim.common.shipped import shipped
 from polluxsim.engine.failures import DrawnFailures
-from polluxsim.errors import InvalidConfigError, InvalidInputError
-from polluxsim.policies.packing import pack, remove
+from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.shipped import shipped
-from polluxsim.storage import RUN_FILE, read_run
+from polluxsim.policies.tools.free_gpus import pack, remove
+from polluxsim.records.storage import RUN_FILE, read_run
 
 if TYPE_CHECKING:
     from shared_runs import SharedRuns
@@ -180,7 +180,7 @@ def test_a_policy_that_nobody_can_import_is_described_by_its_name(small: Path) -
 )
 def test_a_cluster_that_no_setting_makes_has_no_key(small: Path, cluster: polluxsim.Cluster) -> None:
     info = simulate(small, policy="fifo", cluster=cluster).info
-    assert info["config"]["cluster"] == {"object": "polluxsim.clusters.Cluster"}
+    assert info["config"]["cluster"] == {"object": "polluxsim.hardware.clusters.Cluster"}
     assert info["key"] is None
 
 

@@ -13,9 +13,8 @@ import pytest
 
 import polluxsim
 from polluxsim.cli.main import main
-from polluxsim.durations import clock
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.srtf import Srtf
+from polluxsim.common.durations import clock
+from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.workloads.workload import write_workload
 
 if TYPE_CHECKING:

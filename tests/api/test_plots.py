@@ -20,7 +20,7 @@ class OneEach:
     """Give every job the GPUs it asked for, as FIFO would, or none."""
 
     def allocate(self, view: Any, rng: object) -> Any:
-        from polluxsim.policies.fifo import Fifo
+        from polluxsim.policies.ordered.classic import Fifo
 
         return Fifo().allocate(view, rng)  # type: ignore[arg-type]
 

@@ -15,27 +15,32 @@ from card_errors import ErrorSummary, completion_errors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polluxsim.applications.card import About, Card, FitError
-from polluxsim.applications.card_files import read_card, read_cards, write_card
-from polluxsim.applications.card_fitting.fit import fit_card, placement_errors
-from polluxsim.applications.card_fitting.noise import best_cuts
-from polluxsim.applications.card_parts import Corrections, GradTimes, Losses, NoiseScales, SyncTimes, place_in_use
-from polluxsim.applications.card_profile import CardProfile
-from polluxsim.applications.card_text import card_text
-from polluxsim.applications.described import read_described
+from polluxsim.applications.card import (
+    About,
+    Card,
+    Corrections,
+    FitError,
+    GradTimes,
+    Losses,
+    NoiseScales,
+    SyncTimes,
+    place_in_use,
+)
+from polluxsim.applications.card_files import card_text, read_card, read_cards, write_card
+from polluxsim.applications.card_fit import best_cuts, fit_card, placement_errors
+from polluxsim.applications.card_profile import PLACEMENT_CLASSES, CardProfile, placement_class
 from polluxsim.applications.measured import MeasuredProfile, ProfileRangeError
-from polluxsim.applications.osdi21 import read_profiles
-from polluxsim.applications.placement_classes import PLACEMENT_CLASSES, placement_class
+from polluxsim.applications.osdi21 import read_described, read_profiles
 from polluxsim.cli.main import main
-from polluxsim.errors import InvalidInputError
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.hardware.placements import BatchChoice, packed
 from polluxsim.look.fitted_speed import error_table, fitted_speed
+from polluxsim.look.plot.profiles import throughput
 from polluxsim.look.plot.style import save
-from polluxsim.look.plot.throughput import throughput
 from polluxsim.models.efficiency import gain
-from polluxsim.models.fixed_placement import Alone
+from polluxsim.models.goodput import Alone
 from polluxsim.models.profile import Application, DoesNotFitError
 from polluxsim.models.sensitivity import Sensitivity
-from polluxsim.types import BatchChoice, packed
 
 ROOT = Path(__file__).parents[2]
 CARDS = ROOT / "traces"

@@ -12,7 +12,7 @@ from polluxsim.applications.card_files import read_card
 from polluxsim.applications.card_profile import CardProfile
 from polluxsim.cli.main import main
 from polluxsim.models.efficiency import efficiency
-from polluxsim.storage import read_run
+from polluxsim.records.storage import read_run
 
 PAGE = (Path(__file__).parents[2] / "traces" / "CARDS.md").read_text(encoding="utf-8")
 

@@ -11,7 +11,7 @@ from polluxsim.applications.folder import ProfileFolder
 from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.applications.osdi21 import read_profiles
 from polluxsim.cli.main import main
-from polluxsim.errors import InvalidInputError
+from polluxsim.common.errors import InvalidInputError
 
 
 def test_a_folder_is_found_by_its_layout(tmp_path: Path) -> None:

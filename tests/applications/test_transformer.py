@@ -12,11 +12,18 @@ import pytest
 import polluxsim
 from polluxsim.applications.card_files import read_card, read_cards
 from polluxsim.applications.card_profile import CardProfile
-from polluxsim.applications.transformer import SPEEDS, Transformer, critical_batch, loss_after
-from polluxsim.applications.transformer_card import ERROR, Training, transformer_card
+from polluxsim.applications.transformer import (
+    ERROR,
+    SPEEDS,
+    Training,
+    Transformer,
+    critical_batch,
+    loss_after,
+    transformer_card,
+)
 from polluxsim.cli.main import main
-from polluxsim.gpu_types import GPU_TYPES
-from polluxsim.shipped import shipped
+from polluxsim.common.shipped import shipped
+from polluxsim.hardware.gpu_types import GPU_TYPES
 
 PAGE = Path(__file__).parents[2] / "docs" / "model.md"
 CARDS = shipped("traces") / "transformers"

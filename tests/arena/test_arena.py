@@ -10,14 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from polluxsim.arena.leaderboard import leaderboard
-from polluxsim.arena.page import page
-from polluxsim.arena.playing import Played, Player
-from polluxsim.arena.scenarios import default_policies, read_suite
-from polluxsim.arena.words import absences, as_markdown, verdicts
 from polluxsim.cli.main import main
 from polluxsim.run.building import build
-from polluxsim.sweeps.plan import composer
+from polluxsim.studies.arena.leaderboard import leaderboard
+from polluxsim.studies.arena.page import absences, as_markdown, page, verdicts
+from polluxsim.studies.arena.playing import Played, Player, default_policies, read_suite
+from polluxsim.studies.plan import composer
 
 MINE = """
 class Mine:

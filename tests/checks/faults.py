@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from polluxsim.checks.findings import Fault
-from polluxsim.policies.backfill import Easy
-from polluxsim.policies.packing import FreeGpus, pack, pack_gang, remove
-from polluxsim.policies.view import Change, Decision, Reason, Traits
+from polluxsim.policies.contract.view import Change, Decision, Reason, Traits
+from polluxsim.policies.reserving.easy import Easy
+from polluxsim.policies.tools.free_gpus import FreeGpus, pack, pack_gang, remove
 
 calls = []
 

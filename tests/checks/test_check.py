@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from polluxsim.checks import Finding, check, checked_world, growth
-from polluxsim.checks.checking import found
+from polluxsim.checks import Finding, check, checked_world, checking
+from polluxsim.checks.checking import Decided, found
 from polluxsim.checks.findings import Fault, as_test
-from polluxsim.checks.growth import Decided
 from polluxsim.checks.worlds import World
 from polluxsim.cli.main import main
-from polluxsim.run.named_policy import named_policy
-from polluxsim.shipped import shipped
+from polluxsim.common.shipped import shipped
+from polluxsim.run.composing import named_policy
 from polluxsim.workloads.workload import Job
 
 FAULTS = Path(__file__).with_name("faults.py")
@@ -38,7 +37,7 @@ def first(name: str) -> Finding | None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_planted_fault_is_found_in_a_small_world(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "MEASURED", 1)  # more than once is for what a busy machine makes up
+    monkeypatch.setattr(checking, "MEASURED", 1)  # more than once is for what a busy machine makes up
     finding = first(name)
     assert finding is not None
     if finding.world is not None:
@@ -111,9 +110,9 @@ def test_a_machine_that_changes_its_speed_changes_no_finding(
             seconds = 0.25 * (len(world.jobs) / 1000) ** power / (speed if next(calls) >= after else 1.0)
             return Decided(seconds, 2 * seconds + 0.01)
 
-        monkeypatch.setattr(growth, "_second_decision", decided)
-        monkeypatch.setattr(growth, "_jobs", lambda count, *_, **__: range(count))  # only their number matters
-        finding = growth._by_jobs(fifo, None, with_rigid=True)
+        monkeypatch.setattr(checking, "_second_decision", decided)
+        monkeypatch.setattr(checking, "_jobs", lambda count, *_, **__: range(count))  # only their number matters
+        finding = checking._by_jobs(fifo, None, with_rigid=True)
         assert (finding is not None) == is_found, after
 
 
@@ -121,9 +120,9 @@ def test_a_machine_that_changes_its_speed_changes_no_finding(
 @pytest.mark.parametrize("name", SHIPPED)
 def test_nothing_is_found_in_ours(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure how the time of a decision grows with fewer jobs and rounds than `polluxsim check` does."""
-    monkeypatch.setattr(growth, "SIZES", (60, 250, 1000))
-    monkeypatch.setattr(growth, "LONGEST", 0.5)
-    monkeypatch.setattr(growth, "ROUNDS", 300)
+    monkeypatch.setattr(checking, "SIZES", (60, 250, 1000))
+    monkeypatch.setattr(checking, "LONGEST", 0.5)
+    monkeypatch.setattr(checking, "ROUNDS", 300)
     assert check(name, 5) == []
 
 

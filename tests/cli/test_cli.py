@@ -19,14 +19,14 @@ import pytest
 from small_sweeps import in_process
 from toy import write_artifact, write_jobs
 
-from polluxsim.cli.import_log import FORMATS as LISTED_FORMATS
+from polluxsim.cli.figures import FIGURE_KINDS
+from polluxsim.cli.log import LOG_FORMATS as LISTED_FORMATS
 from polluxsim.cli.main import ADDED, main, parsed
-from polluxsim.cli.plot import KINDS
-from polluxsim.files import held
+from polluxsim.common.files import held
+from polluxsim.common.shipped import shipped
 from polluxsim.logs.formats import FORMATS
+from polluxsim.records.storage import RUN_FILES, read_run
 from polluxsim.run.claim import claimed_anew
-from polluxsim.shipped import shipped
-from polluxsim.storage import RUN_FILES, read_run
 
 FILES = set(RUN_FILES)
 JOBS = [f"cifar10-{i},{60 * i},cifar10,{1 + i % 4},{512 * (1 + i % 4)}" for i in range(6)] + ["ncf-0,5,ncf,1,4096"]
@@ -139,7 +139,7 @@ def test_every_shipped_experiment_composes(run_in: Path, profiles: Path, workloa
 
 def test_a_policy_of_ones_own_needs_a_class_and_a_config(run_in: Path, profiles: Path, workload: Path) -> None:
     (run_in / "mine.py").write_text(
-        "from polluxsim.policies.packing import pack, remove\n"
+        "from polluxsim.policies.tools.free_gpus import pack, remove\n"
         "class Newest:\n"
         "    def __init__(self, most: int = 4): self.most = most\n"
         "    def allocate(self, view, rng):\n"
@@ -165,7 +165,7 @@ BAD = [
     (["policy=nope"], f"policy=nope is unknown, allowed are {POLICY_NAMES[:150]}"),
     (["policy=nope"], "; to use your policy/nope.yaml, add --config-dir FOLDER"),
     (["policy.speed=1"], "there is no setting 'policy.speed'"),
-    (["+policy.speed=1", "policy=fifo"], "policy.speed is not a setting of polluxsim.policies.fifo.Fifo"),
+    (["+policy.speed=1", "policy=fifo"], "policy.speed is not a setting of polluxsim.policies.ordered.classic.Fifo"),
     (["policy.p=fast"], "policy.p is 'fast', allowed is a number"),
     ([f"policy.p=1{'0' * 400}"], "allowed is a number below 1e308"),
     (["policy.search=guess"], "policy.search is 'guess', allowed are annealing, genetic"),
@@ -183,7 +183,7 @@ BAD = [
     ),
     (["policy=tiresias", "policy.queue_treshold=3"], "did you mean policy.queue_threshold?"),
     (["+policy.serch=exact"], "did you mean search?"),
-    (["policy._target_=polluxsim.policies.fifo.Fiffo"], "did you mean Fifo?"),
+    (["policy._target_=polluxsim.policies.ordered.classic.Fiffo"], "did you mean Fifo?"),
     (["policy=fifo", "~policy.backfill", "policy._target_=mine.X", "+policy.a=nan"], "policy.a is nan, allowed is"),
     (["policy._target_=5"], "policy._target_ is 5, must be the dotted name of a class or function"),
     (["policy._target_=syntax.Policy"], "cannot be used: SyntaxError: invalid syntax (syntax.py, line 1)"),
@@ -201,7 +201,7 @@ BAD = [
     (["cluster.gpus_per_node=4611686018427387904"], "each with a whole number of GPUs from 1 to 1000000"),
     (
         [
-            "workload._target_=polluxsim.workloads.philly_like.PhillyLike",
+            "workload._target_=polluxsim.workloads.philly.PhillyLike",
             "~workload.path",
             "+workload.num_jobs=100000000",
         ],
@@ -573,7 +573,7 @@ def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"policy: {POLICY_NAMES}" in helped.stdout
 
 
-@pytest.mark.parametrize("name", [*ADDED, *(f"plot {kind}" for kind in KINDS)])
+@pytest.mark.parametrize("name", [*ADDED, *(f"plot {kind}" for kind in FIGURE_KINDS)])
 def test_the_help_of_a_command_begins_with_a_sentence_and_ends_with_an_example(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -663,7 +663,7 @@ def test_a_policy_that_closes_standard_output_is_one_line(
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     monkeypatch.syspath_prepend(str(run_in))
     (run_in / "closing.py").write_text(
-        "import sys\nfrom polluxsim.policies.fifo import Fifo\n"
+        "import sys\nfrom polluxsim.policies.ordered.classic import Fifo\n"
         "class Closing(Fifo):\n"
         "    def allocate(self, view, rng):\n        sys.stdout.close()\n        return super().allocate(view, rng)\n"
     )

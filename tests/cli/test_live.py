@@ -24,15 +24,14 @@ from hypothesis import strategies as st
 from rich.console import Console
 from toy import ToyProfile, toy_job, toy_workload
 
-from polluxsim.api import notebook
+from polluxsim.api import simulating
 from polluxsim.cli import live
-from polluxsim.cli.live import Pace
-from polluxsim.cli.live_picture import Picture
+from polluxsim.cli.live import Pace, Picture
 from polluxsim.cli.main import main
 from polluxsim.engine.simulation import Simulation, simulate
-from polluxsim.policies.fifo import Fifo
-from polluxsim.records import RoundRecord
-from polluxsim.types import Cluster
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.records.results import RoundRecord
 from polluxsim.workloads.workload import Job, Workload
 
 COMMON = ["workload=philly-like", "workload.num_jobs=20", "cluster.num_nodes=4", "seed=2"]
@@ -102,7 +101,7 @@ def test_a_live_run_shows_the_cluster_and_leaves_the_same_files(tmp_path: Path) 
 SLOW_POLICY = """
 import time
 from dataclasses import replace
-from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.ordered.classic import Fifo
 class Slow(Fifo):
     def allocate(self, view, rng):
         time.sleep({seconds})
@@ -319,9 +318,9 @@ def test_a_notebook_counts_jobs_that_follow_others(monkeypatch: pytest.MonkeyPat
     handle = SimpleNamespace(update=shown.append)
     display = SimpleNamespace(HTML=str, display=lambda first, display_id: handle)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
-    monkeypatch.setattr(notebook, "_in_notebook", lambda: True)
-    monkeypatch.setattr(notebook, "REFRESH", 0.0)
-    with notebook.progress_shown(SOME_FOLLOW, Cluster((2, 1)), wanted=True) as watch:
+    monkeypatch.setattr(simulating, "_in_notebook", lambda: True)
+    monkeypatch.setattr(simulating, "REFRESH", 0.0)
+    with simulating.progress_shown(SOME_FOLLOW, Cluster((2, 1)), wanted=True) as watch:
         result = simulate(SOME_FOLLOW, profiles, Cluster((2, 1)), Fifo(), watcher=watch)
     for record in result.round_records:
         done = sum(job.completion_time <= record.time for job in result.job_records)

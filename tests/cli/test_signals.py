@@ -15,8 +15,8 @@ import pytest
 from small_sweeps import write_inputs
 
 from polluxsim.cli.main import main
-from polluxsim.files import TEMPORARY
-from polluxsim.storage import read_run
+from polluxsim.common.files import TEMPORARY
+from polluxsim.records.storage import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,12 +13,11 @@ from omegaconf import OmegaConf
 
 import polluxsim
 from polluxsim.cli.main import main
-from polluxsim.errors import InvalidConfigError, PolicyError
+from polluxsim.common.errors import InvalidConfigError, PolicyError
+from polluxsim.common.shipped import shipped
 from polluxsim.run.composing import composed
-from polluxsim.run.config_folders import searched_first
-from polluxsim.run.overrides import FUNCTIONS, as_hydra_takes, policy_text, split_list
-from polluxsim.shipped import shipped
-from polluxsim.sweeps.plan import composer, entry_of
+from polluxsim.run.configurations import FUNCTIONS, as_hydra_takes, policy_text, searched_first, split_list
+from polluxsim.studies.plan import composer, entry_of
 
 SMALL = ["workload=philly-like", "workload.num_jobs=4", "workload.hours=1"]
 RAISES = """
@@ -212,8 +211,7 @@ def test_functions_of_hydra_stay_what_they_are() -> None:
 
 
 def test_each_policy_of_an_arena_has_its_own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from polluxsim.arena.playing import Place, _listed, _plan
-    from polluxsim.arena.scenarios import read_suite
+    from polluxsim.studies.arena.playing import Place, _listed, _plan, read_suite
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -228,7 +226,7 @@ def test_each_policy_of_an_arena_has_its_own_settings(tmp_path: Path, monkeypatc
             assert found["fifo"] == {"_target_": "own_fifo.fifo"}
             assert found["quotas(gpus={none: 4})"]["gpus"] == {"none": 4}
     # The class of the earlier arena in this folder does not take the place of the entry.
-    assert found["fifo"]["_target_"] == "polluxsim.policies.fifo.Fifo"
+    assert found["fifo"]["_target_"] == "polluxsim.policies.ordered.classic.Fifo"
     with pytest.raises(InvalidConfigError, match="two policies are called 'fifo'"):
         _listed(["fifo(backfill=true)", "own_fifo.py:fifo"], Path("arena/policies"))
 

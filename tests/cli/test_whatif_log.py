@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import polluxsim
+from polluxsim.cli.log import Case, _not_monotone
 from polluxsim.cli.main import main
-from polluxsim.cli.whatif_log import Case, _not_monotone
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.policies.fifo import Fifo
-from polluxsim.types import Cluster
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.workloads.workload import Job, Workload
 
 COLUMNS = "JobID|JobName|User|Account|Partition|State|Submit|Start|End|ElapsedRaw|TimelimitRaw|NNodes|ReqTRES|AllocTRES"

@@ -17,8 +17,8 @@ import pictures
 import pytest
 from PIL import Image
 
+from polluxsim.cli.figures import FIGURE_KINDS
 from polluxsim.cli.main import main
-from polluxsim.cli.plot import KINDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 QUICK = ("generate", "sample", "import", "when", "why")
@@ -32,7 +32,7 @@ def test_every_picture_is_shown_and_every_kind_of_figure_has_one() -> None:
     there = {path.name for path in (DOCS / "images").iterdir()}
     assert shown - there == set()
     assert there - shown == set()
-    assert {f"{kind}.svg" for kind in KINDS} <= there
+    assert {f"{kind}.svg" for kind in FIGURE_KINDS} <= there
 
 
 def test_pages_are_shown_on_a_desktop_and_a_phone_light_and_dark_in_two_megabytes() -> None:

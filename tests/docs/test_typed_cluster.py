@@ -10,11 +10,10 @@ import pytest
 from hydra.types import RunMode
 
 from polluxsim.engine.simulation import simulate
-from polluxsim.policies.view import Policy
-from polluxsim.records import Status
-from polluxsim.run.composing import without_hydra
+from polluxsim.policies.contract.view import Policy
+from polluxsim.records.results import Status
+from polluxsim.run.composing import Loader, without_hydra
 from polluxsim.run.execution import Execution
-from polluxsim.run.hydra_inside import Loader
 
 BLOCK = re.compile(r'^```python title="(.+?)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 ROOT = Path(__file__).parents[2]

@@ -17,12 +17,12 @@ from polluxsim.engine.clock import uniforms
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import Simulation
-from polluxsim.gpu_types import NodeTypes
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.view import ClusterView, Decision, Policy
-from polluxsim.records import Result
-from polluxsim.types import Allocation, Cluster
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.gpu_types import NodeTypes
+from polluxsim.hardware.placements import Allocation
+from polluxsim.policies.contract.view import ClusterView, Decision, Policy
+from polluxsim.policies.ordered.classic import Fifo, Srtf
+from polluxsim.records.results import Result
 from polluxsim.workloads.workload import Job
 
 __all__ = [

@@ -11,22 +11,20 @@ from typing import Any, NamedTuple
 from drawn import POLICIES
 from toy import ToyProfile
 
-from polluxsim.checkpoints import Checkpoints
 from polluxsim.checks.worlds import STAGES, Crowd
 from polluxsim.engine.failures import DrawnFailures, JobFailures, SpotReclaims
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.hosts import Host
+from polluxsim.hardware.checkpoints import Checkpoints
+from polluxsim.hardware.clusters import Cluster, Repairs
+from polluxsim.hardware.hosts import Host
 from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.profile import Profile
-from polluxsim.policies.antman import AntMan
-from polluxsim.policies.autoscaling import Autoscaler
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.gandiva import Gandiva
-from polluxsim.policies.muri import Muri
-from polluxsim.policies.scaling import PendingGpus, Scaled
-from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.view import Policy, traits_of
-from polluxsim.types import Cluster, Repairs
+from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.policies.elastic.cluster_size import Autoscaler, PendingGpus, Scaled
+from polluxsim.policies.ordered.classic import Fifo, Srtf
+from polluxsim.policies.sharing.antman import AntMan
+from polluxsim.policies.sharing.gandiva import Gandiva
+from polluxsim.policies.sharing.muri import Muri
 from polluxsim.workloads.workload import Job, Workload
 
 HORIZON = 20_000.0

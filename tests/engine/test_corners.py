@@ -12,6 +12,7 @@ import pytest
 from drawn import PROFILES, begun, ended, failing, go_on, told
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, TurnError
 from polluxsim.engine.failures import DrawnFailures
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.nodes import Nodes
@@ -19,13 +20,12 @@ from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, simulate
 from polluxsim.engine.truth import Truth
-from polluxsim.errors import InvalidConfigError, InvalidInputError, TurnError
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.models.profile import ProfileRangeError, StepTime
-from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.contract.view import ClusterView, traits_of
+from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.view import ClusterView, traits_of
-from polluxsim.types import Cluster, Outage
 from polluxsim.workloads.workload import Job, Workload
 
 CLUSTER = Cluster.uniform(2, 2)

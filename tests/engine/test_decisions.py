@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.common.errors import InvalidAllocationError, PolicyError, PolluxSimError
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidAllocationError, PolicyError, PolluxSimError
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.models.profile import ProfileRangeError, StepTime
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.view import Change, ClusterView, Decision, Reason, traits_of
-from polluxsim.records import Result
-from polluxsim.types import Cluster
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, Reason, traits_of
+from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.records.results import Result
 from polluxsim.workloads.job import Job
 
 CLUSTER = Cluster.uniform(2, 4)

@@ -13,11 +13,12 @@ from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import Allocation
 from polluxsim.metrics.summary import summarise
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.view import ClusterView, Decision, Policy
-from polluxsim.records import JobRecord, Result, Status
-from polluxsim.types import Allocation, Cluster
+from polluxsim.policies.contract.view import ClusterView, Decision, Policy
+from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.records.results import JobRecord, Result, Status
 from polluxsim.workloads.job import Job
 
 ONE = Cluster.uniform(1, 1)

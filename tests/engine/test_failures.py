@@ -31,23 +31,23 @@ from hypothesis import strategies as st
 from run_check import inconsistencies
 from toy import ToyProfile, toy_job, toy_workload
 
-from polluxsim.checkpoints import Checkpoints, young_daly
-from polluxsim.durations import NODE_DAYS
+from polluxsim.common.durations import NODE_DAYS
+from polluxsim.common.errors import PolluxSimError
 from polluxsim.engine.clock import uniforms
 from polluxsim.engine.failures import DrawnFailures, JobFailures, RecordedFailures, SpotReclaims
 from polluxsim.engine.outages import Workshop
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import PolluxSimError
-from polluxsim.metrics.gpu_time import shares_of_gpu_time
+from polluxsim.hardware.checkpoints import Checkpoints, young_daly
+from polluxsim.hardware.clusters import Cluster, Outage, Repairs
 from polluxsim.metrics.rounds import every_round
-from polluxsim.policies.backfill import Easy
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.scaling import PendingGpus, Scaled
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import ClusterView, Decision
-from polluxsim.records import OutageRecord, Result, Status
-from polluxsim.types import Cluster, Outage, Repairs
+from polluxsim.metrics.summary import shares_of_gpu_time
+from polluxsim.policies.contract.view import ClusterView, Decision
+from polluxsim.policies.elastic.cluster_size import PendingGpus, Scaled
+from polluxsim.policies.ordered.attained_service import Tiresias
+from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.policies.reserving.easy import Easy
+from polluxsim.records.results import OutageRecord, Result, Status
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload
 

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.applications.folder import ProfileFolder
+from polluxsim.common.errors import ViewClosedError
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
-from polluxsim.errors import ViewClosedError
-from polluxsim.policies.autoscaling import Autoscaler
-from polluxsim.policies.fifo import Fifo
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.policies.elastic.cluster_size import Autoscaler
+from polluxsim.policies.ordered.attained_service import Tiresias
+from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import Policy, traits_of
-from polluxsim.types import Cluster
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.search import HyperParameterSearch
 from polluxsim.workloads.workload import Workload, WorkloadFile

@@ -16,12 +16,12 @@ from toy import toy_job, toy_workload
 from polluxsim.engine.clock import WholeSeconds
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.gangs import schedule_gangs
-from polluxsim.policies.packing import pack, remove
-from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.view import ClusterView, Decision, Policy
-from polluxsim.types import Allocation, Cluster, Placement
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import Allocation, Placement
+from polluxsim.policies.contract.view import ClusterView, Decision, Policy
+from polluxsim.policies.ordered.classic import Fifo, Srtf
+from polluxsim.policies.tools.free_gpus import pack, remove
+from polluxsim.policies.tools.gangs import schedule_gangs
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from polluxsim.common.errors import PolicyError
 from polluxsim.engine.policy_calls import ALLOCATIONS, rare_collections
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import PolicyError
-from polluxsim.types import Cluster
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.common.errors import InvalidAllocationError, InvalidConfigError, PolicyError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidAllocationError, InvalidConfigError, PolicyError
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.rounds import every_round
-from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.contract.view import ClusterView
+from polluxsim.policies.ordered.attained_service import Tiresias
+from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.replay import Replay
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import ClusterView
-from polluxsim.records import AllocationRecord as Change
-from polluxsim.records import RoundRecord, Status
-from polluxsim.types import Cluster
+from polluxsim.records.results import AllocationRecord as Change
+from polluxsim.records.results import RoundRecord, Status
 
 CLUSTER = Cluster.uniform(2, 2)
 PROFILES = {"toy": ToyProfile(epochs=(100.0, 200.0))}

@@ -10,18 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
-from polluxsim.agent.adaptive import AdaptiveAgent
+from polluxsim.agent.adaptive import AdaptiveAgent, AgentByType, OnType
 from polluxsim.agent.agent import Observation
-from polluxsim.agent.by_type import AgentByType, OnType
+from polluxsim.common.errors import InvalidAllocationError, InvalidConfigError, InvalidInputError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidAllocationError, InvalidConfigError, InvalidInputError
-from polluxsim.gpu_types import GPU_TYPES
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.gpu_types import GPU_TYPES
+from polluxsim.hardware.placements import num_replicas
 from polluxsim.models.efficiency import GradientStatistics
-from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.srtf import Srtf
-from polluxsim.types import Cluster, num_replicas
 from polluxsim.workloads.workload import Job, Workload, read_workload, write_workload
 
 NAMES = ("t4", "v100", "a100-40")

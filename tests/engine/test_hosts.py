@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.common.errors import InvalidAllocationError, InvalidConfigError, InvalidInputError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interleaved
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidAllocationError, InvalidConfigError, InvalidInputError
-from polluxsim.hosts import UNLIMITED, Host
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.hosts import UNLIMITED, Host
 from polluxsim.models.sensitivity import Sensitivity
 from polluxsim.models.stages import Stages
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.muri import Muri
-from polluxsim.policies.view import Decision
-from polluxsim.storage import HOSTS_FILE, read_run, write_run
-from polluxsim.types import Cluster
+from polluxsim.policies.contract.view import Decision
+from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.policies.sharing.muri import Muri
+from polluxsim.records.storage import HOSTS_FILE, read_run, write_run
 from polluxsim.workloads.workload import Job, Workload, read_workload, write_workload
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from polluxsim.policies.view import ClusterView
+    from polluxsim.policies.contract.view import ClusterView
 
 SPEEDS: dict[str, Any] = {"cpu_speeds": ((1, 0.5), (2, 1.0), (6, 2.0)), "memory_speeds": ((8, 1.0), (16, 2.0))}
 NO_DELAY = EngineSettings(restart_delay=0.0)

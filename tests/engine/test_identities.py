@@ -24,7 +24,7 @@ from forks import (
 )
 from kinds import KINDS, World, world
 
-from polluxsim.records import Result
+from polluxsim.records.results import Result
 from polluxsim.workloads.workload import Job, Workload
 
 RUNS = 4

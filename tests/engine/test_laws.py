@@ -14,10 +14,10 @@ from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.rounds import every_round
-from polluxsim.policies.fifo import Fifo
-from polluxsim.records import Result, Status
-from polluxsim.types import Cluster
+from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.records.results import Result, Status
 from polluxsim.workloads.workload import Job, Workload
 
 

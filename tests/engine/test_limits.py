@@ -17,21 +17,21 @@ from kinds import World
 from toy import ToyProfile
 
 import polluxsim
+from polluxsim.common.errors import PolluxSimError
 from polluxsim.engine.failures import DrawnFailures
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, simulate
-from polluxsim.errors import PolluxSimError
-from polluxsim.hosts import Host
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.view import Change, ClusterView, Decision
-from polluxsim.records import Status
-from polluxsim.types import Cluster
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.hosts import Host
+from polluxsim.policies.contract.view import Change, ClusterView, Decision
+from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.records.results import Status
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
     from types import FrameType
 
-    from polluxsim.types import Gpus
+    from polluxsim.hardware.placements import Gpus
 
 PACKAGE = str(Path(polluxsim.__file__).parent)
 

@@ -13,18 +13,18 @@ from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.applications.measured import MeasuredProfile
+from polluxsim.common.errors import InvalidAllocationError, InvalidConfigError
 from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidAllocationError, InvalidConfigError
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.rounds import every_round
 from polluxsim.metrics.summary import summarise
-from polluxsim.policies.autoscaling import Autoscaler
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.packing import pack
-from polluxsim.policies.view import Change, ClusterView, Decision
-from polluxsim.records import Result
-from polluxsim.types import Cluster
+from polluxsim.policies.contract.view import Change, ClusterView, Decision
+from polluxsim.policies.elastic.cluster_size import Autoscaler
+from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.policies.tools.free_gpus import pack
+from polluxsim.records.results import Result
 from polluxsim.workloads.workload import OneJob
 
 PROFILES = {"toy": ToyProfile(epochs=(400.0, 2000.0))}

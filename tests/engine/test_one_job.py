@@ -9,10 +9,10 @@ from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.policies.fifo import Fifo
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.records import Status
-from polluxsim.types import Cluster
+from polluxsim.records.results import Status
 
 CLUSTER = Cluster.uniform(2, 4)
 

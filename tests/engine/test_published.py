@@ -16,13 +16,14 @@ from recorded_run import Recorded, allocations, read_run
 from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.policies.optimus import Optimus
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import Allocation
+from polluxsim.policies.contract.view import ClusterView, Policy, traits_of
+from polluxsim.policies.elastic.true_times import Optimus
+from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.replay import Replay
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import ClusterView, Policy, traits_of
-from polluxsim.records import Result
-from polluxsim.types import Allocation, Cluster
+from polluxsim.records.results import Result
 from polluxsim.workloads.workload import read_workload
 
 TESTBED = Cluster.uniform(16, 4)

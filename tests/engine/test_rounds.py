@@ -12,17 +12,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
-from polluxsim.durations import first_round
+from polluxsim.common.durations import first_round
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.clock import Clock, Event, Rank
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, simulate
-from polluxsim.errors import InvalidConfigError
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import Allocation
 from polluxsim.metrics.rounds import every_round
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import ClusterView, Policy
-from polluxsim.records import Result, RoundRecord
-from polluxsim.types import Allocation, Cluster
+from polluxsim.policies.contract.view import ClusterView, Policy
+from polluxsim.policies.ordered.attained_service import Tiresias
+from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.records.results import Result, RoundRecord
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload
 

@@ -10,15 +10,15 @@ from drawn import PROFILES, begun, ended
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.applications.measured import MeasuredProfile
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidConfigError, InvalidInputError
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.optimus import Optimus
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.elastic.true_times import Optimus
+from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.records import Status
-from polluxsim.types import Cluster
+from polluxsim.records.results import Status
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload
 

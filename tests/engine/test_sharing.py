@@ -18,37 +18,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polluxsim.cli.main import main
+from polluxsim.common.errors import InvalidAllocationError, InvalidConfigError, InvalidInputError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interference, Interleaved, Leftovers, Pairs, Tenant
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidAllocationError, InvalidConfigError, InvalidInputError
-from polluxsim.look.report.occupancy import occupancy
-from polluxsim.look.series import gpus_in_use
-from polluxsim.look.stays import stays
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.look.occupancy import occupancy, stays
 from polluxsim.look.timeline import events
-from polluxsim.look.why.facts import stages
-from polluxsim.look.why.story import at
-from polluxsim.look.why.words import sentence
+from polluxsim.look.why.sentences import sentence
+from polluxsim.look.why.story import at, stages
 from polluxsim.models.stages import Stages, beside, interleaved
-from polluxsim.policies.antman import AntMan
-from polluxsim.policies.gandiva import Gandiva
-from polluxsim.policies.muri import Muri, Pack, joined, matched, weight
-from polluxsim.policies.srsf import Srsf
-from polluxsim.policies.view import Decision
-from polluxsim.storage import Run, read_run, write_run
-from polluxsim.types import Cluster
-from polluxsim.workloads.gavel import GavelJobs
+from polluxsim.policies.contract.view import Decision
+from polluxsim.policies.ordered.classic import Srsf
+from polluxsim.policies.sharing.antman import AntMan
+from polluxsim.policies.sharing.gandiva import Gandiva
+from polluxsim.policies.sharing.muri import Muri, Pack, joined, matched, weight
+from polluxsim.records.storage import Run, read_run, write_run
+from polluxsim.statistics.series import gpus_in_use
 from polluxsim.workloads.job import Job
+from polluxsim.workloads.simulator_lists import GavelJobs
 from polluxsim.workloads.workload import Workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from polluxsim.engine.sharing import Sharing
-    from polluxsim.policies.muri import Kind
-    from polluxsim.policies.view import ClusterView, Policy
-    from polluxsim.records import JobRecord, Result
-    from polluxsim.types import Gpus
+    from polluxsim.hardware.placements import Gpus
+    from polluxsim.policies.contract.view import ClusterView, Policy
+    from polluxsim.policies.sharing.muri import Kind
+    from polluxsim.records.results import JobRecord, Result
 
 LOADS, COMPUTES = Stages(1.0, 0.9, 0.05, 0.0), Stages(1.0, 0.05, 0.9, 0.0)
 BOTH = ((0, 0), (0, 1))

@@ -14,12 +14,12 @@ import polluxsim
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.failures import DrawnFailures, JobFailures
 from polluxsim.engine.settings import EngineSettings
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.summary import summarise
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import Decision, Traits
-from polluxsim.records import Status
-from polluxsim.types import Cluster
+from polluxsim.policies.contract.view import Decision, Traits
+from polluxsim.policies.ordered.attained_service import Tiresias
+from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.records.results import Status
 from polluxsim.workloads.workload import Job, Workload, WorkloadFile, write_workload
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from polluxsim.policies.view import ClusterView, Policy
-    from polluxsim.records import JobRecord, Result
+    from polluxsim.policies.contract.view import ClusterView, Policy
+    from polluxsim.records.results import JobRecord, Result
 
 TWO_NODES = Cluster.uniform(2, 2)
 # On two GPUs the job "a" trains from 90 s. Its epochs have rates of 2, 1.625 and 1.45 M0-steps/s.

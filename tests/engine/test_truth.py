@@ -4,7 +4,7 @@ import pytest
 from toy import ToyProfile
 
 from polluxsim.engine.truth import Truth
-from polluxsim.types import BatchChoice
+from polluxsim.hardware.placements import BatchChoice
 
 TRUTH = Truth(ToyProfile(seconds=2.0, epochs=(100.0, 300.0)))
 TWO_GPUS = ((2,), BatchChoice(10, 0))  # a batch of 20 is worth 2 M0-steps, so it makes one a second

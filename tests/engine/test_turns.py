@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_job, toy_workload
 
+from polluxsim.common.errors import InvalidAllocationError, PolicyError, TurnError, ViewClosedError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidAllocationError, PolicyError, TurnError, ViewClosedError
-from polluxsim.policies.fifo import Fifo
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.contract.view import ClusterView, Decision, JobSnapshot, JobView, Policy, Reason, traits_of
+from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.view import ClusterView, Decision, JobSnapshot, JobView, Policy, Reason, traits_of
-from polluxsim.records import Status
-from polluxsim.types import Cluster
+from polluxsim.records.results import Status
 from polluxsim.workloads.workload import Workload
 
 Drawn = tuple[str, tuple[Cluster, Workload]]

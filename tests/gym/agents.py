@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.gym import AgentPolicy, Layout
-from polluxsim.gym.layout import Observation
+from polluxsim.gym.policy import Observation
 
 
 def fifo(seen: Observation, mask: NDArray[np.int8]) -> int:

@@ -19,7 +19,7 @@ import polluxsim
 import polluxsim.gym
 from polluxsim.checks import check
 from polluxsim.checks.findings import Fault
-from polluxsim.errors import InvalidConfigError, TurnError
+from polluxsim.common.errors import InvalidConfigError, TurnError
 from polluxsim.gym import ENV_ID, AgentPolicy, ClusterEnv, Layout
 
 ADAPTED = polluxsim.workload("philly-like", num_jobs=40, hours=1)

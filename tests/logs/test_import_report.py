@@ -12,8 +12,8 @@ from log_samples import SAMPLES
 
 from polluxsim.logs import importing
 from polluxsim.logs.formats import FORMATS
+from polluxsim.logs.import_report import as_text
 from polluxsim.logs.importing import import_trace
-from polluxsim.logs.report_text import as_text
 
 DAY = 86400
 

@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from log_samples import SAMPLES
 
-from polluxsim.errors import InvalidConfigError, InvalidInputError
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.logs import importing
 from polluxsim.logs.formats import FORMATS
 from polluxsim.logs.importing import import_trace
-from polluxsim.logs.schema import TraceInfo, read_info
+from polluxsim.logs.trace_table import TraceInfo, read_info
 
 HEADER = "job_id,submission_time,duration,num_gpu\n"
 

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from log_samples import SAMPLES
 
-from polluxsim.errors import InvalidInputError
-from polluxsim.logs.formats import json_array
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.logs.formats import json_rows
 from polluxsim.logs.importing import import_trace
 
 
@@ -90,13 +90,13 @@ def test_a_pod_group_alone_has_no_duration(tmp_path):
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 5, 1000])
 def test_a_list_under_a_key_is_read_whatever_the_pieces(chunk, tmp_path, monkeypatch):
-    monkeypatch.setattr(json_array, "CHUNK", chunk)
+    monkeypatch.setattr(json_rows, "CHUNK", chunk)
     items = [{"a": 12.5e-3, "b": [1, {"items": 3}]}, {"c": "é"}, {}]
     path = tmp_path / "log.json"
     path.write_text(
         json.dumps({"count": 12345, "rate": -1.5e-30, "x": {"items": []}, "items": items, "on": True, "n": 7})
     )
-    assert [value for _, value in json_array.read_objects(path, "items")] == items
+    assert [value for _, value in json_rows.read_objects(path, "items")] == items
 
 
 @pytest.mark.parametrize("name", ["kueue", "volcano"])

@@ -8,11 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from log_samples import SAMPLES
 
-from polluxsim.errors import InvalidInputError
+from polluxsim.common.errors import InvalidInputError
 from polluxsim.logs.formats import FORMATS
 from polluxsim.logs.formats.log_rows import TableFormat
 from polluxsim.logs.importing import import_trace
-from polluxsim.logs.schema import EXTRA_COLUMNS, columns_of
+from polluxsim.logs.trace_table import EXTRA_COLUMNS, columns_of
 
 TABLES = {
     "philly": "duration", "itp": "duration", "helios": "gpu_num", "seren": "gpu_num", "kalos": "gpu_num",

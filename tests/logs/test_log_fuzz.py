@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_samples import FIXTURES, SAMPLES
 
-from polluxsim.errors import PolluxSimError
+from polluxsim.common.errors import PolluxSimError
 from polluxsim.logs.formats import FORMATS
 from polluxsim.logs.formats.log_rows import TableFormat
-from polluxsim.logs.formats.philly_raw import read_job
+from polluxsim.logs.formats.philly import read_job
+from polluxsim.logs.import_report import as_text
 from polluxsim.logs.importing import import_trace
-from polluxsim.logs.report_text import as_text
 
 fuzzing = settings(
     max_examples=20,

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from log_samples import FIXTURES, SAMPLES
 
-from polluxsim.errors import InvalidInputError
+from polluxsim.common.errors import InvalidInputError
 from polluxsim.logs.importing import import_trace
 
 COLUMNS = ("job", "submit_time", "duration", "num_gpus", "user", "status", "queueing_delay", "num_instances")

@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 from log_samples import SAMPLES
 
-from polluxsim.errors import InvalidInputError
-from polluxsim.logs.formats import json_array
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.logs.formats import json_rows
 from polluxsim.logs.formats.log_rows import read_time
-from polluxsim.logs.formats.philly_raw import STATUSES, read_job
+from polluxsim.logs.formats.philly import STATUSES, read_job
 from polluxsim.logs.importing import import_trace
 
 JOB = {
@@ -30,7 +30,7 @@ def test_made_up_log_gives_the_expected_figures(published_logs):
     folder = published_logs / "philly-fixture"
     expected = json.loads((folder / "expected.json").read_text())
     log = folder / "cluster_job_log"
-    jobs = [read_job(log, line, record) for line, record in json_array.read_objects(log)]
+    jobs = [read_job(log, line, record) for line, record in json_rows.read_objects(log)]
     found = [
         {
             "jobid": job.job_id,
@@ -81,11 +81,11 @@ def test_made_up_log_gives_the_expected_trace(published_logs, tmp_path):
 
 @pytest.mark.parametrize("chunk", [1, 2, 7, 100, 1 << 16])
 def test_pieces_make_no_difference(chunk, tmp_path, monkeypatch):
-    monkeypatch.setattr(json_array, "CHUNK", chunk)
+    monkeypatch.setattr(json_rows, "CHUNK", chunk)
     records = [{**JOB, "jobid": f"jöb-{number}", "user": 'u\n€\\"'} for number in range(20)]
     path = tmp_path / "log"
     path.write_text(json.dumps(records, ensure_ascii=False, indent=1), encoding="utf-8")
-    read = list(json_array.read_objects(path))
+    read = list(json_rows.read_objects(path))
     assert [record for _, record in read] == records
     lines = path.read_text(encoding="utf-8").split("\n")
     assert all(lines[line - 1] == " {" for line, _ in read)
@@ -116,18 +116,18 @@ def log_of(tmp_path, text):
 )
 def test_broken_json_is_named_by_line(text, line, what, tmp_path):
     with pytest.raises(InvalidInputError, match=rf"line {line}: (?:{what})"):
-        list(json_array.read_objects(log_of(tmp_path, text)))
+        list(json_rows.read_objects(log_of(tmp_path, text)))
 
 
 def test_object_without_end_does_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(json_array, "CHUNK", 16)
-    monkeypatch.setattr(json_array, "MAX_OBJECT", 64)
+    monkeypatch.setattr(json_rows, "CHUNK", 16)
+    monkeypatch.setattr(json_rows, "MAX_OBJECT", 64)
     path = log_of(tmp_path, '[{"a": "' + "x" * 10_000)
     read = []
-    real = json_array._Window._read
-    monkeypatch.setattr(json_array._Window, "_read", lambda self, size: (read.append(size), real(self, size)))
+    real = json_rows._Window._read
+    monkeypatch.setattr(json_rows._Window, "_read", lambda self, size: (read.append(size), real(self, size)))
     with pytest.raises(InvalidInputError, match="line 1: not JSON"):
-        list(json_array.read_objects(path))
+        list(json_rows.read_objects(path))
     assert sum(read) < 300
 
 

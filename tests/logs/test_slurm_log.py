@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_samples import FIXTURES
 
-from polluxsim.cli.import_log import EXAMPLE, SACCT
+from polluxsim.cli.log import EXAMPLE, SACCT
 from polluxsim.cli.main import main
-from polluxsim.errors import InvalidInputError
+from polluxsim.common.errors import InvalidInputError
 from polluxsim.logs.importing import import_trace
 
 ROOT = Path(__file__).parents[2]

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from log_samples import FIXTURES, SAMPLES
 
-from polluxsim.cli.import_log import TABLE_KEYS
+from polluxsim.cli.log import TABLE_KEYS
 from polluxsim.cli.main import main
-from polluxsim.errors import InvalidConfigError, InvalidInputError
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.logs.formats.table import KEYS, SLURM_NUMBERS
 from polluxsim.logs.importing import import_trace
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from polluxsim.cli.main import main
-from polluxsim.storage import Run, read_run
+from polluxsim.records.storage import Run, read_run
 
 if TYPE_CHECKING:
     from pathlib import Path

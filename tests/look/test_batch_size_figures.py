@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from polluxsim.applications.folder import ProfileFolder
-from polluxsim.look.plot.batch_sizes import best_choice, efficiencies, goodput_points, throughput_at
+from polluxsim.look.plot.profiles import best_choice, efficiencies, goodput_points, throughput_at
 
 PROFILES = ProfileFolder().load()
 FIRST_EPOCH = (0.0, 1e-6)

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 from polluxsim.cli.main import main
-from polluxsim.errors import InvalidInputError
-from polluxsim.look.comparing import as_frame, by_setting, compared
-from polluxsim.look.frames import frame_of
-from polluxsim.look.replication import settings_table
-from polluxsim.look.settings_text import as_frame as settings_frame
-from polluxsim.look.settings_text import comparison_text
-from polluxsim.look.sweep_series import drawn_of
-from polluxsim.records import JobRecord, Result, Status
-from polluxsim.storage import Run
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.look.plot.sweep import drawn_of
+from polluxsim.look.settings_tables import as_frame as settings_frame
+from polluxsim.look.settings_tables import comparison_text
+from polluxsim.records.results import JobRecord, Result, Status
+from polluxsim.records.storage import Run
+from polluxsim.statistics.comparisons import by_setting, compared, frame_of_comparisons, settings_table
+from polluxsim.statistics.frames import frame_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +37,7 @@ RUNS = [run(policy, seed, factor) for policy, factor in (("Pollux", 1.0), ("Fifo
 
 
 def test_changes_are_those_of_the_table_of_settings() -> None:
-    rows = as_frame(compared(RUNS))
+    rows = frame_of_comparisons(compared(RUNS))
     table = settings_frame(settings_table(frame_of(RUNS), ["avg_jct", "makespan"]))
     for metric, title in (("avg_jct", "average JCT [h]"), ("makespan", "makespan [h]")):
         row = rows.loc[("FIFO", metric)]

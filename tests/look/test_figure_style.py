@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
+from polluxsim.cli.figures import FIGURE_KINDS
 from polluxsim.cli.main import main
-from polluxsim.cli.plot import KINDS
 from polluxsim.look.colours import DASHES, PALETTE, POLICY_COLOURS, looks
-from polluxsim.look.groups import Group, grouped, labels_of
 from polluxsim.look.plot import kinds, style
-from polluxsim.look.plot.cdf import jct_cdf
-from polluxsim.look.plot.lines import MOST_LABELS, name_lines
-from polluxsim.look.plot.style import new_figure, save
-from polluxsim.storage import Run
+from polluxsim.look.plot.distributions import jct_cdf
+from polluxsim.look.plot.style import MOST_LABELS, name_lines, new_figure, save
+from polluxsim.records.storage import Run
+from polluxsim.statistics.groups import Group, grouped, labels_of
 
 # Simulation of full protanopia, deuteranopia and tritanopia on linear RGB: Machado et al. (2009), severity 1.
 BLINDNESS = {
@@ -131,11 +130,11 @@ def test_few_lines_are_named_beside_them_and_many_in_a_legend(runs: list[Run]) -
 
 
 def test_help_and_functions_know_the_same_kinds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert set(kinds._DRAW) == set(KINDS)
+    assert set(kinds._DRAW) == set(FIGURE_KINDS)
     with pytest.raises(SystemExit):
         main(["plot", "--help"])
     printed = " ".join(capsys.readouterr().out.split())
-    for kind, words in KINDS.items():
+    for kind, words in FIGURE_KINDS.items():
         assert f"{kind} {words}" in printed
 
 
@@ -154,7 +153,7 @@ KIND_ARGUMENTS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "width"), [*((kind, "8.5") for kind in KINDS), ("usage", "17"), ("job", "17")])
+@pytest.mark.parametrize(("kind", "width"), [*((kind, "8.5") for kind in FIGURE_KINDS), ("usage", "17"), ("job", "17")])
 def test_every_kind_draws_a_real_run_from_the_command_line(
     sweep_folder: Path,
     tmp_path: Path,

@@ -12,23 +12,21 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from polluxsim.applications.folder import ProfileFolder
-from polluxsim.errors import InvalidInputError
+from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.colours import POLICY_COLOURS
-from polluxsim.look.frames import frame_of
-from polluxsim.look.groups import Group, grouped
 from polluxsim.look.job_progress import progress_of
-from polluxsim.look.plot.by_application import jct_by_application, spreads
-from polluxsim.look.plot.cdf import cdf, fairness_cdf, fairness_of, jct_cdf
+from polluxsim.look.plot.distributions import cdf, fairness_cdf, fairness_of, jct_by_application, jct_cdf, spreads
 from polluxsim.look.plot.job_life import job_life, lives_of
 from polluxsim.look.plot.scaling import COLUMNS, decision_times, scaling, summary
-from polluxsim.look.plot.sweep import sweep
+from polluxsim.look.plot.sweep import drawn_of, sweep
 from polluxsim.look.plot.usage import usage
-from polluxsim.look.samples import Sample, Samples
-from polluxsim.look.series import bin_edges, usage_by_bin
-from polluxsim.look.sweep_series import drawn_of
 from polluxsim.metrics.summary import summarise
-from polluxsim.records import AllocationRecord, JobRecord, Result, RoundRecord, Status, TimingRecord
-from polluxsim.storage import Run
+from polluxsim.records.results import AllocationRecord, JobRecord, Result, RoundRecord, Status, TimingRecord
+from polluxsim.records.storage import Run
+from polluxsim.statistics.estimates import Sample, Samples
+from polluxsim.statistics.frames import frame_of
+from polluxsim.statistics.groups import Group, grouped
+from polluxsim.statistics.series import bin_edges, usage_by_bin
 
 values = st.lists(st.floats(0.001, 1e5), min_size=1, max_size=50)
 

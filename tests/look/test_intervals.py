@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from interval_coverage import LOG_RATIOS, VALUES, coverage, main, relative_width
 
-from polluxsim.look.intervals import (
+from polluxsim.statistics.estimates import (
     LEAST_FOR_VERDICT,
     LEAST_UNITS,
     Estimate,

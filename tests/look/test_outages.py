@@ -9,18 +9,17 @@ import pandas as pd
 import pytest
 
 import polluxsim
-from polluxsim.checkpoints import Checkpoints
 from polluxsim.cli.main import main
+from polluxsim.common.errors import InvalidInputError
 from polluxsim.engine.failures import RecordedFailures
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.errors import InvalidInputError
-from polluxsim.look.groups import labels_of, settings_of
-from polluxsim.look.lives import NO_LIVES
-from polluxsim.look.own_profiles import own_profiles
-from polluxsim.look.report.occupancy import occupancy
+from polluxsim.hardware.checkpoints import Checkpoints
+from polluxsim.look.job_progress import NO_LIVES, own_profiles
+from polluxsim.look.occupancy import occupancy
 from polluxsim.look.report.payload import run_columns
-from polluxsim.look.run_cluster import cluster_of
-from polluxsim.storage import OUTAGES_FILE, RUN_FILE, read_run
+from polluxsim.look.run_facts import cluster_of
+from polluxsim.records.storage import OUTAGES_FILE, RUN_FILE, read_run
+from polluxsim.statistics.groups import labels_of, settings_of
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ from toy import ToyProfile, toy_workload
 
 import polluxsim
 from polluxsim.cli.main import main
-from polluxsim.errors import InvalidInputError
-from polluxsim.look.own_profiles import own_profiles
-from polluxsim.shipped import shipped
-from polluxsim.storage import read_run
-from polluxsim.types import Cluster
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.shipped import shipped
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.look.job_progress import own_profiles
+from polluxsim.records.storage import read_run
 from polluxsim.workloads.workload import Job
 
 SHORT = ("workload=one-job", "workload.application=cifar10")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from polluxsim.cli.main import main
 from polluxsim.engine.simulation import simulate
-from polluxsim.look.ranks import NOBODY, ranks
-from polluxsim.policies.fifo import Fifo
-from polluxsim.types import Cluster
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.statistics.ranks import NOBODY, ranks
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload
 

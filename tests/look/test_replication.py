@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from polluxsim.errors import InvalidInputError
+from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.plot.sweep import drawn_of
-from polluxsim.look.replication import SettingsTable, settings_table
-from polluxsim.look.settings_text import as_csv, as_frame, as_html, as_json, as_latex, as_markdown, as_text, verdict
+from polluxsim.look.settings_tables import as_csv, as_frame, as_html, as_json, as_latex, as_markdown, as_text, verdict
+from polluxsim.statistics.comparisons import SettingsTable, settings_table
 
 JCT = "average JCT [h]"
 FACTORS = {1.0: 1.1, -1.0: 1.0, -10.0: 1.05}

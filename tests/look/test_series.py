@@ -9,13 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.colours import looks
-from polluxsim.look.groups import grouped
-from polluxsim.look.plot.cdf import jct_cdf
+from polluxsim.look.occupancy import occupancy
+from polluxsim.look.plot.distributions import jct_cdf
 from polluxsim.look.plot.usage import usage
 from polluxsim.look.report.charts import Shown, bin_width, charts
-from polluxsim.look.report.occupancy import occupancy
-from polluxsim.look.series import (
+from polluxsim.metrics.summary import summarise
+from polluxsim.records.results import AllocationRecord, JobRecord, Result, RoundRecord, Status
+from polluxsim.records.storage import Run
+from polluxsim.statistics.groups import grouped
+from polluxsim.statistics.series import (
     Steps,
     active_jobs,
     bin_edges,
@@ -26,10 +30,6 @@ from polluxsim.look.series import (
     usage_by_bin,
     waiting_jobs,
 )
-from polluxsim.metrics.summary import summarise
-from polluxsim.records import AllocationRecord, JobRecord, Result, RoundRecord, Status
-from polluxsim.storage import Run
-from polluxsim.types import Cluster
 
 BIN_WIDTHS = [37.0, 600.0, 1800.0, 1e6]
 

@@ -16,24 +16,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
-from polluxsim.checkpoints import Checkpoints
 from polluxsim.cli.main import main
+from polluxsim.common.errors import InvalidInputError
 from polluxsim.engine.failures import DrawnFailures, SpotReclaims
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidInputError
-from polluxsim.look.run_cluster import cluster_of
-from polluxsim.look.slots import tenures
-from polluxsim.look.stays import stays
+from polluxsim.hardware.checkpoints import Checkpoints
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.look.occupancy import stays, tenures
+from polluxsim.look.run_facts import cluster_of
 from polluxsim.look.timeline import CLUSTER_PID, events, write_timeline
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.optimus import Optimus
+from polluxsim.policies.elastic.true_times import Optimus
+from polluxsim.policies.ordered.attained_service import Tiresias
+from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.records import AllocationRecord
-from polluxsim.storage import Run, read_run
-from polluxsim.types import Cluster
+from polluxsim.records.results import AllocationRecord
+from polluxsim.records.storage import Run, read_run
 from polluxsim.workloads.workload import Workload
 
 POLICIES = {
@@ -438,7 +437,7 @@ def test_checkpoints_are_where_jobs_stopped(seed: int, rate: float, every: float
     cluster = Cluster.uniform(3, 4, DrawnFailures(rate, repair_time=50.0), SpotReclaims(rate, 50.0, 9.0))
     workload = toy_workload(toy_job("a", 0, 4), toy_job("b", 30, 8, "slow"), toy_job("c", 200, 2))
     result = simulate(workload, PROFILES, cluster, POLICIES[policy](), settings=rules, seed=seed)
-    saves = {"_target_": "polluxsim.checkpoints.Checkpoints", **asdict(rules.checkpoints)}
+    saves = {"_target_": "polluxsim.hardware.checkpoints.Checkpoints", **asdict(rules.checkpoints)}
     run = Run(
         "saving", {"nodes": cluster.groups, "config": {"engine": {"restart_delay": 30.0, "checkpoints": saves}}}, result
     )

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from polluxsim.cli.main import main
-from polluxsim.look.why.facts import moment, stages
-from polluxsim.look.why.story import at
-from polluxsim.look.why.words import sentence
-from polluxsim.records import AllocationRecord, JobRecord, ReasonRecord, Result, Status
-from polluxsim.storage import Run, read_reasons, read_run
+from polluxsim.look.why.sentences import sentence
+from polluxsim.look.why.story import at, moment, stages
+from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Result, Status
+from polluxsim.records.storage import Run, read_reasons, read_run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from polluxsim.applications.card_files import read_card
 from polluxsim.applications.card_profile import CardProfile
 from polluxsim.applications.osdi21 import read_profiles
 from polluxsim.cli.main import main
-from polluxsim.errors import PolluxSimError
+from polluxsim.common.errors import PolluxSimError
 from polluxsim.measure import NoiseScale, Recorder
 
 DIMENSIONS, SPREAD = 10, 3.0

@@ -12,17 +12,17 @@ import pytest
 from small_sweeps import HereAndNow
 
 import polluxsim
-from polluxsim.arena.leaderboard import leaderboard
-from polluxsim.arena.playing import Played
-from polluxsim.arena.words import as_markdown
 from polluxsim.cli.main import main
-from polluxsim.errors import InvalidConfigError, InvalidInputError
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.metrics.declared import Metric, computed, values_in
-from polluxsim.run import user_metrics as loading
-from polluxsim.run.user_metrics import user_metrics
-from polluxsim.storage import read_run
-from polluxsim.sweeps.complete import complete
-from polluxsim.sweeps.plan import composer, entry_of
+from polluxsim.records.storage import read_run
+from polluxsim.run import building as loading
+from polluxsim.run.building import user_metrics
+from polluxsim.studies.arena.leaderboard import leaderboard
+from polluxsim.studies.arena.page import as_markdown
+from polluxsim.studies.arena.playing import Played
+from polluxsim.studies.driver import complete
+from polluxsim.studies.plan import composer, entry_of
 
 MINE = """
 from polluxsim import Metric
@@ -118,7 +118,7 @@ def test_packages_declare_metrics_by_entry_points(monkeypatch: pytest.MonkeyPatc
     point = SimpleNamespace(name="energy", value="packaged_metrics:used")
     monkeypatch.setattr(loading, "_entry_points", lambda: (point,))
     assert user_metrics({})["energy"].heading == "energy used [kWh]"
-    assert loading.modules({}) == {"packaged_metrics"}
+    assert loading.metric_modules({}) == {"packaged_metrics"}
 
 
 @pytest.mark.parametrize(

@@ -20,17 +20,18 @@ from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.engine.truth import Truth
-from polluxsim.look.table import compared_cells
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import num_replicas
+from polluxsim.look.side_by_side import compared_cells
 from polluxsim.metrics.summary import summarise
 from polluxsim.models.profile import ProfileRangeError, StepTime
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.optimus import Optimus
-from polluxsim.policies.packing import pack
+from polluxsim.policies.contract.view import Traits
+from polluxsim.policies.elastic.true_times import Optimus
+from polluxsim.policies.ordered.attained_service import Tiresias
+from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import Traits
-from polluxsim.records import Status
-from polluxsim.types import Cluster, num_replicas
+from polluxsim.policies.tools.free_gpus import pack
+from polluxsim.records.results import Status
 from polluxsim.workloads.workload import Job, Workload, read_workload
 
 CLUSTER = Cluster.uniform(2, 4)

@@ -10,15 +10,14 @@ from drawn import POLICIES, PROFILES, draws, policies_and_cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polluxsim.checkpoints import Checkpoints
 from polluxsim.engine.failures import DrawnFailures
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.look.table import compared_cells
-from polluxsim.metrics.gpu_time import effective_time_ratio, shares_of_gpu_time
-from polluxsim.metrics.summary import summarise
-from polluxsim.records import JobRecord, OutageRecord, Result, Status
-from polluxsim.types import Cluster
+from polluxsim.hardware.checkpoints import Checkpoints
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.look.side_by_side import compared_cells
+from polluxsim.metrics.summary import effective_time_ratio, shares_of_gpu_time, summarise
+from polluxsim.records.results import JobRecord, OutageRecord, Result, Status
 from polluxsim.workloads.workload import Workload
 
 

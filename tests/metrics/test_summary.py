@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from polluxsim.durations import UNITS
-from polluxsim.errors import InvalidInputError
-from polluxsim.look.metric_lines import lines
+from polluxsim.common.durations import UNITS
+from polluxsim.common.errors import InvalidInputError
 from polluxsim.metrics.summary import summarise
 from polluxsim.metrics.target import read_target
-from polluxsim.records import JobRecord, Result, RoundRecord, Status
+from polluxsim.records.results import JobRecord, Result, RoundRecord, Status
+from polluxsim.statistics.metric_lines import metric_lines
 
 
 def job(name: str, application: str, submitted: float, completed: float | None, restarts: int = 0) -> JobRecord:
@@ -92,7 +92,7 @@ def test_a_length_of_time_is_shown_in_the_unit_that_stands_beside_it() -> None:
     )
     summary = summarise(Result(jobs, (), (), end_time=4e4))
     assert summary is not None
-    shown = {line.field: line for line in lines([summary]) if line.metric.unit == "h"}
+    shown = {line.field: line for line in metric_lines([summary]) if line.metric.unit == "h"}
     assert {"avg_jct", "p99_jct", "makespan", "time_between_restarts"} <= set(shown)
     for field, line in shown.items():
         value = getattr(summary, field) if "." not in field else summary.jct_by_application["a"]

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polluxsim.hardware.placements import BatchChoice
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import Application
-from polluxsim.types import BatchChoice
 
 CIFAR10 = Application("cifar10", 128, 4096, 32, 1024, 100)
 YOLOV3 = Application("yolov3", 8, 512, 4, 8, 50)

@@ -11,14 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
 from scipy.optimize import minimize as scipy_minimize
 
-from polluxsim.models.fitting import (
-    TINY,
-    explored_bounds,
-    fit_throughput,
-    minimise,
-    objective,
-    observation_array,
-)
+from polluxsim.models.fitting import TINY, explored_bounds, fit_throughput, minimise, objective, observation_array
 from polluxsim.models.throughput import ThroughputParams
 
 TRUE = ThroughputParams(0.05, 0.002, 0.2, 0.01, 0.03, 0.002, 1.6)

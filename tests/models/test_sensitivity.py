@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polluxsim.hosts import Host
+from polluxsim.hardware.hosts import Host
 from polluxsim.models.sensitivity import Sensitivity, is_curve
-from polluxsim.workloads.split import models_by_task
+from polluxsim.workloads.synergy import models_by_task
 
 # Throughputs over those with 3 CPUs and 62.5 GB for each GPU, as the simulator published with Synergy (OSDI '22) has
 # them: rows by CPUs, columns by memory.

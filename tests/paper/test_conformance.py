@@ -13,28 +13,34 @@ from hydra.utils import get_object, instantiate
 from perturbed_schedulers import CASES, UNCHANGED, WIDTHS, Case, Job, run, study_of, turned
 
 from polluxsim.cli.main import main
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.shipped import shipped
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidInputError
-from polluxsim.look.intervals import Estimate
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.summary import summarise
-from polluxsim.paper.experiment import CONFIG_DIRS, Experiment, names, read_experiment, systems
-from polluxsim.paper.inputs import Inputs
-from polluxsim.paper.planning import planned
-from polluxsim.paper.published import Kind, Published, Rule, difference, judge
-from polluxsim.paper.published_runs import (
+from polluxsim.policies.deadlines.elasticflow import ElasticFlow
+from polluxsim.statistics.estimates import Estimate
+from polluxsim.studies.paper.experiments import (
+    CONFIG_DIRS,
+    Experiment,
+    Inputs,
+    experiment_names,
+    other_systems,
+    read_experiment,
+)
+from polluxsim.studies.paper.published import Kind, Published, Rule, difference, judge
+from polluxsim.studies.paper.runs import (
     CORRELATION,
     MEDIAN_DIFFERENCE,
     P90_DIFFERENCE,
     PER_JOB,
     SAME_JOBS,
     compare_job_times,
+    planned,
     read_job_times,
 )
-from polluxsim.policies.elasticflow import ElasticFlow
-from polluxsim.shipped import shipped
-from polluxsim.sweeps.plan import composer
-from polluxsim.types import Cluster
-from polluxsim.workloads.elasticflow import ElasticFlowJobs
+from polluxsim.studies.plan import composer
+from polluxsim.workloads.simulator_lists import ElasticFlowJobs
 
 COLUMNS = ["system", "case", "number", "published", "ours", "difference", "tolerance", "verdict"]
 MURI = "job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,iteration_time,priority\n"
@@ -70,7 +76,7 @@ def test_what_is_at_hand_runs_and_the_rest_is_told(
     def must_not_run(*_: object) -> None:
         raise AssertionError("a finished run was made again")
 
-    monkeypatch.setattr("polluxsim.sweeps.local.LocalWorkers.launch", must_not_run)
+    monkeypatch.setattr("polluxsim.studies.launching.LocalWorkers.launch", must_not_run)
     monkeypatch.setenv("POLLUXSIM_DATA", str(data))
     assert conformance("--out", out) == 1
     assert (out / "conformance.csv").read_bytes() == before
@@ -105,9 +111,9 @@ def test_no_data_is_one_line(
 
 
 def test_every_system_has_its_values_and_its_command() -> None:
-    assert {"muri", "elasticflow", "gavel", "shockwave"} <= set(systems())
-    assert not set(systems()) & set(names())
-    for name in set(systems()) - {"sia"}:  # whose workloads are ours
+    assert {"muri", "elasticflow", "gavel", "shockwave"} <= set(other_systems())
+    assert not set(other_systems()) & set(experiment_names())
+    for name in set(other_systems()) - {"sia"}:  # whose workloads are ours
         experiment = read_experiment(name)
         text = (shipped("experiments") / "conformance" / f"{name}.yaml").read_text(encoding="utf-8")
         assert f"\n#   polluxsim reproduce {name} --data DATA\n" in text
@@ -229,7 +235,7 @@ def test_times_of_single_jobs_are_judged_where_they_are_at_hand(tmp_path: Path) 
 
 
 def test_every_scheduler_with_published_numbers_has_three_perturbations() -> None:
-    for name in systems():
+    for name in other_systems():
         arms = {row.arm for row in read_experiment(name).published if row.measured.kind is not Kind.NONE}
         cases = [case for case in CASES if case.system == name]
         covered = {scheduler_of(arm) for case in cases for arm in case.arms}
@@ -298,12 +304,12 @@ def test_each_tolerance_is_the_smallest_that_is_met(
         )
         return replace(experiment, arms=tuple(arms))
 
-    monkeypatch.setattr("polluxsim.paper.conformance.read_experiment", without_long_runs)
-    monkeypatch.setattr("polluxsim.paper.conformance.FIRST", ())
+    monkeypatch.setattr("polluxsim.studies.paper.reproduction.read_experiment", without_long_runs)
+    monkeypatch.setattr("polluxsim.studies.paper.reproduction.SHORT_EXPERIMENTS", ())
     assert conformance("--data", data_folder, "--out", made) == 1
     table = pd.read_csv(made / "conformance.csv")
     unexplained = {
-        (row.arm, row.metric) for name in systems() for row in read_experiment(name).published if not row.note
+        (row.arm, row.metric) for name in other_systems() for row in read_experiment(name).published if not row.note
     }
     assert set(table["system"]) == {"ElasticFlow", "Gavel", "Muri", "Shockwave"}
     for row in table.itertuples():

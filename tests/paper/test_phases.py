@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from polluxsim.look.plot.job_life import Curve, Life
-from polluxsim.paper.phases import phases
+from polluxsim.studies.paper.measures import phases
 
 
 def curve(edges: list[float], values: list[float]) -> Curve:

@@ -13,13 +13,11 @@ from perturbations import matrices, one_workload
 from published_runs import COLUMNS, rows
 
 from polluxsim.cli.main import main
-from polluxsim.errors import SweepError
-from polluxsim.paper.experiment import names, read_experiment, systems
-from polluxsim.paper.inputs import Inputs
-from polluxsim.paper.measures import times
-from polluxsim.paper.planning import Planned, planned
-from polluxsim.paper.runs import Place
-from polluxsim.shipped import shipped
+from polluxsim.common.errors import SweepError
+from polluxsim.common.shipped import shipped
+from polluxsim.studies.paper.experiments import Inputs, experiment_names, other_systems, read_experiment
+from polluxsim.studies.paper.measures import times
+from polluxsim.studies.paper.runs import Place, Planned, planned
 
 OWNED = ["table1", "table2", "fig1", "fig2", "fig3", "fig5", "fig6", "fig7", "fig8a", "fig8b", "fig8c", "fidelity"]
 FIGURES = {*OWNED, "fig8a-comparison", "fidelity-comparison"} - {"fig6"}  # four jobs make no crowd
@@ -37,8 +35,8 @@ def numbers(folder: Path, name: str) -> pd.DataFrame:
 
 
 def test_every_experiment_file_has_its_values_and_its_command() -> None:
-    assert set(OWNED) <= set(names())
-    for name in names():
+    assert set(OWNED) <= set(experiment_names())
+    for name in experiment_names():
         path = shipped("experiments") / "experiment" / f"{name}.yaml"
         text = path.read_text(encoding="utf-8")
         assert text.startswith("# @package _global_\n# ")
@@ -75,7 +73,7 @@ def test_every_experiment_runs_and_a_second_time_takes_no_run(
     def must_not_run(*_: object) -> None:
         raise AssertionError("a finished run was made again")
 
-    monkeypatch.setattr("polluxsim.sweeps.local.LocalWorkers.launch", must_not_run)
+    monkeypatch.setattr("polluxsim.studies.launching.LocalWorkers.launch", must_not_run)
     kinds = (".csv", ".md", ".png", ".pdf")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix in kinds}
     assert reproduce("fig8b" if "fig8b" in chosen else "fig7", *TINY, "--out", str(tmp_path)) == 0
@@ -85,7 +83,7 @@ def test_every_experiment_runs_and_a_second_time_takes_no_run(
 def test_a_number_that_is_not_met_is_an_exit_status_only_where_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    values = "polluxsim.paper.experiment.read_published"
+    values = "polluxsim.studies.paper.experiments.read_published"
     (row, *_) = read_experiment("fig1").published
     for wrong, status in ((-1e9, 0), (1e9, 1)):
         monkeypatch.setattr(values, lambda _, wrong=wrong: [row.__class__(**{**vars(row), "value": wrong})])
@@ -140,7 +138,7 @@ def test_an_experiment_that_fails_leaves_the_others_be(
             raise SweepError("the disk is full")
         return {}
 
-    monkeypatch.setattr("polluxsim.paper.outcome.make", fails)
+    monkeypatch.setattr("polluxsim.studies.paper.reproduction.make", fails)
     assert reproduce("table1", "fig1", *TINY, "--out", str(tmp_path)) == 2
     assert "table1 cannot be made: the disk is full" in capsys.readouterr().err
     assert {path.stem for path in tmp_path.glob("*.csv")} == {"fig1"}
@@ -190,7 +188,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(
 
 def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
     assert reproduce("list") == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*names(), *systems()]
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*experiment_names(), *other_systems()]
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +205,7 @@ def without_pollux(monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = read_experiment("fidelity")
     pollux, *others = experiment.arms
     changed = replace(experiment, arms=(replace(pollux, overrides=("policy=optimus",)), *others))
-    monkeypatch.setattr("polluxsim.paper.experiment.read_experiment", lambda _: changed)
+    monkeypatch.setattr("polluxsim.studies.paper.experiments.read_experiment", lambda _: changed)
 
 
 @pytest.mark.usefixtures("without_pollux")
@@ -271,7 +269,7 @@ LONG = {"fig8a", "fig8b", "fig8c"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in names() if name not in LONG])
+@pytest.mark.parametrize("name", [name for name in experiment_names() if name not in LONG])
 def test_every_verdict_can_turn_red(osdi21: Path, made: Path, name: str) -> None:
     """By a perturbation that concerns it: the wrong policy, frozen noise, no restart delay, half the jobs and so on."""
     ((_, found),) = matrices(osdi21, made, [name], until_red=True)

@@ -8,13 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polluxsim.errors import InvalidInputError
-from polluxsim.look.intervals import Estimate
-from polluxsim.look.samples import Sample, Samples
-from polluxsim.paper.dumbbell import dumbbell
-from polluxsim.paper.published import COLUMNS, Kind, Published, Rule, judge, read_published
-from polluxsim.paper.verdict_table import failed, markdown, notes, rows
-from polluxsim.paper.verdicts import EQUAL, KNOWN, compare, relative_half_width, to_frame
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.statistics.estimates import Estimate, Sample, Samples
+from polluxsim.studies.paper.drawings import dumbbell
+from polluxsim.studies.paper.published import (
+    COLUMNS,
+    EQUAL,
+    KNOWN,
+    Kind,
+    Published,
+    Rule,
+    compare,
+    findings_frame,
+    judge,
+    read_published,
+    relative_half_width,
+)
+from polluxsim.studies.paper.verdict_tables import failed, notes, table_cells, verdict_markdown
 
 NONE = Rule(Kind.NONE)
 WITHIN_3 = Rule(Kind.WITHIN, 0.03)
@@ -107,7 +117,7 @@ def test_findings_say_what_was_not_run_and_what_was_cut_off() -> None:
     assert [finding.verdict.words for finding in findings] == ["within 3 %", "not run", "jobs cut off"]
     assert [finding.published.arm for finding in failed(findings)] == ["c"]
     assert compare(samples(("a", "1", 0, 1.0)), [ROW], must_match=False)[0].verdict.passed is None
-    frame = to_frame(findings)
+    frame = findings_frame(findings)
     assert frame.loc[0, ["ours", "published", "unit"]].tolist() == [pytest.approx(7300 / 3600), 2.0, "h"]
 
 
@@ -115,9 +125,9 @@ def test_a_tables_row_holds_the_papers_and_the_simulators_value() -> None:
     paper = replace(ROW, value=3.0, measured=Rule(Kind.AT_MOST), source="paper, Table 2")
     findings = compare(samples(("a", "1", 0, 7236.0)), [paper, ROW], must_match=True)
     cells = ["average JCT, a", "2.010 h", "–", "≤ 3.000 h", "", "holds", "2.000 h", "+0.50 %", "within 3 %"]
-    assert rows(findings) == [cells]
+    assert table_cells(findings) == [cells]
     line = "| average JCT, a | 2.010 h | ≤ 3.000 h | holds | 2.000 h | +0.50 % | within 3 % |"
-    assert line in markdown(findings, "T")
+    assert line in verdict_markdown(findings, "T")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +142,7 @@ def test_a_tables_row_holds_the_papers_and_the_simulators_value() -> None:
 )
 def test_a_row_has_one_unit_by_its_size(ours: float, published: float, unit: str, cells: tuple[str, str]) -> None:
     row = replace(ROW, value=published, unit=unit)
-    (found,) = rows(compare(samples(("a", "1", 0, ours)), [row], must_match=True))
+    (found,) = table_cells(compare(samples(("a", "1", 0, ours)), [row], must_match=True))
     assert (found[1], found[6]) == cells
 
 

@@ -12,10 +12,17 @@ from hypothesis import strategies as st
 from recorded_rounds import read_rounds
 
 from polluxsim.policies.pollux.annealing import AnnealingSearch
-from polluxsim.policies.pollux.bound import price_gpus, relax
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.problem import Problem
-from polluxsim.policies.pollux.scores import _least_bottleneck, choose_scale, pooled_scores, score_tables, trim
+from polluxsim.policies.pollux.scores import (
+    _least_bottleneck,
+    choose_scale,
+    pooled_scores,
+    price_gpus,
+    relax,
+    score_tables,
+    trim,
+)
 
 POWERS = (1.0, 0.0, -1.0, -10.0)
 TOLERANCE = 1e-9

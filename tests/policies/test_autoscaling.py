@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polluxsim.policies.autoscaling import Autoscaler
+from polluxsim.policies.elastic.cluster_size import Autoscaler
 
 GPUS = 4
 shares = st.floats(0.01, 1.0)

@@ -16,15 +16,14 @@ from polluxsim.checks.worlds import Listed
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, simulate
-from polluxsim.look.why.words import sentence
-from polluxsim.policies.backfill import Easy
-from polluxsim.policies.conservative import Conservative, Reservations
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.ledger import Ledger
-from polluxsim.policies.multifactor import Multifactor, fair_tree
-from polluxsim.policies.timetable import Timetable
-from polluxsim.policies.view import ClusterView, Decision, Policy
-from polluxsim.types import Cluster, Outage
+from polluxsim.hardware.clusters import Cluster, Outage
+from polluxsim.look.why.sentences import sentence
+from polluxsim.policies.contract.view import ClusterView, Decision, Policy
+from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.policies.reserving.conservative import Conservative, Reservations
+from polluxsim.policies.reserving.easy import Easy, Multifactor, fair_tree
+from polluxsim.policies.tools.free_gpus import Timetable
+from polluxsim.policies.tools.ledger import Ledger
 from polluxsim.workloads.workload import Job, Workload
 
 RULES = EngineSettings(restart_delay=0.0)

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from polluxsim.policies.buddies import buddies
-from polluxsim.policies.view import ClusterView, JobSnapshot
-from polluxsim.types import Placement, num_replicas
+from polluxsim.hardware.placements import Placement, num_replicas
+from polluxsim.policies.contract.view import ClusterView, JobSnapshot
+from polluxsim.policies.deadlines.buddies import buddies
 
 
 def view_of(gpus_per_node: tuple[int, ...], placements: dict[str, Placement]) -> ClusterView:

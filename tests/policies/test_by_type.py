@@ -13,15 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_workload
 
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
-from polluxsim.errors import InvalidConfigError
-from polluxsim.policies.hadar import Hadar, Prices, Queue, bids
-from polluxsim.policies.shares.demand import Demand
-from polluxsim.policies.venn import Venn, owned, turns_in
-from polluxsim.policies.view import Policy
-from polluxsim.types import Cluster
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.contract.view import Policy
+from polluxsim.policies.typed.gangs_by_type import Hadar, Prices, Queue, Venn, bids, outcomes, owned_types
+from polluxsim.policies.typed.linear_programmes import Demand
 from polluxsim.workloads.workload import Job
 
 UTILITY = st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.5, 40.0])
@@ -172,13 +171,13 @@ A, B, AB, BC = frozenset({0}), frozenset({1}), frozenset({0, 1}), frozenset({1, 
 def test_scarce_types_go_first_and_overlaps_to_the_longer_queue(
     queues: dict[frozenset[int], int], own: dict[frozenset[int], frozenset[int]]
 ) -> None:
-    assert owned(queues, [4.0, 4.0, 16.0]) == own
+    assert owned_types(queues, [4.0, 4.0, 16.0]) == own
 
 
 @given(demands())
 @draws(50)
 def test_venn_leaves_nothing_that_somebody_could_use(demand: Demand) -> None:
-    turns = dict(turns_in(demand, [None] * len(demand.jobs)))
+    turns = dict(outcomes(demand, [None] * len(demand.jobs)))
     free = demand.gpus.copy()
     for job, turn in turns.items():
         if turn.gpu_type is not None:
@@ -196,7 +195,7 @@ def test_the_least_gpu_time_goes_first_in_a_group_and_what_is_left_to_anybody() 
     demand = demand_of(
         [[1.0, 0.0], [1.0, 0.0], [1.0, 2.0], [1.0, 2.0]], [3.0, 3.0, 4.0, 1.0], [4.0, 4.0], [50.0, 40.0, 10.0, 200.0]
     )
-    turns = dict(turns_in(demand, [None] * 4))
+    turns = dict(outcomes(demand, [None] * 4))
     assert [turns[job].gpu_type for job in range(4)] == [None, 0, 1, 0]
     assert turns[1].numbers == {
         "position": 1, "remaining_service": 120.0, "group_jobs": 2, "group_gpus": 4.0, "gpus_needed": 3.0,

@@ -14,16 +14,16 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.common.shipped import shipped
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interleaved
 from polluxsim.engine.simulation import Simulation, driven, simulate
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.packing import pack
-from polluxsim.policies.view import traits_of
-from polluxsim.shipped import shipped
-from polluxsim.types import Cluster
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.contract.view import traits_of
+from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.policies.tools.free_gpus import pack
 
 if TYPE_CHECKING:
     from polluxsim.workloads.workload import Job, Workload

@@ -15,24 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.common.errors import InvalidAllocationError
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, driven, simulate
-from polluxsim.errors import InvalidAllocationError
-from polluxsim.look.table import compared_cells
-from polluxsim.look.why.words import sentence
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.look.side_by_side import compared_cells
+from polluxsim.look.why.sentences import sentence
 from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.models.profile import StepTime
-from polluxsim.policies.deadlines import EarliestDeadline
-from polluxsim.policies.elastic_edf import ElasticEdf
-from polluxsim.policies.elasticflow import ElasticFlow, Plan, following
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.queues import TiresiasL
-from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.view import ClusterView, Decision, Policy
-from polluxsim.records import Result, Status
-from polluxsim.types import Cluster
+from polluxsim.policies.contract.view import ClusterView, Decision, Policy
+from polluxsim.policies.deadlines.elasticflow import ElasticEdf, ElasticFlow, Plan, following
+from polluxsim.policies.ordered.attained_service import TiresiasL
+from polluxsim.policies.ordered.classic import EarliestDeadline, Fifo, Srtf
+from polluxsim.records.results import Result, Status
 from polluxsim.workloads.workload import Job, Workload
 
 RULES = EngineSettings(restart_delay=0.0)

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy import toy_workload
 
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, driven, simulate
-from polluxsim.errors import InvalidConfigError
-from polluxsim.look.why.words import sentence
-from polluxsim.policies.drf import DominantResourceFairness
-from polluxsim.policies.fifo import Fifo
-from polluxsim.records import Result, Status
-from polluxsim.types import Cluster
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.look.why.sentences import sentence
+from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.policies.tenants.fairness import DominantResourceFairness
+from polluxsim.records.results import Result, Status
 from polluxsim.workloads.workload import Job
 
 ALL = (40, 120.0, 480.0)

@@ -12,13 +12,11 @@ from toy import toy_workload
 
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.look.why.words import sentence
-from polluxsim.policies.afs import Afs, Bid, goes_first
-from polluxsim.policies.jsa import EffectiveScaling, best_counts
-from polluxsim.policies.proportional import Proportional
-from polluxsim.policies.themis import Themis, auctioned
-from polluxsim.policies.view import Policy
-from polluxsim.types import Cluster
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.look.why.sentences import sentence
+from polluxsim.policies.contract.view import Policy
+from polluxsim.policies.elastic.true_times import Afs, Bid, EffectiveScaling, Proportional, best_counts, goes_first
+from polluxsim.policies.sized.themis import Themis, auctioned
 from polluxsim.workloads.workload import Job
 
 RULES = EngineSettings(restart_delay=0.0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numba import config
 from recorded_rounds import read_rounds
 
-from polluxsim.errors import InvalidConfigError
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.policies.pollux.genetic import GeneticSearch, survivors
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.pollux.problem import Problem, power_mean, restart_factor

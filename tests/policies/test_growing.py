@@ -9,19 +9,19 @@ from drawn import AskedEveryRound, begun, check_fork, draws, ended, go_on, told
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interleaved
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidConfigError
-from polluxsim.look.why.words import sentence
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.look.why.sentences import sentence
 from polluxsim.models.stages import Stages
-from polluxsim.policies.gandiva import Gandiva
-from polluxsim.types import Cluster
+from polluxsim.policies.sharing.gandiva import Gandiva
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload
 
 if TYPE_CHECKING:
-    from polluxsim.records import Result
+    from polluxsim.records.results import Result
 
 SPEEDS = ((1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0), (8, 8.0))
 LOADS = Stages(1.0, 0.9, 0.05, 0.0)

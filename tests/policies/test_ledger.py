@@ -10,14 +10,14 @@ import pytest
 
 from polluxsim.checks.driving import driven
 from polluxsim.checks.worlds import Allowed, drawn
-from polluxsim.policies.gangs import schedule_gangs
-from polluxsim.policies.ledger import Ledger, queue_of, user_of
+from polluxsim.policies.tools.gangs import schedule_gangs
+from polluxsim.policies.tools.ledger import Ledger, queue_of, user_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from polluxsim.policies.view import ClusterView, Decision, JobView
-    from polluxsim.types import JobId
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.policies.contract.view import ClusterView, Decision, JobView
 
 WORLDS = range(100, 116)
 

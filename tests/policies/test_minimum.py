@@ -12,13 +12,13 @@ from toy import toy_job, toy_workload
 
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.look.why.words import sentence
-from polluxsim.policies.elastic import powers_of_two, served_first
-from polluxsim.policies.optimus import Optimus
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.look.why.sentences import sentence
+from polluxsim.policies.contract.view import Policy
+from polluxsim.policies.elastic.true_times import Optimus
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.view import Policy
-from polluxsim.types import Cluster
+from polluxsim.policies.tools.gpu_counts import powers_of_two, served_first
 from polluxsim.workloads.workload import Job, Workload
 
 

@@ -18,20 +18,34 @@ from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.applications.measured import MeasuredProfile
+from polluxsim.common.errors import InvalidConfigError, PolicyError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidConfigError, PolicyError
-from polluxsim.look.why.words import sentence
-from polluxsim.models.convergence import Decay, Hyperbola, fit_best, fit_decay, fit_hyperbola, last_drop
-from polluxsim.models.nonnegative import nonnegative_least_squares
-from polluxsim.policies.elastic import deal
-from polluxsim.policies.estimates import StepTimes, epochs_left, fit_step_times
-from polluxsim.policies.online import Estimates, OnlineOptimus, sample_counts
-from polluxsim.policies.optimus import Optimus, true_step_time
-from polluxsim.policies.slaq import Quality, Slaq
-from polluxsim.policies.view import ClusterView, Decision, JobView, Report
-from polluxsim.types import Cluster
-from polluxsim.workloads.philly_like import PhillyLike
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.look.why.sentences import sentence
+from polluxsim.models.convergence import (
+    Decay,
+    Hyperbola,
+    fit_best,
+    fit_decay,
+    fit_hyperbola,
+    last_drop,
+    nonnegative_least_squares,
+)
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Report
+from polluxsim.policies.elastic.estimated_times import (
+    Estimates,
+    OnlineOptimus,
+    Quality,
+    Slaq,
+    StepTimes,
+    epochs_left,
+    fit_step_times,
+    sample_counts,
+)
+from polluxsim.policies.elastic.true_times import Optimus, true_step_time
+from polluxsim.policies.tools.gpu_counts import deal
+from polluxsim.workloads.philly import PhillyLike
 from polluxsim.workloads.workload import Workload
 
 CARDS = ProfileFolder(None).load()

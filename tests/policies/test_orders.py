@@ -7,24 +7,25 @@ import pytest
 from drawn import begun, ended
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidConfigError
-from polluxsim.look.why.words import sentence
-from polluxsim.policies.deadlines import EarliestDeadline
-from polluxsim.policies.gandiva import Gandiva
-from polluxsim.policies.gittins import Gittins, gittins_index
-from polluxsim.policies.las import LeastAttainedService
-from polluxsim.policies.multifactor import Multifactor
-from polluxsim.policies.priority import Priority
-from polluxsim.policies.queues import TiresiasL
-from polluxsim.policies.shares.rules import MinMakespan
-from polluxsim.policies.shortest import QuasiShortestService, ShortestJobFirst
-from polluxsim.policies.srsf import Srsf
-from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.view import ClusterView, Decision, Policy
-from polluxsim.records import Result
-from polluxsim.types import Cluster
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.look.why.sentences import sentence
+from polluxsim.policies.contract.view import ClusterView, Decision, Policy
+from polluxsim.policies.ordered.attained_service import Gittins, LeastAttainedService, TiresiasL, gittins_index
+from polluxsim.policies.ordered.classic import (
+    EarliestDeadline,
+    Priority,
+    QuasiShortestService,
+    ShortestJobFirst,
+    Srsf,
+    Srtf,
+)
+from polluxsim.policies.reserving.easy import Multifactor
+from polluxsim.policies.sharing.gandiva import Gandiva
+from polluxsim.policies.typed.rules import MinMakespan
+from polluxsim.records.results import Result
 from polluxsim.workloads.workload import Job
 
 RULES = EngineSettings(restart_delay=0.0)

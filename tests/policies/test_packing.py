@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polluxsim.policies.antman import _first_with
-from polluxsim.policies.packing import FreeGpus, fits, pack, remove
+from polluxsim.policies.sharing.antman import _first_with
+from polluxsim.policies.tools.free_gpus import FreeGpus, fits, pack, remove
 
 nodes = st.lists(st.integers(0, 5), min_size=1, max_size=5)
 

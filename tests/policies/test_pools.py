@@ -13,21 +13,21 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.shipped import shipped
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interleaved
 from polluxsim.engine.simulation import Simulation, simulate
-from polluxsim.errors import InvalidConfigError
-from polluxsim.policies.afs import Afs
-from polluxsim.policies.backfill import Easy
-from polluxsim.policies.multifactor import Multifactor
-from polluxsim.policies.per_type import Pools, pool_per_type
-from polluxsim.policies.quotas import Quotas
-from polluxsim.policies.view import ClusterView, Policy, traits_of
-from polluxsim.records import Result, Status
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import Allocation
+from polluxsim.policies.contract.view import ClusterView, Policy, traits_of
+from polluxsim.policies.elastic.true_times import Afs
+from polluxsim.policies.reserving.easy import Easy, Multifactor
+from polluxsim.policies.tenants.quotas import Quotas
+from polluxsim.policies.tools.pools import Pools, pool_per_type
+from polluxsim.records.results import Result, Status
 from polluxsim.run.composing import composed
-from polluxsim.shipped import shipped
-from polluxsim.types import Allocation, Cluster
 from polluxsim.workloads.workload import Job, Workload
 
 SPEEDS = {"t4": 1.0, "rtx2080ti": 2.0, "a100-40": 8.0, "v100": 4.0, "p100": 2.0, "k80": 1.0}

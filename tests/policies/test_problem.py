@@ -11,8 +11,8 @@ from toy import ToyProfile
 from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.goodput import GoodputModel
 from polluxsim.models.throughput import ThroughputParams
+from polluxsim.policies.contract.view import ClusterView, JobSnapshot
 from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, SpeedupTables, build_problem
-from polluxsim.policies.view import ClusterView, JobSnapshot
 
 MODEL = GoodputModel(
     ToyProfile(max_atomic_batch_size=20).application,

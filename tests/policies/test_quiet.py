@@ -12,10 +12,9 @@ import pytest
 import scipy.optimize
 from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 
-from polluxsim.policies.quiet import without_chatter
-from polluxsim.policies.shockwave.market import Window, planned_rounds
-from polluxsim.policies.shockwave.prospects import Prospect
-from polluxsim.policies.sia.programme import Programme
+from polluxsim.policies.sia.policy import Programme
+from polluxsim.policies.sized.shockwave import Prospect, Window, planned_rounds
+from polluxsim.policies.tools.solver_output import without_chatter
 
 LINE = "HighsMipSolverData::transformNewIntegerFeasibleSolution tmpSolver.run();\n"
 

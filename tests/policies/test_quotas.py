@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from toy import toy_workload
 
 from polluxsim.checks.worlds import Listed
+from polluxsim.common.errors import PolluxSimError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import PolluxSimError
-from polluxsim.look.why.words import sentence
-from polluxsim.policies.fair_queues import FairQueues
-from polluxsim.policies.quotas import Quotas
-from polluxsim.policies.view import ClusterView, Decision, Policy
-from polluxsim.records import Result
-from polluxsim.types import Cluster, Outage, num_replicas
+from polluxsim.hardware.clusters import Cluster, Outage
+from polluxsim.hardware.placements import num_replicas
+from polluxsim.look.why.sentences import sentence
+from polluxsim.policies.contract.view import ClusterView, Decision, Policy
+from polluxsim.policies.tenants.fairness import FairQueues
+from polluxsim.policies.tenants.quotas import Quotas
+from polluxsim.records.results import Result
 from polluxsim.workloads.workload import Job, Workload
 
 RULES = EngineSettings(restart_delay=0.0)

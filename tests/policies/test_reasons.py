@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.applications.folder import ProfileFolder
+from polluxsim.common.errors import InvalidConfigError, PolicyError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidConfigError, PolicyError
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import packed
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.optimus import Optimus
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits, traits_of
+from polluxsim.policies.elastic.true_times import Optimus
+from polluxsim.policies.ordered.attained_service import Tiresias
+from polluxsim.policies.ordered.classic import Fifo, Srtf, remaining_time
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, SpeedupTables, build_problem, restart_factor
-from polluxsim.policies.srtf import Srtf, remaining_time
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import ClusterView, Decision, JobView, Reason, Traits, traits_of
-from polluxsim.types import Cluster, packed
-from polluxsim.workloads.philly_like import PhillyLike
+from polluxsim.workloads.philly import PhillyLike
 from polluxsim.workloads.workload import Workload
 
 PROFILES = {

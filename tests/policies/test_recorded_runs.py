@@ -22,15 +22,14 @@ from hydra.types import RunMode
 from odd_jobs import POLICIES, write_jobs
 from omegaconf import DictConfig, OmegaConf
 
-from polluxsim.run.composing import without_hydra
+from polluxsim.common.shipped import shipped
+from polluxsim.run.composing import Loader, without_hydra
 from polluxsim.run.execution import Execution
-from polluxsim.run.hydra_inside import Loader
-from polluxsim.shipped import shipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from polluxsim.records import Result
+    from polluxsim.records.results import Result
 
 RECORDED = Path(__file__).with_name("recorded_runs.csv")
 SHARING = {"antman": "leftovers", "gandiva": "interleaved", "muri-l": "interleaved", "muri-s": "interleaved"}

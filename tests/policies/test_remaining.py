@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 from polluxsim.applications.folder import ProfileFolder
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidConfigError
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.pollux.annealing import AnnealingSearch
-from polluxsim.policies.pollux.policy import Pollux
+from polluxsim.policies.pollux.policy import Pollux, PolluxByRemaining, _Lengths
 from polluxsim.policies.pollux.problem import Problem
-from polluxsim.policies.pollux.remaining import PolluxByRemaining, _Lengths
-from polluxsim.types import Cluster
-from polluxsim.workloads.philly_like import PhillyLike
+from polluxsim.workloads.philly import PhillyLike
 from polluxsim.workloads.workload import Workload
 
 PROFILES = ProfileFolder().load()

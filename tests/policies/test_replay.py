@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.cli.main import main
+from polluxsim.common.errors import InvalidAllocationError, InvalidInputError
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidAllocationError, InvalidInputError
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.ordered.attained_service import Tiresias
+from polluxsim.policies.ordered.classic import Srtf
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.replay import Timeline, _side_by_side
-from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.storage import write_run
-from polluxsim.types import Cluster
+from polluxsim.records.storage import write_run
 
 CLUSTER = Cluster((4, 2, 1))
 PROFILES = {"toy": ToyProfile(epochs=(300.0, 700.0))}

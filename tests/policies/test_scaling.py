@@ -13,22 +13,18 @@ from hypothesis import strategies as st
 from toy import toy_job, toy_workload
 
 from polluxsim.cli.main import main
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidConfigError
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.summary import summarise
-from polluxsim.policies.afs import Afs
-from polluxsim.policies.backfill import Easy
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.jsa import EffectiveScaling
-from polluxsim.policies.online import OnlineOptimus
-from polluxsim.policies.optimus import Optimus
+from polluxsim.policies.contract.view import ClusterView, Decision, NodeCounts, Policy
+from polluxsim.policies.elastic.cluster_size import Forecast, GoodputUse, PendingGpus, Scale, Scaled, _gains
+from polluxsim.policies.elastic.estimated_times import OnlineOptimus, Slaq
+from polluxsim.policies.elastic.true_times import Afs, EffectiveScaling, Optimus
+from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.scaling import Forecast, GoodputUse, PendingGpus, Scale, Scaled, _gains
-from polluxsim.policies.slaq import Slaq
-from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.view import ClusterView, Decision, NodeCounts, Policy
-from polluxsim.types import Cluster
+from polluxsim.policies.reserving.easy import Easy
 from polluxsim.workloads.workload import Job, Workload
 
 INSIDE = {

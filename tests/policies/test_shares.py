@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.common.errors import InvalidConfigError, PolicyError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidConfigError, PolicyError
-from polluxsim.policies.shares import rules
-from polluxsim.policies.shares.allox import AlloX, matched
-from polluxsim.policies.shares.demand import Demand
-from polluxsim.policies.shares.rounds import RoundsOfShares
-from polluxsim.policies.shares.solving import Half, Solver, centre
-from polluxsim.types import Cluster, Outage
+from polluxsim.hardware.clusters import Cluster, Outage
+from polluxsim.policies.typed import rules
+from polluxsim.policies.typed.linear_programmes import Demand, Half, Solver, centre
+from polluxsim.policies.typed.rounds import RoundsOfShares
+from polluxsim.policies.typed.rules import AlloX, matched
 from polluxsim.workloads.workload import Job
 
 RULES = (

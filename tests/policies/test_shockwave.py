@@ -11,12 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polluxsim.models.planned import BatchPlan
-from polluxsim.policies.shockwave.market import BASES, LOG_OF_NOTHING, Window, fair_rounds, planned_rounds
-from polluxsim.policies.shockwave.policy import Shockwave, _fitting
-from polluxsim.policies.shockwave.prospects import Prospect, Target, prospect, time_left
-from polluxsim.policies.view import ClusterView
-from polluxsim.types import Cluster
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.models.known_duration import BatchPlan
+from polluxsim.policies.contract.view import ClusterView
+from polluxsim.policies.sized.shockwave import (
+    BASES,
+    LOG_OF_NOTHING,
+    Prospect,
+    Shockwave,
+    Target,
+    Window,
+    _fitting,
+    fair_rounds,
+    planned_rounds,
+    prospect,
+    time_left,
+)
 
 
 @st.composite

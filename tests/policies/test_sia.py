@@ -14,21 +14,18 @@ from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
 import polluxsim
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidConfigError
-from polluxsim.look.why.words import sentence
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.look.why.sentences import sentence
 from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.goodput import GoodputModel, ScaledGoodput
 from polluxsim.models.profile import Application
 from polluxsim.models.throughput import ThroughputParams
-from polluxsim.policies.pollux.several_types import cut_to_one_type, with_like_nodes
-from polluxsim.policies.sia.configurations import configurations
-from polluxsim.policies.sia.matrix import Matrix
-from polluxsim.policies.sia.placing import _Nodes, place
-from polluxsim.policies.sia.policy import Sia
-from polluxsim.policies.sia.programme import Programme
-from polluxsim.policies.view import ClusterView, JobSnapshot
-from polluxsim.types import Cluster
+from polluxsim.policies.contract.view import ClusterView, JobSnapshot
+from polluxsim.policies.pollux.policy import cut_to_one_type, with_like_nodes
+from polluxsim.policies.sia.configurations import Matrix, _Nodes, configurations, place
+from polluxsim.policies.sia.policy import Programme, Sia
 from polluxsim.workloads.workload import Job, Workload
 
 CLUSTER = Cluster.of_groups([[2, 4, "t4"], [2, 8, "a100-40"]])

@@ -11,7 +11,7 @@ from hydra.utils import get_class
 from omegaconf import OmegaConf
 
 import polluxsim
-from polluxsim.shipped import shipped
+from polluxsim.common.shipped import shipped
 from polluxsim.workloads.workload import Job
 
 PAGE = 60
@@ -58,7 +58,11 @@ def test_the_engine_names_no_policy(path: Path) -> None:
     """It imports of policies what they all see and answer, and says the name of none outside docstrings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
-    shared = {"polluxsim.policies.view", "polluxsim.policies.packing", "polluxsim.policies.effects"}
+    shared = {
+        "polluxsim.policies.contract.view",
+        "polluxsim.policies.tools.free_gpus",
+        "polluxsim.policies.contract.settings",
+    }
     assert {name for name in imported if name.startswith("polluxsim.policies")} <= shared
     names = {target.rpartition(".")[2] for target in TARGETS}
     known = names | {config.stem for config in (shipped("configs") / "policy").glob("*.yaml")}

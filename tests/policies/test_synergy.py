@@ -12,27 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_workload
 
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidConfigError
-from polluxsim.hosts import Host, shares_of, with_gpus
-from polluxsim.look.why.words import sentence
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.hosts import Host, shares_of, with_gpus
+from polluxsim.hardware.placements import placement_from_nodes
+from polluxsim.look.why.sentences import sentence
 from polluxsim.models.sensitivity import Sensitivity
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.las import LeastAttainedService
-from polluxsim.policies.muri import Muri
-from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.synergy import Synergy, tuned
-from polluxsim.policies.view import Decision, JobSnapshot, Policy
-from polluxsim.types import Cluster, placement_from_nodes
-from polluxsim.workloads.split import models_by_task
+from polluxsim.policies.contract.view import Decision, JobSnapshot, Policy
+from polluxsim.policies.ordered.attained_service import LeastAttainedService
+from polluxsim.policies.ordered.classic import Fifo, Srtf
+from polluxsim.policies.sharing.muri import Muri
+from polluxsim.policies.sized.synergy import Synergy, tuned
+from polluxsim.workloads.synergy import models_by_task
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from polluxsim.policies.view import ClusterView
-    from polluxsim.records import Result
+    from polluxsim.policies.contract.view import ClusterView
+    from polluxsim.records.results import Result
 
 MODELS: dict[str, dict[str, Any]] = {
     model.name: {"cpu_speeds": model.cpu_speeds, "memory_speeds": model.memory_speeds}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polluxsim.durations import first_round
-from polluxsim.policies.view import ClusterView
+from polluxsim.common.durations import first_round
+from polluxsim.policies.contract.view import ClusterView
 
 
 def view(interval: float) -> ClusterView:

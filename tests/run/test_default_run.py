@@ -11,9 +11,9 @@ import pytest
 from shared_runs import default_run_counts
 
 from polluxsim.cli.main import main
+from polluxsim.records.storage import read_run
 from polluxsim.run.composing import composed
 from polluxsim.run.execution import resolved
-from polluxsim.storage import read_run
 
 if TYPE_CHECKING:
     from shared_runs import SharedRuns
@@ -61,7 +61,7 @@ def test_each_default_run_is_simulated_once(shared_runs: SharedRuns) -> None:
     """Tests that need a default run share it. At the end of the session, the terminal summary checks this again."""
     shared_runs.run("tiresias")
     counts = default_run_counts(shared_runs.root)
-    assert any("polluxsim.policies.tiresias.Tiresias" in policy for policy in counts)
+    assert any("polluxsim.policies.ordered.attained_service.Tiresias" in policy for policy in counts)
     assert {policy: tests for policy, tests in counts.items() if len(tests) > 1} == {}
 
 

@@ -8,28 +8,23 @@ from pathlib import Path
 import pytest
 
 from polluxsim.cli.main import main
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.failures import DrawnFailures, RecordedFailures
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interleaved, Pairs
-from polluxsim.errors import InvalidConfigError
-from polluxsim.policies.antman import AntMan
-from polluxsim.policies.backfill import Easy
-from polluxsim.policies.conservative import Conservative
-from polluxsim.policies.deadlines import EarliestDeadline
-from polluxsim.policies.drf import DominantResourceFairness
-from polluxsim.policies.elastic_edf import ElasticEdf
-from polluxsim.policies.elasticflow import ElasticFlow
-from polluxsim.policies.fair_queues import FairQueues
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.multifactor import Multifactor
-from polluxsim.policies.muri import Muri
-from polluxsim.policies.priority import Priority
-from polluxsim.policies.quotas import Quotas
-from polluxsim.policies.scaling import PendingGpus, Scaled
-from polluxsim.policies.synergy import Synergy
-from polluxsim.run.effects import settings_without_effect
-from polluxsim.types import Cluster, Repairs
+from polluxsim.hardware.clusters import Cluster, Repairs
+from polluxsim.policies.deadlines.elasticflow import ElasticEdf, ElasticFlow
+from polluxsim.policies.elastic.cluster_size import PendingGpus, Scaled
+from polluxsim.policies.ordered.classic import EarliestDeadline, Fifo, Priority
+from polluxsim.policies.reserving.conservative import Conservative
+from polluxsim.policies.reserving.easy import Easy, Multifactor
+from polluxsim.policies.sharing.antman import AntMan
+from polluxsim.policies.sharing.muri import Muri
+from polluxsim.policies.sized.synergy import Synergy
+from polluxsim.policies.tenants.fairness import DominantResourceFairness, FairQueues
+from polluxsim.policies.tenants.quotas import Quotas
+from polluxsim.run.execution import settings_without_effect
 from polluxsim.workloads.workload import Job, Workload
 
 PLAIN = [Job.rigid(name, 0.0, 1, 60.0) for name in "ab"]

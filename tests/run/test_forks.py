@@ -19,20 +19,19 @@ from omegaconf import OmegaConf
 import polluxsim
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.cli.main import main
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, PolluxSimError
 from polluxsim.engine.failures import DrawnFailures, SpotReclaims
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation
-from polluxsim.errors import InvalidConfigError, InvalidInputError, PolluxSimError
-from polluxsim.look.groups import settings_of
-from polluxsim.models.planned import BatchPlan
+from polluxsim.hardware.clusters import Cluster, Repairs
+from polluxsim.models.known_duration import BatchPlan
 from polluxsim.models.stages import Stages
-from polluxsim.policies.srtf import Srtf
+from polluxsim.policies.ordered.classic import Srtf
 from polluxsim.run import building
-from polluxsim.run.branch import Branch
-from polluxsim.run.descent import Edits, fields_of, job_from
-from polluxsim.run.outlook import calibration
-from polluxsim.types import Cluster, Repairs
+from polluxsim.run.forecasts import calibration
+from polluxsim.run.forks import Branch, Edits, fields_of, job_from
+from polluxsim.statistics.groups import settings_of
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload, read_workload, write_workload
 

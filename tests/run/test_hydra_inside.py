@@ -21,17 +21,17 @@ from hydra.types import RunMode
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from polluxsim.run import hydra_inside
-from polluxsim.run.config_folders import searched_first
-from polluxsim.run.hydra_inside import Callbacks, Loader, error_of, get_overrides_dirname
-from polluxsim.shipped import shipped
+from polluxsim.common.shipped import shipped
+from polluxsim.run import composing
+from polluxsim.run.composing import Callbacks, Loader, error_of, get_overrides_dirname
+from polluxsim.run.configurations import searched_first
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [*(ROOT / "polluxsim").rglob("*.py"), *(ROOT / "hydra_plugins").rglob("*.py")]
-DOOR = Path(hydra_inside.__file__)
+DOOR = Path(composing.__file__)
 PRIVATE_OF_HYDRAS = ("_return_value", "_UNSPECIFIED_", "_instances")
 
 
@@ -144,7 +144,7 @@ def test_plans_are_composed_in_threads() -> None:
 def test_a_composed_configuration_is_kept_until_a_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = tmp_path / "configs"
     shutil.copytree(shipped("configs"), copy)
-    monkeypatch.setattr(hydra_inside, "shipped", lambda _: copy)
+    monkeypatch.setattr(composing, "shipped", lambda _: copy)
     first = Loader().load_configuration("run", ["policy=fifo"], RunMode.RUN)
     first.policy.backfill = "changed by a caller"
     calls = []

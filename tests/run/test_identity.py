@@ -14,10 +14,10 @@ from zipfile import ZipFile
 
 import pytest
 
-from polluxsim.errors import InvalidConfigError
-from polluxsim.run import digests, identity, own_code
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.records.storage import RUN_FILES
+from polluxsim.run import identity
 from polluxsim.run.identity import code_digest, key_of, library_versions
-from polluxsim.storage import RUN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -264,7 +264,7 @@ def test_links_to_the_folder_itself_do_not_lead_round_in_circles(folder: Path) -
 
 
 def test_pythons_own_modules_are_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_code, "_imported", lambda path: pytest.fail(str(path)))
+    monkeypatch.setattr(identity, "_imported", lambda path: pytest.fail(str(path)))
     assert key_of(changed("policy", _target_="types.SimpleNamespace"))
 
 
@@ -274,9 +274,9 @@ def test_installed_packages_are_not_listed_and_each_module_is_read_once(
     """A policy that imports NumPy would else take seconds to recognise."""
     write(**{"a.py": "import b, numpy, pandas\nclass P: ...\n", "b.py": "import a, c, numpy\n", "c.py": "import b\n"})
     listed, read = [], []
-    code, imported = own_code._code, own_code._imported
-    monkeypatch.setattr(own_code, "_code", lambda place: (listed.append(place), code(place))[1])
-    monkeypatch.setattr(own_code, "_imported", lambda path: (read.append(path.name), imported(path))[1])
+    code, imported = identity._code_files, identity._imported_modules
+    monkeypatch.setattr(identity, "_code", lambda place: (listed.append(place), code(place))[1])
+    monkeypatch.setattr(identity, "_imported", lambda path: (read.append(path.name), imported(path))[1])
     before = key_of(changed("policy", _target_="a.P"))
     assert listed == []
     assert sorted(read) == ["a.py", "b.py", "c.py"]
@@ -288,15 +288,15 @@ def test_that_a_large_folder_is_being_read_is_said_first(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (folder / "measured" / "large").open("wb") as file:
-        file.truncate(digests.LARGE)  # takes no room on the disk
-    read = digests.file_digest
+        file.truncate(identity.LARGE)  # takes no room on the disk
+    read = identity.file_digest
     said: list[str] = []
 
     def digest(path: Path) -> str:
         said.append(capsys.readouterr().err)
         return "" if path.name == "large" else read(path)
 
-    monkeypatch.setattr(digests, "file_digest", digest)
+    monkeypatch.setattr(identity, "file_digest", digest)
     for _ in range(2):
         key_of(CONFIG)
     lines = "".join(said)

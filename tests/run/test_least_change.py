@@ -9,8 +9,7 @@ import pytest
 
 import polluxsim
 from polluxsim.cli.main import main
-from polluxsim.run.least_change import Trial
-from polluxsim.run.moment import Moment
+from polluxsim.run.moment import Moment, Trial
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,27 +11,27 @@ import pandas as pd
 import pytest
 
 import polluxsim
+from polluxsim.cli.forks import calibration_lines
 from polluxsim.cli.main import main
-from polluxsim.cli.when import in_words
-from polluxsim.durations import HOUR
+from polluxsim.common.durations import HOUR
 from polluxsim.engine.failures import DrawnFailures, JobFailures
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, driven
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.run.outlook import Forecast, Outlook, Score, checks, forecast, quantile, scored
-from polluxsim.run.redrawn import Arrivals
-from polluxsim.types import Cluster
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.ordered.attained_service import Tiresias
+from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.run.forecasts import Forecast, Outlook, Score, forecast, forecast_checks, quantile, scored
+from polluxsim.run.resampling import Arrivals
 from polluxsim.workloads.history import Draw, Seen
 from polluxsim.workloads.workload import Job, Workload, write_workload
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from polluxsim.policies.view import Policy
-    from polluxsim.records import Result
+    from polluxsim.policies.contract.view import Policy
+    from polluxsim.records.results import Result
 
 NOW = 3600.0
 
@@ -170,10 +170,10 @@ def test_the_command_tells_times_and_how_often_they_hold(
     moment = run.at("1h")._moment
     some = forecast(moment, [table.job[0]], 9).outlooks  # the futures are the same whichever jobs are asked for
     assert [quantile(some[0].completions, 0.5)] == pytest.approx([table.completion_p50[0]])
-    monkeypatch.setattr("polluxsim.run.redrawn.WORTH_PROCESSES", 0.0)
+    monkeypatch.setattr("polluxsim.run.resampling.WORTH_PROCESSES", 0.0)
     files = Arrivals("jobs.csv", jobs(4))
     assert forecast(moment, None, 3, processes=2, arrivals=files) == forecast(moment, None, 3, arrivals=files)
-    (begun, over) = checks(scored(forecast(moment, None, 9), run))
+    (begun, over) = forecast_checks(scored(forecast(moment, None, 9), run))
     assert (begun.known + begun.uncertain, over.known + over.uncertain) == (table.waits.sum(), len(table))
     assert main(["when", "run", "--calibrate", "2", "--forks", "5"]) == 0
     assert "completions: " in capsys.readouterr().out
@@ -247,8 +247,8 @@ def test_assumed_arrivals_change_the_forecast(busy: polluxsim.Result, tmp_path: 
 def test_times_after_the_horizon_are_a_lower_bound(
     busy: polluxsim.Result, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("polluxsim.run.redrawn.HORIZON", 100.0)
-    monkeypatch.setattr("polluxsim.run.outlook.HORIZON", 100.0)
+    monkeypatch.setattr("polluxsim.run.resampling.HORIZON", 100.0)
+    monkeypatch.setattr("polluxsim.run.forecasts.HORIZON", 100.0)
     table = busy.at("50min").when(["long"], forks=3)
     assert (table.completion_p10[0], table.completion_p50[0], table.completion_p90[0]) == (3100.0, inf, inf)
     assert main(["when", str(busy.save(tmp_path / "busy")), "long", "--at", "50min", "--forks", "3"]) == 0
@@ -268,10 +268,10 @@ def test_the_naive_forecast_comes_from_jobs_of_the_class_that_took_longer() -> N
     found = Forecast(5000.0, "", [Outlook("x", False, (4500.0,) * 3, (5500.0, 5550.0, 5700.0))])
     (score,) = scored(found, replace(run, result=result))
     assert score == Score("completions", False, (5500.0, 5700.0), (5501.0, 5509.0), 5600.0)
-    starts, completions = checks([score, score._replace(is_known=True)])
+    starts, completions = forecast_checks([score, score._replace(is_known=True)])
     assert starts == ("starts", 0, 0, 0, 0, 0.0, 0.0, 0, 1.0)
     assert completions == ("completions", 1, 1, 1, 2, 200.0, 8.0, 0, 95 / 4)  # 95 s off the middle of 8 s
-    assert in_words(completions) == [
+    assert calibration_lines(completions) == [
         "completions: 1 of 1 in their 80 % interval, 100%; 1 the same in every future",
         "completions: median width of the interval 3.33 min; of the naive one from jobs of the same class 8 s, with 0% "
         "of 2 in it; widened to hold as often 3.17 min",

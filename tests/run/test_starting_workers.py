@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from polluxsim.checks import apart
+from polluxsim.checks import checking
 from polluxsim.run.interrupt import begin_command, deferred, raising
 from polluxsim.run.workers import starting
 
@@ -57,7 +57,7 @@ class Ended(BaseException):
 
 
 def test_a_check_ends_if_the_signal_comes_while_its_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    process = apart.fresh().Process
+    process = checking.fresh().Process
     start = process.start
 
     def interrupted_start(self: object) -> None:
@@ -70,4 +70,4 @@ def test_a_check_ends_if_the_signal_comes_while_its_process_starts(monkeypatch: 
     monkeypatch.setattr(process, "start", interrupted_start)
     monkeypatch.setattr("polluxsim.run.interrupt.exit_at_once", end)
     with pytest.raises(Ended, match="130"):
-        list(apart.found_apart("fifo", 3))
+        list(checking.found_apart("fifo", 3))

@@ -14,11 +14,11 @@ import yaml
 
 import polluxsim
 from polluxsim.cli.main import main
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.shipped import shipped
 from polluxsim.engine.failures import DrawnFailures
-from polluxsim.errors import InvalidInputError
 from polluxsim.run import building
 from polluxsim.run.building import check_classes
-from polluxsim.shipped import FORMER_NAMES, present_name, shipped, shipped_classes
 
 SMALL = ["workload=philly-like", "workload.num_jobs=8", "workload.hours=1"]
 
@@ -50,7 +50,7 @@ def call(target: str, **arguments: Any) -> dict[str, Any]:
     return {"_target_": target, **arguments}
 
 
-FIFO = "polluxsim.policies.fifo.Fifo"
+FIFO = "polluxsim.policies.ordered.classic.Fifo"
 VICTIM = "victim"
 TARGETS: dict[str, tuple[str, Any]] = {
     # What stands in run.json in place of a part of the settings, by that part.
@@ -76,14 +76,17 @@ TARGETS: dict[str, tuple[str, Any]] = {
     "own module": ("policy", call("canary.Fifo")),
     "dotted module": ("policy", call("canary")),
     "relative": ("policy", call(".canary.Fifo")),
-    "own file writer": ("policy", call("polluxsim.files.remove", path=VICTIM)),
-    "own storage": ("policy", call("polluxsim.storage.write_run", folder="x")),
+    "own file writer": ("policy", call("polluxsim.common.files.remove", path=VICTIM)),
+    "own storage": ("policy", call("polluxsim.records.storage.write_run", folder="x")),
     "own command": ("policy", call("polluxsim.cli.main.main", arguments=["generate", VICTIM])),
     "of polluxsim's imports": ("policy", call("polluxsim.run.execution.json.loads", s="1")),
     "method": ("policy", call(f"{FIFO}.allocate")),
     "of another group": ("policy", call("polluxsim.workloads.workload.WorkloadFile", path=VICTIM)),
     "nested": ("policy", call(FIFO, backfill=call("os.remove", path=VICTIM))),
-    "in a list": ("cluster", call("polluxsim.types.Cluster.of_groups", groups=[[1, call("os.remove", path=VICTIM)]])),
+    "in a list": (
+        "cluster",
+        call("polluxsim.hardware.clusters.Cluster.of_groups", groups=[[1, call("os.remove", path=VICTIM)]]),
+    ),
     "in a list of lists": ("engine", {"restart_delays": [[[{"a": call("os.remove", path=VICTIM)}]]]}),
     "partial": ("policy", call(FIFO, _partial_=True)),
     "positional": ("policy", call(FIFO, _args_=[True])),
@@ -195,7 +198,6 @@ def test_parts_that_are_objects_in_python_may_stand_there() -> None:
 
 
 def test_a_former_name_is_as_good_as_the_present_one(folder: Path) -> None:
-    assert {present_name(name) for name in FORMER_NAMES} <= set().union(*shipped_classes().values())
     with_config(folder, "profiles", call("polluxsim.traces.store.ProfileFolder", path=None))
     with pytest.warns(FutureWarning, match="is now called polluxsim.applications.folder.ProfileFolder"):
         assert polluxsim.read("bad").at(60).time == 60
@@ -256,7 +258,7 @@ def test_an_allowed_module_lends_only_its_own_classes(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("module", ["os", "builtins", "subprocess", "polluxsim", "polluxsim.files", "os.path"])
+@pytest.mark.parametrize("module", ["os", "builtins", "subprocess", "polluxsim", "polluxsim.common.files", "os.path"])
 def test_modules_of_python_are_not_allowed(module: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["when", "bad", "--at", "60", "--allow-classes", module]) == 2
     assert f"--allow-classes {module}: a module of Python or polluxsim" in capsys.readouterr().err

@@ -23,7 +23,7 @@ class Idle:
     def allocate(self, view, rng):
         return {job.job_id: job.placement for job in view.jobs if job.placement}
 
-from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.ordered.classic import Fifo
 
 class Works(Fifo):
     pass

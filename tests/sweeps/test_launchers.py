@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from small_sweeps import process, results, write_inputs
 
-from polluxsim.storage import RUN_FILES
+from polluxsim.records.storage import RUN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

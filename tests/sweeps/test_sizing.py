@@ -14,20 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polluxsim.cli.main import main
-from polluxsim.cli.size import NOT_MET, Answer, _words
+from polluxsim.cli.studies import NOT_MET, Answer, _words
+from polluxsim.common.errors import InvalidInputError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidInputError
-from polluxsim.logs.schema import TraceInfo
-from polluxsim.logs.trace_table import write_trace
-from polluxsim.look.intervals import Estimate
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.logs.trace_table import TraceInfo, write_trace
 from polluxsim.metrics.target import read_target
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.records import Result, Status
-from polluxsim.sweeps.sizing import NEIGHBOURS, hardest
-from polluxsim.types import Cluster
+from polluxsim.policies.ordered.attained_service import Tiresias
+from polluxsim.policies.ordered.classic import Fifo, Srtf
+from polluxsim.records.results import Result, Status
+from polluxsim.statistics.estimates import Estimate
+from polluxsim.studies.sizing import NEIGHBOURS, hardest
 from polluxsim.workloads.trace import TraceReplay
 
 if TYPE_CHECKING:

@@ -23,21 +23,20 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from hydra.types import RunMode
+from polluxsim.sweeps import run_sweep
 from rich.console import Console
 from small_sweeps import HereAndNow, Inputs, command, dataset, in_process, planned, process, results, write_inputs
 from toy import write_jobs
 
 from polluxsim.cli.main import main
-from polluxsim.errors import InvalidConfigError, SweepError
-from polluxsim.files import TEMPORARY, appearing_together
-from polluxsim.run.composing import without_hydra
-from polluxsim.run.hydra_words import hydra_in_words
-from polluxsim.storage import read_run
-from polluxsim.sweeps import progress_line, run_sweep
-from polluxsim.sweeps.complete import CACHE_LOCK, complete, locked
-from polluxsim.sweeps.local import Order
-from polluxsim.sweeps.plan import Entry, composer
-from polluxsim.sweeps.progress_line import sweep_progress
+from polluxsim.common.errors import InvalidConfigError, SweepError
+from polluxsim.common.files import TEMPORARY, appearing_together
+from polluxsim.records.storage import read_run
+from polluxsim.run.composing import hydra_in_words, without_hydra
+from polluxsim.studies import driver
+from polluxsim.studies.driver import CACHE_LOCK, complete, locked, sweep_progress
+from polluxsim.studies.launching import StartOrder
+from polluxsim.studies.plan import Entry, composer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -248,8 +247,8 @@ def test_progress_counts_the_plans_runs_and_not_what_is_in_their_folders(
         entry.folder.mkdir()
         (entry.folder / "run.json").write_text('{"key": "of another run"}')
     shown = io.StringIO()
-    monkeypatch.setattr(progress_line, "Console", lambda **_: Console(file=shown, force_terminal=True, width=120))
-    monkeypatch.setattr(progress_line, "PAUSE", 0.01)
+    monkeypatch.setattr(driver, "Console", lambda **_: Console(file=shown, force_terminal=True, width=120))
+    monkeypatch.setattr(driver, "PAUSE", 0.01)
 
     def counts() -> set[str]:
         return set(re.findall(r"([0-9]/2)", shown.getvalue()))
@@ -411,7 +410,7 @@ def test_the_longest_kind_of_run_comes_first() -> None:
     def entry(kind: str, seed: int) -> Entry:
         return Entry((kind,), {"policy": kind, "seed": seed}, f"{kind}{seed}", Path(f"{kind}{seed}"))
 
-    order = Order([entry(kind, seed) for kind in ("short", "long", "middle") for seed in (1, 2)])
+    order = StartOrder([entry(kind, seed) for kind in ("short", "long", "middle") for seed in (1, 2)])
     first = [order.next() for _ in range(3)]
     assert [one.overrides[0] for one in first] == ["short", "long", "middle"]  # one of each is tried out
     for one, seconds in zip(first, (1.0, 9.0, 5.0), strict=True):

@@ -21,11 +21,10 @@ import pyarrow.parquet as pq
 import pytest
 from small_sweeps import HereAndNow, Inputs, command, dataset, planned, results, write_inputs
 
-from polluxsim.files import TEMPORARY
-from polluxsim.storage import read_run
-from polluxsim.sweeps.complete import complete
-from polluxsim.sweeps.finished import finished_runs
-from polluxsim.sweeps.plan import Entry
+from polluxsim.common.files import TEMPORARY
+from polluxsim.records.storage import read_run
+from polluxsim.studies.driver import complete
+from polluxsim.studies.plan import Entry, finished_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polluxsim.common.errors import InvalidInputError, PolluxSimError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidInputError, PolluxSimError
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.logs.importing import import_trace
 from polluxsim.models.efficiency import gain
-from polluxsim.models.planned import BatchPlan, PlannedProfile
+from polluxsim.models.known_duration import BatchPlan, PlannedProfile
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.policies.fifo import Fifo
-from polluxsim.types import Cluster
-from polluxsim.workloads.gavel import GavelJobs
+from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.workloads.gavel_lists import Course
+from polluxsim.workloads.simulator_lists import GavelJobs
 from polluxsim.workloads.workload import Job, Workload, WorkloadFile, write_workload
 
 TEN = "LM (batch size 5)\tpython3 main.py\tlm\t--steps\t1\t119350\t1\t1\t-1\t30"

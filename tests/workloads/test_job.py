@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polluxsim.types import MOST_SECONDS
+from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.workloads.job import OPTIONS, InvalidJobError, Job
 
 JOB = Job("a", 10.0, "toy", 2, 20)

@@ -14,13 +14,11 @@ from scipy.stats import binom
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.cli.main import main
-from polluxsim.errors import InvalidConfigError, InvalidInputError
-from polluxsim.logs.schema import TraceInfo, trace_schema
-from polluxsim.logs.trace_table import TraceJob, read_trace, write_trace
-from polluxsim.storage import read_run
-from polluxsim.workloads.mapping import MappedTrace
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError
+from polluxsim.logs.trace_table import TraceInfo, TraceJob, read_trace, trace_schema, write_trace
+from polluxsim.records.storage import read_run
+from polluxsim.workloads.mapping import MappedTrace, tuned_configurations
 from polluxsim.workloads.selection import Selection
-from polluxsim.workloads.tuned import tuned_configurations
 from polluxsim.workloads.workload import read_workload
 
 HOUR = 3600.0

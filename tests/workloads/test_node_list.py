@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from polluxsim.errors import InvalidInputError
-from polluxsim.gpu_types import GPU_TYPES, types_in
-from polluxsim.hosts import Host
-from polluxsim.types import Cluster
-from polluxsim.workloads.node_list import cluster_of_file
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.hardware.clusters import Cluster, cluster_of_file
+from polluxsim.hardware.gpu_types import GPU_TYPES, types_in
+from polluxsim.hardware.hosts import Host
 
 
 def test_a_list_of_nodes_is_a_cluster_in_its_order(tmp_path):

@@ -13,10 +13,10 @@ import pytest
 from scipy.stats import binom, chisquare
 
 from polluxsim.applications.folder import ProfileFolder
-from polluxsim.errors import InvalidConfigError, UnknownApplicationError
-from polluxsim.types import Cluster
-from polluxsim.workloads.mapping import LONGEST_REQUEST, REDRAWN_CLASSES
-from polluxsim.workloads.philly_like import (
+from polluxsim.common.errors import InvalidConfigError, UnknownApplicationError
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.workloads.mapping import CLASSES, LONGEST_REQUEST, REDRAWN_CLASSES, tuned_configurations
+from polluxsim.workloads.philly import (
     CLASS_SHARES,
     GPUS_BY_CLASS,
     JOBS_BY_HOUR,
@@ -24,8 +24,6 @@ from polluxsim.workloads.philly_like import (
     PhillyLikeReplay,
     _realistic,
 )
-from polluxsim.workloads.size_classes import CLASSES
-from polluxsim.workloads.tuned import tuned_configurations
 from polluxsim.workloads.workload import read_workload
 
 PROFILES = ProfileFolder().load()
@@ -160,7 +158,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("test", BROKEN, ids=lambda test: test.__name__)
 def test_a_broken_generator_fails(monkeypatch: pytest.MonkeyPatch, test: Callable[[], None]) -> None:
-    monkeypatch.setattr(f"polluxsim.workloads.philly_like.{BROKEN[test][0]}", BROKEN[test][1])
+    monkeypatch.setattr(f"polluxsim.workloads.philly.{BROKEN[test][0]}", BROKEN[test][1])
     with pytest.raises(AssertionError):
         test()
 

@@ -23,12 +23,12 @@ from scipy.stats import t as student
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.cli.main import main
-from polluxsim.errors import InvalidConfigError
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.logs.trace_table import origin_of, read_trace
-from polluxsim.types import Cluster
 from polluxsim.workloads import philly_figures as figures
-from polluxsim.workloads.philly_like import PhillyLikeReplay
-from polluxsim.workloads.replay_like import MONDAY, ReplayLike, _beats, write_replay
+from polluxsim.workloads.philly import PhillyLikeReplay
+from polluxsim.workloads.philly_replay import MONDAY, ReplayLike, _beats, write_replay
 
 SEEDS = 20
 LEVEL = (

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from polluxsim.errors import InvalidConfigError
-from polluxsim.workloads.rigid_like import LEAST_SLACK, PhillyLikeRigid
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.workloads.philly import LEAST_SLACK, PhillyLikeRigid
 
 
 @given(st.integers(0, 20), st.floats(LEAST_SLACK, 10.0), st.integers(1, 64))

@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 
 from polluxsim.applications.measured import MeasuredProfile
-from polluxsim.errors import InvalidConfigError, PolluxSimError
+from polluxsim.common.errors import InvalidConfigError, PolluxSimError
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.logs.importing import import_trace
-from polluxsim.logs.schema import TraceInfo
-from polluxsim.logs.trace_table import write_trace
-from polluxsim.types import Cluster
-from polluxsim.workloads.sampling import PhillySample
-from polluxsim.workloads.tuned import tuned_configurations
+from polluxsim.logs.trace_table import TraceInfo, write_trace
+from polluxsim.workloads.mapping import tuned_configurations
+from polluxsim.workloads.philly import PhillySample
 
 # Source: configurations of the workloads of Pollux (OSDI '21).
 TUNED = {

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from toy import ToyProfile, toy_job
 
 from polluxsim.applications.folder import ProfileFolder
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, UnknownApplicationError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidConfigError, InvalidInputError, UnknownApplicationError
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.summary import summarise
-from polluxsim.policies.fifo import Fifo
+from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.records import Status
-from polluxsim.types import Cluster
+from polluxsim.records.results import Status
 from polluxsim.workloads.search import (
     HyperParameters,
     HyperParameterSearch,

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from polluxsim.common.errors import PolluxSimError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import PolluxSimError
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.models.known_duration import ScalingProfile, speed_at
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.models.scaling import ScalingProfile, speed_at
-from polluxsim.policies.fifo import Fifo
-from polluxsim.types import Cluster
-from polluxsim.workloads.elasticflow import ElasticFlowJobs
+from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.workloads.job import Job
-from polluxsim.workloads.muri import MuriJobs
+from polluxsim.workloads.simulator_lists import ElasticFlowJobs, MuriJobs
 
 MURI = "job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,iteration_time,priority\n"
 ELASTICFLOW = "job_id,submit_time,iteration,model_name,ddl,batch_size,num_gpu,duration\n"

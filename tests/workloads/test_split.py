@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from polluxsim.errors import InvalidConfigError
-from polluxsim.workloads.split import SplitLoad, models_by_task
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.workloads.synergy import SplitLoad, models_by_task
 
 
 def test_jobs_come_as_often_as_is_asked_and_are_of_the_tasks_and_sizes_asked_for() -> None:

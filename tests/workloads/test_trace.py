@@ -11,24 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polluxsim.cli.main import main
-from polluxsim.durations import HOUR
+from polluxsim.common.durations import HOUR
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, PolluxSimError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.errors import InvalidConfigError, InvalidInputError, PolluxSimError
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import Allocation
 from polluxsim.logs.formats.slurm import SEVERAL_TYPES
+from polluxsim.logs.import_report import as_text
 from polluxsim.logs.importing import import_trace
-from polluxsim.logs.report_text import as_text
-from polluxsim.logs.schema import TraceInfo
-from polluxsim.logs.trace_table import write_trace
-from polluxsim.policies.autoscaling import Autoscaler
-from polluxsim.policies.backfill import Easy
-from polluxsim.policies.fifo import Fifo
-from polluxsim.policies.optimus import Optimus
+from polluxsim.logs.trace_table import TraceInfo, write_trace
+from polluxsim.policies.contract.view import ClusterView, Decision
+from polluxsim.policies.elastic.cluster_size import Autoscaler
+from polluxsim.policies.elastic.true_times import Optimus
+from polluxsim.policies.ordered.attained_service import Tiresias
+from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.srtf import Srtf
-from polluxsim.policies.tiresias import Tiresias
-from polluxsim.policies.view import ClusterView, Decision
-from polluxsim.types import Allocation, Cluster
+from polluxsim.policies.reserving.easy import Easy
 from polluxsim.workloads.trace import TraceReplay
 from polluxsim.workloads.workload import Job, Workload
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, write_jobs
 
-from polluxsim.errors import InvalidInputError, PolluxSimError
-from polluxsim.types import Cluster
+from polluxsim.common.errors import InvalidInputError, PolluxSimError
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.workloads.workload import Job, OneJob, Workload, read_workload, workload_from_frame, write_workload
 
 PROFILES = {"toy": ToyProfile()}

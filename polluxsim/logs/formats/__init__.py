@@ -9,7 +9,7 @@ To add a format:
 3. Define `MINE = TableFormat(name=..., citation=..., layout=Layout(columns), parse=_parse, clock=...)`. A JSON file
    with a list of objects is a `JsonFormat` with a function for one `JsonRow` (`kubernetes.py`, `philly_raw.py`).
 4. Name further columns in `extras`, in the order of `LogJob.extras`. Give each a type, a unit and a meaning in
-   `EXTRA_COLUMNS` of `polluxsim.logs.schema`.
+   `EXTRA_COLUMNS` of `polluxsim.logs.trace_table`.
 5. Put readable but strange values into `LogJob.oddities`, with one constant text for each kind. The report counts them.
 6. Add the instance to `FORMATS` below. A log of another kind is a subclass of `Format`.
 7. Add a small sample to tests/logs/fixtures and a line to `SAMPLES` of tests/logs/log_samples.py. The tests that all
@@ -20,16 +20,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from polluxsim.errors import InvalidConfigError
-from polluxsim.logs.formats.acme import KALOS, SEREN
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.logs.formats.alibaba import OPENB2023, PAI2020
 from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, JobStatus, LogJob, Place
-from polluxsim.logs.formats.helios import HELIOS
-from polluxsim.logs.formats.itp import ITP
-from polluxsim.logs.formats.joblists import GAVEL, SIA, TIRESIAS
+from polluxsim.logs.formats.job_lists import GAVEL, SIA, TIRESIAS
 from polluxsim.logs.formats.kubernetes import KUEUE, VOLCANO
-from polluxsim.logs.formats.philly import PHILLY
-from polluxsim.logs.formats.philly_raw import PHILLY_RAW
+from polluxsim.logs.formats.philly import PHILLY, PHILLY_RAW
+from polluxsim.logs.formats.published import HELIOS, ITP, KALOS, SEREN
 from polluxsim.logs.formats.slurm import SLURM
 from polluxsim.logs.formats.table import TABLE
 

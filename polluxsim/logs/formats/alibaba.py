@@ -6,11 +6,24 @@ from collections import Counter
 from sys import intern
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.errors import InvalidInputError
-from polluxsim.hosts import MIB
-from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, JobStatus, LogJob, source_files
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.hardware.hosts import MIB
+from polluxsim.logs.formats.base import (
+    END_BEFORE_START,
+    NEVER_RAN,
+    NO_END,
+    NO_GPU,
+    BadRowError,
+    Clock,
+    Dropped,
+    Entry,
+    JobStatus,
+    LogJob,
+    as_gang,
+    oddities_of_times,
+    source_files,
+)
 from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, read_rows
-from polluxsim.logs.formats.states import END_BEFORE_START, NEVER_RAN, NO_END, NO_GPU, as_gang, oddities_of_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,11 +6,22 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, JobStatus, LogJob
+from polluxsim.hardware.placements import MOST_SECONDS
+from polluxsim.logs.formats.base import (
+    END_BEFORE_START,
+    NEVER_RAN,
+    NO_END,
+    NO_GPU,
+    BadRowError,
+    Clock,
+    Dropped,
+    Entry,
+    JobStatus,
+    LogJob,
+    oddities_of_times,
+)
 from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow, json_rows, parsed
 from polluxsim.logs.formats.log_rows import MAX_GPUS
-from polluxsim.logs.formats.states import END_BEFORE_START, NEVER_RAN, NO_END, NO_GPU, oddities_of_times
-from polluxsim.types import MOST_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

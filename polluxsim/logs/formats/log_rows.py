@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from polluxsim.errors import InvalidInputError, bad_line
+from polluxsim.common.errors import InvalidInputError, bad_line
+from polluxsim.common.tables import Row, read_number
+from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob, Place
-from polluxsim.tables import Row, read_number
-from polluxsim.types import MOST_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

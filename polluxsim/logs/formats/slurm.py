@@ -6,10 +6,23 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, JobStatus, LogJob, source_files
+from polluxsim.logs.formats.base import (
+    ENDED,
+    NEVER_RAN,
+    NO_GPU,
+    SEVERAL_TYPES,
+    BadRowError,
+    Clock,
+    Dropped,
+    Entry,
+    JobStatus,
+    LogJob,
+    as_gang,
+    oddities_of_times,
+    source_files,
+)
 from polluxsim.logs.formats.json_rows import JsonRow, is_json, json_rows
 from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow, TableFormat
-from polluxsim.logs.formats.states import ENDED, NEVER_RAN, NO_GPU, SEVERAL_TYPES, as_gang, oddities_of_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -8,15 +8,27 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.errors import InvalidConfigError, InvalidInputError, allowed_among, listed
-from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, JobStatus, LogJob, source_files
-from polluxsim.logs.formats.json_array import read_objects
-from polluxsim.logs.formats.json_rows import is_json
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, allowed_among, listed
+from polluxsim.common.tables import read_number
+from polluxsim.hardware.placements import MOST_SECONDS
+from polluxsim.logs.formats.base import (
+    END_BEFORE_START,
+    NEVER_RAN,
+    NO_END,
+    NO_GPU,
+    BadRowError,
+    Clock,
+    Dropped,
+    Entry,
+    Format,
+    JobStatus,
+    LogJob,
+    oddities_of_times,
+    source_files,
+)
+from polluxsim.logs.formats.json_rows import is_json, read_objects
 from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow, read_lines, read_rows, read_time
 from polluxsim.logs.formats.slurm import MAX_PRIORITY, STATES
-from polluxsim.logs.formats.states import END_BEFORE_START, NEVER_RAN, NO_END, NO_GPU, oddities_of_times
-from polluxsim.tables import read_number
-from polluxsim.types import MOST_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from matplotlib.ticker import LogLocator, MaxNLocator
 
-from polluxsim.durations import HOUR
-from polluxsim.errors import InvalidInputError
+from polluxsim.common.durations import HOUR
+from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.colours import DASHES, MARKERS, PALETTE, Look, looks
 from polluxsim.look.job_progress import progress_of
-from polluxsim.look.plot.lines import legend
-from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, new_figure, plain, steps, styled
-from polluxsim.look.series import active_jobs, lifetime
-from polluxsim.look.shared import shares_of
-from polluxsim.look.starts import start_delay
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, legend, new_figure, plain, steps, styled
+from polluxsim.look.run_facts import start_delay
+from polluxsim.statistics.series import active_jobs, lifetime, shares_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,11 +22,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
-    from polluxsim.look.groups import Group
     from polluxsim.look.plot.style import Drawing
     from polluxsim.models.profile import Profile
-    from polluxsim.records import JobRecord, Result
-    from polluxsim.storage import Run
+    from polluxsim.records.results import JobRecord, Result
+    from polluxsim.records.storage import Run
+    from polluxsim.statistics.groups import Group
 
     Array = NDArray[np.float64]
     Profiles = Mapping[str, Profile]

@@ -8,19 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
-from polluxsim.errors import InvalidConfigError, InvalidInputError
-from polluxsim.folders import policy_name, run_folders
-from polluxsim.look.frames import frame_of
-from polluxsim.look.groups import Group, grouped, settings_of
-from polluxsim.look.own_profiles import own_profiles
-from polluxsim.look.plot.by_application import jct_by_application
-from polluxsim.look.plot.cdf import fairness_cdf, jct_cdf
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError
+from polluxsim.look.job_progress import own_profiles
+from polluxsim.look.plot.distributions import fairness_cdf, jct_by_application, jct_cdf
 from polluxsim.look.plot.job_life import job_life, lives_of
 from polluxsim.look.plot.scaling import decision_labels, decision_times, read_times, scaling
 from polluxsim.look.plot.sweep import sweep
 from polluxsim.look.plot.usage import usage
-from polluxsim.look.reading import frame_at, runs_at
-from polluxsim.storage import read_run, read_timings
+from polluxsim.records.folders import policy_name, run_folders
+from polluxsim.records.storage import read_run, read_timings
+from polluxsim.statistics.frames import frame_at, frame_of, runs_at
+from polluxsim.statistics.groups import Group, grouped, settings_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -29,8 +27,8 @@ if TYPE_CHECKING:
 
     from polluxsim.look.plot.style import Drawing
     from polluxsim.models.profile import Profile
-    from polluxsim.records import TimingRecord
-    from polluxsim.storage import Run
+    from polluxsim.records.results import TimingRecord
+    from polluxsim.records.storage import Run
 
 WIDTHS = (5.0, 60.0)
 """Smallest and largest width of a legible figure [cm]."""
@@ -119,9 +117,9 @@ def _sweep(options: Namespace, subject: Subject) -> Drawing:
 
 
 def _of_profiles(options: Namespace, _: Subject) -> Drawing:
-    from polluxsim.look.plot.of_profiles import DRAW
+    from polluxsim.look.plot.profiles import DRAW_PROFILES
 
-    return DRAW[options.kind](options)
+    return DRAW_PROFILES[options.kind](options)
 
 
 def _scaling(options: Namespace, subject: Subject) -> Drawing:

@@ -1,4 +1,4 @@
-"""How long a scheduling decision takes, by the size of the cluster and by the number of jobs."""
+"""Figures against the size of the cluster: the duration of scheduling decisions, and the metric of a target."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from polluxsim.errors import InvalidInputError
-from polluxsim.look.colours import looks
-from polluxsim.look.groups import labels_of, settings_of
-from polluxsim.look.plot.lines import legend
-from polluxsim.look.plot.style import TWO_COLUMNS, new_figure, plain, styled
-from polluxsim.look.run_cluster import num_gpus
-from polluxsim.storage import RUN_FILE
-from polluxsim.tables import read_rows
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.tables import read_rows
+from polluxsim.look.colours import PALETTE, looks
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, TWO_COLUMNS, legend, new_figure, plain, styled
+from polluxsim.look.run_facts import num_gpus
+from polluxsim.records.storage import RUN_FILE
+from polluxsim.statistics.groups import labels_of, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
 
     from polluxsim.look.colours import Look
     from polluxsim.look.plot.style import Drawing
-    from polluxsim.records import TimingRecord
-    from polluxsim.storage import Run
+    from polluxsim.metrics.target import Target
+    from polluxsim.records.results import TimingRecord
+    from polluxsim.records.storage import Run
+    from polluxsim.statistics.estimates import Estimate
 
 COLUMNS = ("label", "num_gpus", "num_jobs", "seconds")
 """Of a table of decision times, in a benchmark's CSV too: what decided, GPUs of the cluster, active jobs, time [s]."""
@@ -144,3 +145,31 @@ def _ticks(axes: Axes, values: pd.Series[float]) -> None:
     if len(known) <= 8:
         axes.xaxis.set_major_locator(FixedLocator(known))
         axes.xaxis.set_minor_locator(NullLocator())
+
+
+@styled
+def draw_levels(
+    target: Target, curve: Mapping[float, Estimate], answer: float | None, x: str, width: float = ONE_COLUMN
+) -> Drawing:
+    """Draw a target's metric by level of `x`, rising [s; 1 for ρ], with its bound and the level that was the answer.
+
+    Means have their 95 % intervals. Levels at which jobs were left are not drawn. Above the bound the axis is
+    logarithmic.
+    """
+    unit, size = target.unit
+    figure = new_figure(width, 0.62 * width)
+    axes = figure.subplots()
+    points = [(level, *found) for level, found in curve.items() if np.isfinite(found.value)]
+    x_values, means, low, high = np.array(points, dtype=float).reshape(-1, 4).T
+    axes.set_yscale("symlog", linthresh=max(target.bound / size, 1e-9))
+    axes.plot(x_values, means / size, marker="o", color=PALETTE[0])
+    axes.vlines(x_values, low / size, high / size, color=PALETTE[0], linewidth=0.8)
+    names = {axes.axhline(target.bound / size, color=GREY, linestyle="--"): str(target)}
+    if answer is not None:
+        names[axes.axvline(answer, color=GREY, linestyle=":")] = f"{x} found: {answer:g}"
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel(x)
+    axes.set_ylabel(f"{target.metric} [{unit}]" if unit else target.metric)
+    legend(figure, names)
+    return figure

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
+from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.colours import looks
-from polluxsim.look.metric_names import metric_of
-from polluxsim.look.plot.lines import name_lines
-from polluxsim.look.plot.style import GREY, ONE_COLUMN, new_figure, styled
-from polluxsim.look.sweep_series import POLICIES, drawn_of
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, name_lines, new_figure, styled
 from polluxsim.metrics.declared import declared_in
+from polluxsim.records.folders import POLICY, policy_name
+from polluxsim.statistics.comparisons import baselines, samples_of
+from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS, Estimate
+from polluxsim.statistics.frames import check_column, every_row_of, rows_of, settings_in
+from polluxsim.statistics.groups import REPLICATES, in_words, labels_of
+from polluxsim.statistics.metric_lines import metric_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     from matplotlib.axes import Axes
@@ -23,9 +27,159 @@ if TYPE_CHECKING:
 
     from polluxsim.look.colours import Look
     from polluxsim.look.plot.style import Drawing
-    from polluxsim.look.sweep_series import Drawn, Series
+    from polluxsim.statistics.estimates import Measured
+    from polluxsim.statistics.frames import Row
 
     Array = NDArray[np.float64]
+
+POLICIES = "policy"
+"""What the axis is called that has the policies themselves along it."""
+
+
+class Series(NamedTuple):
+    """A metric against a setting, for runs of a policy that are alike in all else but what replicates them.
+
+    Attributes
+    ----------
+    x
+        Values of the setting, rising, or places of its names, shape (n,); a single nan where these runs do not have it.
+    mean
+        In the unit that the metric is shown in, shape (n,).
+    low, high
+        95 % interval of the mean, or, of pairs, the baseline's mean with the interval of the change added, shape (n,);
+        nan where there are too few units for one, and at the baseline.
+    """
+
+    label: str
+    policy: str
+    x: Array
+    mean: Array
+    low: Array
+    high: Array
+
+
+class Drawn(NamedTuple):
+    """Contents of a figure of a sweep: lines, names along the axis unless it has numbers, and a note on the bars."""
+
+    series: Sequence[Series]
+    names: Sequence[str]
+    note: str
+
+
+class _Point(NamedTuple):
+    place: float
+    mean: float
+    low: float
+    high: float
+
+
+def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None = None) -> Drawn:
+    """Return what `sweep` draws.
+
+    Raises
+    ------
+    InvalidInputError
+        As for `sweep`.
+    """
+    if x == POLICIES:
+        frame = frame.assign(**{POLICIES: list(map(policy_name, every_row_of(frame)))})
+    _check(frame, x, metric, by)
+    rows = [row for row in rows_of(frame) if metric in row]
+    places, names = _places([row.get(x) for row in rows], x)
+    lines = list(zip(["" if x == POLICIES else policy_name(row) for row in rows], _labels(rows, x, by), strict=True))
+    arms = [f"{line}{place}" for line, place in zip(lines, places, strict=True)]
+    shown = {metric: metric_of(metric, declared_in(frame))}
+    samples = samples_of(rows, arms, shown, _pooled(rows, x, by))
+    first = dict(zip(reversed(arms), reversed(rows), strict=True))
+    baseline = baselines(rows, arms)[arms[0]]
+    means = {arm: mean for arm in first if (mean := samples.mean(metric, arm, *shown[metric].limits)) is not None}
+    changes = {arm: samples.change(metric, arm, baseline) for arm in first if arm != baseline}
+    known = [change for change in changes.values() if change is not None and change.estimate.low is not None]
+    points = {}
+    for line, arm, place in zip(lines, arms, places, strict=True):
+        points[line, arm] = _point(place, means[arm].estimate, _estimate(changes.get(arm)) if known else None)
+    row = first[baseline]
+    against = str(row[x]) if x == POLICIES else in_words(x, row.get(x))
+    return Drawn(_series(points), names, _note(known or list(means.values()), against if known else ""))
+
+
+def _estimate(change: Measured | None) -> Estimate:
+    """Return the change, or a change of 0 without an interval if it is unknown."""
+    return Estimate(0.0, None, None) if change is None or not change.is_known else change.estimate
+
+
+def _point(place: float, found: Estimate, change: Estimate | None) -> _Point:
+    """Return the mean with the interval of its change, or with its own interval if the sweep has no pairs."""
+    mean, *ends = found
+    if change is not None:
+        baseline = mean / (1 + change.value) if change.value > -1 else 0.0
+        ends = [None if end is None else baseline * (1 + end) for end in change[1:]]
+    low, high = (np.nan if end is None else end for end in ends)
+    return _Point(place, mean, low, high)
+
+
+def _series(points: Mapping[tuple[tuple[str, str], str], _Point]) -> list[Series]:
+    """Return points as lines, those of one policy together, in order of first appearance."""
+    keys = list(dict.fromkeys(line for line, _ in points))
+    policies = [policy for policy, _ in keys]
+    found = []
+    for key in sorted(keys, key=lambda key: policies.index(key[0])):
+        of_line = np.array(sorted(point for (line, _), point in points.items() if line == key), dtype=float)
+        found.append(Series(key[1], key[0], *of_line.T))
+    return found
+
+
+def _note(shown: Sequence[Measured], baseline: str) -> str:
+    """Return a note on the bars, from the means or changes whose intervals they are."""
+    if all(one.estimate.low is None for one in shown):
+        return ""
+    what = f"change against {baseline}, by pairs" if baseline else "mean"
+    few = any(LEAST_UNITS <= one.num_units < LEAST_FOR_VERDICT for one in shown)
+    assumption = f"\nassuming normal {'log ratios' if baseline else 'values'}, for fewer than {LEAST_FOR_VERDICT}"
+    return f"bars: 95 % interval of the {what}{assumption if few else ''}"
+
+
+def _places(values: Sequence[Any], x: str) -> tuple[Array, list[str]]:
+    """Return where along the axis each run is, and the names there unless it has numbers."""
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values if value is not None):
+        return np.array([np.nan if value is None else value for value in values], dtype=float), []
+    named = x.rpartition(".")[2].replace("_", " ") + " = "
+    words = [None if value is None else in_words(x, value).removeprefix(named) for value in values]
+    names = list(dict.fromkeys(word for word in words if word is not None))
+    return np.array([np.nan if word is None else names.index(word) for word in words], dtype=float), names
+
+
+def _pooled(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
+    """Return the settings that tell the runs of a point apart."""
+    apart = {x, POLICY, *(by or ())}
+    if by is None:
+        return [name for name in REPLICATES if name not in apart]
+    keys = dict.fromkeys(key for row in rows for key in settings_in(row))
+    return [key for key in keys if key not in apart and len({repr(row.get(key)) for row in rows}) > 1]
+
+
+def _check(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None) -> None:
+    for name, kind in [(x, "setting"), (metric, "metric"), *((name, "setting") for name in by or ())]:
+        check_column(frame, name, kind)
+    if frame[metric].isna().any():
+        raise InvalidInputError(f"{int(frame[metric].isna().sum())} of the runs have no {metric}")
+
+
+def _labels(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
+    settings = [settings_in(row) for row in rows]
+    if x == POLICIES:  # other settings of policies belong to the policy
+        settings = [{key: value for key, value in row.items() if not key.startswith("policy")} for row in settings]
+        differing = labels_of([row | {POLICY: ""} for row in settings])
+        return ["" if len(set(differing)) == 1 else label for label in differing]
+    if by is None:
+        return labels_of(settings, pooled=REPLICATES, ignoring=(x,))
+    named = [", ".join(in_words(key, row.get(key), by) for key in by if key != POLICY) for row in settings]
+    several = POLICY in by or len({policy_name(row) for row in settings}) > 1
+    return [
+        ", ".join(part for part in (policy_name(row) if several else "", words) if part)
+        for row, words in zip(settings, named, strict=True)
+    ]
+
 
 AXES = {
     "policy.p": "fairness power p",
@@ -75,7 +229,7 @@ def sweep(
     ticks = np.unique(np.concatenate([series.x[np.isfinite(series.x)] for series in drawn.series]))
     _x_axis(axes, x, ticks, drawn.names)
     lines = {
-        _draw(axes, series, look, is_line=not drawn.names): series.label
+        _draw_series(axes, series, look, is_line=not drawn.names): series.label
         for series, look in zip(drawn.series, looks([series.policy for series in drawn.series]), strict=True)
     }
     if x == POLICIES:
@@ -143,7 +297,7 @@ def _number(value: float, _: object = None) -> str:
     return f"{value:g}".replace("-", "−")
 
 
-def _draw(axes: Axes, series: Series, look: Look, *, is_line: bool) -> Any:
+def _draw_series(axes: Axes, series: Series, look: Look, *, is_line: bool) -> Any:
     if np.isnan(series.x).all():
         line = axes.axhline(series.mean[0], color=look.color, linestyle=look.linestyle)
         if np.isfinite(series.low[0]):

@@ -1,4 +1,4 @@
-"""GPUs in use and statistical efficiency of the cluster over time (Figure 5 of the paper)."""
+"""Figures of GPUs in use, efficiency and nodes over time (Figures 5 and 9 of the paper)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from polluxsim.durations import HOUR
-from polluxsim.look.colours import looks_of
-from polluxsim.look.plot.lines import name_lines
-from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, new_figure, share_axis, steps, styled
-from polluxsim.look.run_cluster import cluster_of, is_rented, steady_gpus
-from polluxsim.look.series import bin_edges, gpus_in_use, nodes_up, usage_by_bin
+from polluxsim.common.durations import HOUR
+from polluxsim.look.colours import POLICY_COLOURS, looks, looks_of
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, name_lines, new_figure, share_axis, steps, styled
+from polluxsim.look.run_facts import cluster_of, is_rented, steady_gpus
+from polluxsim.statistics.series import bin_edges, gpus_in_use, nodes_up, usage_by_bin
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,8 +19,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from polluxsim.look.colours import Look
-    from polluxsim.look.groups import Group
     from polluxsim.look.plot.style import Drawing
+    from polluxsim.records.results import Result
+    from polluxsim.statistics.groups import Group
 
     Array = NDArray[np.float64]
 
@@ -102,3 +102,28 @@ def _named(axes: Axes, text: str, height: float) -> None:
         text, (1, height), (0, 2), xycoords=("axes fraction", "data"), textcoords="offset points",
         ha="right", va="bottom", color=GREY, fontsize=7,
     )  # fmt: skip
+
+
+@styled
+def nodes_over_time(runs: Mapping[str, Result], width: float = ONE_COLUMN) -> Drawing:
+    """Draw the nodes that are up, and the efficiency their GPUs are used at, until each of at most five runs ends."""
+    figure = new_figure(width, 8.0)
+    upper, lower = figure.subplots(2, sharex=True)
+    lines = {}
+    for (name, result), look in zip(runs.items(), looks([*POLICY_COLOURS][: len(runs)]), strict=True):
+        rounds = result.rounds
+        hours = np.append(rounds["time"], result.end_time) / HOUR
+        for axes, column in ((lower, "efficiency"), (upper, "nodes")):
+            values = np.append(rounds[column], rounds[column].iloc[-1:])
+            (line,) = axes.step(hours, values, where="post", color=look.color, linestyle=look.linestyle)
+        lines[line] = name
+    upper.set_ylabel("nodes")
+    lower.set_ylabel("statistical efficiency")
+    upper.set_ylim(bottom=0)
+    lower.set_ylim(0, 1.03)
+    lower.set_xlabel("time [h]")
+    lower.set_xlim(left=0)
+    hour_ticks(lower)
+    figure.align_ylabels()
+    name_lines(upper, lines)
+    return figure

@@ -1,5 +1,1 @@
-"""The interactive report of finished runs: one HTML file that needs nothing else."""
-
-from polluxsim.look.report.page import Subject, report
-
-__all__ = ["Subject", "report"]
+"""Write the interactive report of finished runs."""

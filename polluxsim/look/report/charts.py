@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from polluxsim.durations import HOUR
+from polluxsim.common.durations import HOUR
 from polluxsim.look.colours import application_colour, on_page
-from polluxsim.look.series import (
+from polluxsim.statistics.series import (
     bin_edges,
     completion_hours,
     cost,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from polluxsim.look.colours import Look
-    from polluxsim.look.report.occupancy import Occupancy
-    from polluxsim.look.series import Spread
-    from polluxsim.records import Result
+    from polluxsim.look.occupancy import Occupancy
+    from polluxsim.records.results import Result
+    from polluxsim.statistics.series import Spread
 
     Array = NDArray[np.float64]
 

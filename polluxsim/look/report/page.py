@@ -1,4 +1,4 @@
-"""Puts the page together: what was run, the numbers, the figures, and every run's tables in compact form."""
+"""The interactive report of finished runs, in one HTML file that needs no other file."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
+from rich.console import Console
+from rich.progress import track
 
-from polluxsim.folders import policy_name
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.files import appearing_whole
+from polluxsim.look import descriptions
 from polluxsim.look.colours import application_colour, looks, on_page
-from polluxsim.look.groups import grouped, settings_of
-from polluxsim.look.lives import NO_LIVES, Lives
-from polluxsim.look.metric_lines import baseline_note, difference, first_of_same_jobs, lines
-from polluxsim.look.report import titles
+from polluxsim.look.job_progress import NO_LIVES, Lives, own_profiles
+from polluxsim.look.occupancy import occupancy
 from polluxsim.look.report.charts import Shown, charts, panels
-from polluxsim.look.report.occupancy import occupancy
 from polluxsim.look.report.payload import (
     STATUSES,
     is_coloured_by_application,
@@ -25,18 +26,29 @@ from polluxsim.look.report.payload import (
     run_columns,
     save_columns,
 )
-from polluxsim.look.run_cluster import cluster_of, is_rented, steady_gpus
-from polluxsim.look.series import fairness, is_adaptive
+from polluxsim.look.run_facts import cluster_of, is_rented, steady_gpus
 from polluxsim.metrics.declared import values_in
 from polluxsim.metrics.summary import summarise
+from polluxsim.records.folders import policy_name, run_folders
+from polluxsim.records.storage import read_reasons, read_run
+from polluxsim.records.tables import nothing_collected
+from polluxsim.statistics.groups import baseline_first, grouped, settings_of
+from polluxsim.statistics.metric_lines import baseline_note, difference, first_of_same_jobs, metric_lines
+from polluxsim.statistics.series import fairness, is_adaptive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-    from polluxsim.look.metric_lines import Line
     from polluxsim.metrics.summary import Summary
-    from polluxsim.records import ReasonRecord
-    from polluxsim.storage import Run
+    from polluxsim.records.results import ReasonRecord
+    from polluxsim.records.storage import Run
+    from polluxsim.statistics.metric_lines import Line
+
+__all__ = [
+    "Subject",
+    "report",
+]
 
 SCRIPTS = ("data", "format", "chart", "timeline", "map", "cluster", "groups", "table", "jobs", "job", "page")
 """The page's own scripts, in the order in which they need each other."""
@@ -86,7 +98,7 @@ def report(subjects: Sequence[Subject]) -> str:
     shown = _shown(runs)
     cards = [_card(run, show) for run, show in zip(runs, shown, strict=True)]
     bases = first_of_same_jobs([run.result for run in runs])
-    found = lines(summaries, list(map(steady_gpus, runs)), [values_in(run.info) for run in runs])
+    found = metric_lines(summaries, list(map(steady_gpus, runs)), [values_in(run.info) for run in runs])
     metrics = [(line, _cells(line, bases)) for line in found]
     rules = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return rules.from_string(_asset("page.html")).render(
@@ -111,7 +123,7 @@ def report(subjects: Sequence[Subject]) -> str:
 
 
 def _shown(runs: Sequence[Run]) -> list[Shown]:
-    labels = titles.labels(runs)
+    labels = descriptions.labels(runs)
     found = looks([policy_name(settings_of(run)) for run in runs])
     return [
         Shown(label, run.result, occupancy(run.result, cluster_of(run)), look, is_rented(run))
@@ -134,9 +146,9 @@ def _pooled(runs: Sequence[Run]) -> Markup | None:
     """Return the means of settings that several runs replicate, with the changes between them by pairs."""
     if all(len(group.runs) == 1 for group in grouped(runs)):
         return None
-    from polluxsim.look.frames import frame_of  # noqa: PLC0415  (pandas is slow to load)
-    from polluxsim.look.replication import settings_table  # noqa: PLC0415
-    from polluxsim.look.settings_text import as_html  # noqa: PLC0415
+    from polluxsim.look.settings_tables import as_html  # noqa: PLC0415
+    from polluxsim.statistics.comparisons import settings_table  # noqa: PLC0415
+    from polluxsim.statistics.frames import frame_of  # noqa: PLC0415  (pandas is slow to load)
 
     return Markup(as_html(settings_table(frame_of(runs))))
 
@@ -158,10 +170,10 @@ def _what(runs: Sequence[Run], shown: Sequence[Shown]) -> str:
     """Return what was run, each part once where the runs agree on it."""
     seeds = list(dict.fromkeys(str(run.info.get("seed", "–")) for run in runs))
     parts = [
-        [titles.cluster_words(show.held.gpus_per_node, _types(show)) for show in shown],
-        [titles.workload_words(run.info) for run in runs],
+        [descriptions.cluster_words(show.held.gpus_per_node, _types(show)) for show in shown],
+        [descriptions.workload_words(run.info) for run in runs],
         [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"],
-        [titles.engine_words(run.info) for run in runs],
+        [descriptions.engine_words(run.info) for run in runs],
     ]
     return " · ".join(" or ".join(dict.fromkeys(part)) for part in parts)
 
@@ -209,3 +221,74 @@ def _names(names: Sequence[str | None]) -> list[str]:
 
 def _asset(name: str) -> str:
     return (files("polluxsim.look.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+SUFFIXES = (".html", ".htm")
+
+
+@nothing_collected()
+def write_report(folders: Sequence[Path], output: Path, baseline: str | None = None) -> None:
+    """Write the report of finished runs in folders of runs or sweeps, whole or not at all.
+
+    The folder of the HTML file is made if it is not there. The baseline comes first; by default it is the first run.
+
+    Raises
+    ------
+    InvalidInputError
+        If a folder holds no finished run, a run has no jobs, no run is the baseline, or the name of the output is not
+        that of an HTML file.
+    """
+    check_output(output)
+    screen = Console(stderr=True)
+    found = track(run_folders(folders), "reading runs", console=screen, transient=True, disable=not screen.is_terminal)
+    subjects = {id(run := read_run(folder)): subject_of(run, read_reasons(folder) or ()) for folder in found}
+    ordered = baseline_first([subject.run for subject in subjects.values()], baseline)
+    write_subjects([subjects[id(run)] for run in ordered], output)
+    print(f"wrote {output}: {len(subjects)} run{'s' * (len(subjects) > 1)}, {output.stat().st_size / 1e6:.1f} MB")
+
+
+def check_output(output: Path) -> None:
+    """Raise an error where a report cannot be written under this name.
+
+    Raises
+    ------
+    InvalidInputError
+        If it is not that of an HTML file, or a folder's.
+    """
+    if output.suffix not in SUFFIXES:
+        raise InvalidInputError(f"{output}: allowed is the name of a file that ends in {' or '.join(SUFFIXES)}")
+    if output.is_dir():
+        raise InvalidInputError(f"{output}: a folder, allowed is a file")
+
+
+def write_subjects(subjects: Sequence[Subject], output: Path) -> None:
+    """Write the report of runs at hand, whole or not at all."""
+    check_output(output)
+    text = report(subjects)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with appearing_whole(output) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def subject_of(run: Run, reasons: Sequence[ReasonRecord]) -> Subject:
+    """Return a run with what is known beyond its tables.
+
+    Raises
+    ------
+    InvalidInputError
+        If it has no jobs.
+    """
+    run.must_have_jobs()
+    return Subject(run, *_lives(run), reasons)
+
+
+def _lives(run: Run) -> tuple[Lives, str]:
+    """Return the lives of a run's jobs and where they are from, or none and why: a report can do without them."""
+    try:
+        own = own_profiles(run)
+    except InvalidInputError as error:
+        return NO_LIVES, f"Efficiency and progress are not shown: {error}."
+    whole_seconds = settings_of(run).get("engine.whole_seconds")
+    rule = "; it counts whole seconds, so that they are a little off" if whole_seconds else ""
+    shown = f"Efficiency and progress are worked out from the recorded GPUs and batch sizes by {own.where}{rule}."
+    return own.lives, shown

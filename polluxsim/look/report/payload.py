@@ -12,20 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from polluxsim.look.colours import job_colour
-from polluxsim.look.pauses import Pauses
-from polluxsim.look.starts import start_delay
-from polluxsim.look.why.words import sentence
-from polluxsim.records import Status
+from polluxsim.look.run_facts import Pauses, start_delay
+from polluxsim.look.why.sentences import sentence
+from polluxsim.records.results import Status
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from polluxsim.look.lives import Lives
-    from polluxsim.look.report.occupancy import Occupancy, Parts
-    from polluxsim.records import AllocationRecord, JobRecord, ReasonRecord, Result
-    from polluxsim.storage import Run
+    from polluxsim.look.job_progress import Lives
+    from polluxsim.look.occupancy import Occupancy, Parts
+    from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Result
+    from polluxsim.records.storage import Run
 
 NEVER = -1.0
 """Stands for a time that never came."""

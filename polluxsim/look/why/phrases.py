@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from polluxsim.durations import HOUR, clock
+from polluxsim.common.durations import HOUR, clock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

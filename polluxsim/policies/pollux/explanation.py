@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from polluxsim.policies.contract.view import Reason
 from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, power_mean
-from polluxsim.policies.view import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.policies.contract.view import ClusterView
     from polluxsim.policies.pollux.problem import Answer, Problem
-    from polluxsim.policies.view import ClusterView
-    from polluxsim.types import JobId
 
 ROUNDING = 1e-9
 """Shares below this are no gain."""

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numba import config, prange, set_num_threads
 
-from polluxsim.errors import InvalidConfigError
-from polluxsim.kernels import helper, kernel, kernel_in_threads
-from polluxsim.policies.pollux.idle import with_idle_gpus
-from polluxsim.policies.pollux.problem import Answer, power_mean
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.kernels import helper, kernel, kernel_in_threads
+from polluxsim.policies.pollux.problem import Answer, power_mean, with_idle_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
+    from polluxsim.hardware.placements import JobId
     from polluxsim.policies.pollux.problem import Problem
-    from polluxsim.types import JobId
 
 # Probabilities of the mutations. Source: artifact of Pollux (OSDI '21).
 REVERT_PROBABILITY = 0.1

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polluxsim.kernels import inlined, kernel, spliced
+from polluxsim.common.kernels import inlined, kernel, spliced
 from polluxsim.policies.pollux.rows import (
     FIRST_NODE,
     FREE,

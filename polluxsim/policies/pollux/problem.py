@@ -1,4 +1,4 @@
-"""One round's optimisation problem: what every job gains from every number of GPUs, and what limits them all."""
+"""The optimisation problem of one round: the gain of each job from each number of GPUs, and the limits."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from polluxsim.kernels import kernel
+from polluxsim.common.kernels import kernel
+from polluxsim.hardware.placements import num_replicas
 from polluxsim.models.goodput import KnownGoodputs
-from polluxsim.policies.elastic import fewest_gpus, most_gpus
-from polluxsim.types import num_replicas
+from polluxsim.policies.tools.gpu_counts import fewest_gpus, most_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from polluxsim.hardware.placements import JobId, Placement
     from polluxsim.models.goodput import GoodputModel
-    from polluxsim.policies.view import ClusterView, JobView
-    from polluxsim.types import JobId, Placement
+    from polluxsim.policies.contract.view import ClusterView, JobView
 
 # Added to every speedup, so that a job without GPUs has a finite cost. Source: artifact of Pollux (OSDI '21).
 SPEEDUP_FLOOR = 1e-3
@@ -292,3 +292,40 @@ def as_of(problem: Problem, view: ClusterView, time: float) -> Problem:
 
 def _restart_factors(view: ClusterView, jobs: Sequence[JobView], time: float) -> NDArray[np.float64]:
     return np.array([restart_factor(time - job.submit_time, job.num_restarts, view.delay_of(job)) for job in jobs])
+
+
+def with_idle_gpus(problem: Problem, allocation: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return an allocation, shape (J, N), in which waiting jobs have idle GPUs wherever that changes no fitness.
+
+    At age 0, and after as many restarts as a job is old, the restart factor is 0: nothing that the job could be given
+    counts in this round, so a start gains nothing in the objective and costs nothing. Jobs come in their order of
+    precedence; each gets GPUs of one node, the fewest with the largest speedup, where they fit best.
+    """
+    indifferent = (problem.restart_factors == 0.0) & _waits(problem, allocation)
+    if not indifferent.any():
+        return allocation
+    filled = allocation.copy()
+    free = problem.gpus_per_node - filled.sum(axis=0)
+    for row in np.flatnonzero(indifferent).tolist():
+        most = min(int(problem.max_replicas[row]), int(free.max()))
+        speedups = problem.speedups[row, 0, : most + 1].copy()
+        speedups[1 : problem.fewest[row]] = 0.0
+        gpus = int(speedups.argmax())
+        if gpus:
+            node = int(np.where(free >= gpus, free, free.max() + 1).argmin())
+            filled[row, node] = gpus
+            free[node] -= gpus
+    return filled
+
+
+def could_start(problem: Problem) -> bool:
+    """Return whether the GPUs that are idle before the round suffice for a job that waits."""
+    idle = problem.gpus_per_node.sum() - problem.placements.sum()
+    fits = (problem.fewest <= idle) & (problem.max_replicas > 0)
+    return bool((_waits(problem, problem.placements) & fits).any())
+
+
+def _waits(problem: Problem, allocation: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return which jobs have no GPU, neither before the round nor in an allocation, shape (J,)."""
+    waits: NDArray[np.bool_] = (problem.placements.sum(axis=1) == 0) & (allocation.sum(axis=1) == 0)
+    return waits

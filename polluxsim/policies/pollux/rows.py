@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polluxsim.kernels import inlined, kernel
+from polluxsim.common.kernels import inlined, kernel
 
 # Kernels would be compiled anew for every literal number that they are called with; NumPy's numbers are of one type.
 # Kinds of rows: the present placement; new, on one node; new, on several.

@@ -1,15 +1,24 @@
-"""The configurations of jobs: GPUs of one type, on part of a node or on whole nodes."""
+"""The configurations of jobs: GPUs of one type on part of a node or on whole nodes, their values, and their places."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.types import num_replicas
+import numpy as np
+
+from polluxsim.hardware.placements import num_replicas
+from polluxsim.models.goodput import KnownGoodputs, ScaledGoodput
+from polluxsim.policies.tools.free_gpus import FreeGpus
+from polluxsim.policies.tools.gpu_counts import fewest_gpus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from polluxsim.policies.view import ClusterView, JobView
+    from numpy.typing import NDArray
+
+    from polluxsim.hardware.placements import JobId, Placement
+    from polluxsim.models.goodput import Goodput
+    from polluxsim.policies.contract.view import ClusterView, JobView
 
 
 class Configuration(NamedTuple):
@@ -52,9 +61,151 @@ def _parts(size: int) -> list[int]:
     return [2**power for power in range((size - 1).bit_length())] + [size]
 
 
-def present(view: ClusterView, job: JobView, known: Sequence[Configuration]) -> int | None:
+def present_configuration(view: ClusterView, job: JobView, known: Sequence[Configuration]) -> int | None:
     """Return the index of the present configuration of a job, or None."""
     if not job.placement:
         return None
     now = Configuration(view.type_of(job.placement), len(job.placement), num_replicas(job.placement))
     return known.index(now) if now in known else None
+
+
+class Matrix:
+    """Fills the matrix of a round; what a job's models say is computed once.
+
+    Goodput on a type that a job never ran on is guessed from others, or else it may have one GPU of it.
+    """
+
+    def __init__(self, *, guesses: bool) -> None:
+        self._guesses = guesses
+        self._known: dict[tuple[JobId, str], KnownGoodputs] = {}
+
+    def fill(self, jobs: Sequence[JobView], configurations: Sequence[Configuration]) -> NDArray[np.float64]:
+        """Return the worth of each job in each configuration, shape (J, C), 1 in its slowest one; NaN where it cannot.
+
+        Source: Sia (SOSP '23), §3.3 and 3.4.
+        """
+        names = {job.job_id for job in jobs}
+        self._known = {key: known for key, known in self._known.items() if key[0] in names}
+        gpus = np.array([each.gpus for each in configurations])
+        several = np.array([each.nodes > 1 for each in configurations], dtype=int)
+        types = np.array([each.gpu_type for each in configurations])
+        matrix = np.full((len(jobs), len(configurations)), np.nan)
+        for row, job in zip(matrix, jobs, strict=True):
+            if job.oracle.application.gang_size is not None:
+                _fill_gang(row, job, gpus, types)
+            else:
+                self._fill(row, job, gpus, several, types)
+        slowest: NDArray[np.float64] = np.fmin.reduce(matrix, axis=1, initial=np.inf)
+        return matrix / slowest[:, None]
+
+    def _fill(
+        self,
+        row: NDArray[np.float64],
+        job: JobView,
+        gpus: NDArray[np.int64],
+        several: NDArray[np.int64],
+        types: NDArray[np.str_],
+    ) -> None:
+        """Fill the row of a job that can have several numbers of GPUs."""
+        for name, model in job.goodputs.items():
+            enough = (types == name) & (gpus >= fewest_gpus(job))
+            # The agent of a job that has not run allows one GPU, and no configuration may have just the minimum.
+            least = int(gpus[enough].min(initial=max(job.max_replicas, job.num_replicas)))
+            if model is None or (isinstance(model, ScaledGoodput) and not self._guesses):
+                row[enough & (gpus == least)] = least
+            else:
+                here = enough & (gpus <= max(job.max_replicas, least))
+                row[here] = self._goodputs(job.job_id, name, model, gpus[here], several[here])
+
+    def _goodputs(
+        self, job_id: JobId, gpu_type: str, model: Goodput, gpus: NDArray[np.int64], several: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return the goodputs of configurations; guessed ones as on the nodes of the type that was tried."""
+        learnt, ratio = model, 1.0
+        if isinstance(model, ScaledGoodput):
+            learnt, ratio, several = model.model, model.ratio, (gpus > model.gpus_per_node).astype(int)
+        known = self._known.get((job_id, gpu_type))
+        if known is None or known.model is not learnt:
+            known = self._known[job_id, gpu_type] = KnownGoodputs(learnt, known)  # type: ignore[arg-type]
+        goodputs: NDArray[np.float64] = known.up_to(int(gpus.max(initial=0)))[several, gpus] * ratio
+        return goodputs
+
+
+def _fill_gang(row: NDArray[np.float64], job: JobView, gpus: NDArray[np.int64], types: NDArray[np.str_]) -> None:
+    """Fill the row of a job that runs on as many GPUs as it asks for, at known speeds."""
+    for name, speed in job.speeds.items():
+        row[(types == name) & (gpus == job.num_replicas)] = speed * job.num_replicas
+
+
+def place(
+    sizes: Mapping[int, int], wanted: Mapping[JobId, tuple[int, int]], held: Mapping[JobId, Placement]
+) -> dict[JobId, Placement]:
+    """Return placements on the nodes of one type, of so many nodes and GPUs each; all fit as far as their number goes.
+
+    Jobs that want as many nodes and GPUs as they have keep what they held. Where parts of nodes lie so that another job
+    does not fit, jobs on parts move: all are placed anew, the largest first, each where it was if it can be. Gangs of
+    odd sizes may be split. Source: Sia (SOSP '23), §3.5.
+    """
+    kept = {job: held[job] for job in wanted if job in held}
+    return _placed(sizes, wanted, kept, kept) or _placed(sizes, wanted, {}, kept, splits=True) or {}
+
+
+def _placed(
+    sizes: Mapping[int, int],
+    wanted: Mapping[JobId, tuple[int, int]],
+    kept: Mapping[JobId, Placement],
+    liked: Mapping[JobId, Placement],
+    *,
+    splits: bool = False,
+) -> dict[JobId, Placement] | None:
+    """Return the placements, None if parts of nodes lie so that somebody does not fit and nobody is to be split."""
+    nodes = _Nodes(sizes, liked)
+    found = dict(kept)
+    for placement in kept.values():
+        nodes.take(placement)
+    new = [job for job in wanted if job not in kept]
+    for job in sorted(new, key=lambda job: (-wanted[job][1], job not in liked)):
+        placement = nodes.find(*wanted[job], liked.get(job, ()))
+        if not placement and splits:
+            placement = nodes.split(wanted[job][1])
+        if not placement:
+            return None
+        nodes.take(placement)
+        found[job] = placement
+    return found
+
+
+class _Nodes:
+    """The free GPUs of a type's nodes, and how many of them somebody would like to keep."""
+
+    def __init__(self, sizes: Mapping[int, int], liked: Mapping[JobId, Placement]) -> None:
+        self._sizes = sizes
+        self._free = dict(sizes)
+        self._liked = dict.fromkeys(sizes, 0)
+        for placement in liked.values():
+            for node, gpus in placement:
+                self._liked[node] += gpus
+
+    def take(self, placement: Placement) -> None:
+        for node, gpus in placement:
+            self._free[node] -= gpus
+
+    def find(self, num_nodes: int, gpus: int, liked: Placement) -> Placement:
+        """Return a part of a node, or whole nodes; empty if there are none."""
+        if liked and all(count <= self._free[node] for node, count in liked):
+            return liked
+        if num_nodes == 1:
+            fitting = [node for node, free in self._free.items() if free >= gpus]
+            best = min(fitting, key=lambda node: (self._free[node], self._liked[node], node), default=None)
+            return () if best is None else ((best, gpus),)
+        size = max(self._sizes.values())
+        whole = [node for node, free in self._free.items() if free == size]
+        if gpus != num_nodes * size or len(whole) < num_nodes:
+            return ()
+        return tuple((node, size) for node in sorted(sorted(whole, key=self._liked.__getitem__)[:num_nodes]))
+
+    def split(self, gpus: int) -> Placement:
+        """Return GPUs on the emptiest nodes."""
+        numbers: Sequence[int] = list(self._free)
+        found = FreeGpus([self._free[node] for node in numbers]).pack(gpus) or ()
+        return tuple((numbers[index], count) for index, count in found)

@@ -7,8 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from polluxsim.records import AllocationRecord, JobRecord, OutageRecord, ReasonRecord, Result, RoundRecord, Status
-from polluxsim.storage import write_run
+from polluxsim.records.results import (
+    AllocationRecord,
+    JobRecord,
+    OutageRecord,
+    ReasonRecord,
+    Result,
+    RoundRecord,
+    Status,
+)
+from polluxsim.records.storage import write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,8 +56,8 @@ def hand_made() -> Result:
 
 
 CONFIG = {
-    "policy": {"_target_": "polluxsim.policies.fifo.Fifo"},
-    "cluster": {"_target_": "polluxsim.types.Cluster.uniform", "num_nodes": 2, "gpus_per_node": 4},
+    "policy": {"_target_": "polluxsim.policies.ordered.classic.Fifo"},
+    "cluster": {"_target_": "polluxsim.hardware.clusters.Cluster.uniform", "num_nodes": 2, "gpus_per_node": 4},
     "engine": {"round_interval": 60.0, "restart_delay": 30.0, "interference": 0.0},
     "workload": {"_target_": "polluxsim.workloads.workload.WorkloadFile", "path": "somewhere/by-hand.csv"},
     "seed": 7,

@@ -80,8 +80,8 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     ],
 )
 def test_a_page_without_efficiency_says_why(tmp_path: Path, changes: dict, note: str) -> None:
-    from polluxsim.look.report.writing import subject_of
-    from polluxsim.storage import read_run
+    from polluxsim.look.report.page import subject_of
+    from polluxsim.records.storage import read_run
 
     profiles = {"_target_": "polluxsim.applications.folder.ProfileFolder", "path": changes.pop("profiles.path", None)}
     config = changes | ({"profiles": profiles} if note != "the run does not say where its profiles are" else {})

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from polluxsim.cli.main import main
-from polluxsim.records import JobRecord, RoundRecord, Status
-from polluxsim.storage import write_run
+from polluxsim.records.results import JobRecord, RoundRecord, Status
+from polluxsim.records.storage import write_run
 
 from .conftest import CONFIG, Page, hand_made, opened, write_hand_made
 from .test_page import IS_HELD, choose, move_slider, over, size  # noqa: F401
@@ -17,8 +17,8 @@ from .test_page import IS_HELD, choose, move_slider, over, size  # noqa: F401
 if TYPE_CHECKING:
     from pathlib import Path
 
-ELASTIC = {"_target_": "polluxsim.types.Cluster.elastic", "num_nodes": 4, "least_nodes": 1, "gpus_per_node": 4,
-           "startup_time": 120.0, "node_price": 2.0}  # fmt: skip
+ELASTIC = {"_target_": "polluxsim.hardware.clusters.Cluster.elastic", "num_nodes": 4, "least_nodes": 1,
+           "gpus_per_node": 4, "startup_time": 120.0, "node_price": 2.0}  # fmt: skip
 
 
 def page_of(browser: Any, folder: Path, *runs: Path, place: str = "") -> Page:
@@ -229,7 +229,7 @@ def test_jobs_of_two_runs_are_compared_one_by_one(browser: Any, tmp_path: Path) 
         for record in result.allocation_records
     )
     other = replace(result, job_records=(later, sooner, third), allocation_records=tuple(sorted(moves)))
-    config = CONFIG | {"policy": {"_target_": "polluxsim.policies.srtf.Srtf"}}
+    config = CONFIG | {"policy": {"_target_": "polluxsim.policies.ordered.classic.Srtf"}}
     write_run(tmp_path / "b", other, {"config": config, "seed": 7, "nodes": [[2, 4]]})
     page = page_of(browser, tmp_path, tmp_path / "a", tmp_path / "b")
     assert page.texts("#versus-winners li") == ["large 36 min 40 s sooner: 36 min 40 s less training"]
@@ -249,7 +249,7 @@ def test_jobs_of_two_runs_are_compared_one_by_one(browser: Any, tmp_path: Path) 
 
 def test_gpu_types_stand_beside_their_rows_and_above_their_first_nodes(browser: Any, tmp_path: Path) -> None:
     groups = [[1, 4, "t4"], [1, 4, "a100-40"]]
-    cluster = {"_target_": "polluxsim.types.Cluster.of_groups", "groups": groups}
+    cluster = {"_target_": "polluxsim.hardware.clusters.Cluster.of_groups", "groups": groups}
     write_run(tmp_path / "typed", hand_made(), {"config": CONFIG | {"cluster": cluster}, "seed": 7, "nodes": groups})
     page = page_of(browser, tmp_path, tmp_path / "typed")
     said = page.run("""

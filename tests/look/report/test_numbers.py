@@ -20,23 +20,22 @@ from toy import toy_job, toy_workload
 
 import polluxsim
 from polluxsim.applications.folder import ProfileFolder
-from polluxsim.cli.live_picture import Picture
+from polluxsim.cli.live import Picture
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.colours import POLICY_COLOURS, application_colour, job_colour, on_page
-from polluxsim.look.groups import grouped
-from polluxsim.look.lives import NO_LIVES, fit, lives_of
-from polluxsim.look.metric_lines import difference, first_of_same_jobs, lines
-from polluxsim.look.plot.cdf import jct_cdf
-from polluxsim.look.report import Subject, report
+from polluxsim.look.job_progress import NO_LIVES, have_fitting_ends, lives_of
+from polluxsim.look.occupancy import occupancy
+from polluxsim.look.plot.distributions import jct_cdf
 from polluxsim.look.report.charts import charts
-from polluxsim.look.report.occupancy import occupancy
-from polluxsim.look.report.page import _shown
+from polluxsim.look.report.page import Subject, _shown, report
 from polluxsim.look.report.payload import packed, run_columns
-from polluxsim.look.series import cost
-from polluxsim.look.table import SideBySide
+from polluxsim.look.side_by_side import SideBySide
 from polluxsim.metrics.summary import summarise
-from polluxsim.records import AllocationRecord, JobRecord, Result, Status
-from polluxsim.storage import Run, read_run
-from polluxsim.types import Cluster
+from polluxsim.records.results import AllocationRecord, JobRecord, Result, Status
+from polluxsim.records.storage import Run, read_run
+from polluxsim.statistics.groups import grouped
+from polluxsim.statistics.metric_lines import difference, first_of_same_jobs, metric_lines
+from polluxsim.statistics.series import cost
 from polluxsim.workloads.workload import Job, Workload
 
 from .conftest import hand_made
@@ -120,7 +119,7 @@ def test_lives_end_with_the_work_done_and_leave_out_little(simulated: dict[str, 
     same = lives.job[1:] == lives.job[:-1]
     assert np.diff(lives.progress)[same].min() >= 0
     assert np.diff(lives.time)[same].min() > 0
-    assert fit(result, lives)
+    assert have_fitting_ends(result, lives)
 
 
 def test_a_job_that_was_rejected_at_its_first_round_has_no_life() -> None:
@@ -135,14 +134,14 @@ def test_profiles_by_which_the_work_is_not_done_at_completion_are_not_the_runs(s
     result = read_run(simulated["pollux"]).result
     early = [job._replace(completion_time=(job.start_time + job.completion_time) / 2) for job in result.job_records]  # type: ignore[operator]
     wrong = replace(result, job_records=tuple(early))
-    assert not fit(wrong, lives_of(wrong, ProfileFolder(None).load(), lambda *_: 30.0))
+    assert not have_fitting_ends(wrong, lives_of(wrong, ProfileFolder(None).load(), lambda *_: 30.0))
 
 
 def test_runs_are_compared_with_the_first() -> None:
     summary = summarise(hand_made())
     assert summary is not None
     twice = replace(summary, avg_jct=2 * summary.avg_jct, restarts=0, cut_off=())
-    found = {line.label: line for line in lines([summary, twice, replace(twice, avg_jct=summary.avg_jct)])}
+    found = {line.label: line for line in metric_lines([summary, twice, replace(twice, avg_jct=summary.avg_jct)])}
     jct = found["average JCT"]
     assert difference(jct, 2, 1) == ("−50.0 %", "better")
     assert difference(jct, 1, 2) == ("+100.0 %", "worse")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from polluxsim.cli.main import main
-from polluxsim.durations import from_clock
-from polluxsim.records import AllocationRecord, SharingRecord
-from polluxsim.storage import write_run
+from polluxsim.common.durations import from_clock
+from polluxsim.records.results import AllocationRecord, SharingRecord
+from polluxsim.records.storage import write_run
 
 from .conftest import CONFIG, HOSTILE, Page, hand_made, opened, write_hand_made
 

@@ -1,0 +1,285 @@
+"""Fit a profile card to measured tables. The same tables give the same card."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from math import log
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from polluxsim.applications.card import (
+    Card,
+    CardSize,
+    Corrections,
+    FitError,
+    Losses,
+    NoiseScales,
+    place_in_use,
+    rounded,
+    rounded_figure,
+)
+from polluxsim.applications.card_profile import PLACEMENT_CLASSES, CardProfile, compactness, placement_class
+from polluxsim.applications.step_time_fit import (
+    GPUS_PER_NODE,
+    fit_grad,
+    fit_sync,
+    hats,
+    knots_over,
+    log_hats,
+    measured_steps,
+)
+from polluxsim.hardware.placements import packed
+from polluxsim.models.goodput import Alone
+from polluxsim.models.profile import ProfileRangeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from polluxsim.applications.card import About
+    from polluxsim.applications.measured import MeasuredProfile
+    from polluxsim.applications.step_time_fit import Step
+
+LEAST_SQR_SHARE = 1e-9
+"""Below this sqr/(sqr + var) no batch size in use gains or loses: it stands for an infinite noise scale."""
+
+NOISE_SCALE_WEIGHT = 1e-3
+"""What an error of log φ counts beside one of efficiency; it decides where the batch size hardly matters."""
+
+
+def fit_noise(measured: MeasuredProfile, size: CardSize) -> NoiseScales:
+    """Cut training into stages, and fit a noise scale at some batch sizes in each."""
+    batch_sizes = np.array(sorted(measured.validations), dtype=float)
+    shares = _sqr_shares(measured)
+    extra = batch_sizes / batch_sizes[0] - 1.0
+    ends = best_cuts(np.log1p(extra * shares), size.noise_stages)
+    # A batch of M0 is worth one step whatever the noise: it has no say, and needs no knot of its own.
+    several = batch_sizes[1:].astype(int).tolist() if len(batch_sizes) > 1 else [int(batch_sizes[0])]
+    knots = knots_over(several, size.noise_knots)
+    table = []
+    for start, end in pairwise([0, *ends]):
+        stage = shares[start:end].mean(axis=0)
+        table.append(_fit_noise_curve(batch_sizes, stage, knots))
+    return NoiseScales(tuple(ends), knots, tuple(table))
+
+
+def _sqr_shares(measured: MeasuredProfile) -> NDArray[np.float64]:
+    """Return q = sqr/(sqr + var) by epoch and validated batch size, shape (epochs, sizes)."""
+    epochs = range(measured.application.num_epochs)
+    runs = [run for _, run in sorted(measured.validations.items())]
+    rows = np.array([[(run[epoch].grad_sqr, run[epoch].grad_var) for run in runs] for epoch in epochs])
+    total = rows.sum(axis=2)
+    # Without any gradient the gain is 1, as it is where all of it is sqr.
+    shares: NDArray[np.float64] = np.divide(rows[:, :, 0], total, out=np.ones_like(total), where=total > 0)
+    return shares
+
+
+def best_cuts(series: NDArray[np.float64], most: int) -> list[int]:
+    """Return the ends of the stages that leave the least sum of squares around each stage's mean.
+
+    Of a series of shape (n, k) at most n stages are made, and at most `most`; ends rise, the last is n.
+
+    >>> best_cuts(np.array([[0.0], [0.1], [5.0], [5.1]]), 2)
+    [2, 4]
+    """
+    n = len(series)
+    sums = np.vstack([np.zeros(series.shape[1]), np.cumsum(series, axis=0)])
+    squares = np.append(0.0, np.cumsum((series**2).sum(axis=1)))
+
+    def left(start: int, end: int) -> float:
+        total = sums[end] - sums[start]
+        return float(squares[end] - squares[start] - (total**2).sum() / (end - start))
+
+    # cost[end], ends: the best way to cut the first `end` rows into as many stages as the loop has passed.
+    best: dict[int, tuple[float, list[int]]] = {end: (left(0, end), [end]) for end in range(1, n + 1)}
+    for stages in range(2, min(most, n) + 1):
+        best = {
+            end: min((best[cut][0] + left(cut, end), [*best[cut][1], end]) for cut in range(stages - 1, end))
+            for end in range(stages, n + 1)
+        }
+    return best[n][1]
+
+
+def _fit_noise_curve(
+    batch_sizes: NDArray[np.float64], shares: NDArray[np.float64], knots: tuple[int, ...]
+) -> tuple[float, ...]:
+    """Fit φ(M) to 1/efficiency = 1 + (M/M0 − 1)·q, which is what a fixed batch size's time depends on."""
+    first, extra = batch_sizes[0], batch_sizes / batch_sizes[0] - 1.0
+    shares = np.clip(shares, LEAST_SQR_SHARE, 1.0 - LEAST_SQR_SHARE)
+    hats = log_hats(knots, batch_sizes)
+    logs = np.log(first * (1.0 / shares - 1.0))
+
+    def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        fitted = first / (np.exp(hats @ x) + first)
+        off = np.log1p(extra * fitted) - np.log1p(extra * shares)
+        return np.append(off, NOISE_SCALE_WEIGHT * (hats @ x - logs))
+
+    start, *_ = np.linalg.lstsq(hats, logs, rcond=None)
+    return tuple(np.exp(least_squares(residuals, start).x).tolist())
+
+
+MOST_REPLICAS = 64
+"""GPUs of the measured cluster."""
+
+USE_SHARPNESS = 20.0
+"""Power of goodput in proportion to which batch sizes count: one that is 5 % worse counts a third."""
+
+LEAST_USE = 0.015
+"""What a batch size counts that no job would choose, of 1 for all on a placement."""
+
+RIDGE = 0.001
+"""Pull of each correction towards none, which decides it where nothing was measured nearby."""
+
+
+def no_corrections(size: CardSize, steps: list[Step]) -> Corrections:
+    """Return factors of 1, with no more places than there are measured m."""
+    places = min(size.correction_places, len({step.atomic_batch_size for step in steps}))
+    return Corrections(size.correction_replicas, ((1.0,) * places,) * len(size.correction_replicas))
+
+
+class _Missed(NamedTuple):
+    """What is missed of one optimiser step: log(measured / fitted), and the corrected pass's share in it."""
+
+    num_replicas: int
+    place: float
+    log_ratio: float
+    share: float
+    weight: float
+
+
+def fit_corrections(measured: MeasuredProfile, steps: list[Step], card: Card) -> Corrections:
+    """Fit log factors to what the formula misses, by ridge regression."""
+    none = card.corrections
+    missed = [*_missed_in_use(measured, card), *_missed_anywhere(steps, card)]
+    by_replicas = log_hats(none.num_replicas, [row.num_replicas for row in missed])
+    by_place = hats(none.places, [row.place for row in missed])
+    columns = (by_replicas[:, :, None] * by_place[:, None, :]).reshape(len(missed), -1)
+    _, _, logs, shares, weights = np.array(missed).T
+    pull = np.sqrt(RIDGE) * np.eye(columns.shape[1])
+    solution, *_ = np.linalg.lstsq(
+        np.vstack([columns * (shares * np.sqrt(weights))[:, None], pull]),
+        np.append(logs * np.sqrt(weights), np.zeros(len(pull))),
+        rcond=None,
+    )
+    factors = np.exp(solution).reshape(len(none.num_replicas), -1)
+    return replace(none, factors=tuple(tuple(row) for row in factors.tolist()))
+
+
+def _missed_in_use(measured: MeasuredProfile, card: Card) -> Iterator[_Missed]:
+    """Yield what is missed on packed placements, by how much a job that chooses well uses each choice."""
+    limits, profile = card.application, CardProfile(card)
+    for num_replicas in range(2, min(MOST_REPLICAS, limits.max_batch_size // limits.min_atomic_batch_size) + 1):
+        placement = packed(num_replicas, card.grad.gpus_per_node)
+        truth, fitted = Alone(measured, placement), Alone(profile, placement)
+        try:
+            uses = truth.use(USE_SHARPNESS)
+        except ProfileRangeError:  # a smaller cluster was measured
+            return
+        for choice, use in uses.items():
+            time = fitted.step_time(choice)
+            yield _Missed(
+                num_replicas,
+                place_in_use(limits, num_replicas, choice.atomic_batch_size),
+                log(truth.step_time(choice) / time),
+                profile.step_time(placement, choice.atomic_batch_size).step_time / time,
+                use + LEAST_USE,
+            )
+
+
+def _missed_anywhere(steps: list[Step], card: Card) -> Iterator[_Missed]:
+    """Yield what is missed of every measured step, at little weight: it decides where no job would go."""
+    profile = CardProfile(card)
+    for step in steps:
+        place = place_in_use(card.application, step.num_replicas, step.atomic_batch_size)
+        fitted = profile.step_time(step.gpus_by_node, step.atomic_batch_size).step_time
+        share = compactness(step.gpus_by_node, card.grad.gpus_per_node)
+        yield _Missed(step.num_replicas, place, log(step.step_time / fitted), share, LEAST_USE * step.weight)
+
+
+def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = None) -> Card:
+    """Fit a card to a measured profile.
+
+    All figures are rounded to four significant digits (the error that the rounding makes is in `fit_errors`).
+
+    Raises
+    ------
+    ProfileRangeError
+        If no step was measured on one GPU, or none on several with full nodes only.
+
+    The pass is fitted first, then the time to synchronise and its overlap (nonlinear least squares on log
+    step times from several starts, the best kept), then what is left is corrected (linear least squares).
+    Stages of training are cut where they leave the least variance.
+    """
+    size = size or CardSize()
+    steps = measured_steps(measured)
+    _check_enough(measured, steps)
+    grad = rounded(fit_grad(steps, size))
+    several = [step for step in steps if step.num_replicas > 1]
+    alone = float(np.median([step.sync_time for step in steps if step.num_replicas == 1]))
+    sync = rounded(fit_sync(several, grad, alone))
+    last = measured.application.num_epochs - 1
+    card = Card(
+        about=about,
+        application=measured.application,
+        work=rounded_figure(measured.epoch_end(last), 6),
+        grad=grad,
+        sync=sync,
+        corrections=no_corrections(size, steps),
+        noise=rounded(fit_noise(measured, size)),
+        losses=rounded(fit_losses(measured.losses, size.loss_knots)) if measured.losses else None,
+    )
+    card = replace(card, corrections=rounded(fit_corrections(measured, several, card)))
+    errors = {name: rounded(error) for name, error in placement_errors(measured, card).items()}
+    return replace(card, fit_errors=errors)
+
+
+def _check_enough(measured: MeasuredProfile, steps: list[Step]) -> None:
+    alone = any(step.num_replicas == 1 for step in steps)
+    full = any(min(step.gpus_by_node) == GPUS_PER_NODE for step in steps)
+    if not (alone and full):
+        raise ProfileRangeError(
+            f"{measured.application.name}: too little was measured for a card, "
+            f"needed are steps on one GPU and on full nodes of {GPUS_PER_NODE} GPUs"
+        )
+
+
+def placement_errors(measured: MeasuredProfile, card: Card) -> dict[str, FitError]:
+    """Return the error of the card's step times at all measured ones, by placement class."""
+    profile, errors = CardProfile(card), dict[str, list[float]]()
+    for step in measured_steps(measured):
+        fitted = profile.step_time(step.gpus_by_node, step.atomic_batch_size).step_time
+        name = placement_class(step.gpus_by_node, card.grad.gpus_per_node)
+        errors.setdefault(name, []).append(abs(fitted / step.step_time - 1.0))
+    return {
+        name: FitError(len(errors[name]), float(np.mean(errors[name])), max(errors[name]))
+        for name in PLACEMENT_CLASSES
+        if name in errors
+    }
+
+
+def fit_losses(losses: Sequence[float], most: int) -> Losses:
+    """Fit lines between up to `most` knots to the losses after 1, 2, 3 … epochs, by least squares of their ratios.
+
+    There are no more than half the epochs, so that noise is not copied; each next one is where it leaves the least.
+
+    >>> fit_losses([4.0, 3.0, 2.0, 2.0, 2.0, 2.0], 9).epochs
+    (1, 3, 6)
+    """
+    epochs = range(1, len(losses) + 1)
+    knots = sorted({1, len(losses)})
+    while len(knots) < min(most, len(losses) // 2):
+        longer = (sorted([*knots, new]) for new in epochs if new not in knots)
+        knots = min(longer, key=lambda tried: _fit_lines(tried, losses)[1])
+    return Losses(tuple(knots), tuple(_fit_lines(knots, losses)[0].tolist()))
+
+
+def _fit_lines(knots: Sequence[int], losses: Sequence[float]) -> tuple[NDArray[np.float64], float]:
+    """Return the losses at the knots, and the sum of the squares of what they are off, in parts of each loss."""
+    observed = np.array(losses)
+    rows = hats(knots, range(1, len(losses) + 1)) / observed[:, None]
+    values, *_ = np.linalg.lstsq(rows, np.ones(len(losses)), rcond=None)
+    return values, float(((rows @ values - 1.0) ** 2).sum())

@@ -1,1 +1,0 @@
-"""From measured tables to a profile card."""

@@ -1,0 +1,193 @@
+"""Fit the step times of a profile card to measured tables: time of a pass, time to synchronise, and their overlap."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from polluxsim.applications.card import GradTimes, SyncTimes
+from polluxsim.applications.card_profile import FEW_NODES, is_packed
+from polluxsim.applications.interpolation import bracket
+from polluxsim.applications.measured import PlacementRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from polluxsim.applications.card import CardSize
+    from polluxsim.applications.measured import MeasuredProfile
+    from polluxsim.models.profile import Application
+
+
+def knots_over(measured: Iterable[int], most: int) -> tuple[int, ...]:
+    """Return up to `most` whole knots in geometric steps over the range of the measured values."""
+    sizes = sorted(set(measured))
+    number = min(most, len(sizes))
+    return tuple(sorted({round(x) for x in np.geomspace(sizes[0], sizes[-1], number)}))
+
+
+def hats(knots: Sequence[float], points: Iterable[float]) -> NDArray[np.float64]:
+    """Return the weight of each knot in the linear interpolation at each point, shape (points, knots)."""
+    rows = []
+    for x in points:
+        row = np.zeros(len(knots))
+        low, high, weight = bracket(knots, x)
+        row[low] += 1.0 - weight
+        row[high] += weight
+        rows.append(row)
+    return np.array(rows)
+
+
+def log_hats(knots: Sequence[float], points: Iterable[float]) -> NDArray[np.float64]:
+    """Return the same for an interpolation that is linear in the logarithm."""
+    return hats([log(knot) for knot in knots], [log(x) for x in points])
+
+
+GPUS_PER_NODE = 4
+"""GPUs of a node of the cluster the tables come from."""
+
+UNPACKED_WEIGHT = 0.5
+"""Schedulers pack: a step on scattered GPUs counts so much of one on packed ones."""
+
+UNUSED_WEIGHT = 0.05
+"""The same for total batch sizes outside the application's limits."""
+
+
+class Step(NamedTuple):
+    """One measured step time within the application's limits, and how much it counts."""
+
+    gpus_by_node: tuple[int, ...]
+    atomic_batch_size: int
+    step_time: float
+    sync_time: float
+    weight: float
+
+    @property
+    def grad_time(self) -> float:
+        """Return the time of the pass without synchronisation [s]."""
+        return self.step_time - self.sync_time
+
+    @property
+    def num_replicas(self) -> int:
+        """Return the number of GPUs."""
+        return sum(self.gpus_by_node)
+
+
+def measured_steps(measured: MeasuredProfile) -> list[Step]:
+    """Return the measured steps within limits; counts of nodes and GPUs become evenly filled nodes."""
+    limits = measured.application
+    counted = [PlacementRow(_spread(row.num_nodes, row.num_replicas), *row[2:]) for row in measured.scalability]
+    return [
+        Step(*row, _weight(limits, row.gpus_by_node, row.atomic_batch_size))
+        for row in (*measured.placements, *counted)
+        if limits.min_atomic_batch_size <= row.atomic_batch_size <= limits.max_atomic_batch_size
+    ]
+
+
+def _spread(num_nodes: int, num_replicas: int) -> tuple[int, ...]:
+    """Return as even a placement as there is.
+
+    >>> _spread(3, 8)
+    (2, 3, 3)
+    """
+    return tuple((num_replicas + node) // num_nodes for node in range(num_nodes))
+
+
+def _weight(limits: Application, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> float:
+    batch_size = sum(gpus_by_node) * atomic_batch_size
+    in_use = limits.init_batch_size <= batch_size <= limits.max_batch_size
+    return _packed_weight(gpus_by_node) * (1.0 if in_use else UNUSED_WEIGHT)
+
+
+def _packed_weight(gpus_by_node: tuple[int, ...]) -> float:
+    if len(gpus_by_node) > FEW_NODES:
+        filled = sum(gpus_by_node) / (GPUS_PER_NODE * len(gpus_by_node))
+        return max(filled**4, UNPACKED_WEIGHT)
+    return 1.0 if is_packed(gpus_by_node, GPUS_PER_NODE) else UNPACKED_WEIGHT
+
+
+NODE_KNOTS = (2, 3, 4, 6, 8, 12, 16)
+"""Node counts of which the constant part of the time to synchronise is fitted: those that were measured."""
+
+GAMMA_STARTS = (1.1, 1.5, 2.5, 5.0)
+"""Overlaps from which the search starts; the best end is kept."""
+
+
+def fit_grad(steps: list[Step], size: CardSize) -> GradTimes:
+    """Fit the time of a pass: on full nodes, then its factors for a lone GPU and for partly filled nodes."""
+    sizes = {step.atomic_batch_size for step in steps}
+    knots, alone_knots = (knots_over(sizes, size.grad_knots), knots_over(sizes, min(size.alone_knots, len(sizes) - 1)))
+    full = [step for step in steps if step.num_replicas > 1 and min(step.gpus_by_node) == GPUS_PER_NODE]
+    lone = [step for step in steps if step.num_replicas == 1]
+    full_hats = hats(knots, [step.atomic_batch_size for step in full])
+    lone_hats = hats(knots, [step.atomic_batch_size for step in lone])
+    alone_hats = log_hats(alone_knots, [step.atomic_batch_size for step in lone])
+    full_logs, lone_logs = (np.log([step.grad_time for step in some]) for some in (full, lone))
+    full_weights = np.sqrt([step.weight for step in full] / np.sum([step.weight for step in full]))
+
+    def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        times, factors = np.exp(x[: len(knots)]), x[len(knots) :]
+        on_full = np.log(full_hats @ times) - full_logs
+        on_lone = np.log(lone_hats @ times) + alone_hats @ factors - lone_logs
+        return np.concatenate([full_weights * on_full, on_lone / np.sqrt(len(lone))])
+
+    start = np.concatenate([np.full(len(knots), full_logs.mean()), np.zeros(len(alone_knots))])
+    solution = np.exp(least_squares(residuals, start, x_scale=1.0).x)
+    grad = GradTimes(
+        knots,
+        tuple(solution[: len(knots)].tolist()),
+        alone_knots,
+        tuple(solution[len(knots) :].tolist()),
+        (1.0,) * (GPUS_PER_NODE - 1),
+    )
+    return replace(grad, partial_node=_fit_partial(steps, grad))
+
+
+def _fit_partial(steps: list[Step], grad: GradTimes) -> tuple[float, ...]:
+    factors = []
+    for fewest in range(1, GPUS_PER_NODE):
+        some = [step for step in steps if step.num_replicas > 1 and min(step.gpus_by_node) == fewest]
+        logs = [log(step.grad_time / grad(step.num_replicas, fewest, step.atomic_batch_size)) for step in some]
+        factors.append(float(np.exp(np.mean(logs))) if logs else 1.0)
+    return tuple(factors)
+
+
+def fit_sync(steps: list[Step], grad: GradTimes, alone: float) -> SyncTimes:
+    """Fit the time to synchronise and its overlap to the step times of several GPUs."""
+    logs = np.log([step.step_time for step in steps])
+    grads = np.array([grad(s.num_replicas, min(s.gpus_by_node), s.atomic_batch_size) for s in steps])
+    nodes = np.array([len(step.gpus_by_node) for step in steps])
+    replicas = np.array([step.num_replicas for step in steps])
+    node_knots = tuple(knot for knot in NODE_KNOTS if knot <= nodes.max()) or NODE_KNOTS[:1]
+    columns = np.zeros((len(steps), 3 + len(node_knots)))
+    one, several = nodes == 1, nodes > 1
+    columns[one, 0], columns[one, 1] = 1.0, replicas[one] - 2.0
+    columns[:, 2] = np.where(several, (replicas - nodes) / nodes, 0.0)
+    columns[:, 3:] = hats(node_knots, nodes) * several[:, None]
+    weights = np.sqrt([step.weight for step in steps])
+
+    def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        sync, gamma = columns @ np.exp(x[:-1]), 1.0 + np.exp(x[-1])
+        larger, smaller = np.maximum(grads, sync), np.minimum(grads, sync)
+        step_logs = np.log(larger) + np.log1p((smaller / larger) ** gamma) / gamma
+        off: NDArray[np.float64] = weights * (step_logs - logs)
+        return off
+
+    # Times to synchronise are looked for around what is left of the step beside the pass.
+    scale = log(float(np.mean(np.clip(np.exp(logs) - grads, 1e-5, None))))
+    lower = np.append(np.full(columns.shape[1], scale - 9.0), log(1e-3))
+    upper = np.append(np.full(columns.shape[1], scale + 5.0), log(9.0))
+    solutions = []
+    for gamma in GAMMA_STARTS:
+        start = np.append(np.full(columns.shape[1], scale), log(gamma - 1.0))
+        start[1:3] -= 2.0
+        solutions.append(least_squares(residuals, start, bounds=(lower, upper)))
+    x = min(solutions, key=lambda solution: float(solution.cost)).x
+    alpha_local, beta_local, beta_node, *alpha_node = np.exp(x[:-1]).tolist()
+    gamma = 1.0 + float(np.exp(x[-1]))
+    return SyncTimes(alone, alpha_local, beta_local, node_knots, tuple(alpha_node), beta_node, gamma)

@@ -1,1 +1,0 @@
-"""Policies against each other, on named scenarios."""

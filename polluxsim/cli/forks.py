@@ -1,0 +1,403 @@
+"""Commands that simulate a finished run again: `whatif`, `when` and `why`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polluxsim.cli import shared_options
+from polluxsim.cli.shared_options import add_allowing, import_from_here, read_to_make_again, tell_classes
+from polluxsim.common.durations import clock, instant, length
+from polluxsim.common.errors import InvalidConfigError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pandas as pd
+    from omegaconf import DictConfig
+
+    from polluxsim.records.results import JobRecord, ReasonRecord
+    from polluxsim.records.storage import Run
+    from polluxsim.run.forecasts import Check
+    from polluxsim.run.resampling import Arrivals
+
+GROUPS = ("policy", "cluster")
+
+OTHERWISE = "otherwise"
+"""Folder of the run with the changes, in the folder of a what-if."""
+
+
+def add_whatif(parser: ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.description = (
+        "Fork a finished run at a time, and compare the run with the fork. From that time on, the fork has the changes "
+        "that you name. For the log of a cluster, the command compares numbers of nodes, loads and policies instead."
+    )
+    parser.epilog = "Example: polluxsim whatif RUN --at 3h policy=pollux"
+    parser.add_argument("run", type=Path, metavar="RUN",
+                        help="folder of a finished run; or a log, as sacct or 'polluxsim import' writes it",
+                        )  # fmt: skip
+    parser.add_argument("names", nargs="*", metavar="KEY=VALUE",
+                        help="changed settings, like policy=tiresias, policy.p=-10 or cluster.num_nodes=20",
+                        )  # fmt: skip
+    parser.add_argument("--at", metavar="TIME", help=f"time of the fork of a run: {shared_options.TIME}")
+    parser.add_argument("--drop-node", type=int, action="append", default=[], metavar="N",
+                        help=f"node that goes down for good; {shared_options.REPEATED}")  # fmt: skip
+    parser.add_argument("--without", action="append", default=[], metavar="JOB",
+                        help=f"job that is cancelled, or never arrives; {shared_options.REPEATED}")  # fmt: skip
+    parser.add_argument("--add", type=Path, metavar="FILE", help="workload file of additional jobs")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N",
+                        help="number of forks of each kind with different random draws (default: %(default)s)",
+                        )  # fmt: skip
+    parser.add_argument("--nodes", metavar="N,+M",
+                        help="for a log: the existing number of nodes, and other or additional numbers to try",
+                        )  # fmt: skip
+    parser.add_argument("--load", default="1", metavar="X,Y", help="for a log: factors of the arrival rate")
+    parser.add_argument("--policy", default="fifo,easy", metavar="A,B",
+                        help=f"for a log: {shared_options.POLICIES} (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--failures", default="off", metavar="off,on",
+                        help="for a log: replay without node failures, with them, or both. 'on' has the published rate "
+                        "of cluster/failures=rsc-1; other entries of that group can be named (default: %(default)s)",
+                        )  # fmt: skip
+    parser.add_argument("--percentile", default="p95", metavar="p50,p90",
+                        help="for a log: percentiles of the wait to print, from p50, p90, p95 and p99; the sentences "
+                        "use the first one (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N",
+                        help="for a log: GPUs of each node (default: %(default)s)")  # fmt: skip
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR",
+                        help="folder for the runs (default: RUN-at-TIME, RUN-at-TIME-2 for other changes, ...; for a "
+                        "log LOG-whatif)",
+                        )  # fmt: skip
+    add_allowing(parser)
+    parser.set_defaults(action=_whatif)
+
+
+def _whatif(options: Namespace) -> None:
+    from polluxsim.cli.log import whatif_log
+
+    if not (options.run.is_file() or options.nodes):
+        _fork(options)
+    elif options.nodes is None or options.at is not None:
+        raise InvalidConfigError(f"{options.run} is a log, needed is --nodes, and --at is of runs")
+    else:
+        whatif_log(options)
+
+
+def _fork(options: Namespace) -> None:
+    from time import time
+
+    from polluxsim.look.console import console
+    from polluxsim.look.descriptions import without_effect
+    from polluxsim.look.settings_tables import comparison_text
+    from polluxsim.look.side_by_side import SideBySide
+    from polluxsim.metrics.summary import summarise
+    from polluxsim.run.moment import Moment
+    from polluxsim.statistics.comparisons import compared
+    from polluxsim.workloads.workload import read_workload
+
+    _check_fork_options(options)
+    started = time()
+    at, run = instant(options.at), read_to_make_again(options)
+    tell_classes(run)
+    if options.names:
+        import_from_here()  # a class that the user names, as for `polluxsim run`
+    moment = Moment(run, at)
+    added = () if options.add is None else read_workload(options.add).jobs
+    changes = {"drop_nodes": options.drop_node, "without": options.without, "added": added}
+    place = f"{options.run.resolve().name}-at-{length(moment.time)}".replace(" ", "")
+    config, folder = _changed(moment.config, options.names), options.output
+    others, stayed = [], []
+    for number in range(options.seeds):
+        seed = moment.config.seed + number if number else None
+        ending = f"-seed{seed}" if number else ""
+        otherwise = moment.fork(config, {}, **changes, seed=seed)
+        if folder is None:
+            folder = _free(options.run.with_name(place), otherwise)
+        others.append(_kept(otherwise, folder / f"{OTHERWISE}{ending}", started))
+        stayed.append(_kept(moment.fork(moment.config, {}, seed=seed), folder / f"as-it-was{ending}", started))
+    summaries = {run.name: summarise(run.result) for run in (stayed[0], others[0])}
+    console().print(SideBySide({name: summary for name, summary in summaries.items() if summary is not None}))
+    print(comparison_text(compared([*stayed, *others])))
+    for sentence in without_effect([(others[0].name, others[0].info)]):
+        print(sentence)
+    print(f"wrote {folder}")
+
+
+def _free(folder: Path, otherwise: Run) -> Path:
+    """Return the first folder of this name, or of it with -2, -3, …, without a what-if of other changes."""
+    from itertools import count
+
+    from polluxsim.run.claim import numbered, recorded_settings, settings_in
+
+    candidates = (numbered(folder, number) for number in count(1))
+    mine = recorded_settings(otherwise.info)
+    return next(path for path in candidates if settings_in(path / OTHERWISE) in (None, mine))
+
+
+def _kept(run: Run, folder: Path, since: float) -> Run:
+    """Write a future as a run, and return it by the name of its folder."""
+    from dataclasses import replace
+
+    from polluxsim.records.storage import write_run
+    from polluxsim.run.claim import claimed, recorded_settings
+
+    with claimed(folder, lambda: recorded_settings(run.info), since) as path:
+        write_run(path, run.result, run.info)
+    return replace(run, name=folder.name)
+
+
+def _check_fork_options(options: Namespace) -> None:
+    if options.at is None:
+        raise InvalidConfigError("--at is missing, give it as --at TIME")
+    if options.seeds < 1:
+        raise InvalidConfigError(f"--seeds is {options.seeds}, allowed is a whole number ≥ 1")
+    if not (options.names or options.drop_node or options.without or options.add):
+        raise InvalidConfigError("nothing is to change, needed is KEY=VALUE, --drop-node, --without or --add")
+
+
+def _apart(overrides: list[str]) -> Iterator[str]:
+    """Yield overrides, those of a policy with settings in brackets one by one."""
+    from polluxsim.run.configurations import policy_text
+
+    for override in overrides:
+        key, _, value = override.partition("=")
+        yield from policy_text(value).overrides if key == "policy" else [override]
+
+
+def _changed(config: DictConfig, overrides: list[str]) -> DictConfig:
+    """Return the settings with an entry of a group, or settings of the one there is, as overrides say."""
+    import yaml
+
+    from polluxsim.run.moment import with_entry
+
+    names: dict[str, str] = {}
+    settings: dict[str, dict[str, Any]] = {}
+    for override in _apart(overrides):
+        key, equals, value = override.partition("=")
+        group, _, name = key.partition(".")
+        if group not in GROUPS or not equals:
+            allowed = "policy=…, policy.NAME=…, cluster=… and cluster.NAME=…"
+            raise InvalidConfigError(f"{override!r} cannot change on the way, allowed are {allowed}")
+        if name:
+            try:
+                settings.setdefault(group, {})[name] = yaml.safe_load(value)
+            except yaml.YAMLError as error:
+                problem = getattr(error, "problem", None) or error
+                raise InvalidConfigError(f"{override}: the value is not YAML ({problem}); quote it") from None
+        else:
+            names[group] = value
+    for group in dict.fromkeys([*names, *settings]):
+        config = with_entry(config, group, names.get(group), settings.get(group, {}))
+    return config
+
+
+CALIBRATION_TIMES = 8
+
+
+def add_when(parser: ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.description = (
+        "Forecast when waiting and running jobs start and complete. The forecast is a median and an 80 % interval over "
+        "futures in which everything that was unknown at the time is drawn again. Durations of jobs without a profile "
+        "are drawn from the jobs that completed before. Failures are drawn from their rates. The work of a job with a "
+        "profile is known."
+    )
+    parser.epilog = "Example: polluxsim when RUN --at 3h"
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help="names of jobs (default: all waiting and running jobs)")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--at", metavar="TIME", help=f"time of the forecast: {shared_options.TIME}")
+    what.add_argument("--calibrate", type=int, nargs="?", const=CALIBRATION_TIMES, metavar="N",
+                      help="forecast at N times of the run, and print how many recorded times were inside their "
+                      "intervals and how wide the intervals are (default: %(const)s)")  # fmt: skip
+    parser.add_argument("--arrivals", default="recent", metavar="none|recent|FILE",
+                        help="later jobs: none; drawn from the arrivals so far, during the same time and at most three "
+                        "days; or the jobs of a workload file (default: %(default)s)",
+                        )  # fmt: skip
+    parser.add_argument("--forks", type=int, default=29, metavar="N",
+                        help="number of futures to draw (default: %(default)s)")  # fmt: skip
+    forms = parser.add_mutually_exclusive_group()
+    for form, words in {"csv": "CSV, in seconds", "json": "JSON, in seconds"}.items():
+        forms.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=f"write {words}")
+    add_allowing(parser)
+    parser.set_defaults(action=_when)
+
+
+def _when(options: Namespace) -> None:
+    run = read_to_make_again(options)
+    tell_classes(run)
+    if options.calibrate is None:
+        _print_forecast(_forecast(run, options), options.form)
+    else:
+        _calibrate(run, options)
+
+
+def _arrivals(name: str) -> Arrivals:
+    from polluxsim.run.resampling import NONE, RECENT, Arrivals
+    from polluxsim.workloads.workload import read_workload
+
+    return Arrivals(name) if name in (NONE, RECENT) else Arrivals(name, read_workload(Path(name)).jobs)
+
+
+def _forecast(run: Run, options: Namespace) -> pd.DataFrame:
+    from polluxsim.run.forecasts import forecast, forecast_frame
+    from polluxsim.run.moment import Moment
+    from polluxsim.run.workers import num_cores
+
+    arrivals, told = _arrivals(options.arrivals), _progress("futures", options.forks)
+    moment = Moment(run, instant(options.at))
+    return forecast_frame(forecast(moment, options.jobs or None, options.forks, told, num_cores(), arrivals))
+
+
+def _print_forecast(frame: pd.DataFrame, form: str | None) -> None:
+    """Print the forecasts; beside CSV and JSON, the assumed arrivals go to standard error."""
+    if form == "csv":
+        print(frame.to_csv(index=False), end="")
+    elif form == "json":
+        print(json.dumps(json.loads(frame.to_json(orient="records")), indent=2))
+    else:
+        _print_table(frame)
+    print(frame.attrs["arrivals"], file=sys.stderr if form else sys.stdout)
+
+
+def _print_table(frame: pd.DataFrame) -> None:
+    from rich.table import Table
+
+    from polluxsim.common.durations import clock
+    from polluxsim.look.console import console
+
+    table = Table(title=f"at {clock(frame.attrs['time'])}", title_justify="left")
+    headings = ("job", "", "starts", "80 % interval", "completes", "80 % interval")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < 2 else "right")
+    for row in frame.to_dict("records"):
+        starts, ends = ([row[f"{what}_p{share}"] for share in (10, 50, 90)] for what in ("start", "completion"))
+        waits = row["waits"]
+        table.add_row(row["job"], "waits" if waits else "runs", *_cells(starts if waits else ()), *_cells(ends))
+    console().print(table)
+
+
+def _cells(times: Sequence[float]) -> tuple[str, str]:
+    """Return the median and the interval in words; a time after the end of the futures has no number."""
+    from polluxsim.common.durations import clock
+
+    if not times:
+        return "", ""
+    low, median, high = (clock(time) if time < float("inf") else None for time in times)
+    return median or "unknown", f"{low} to {high}" if high else f"{low} or later"
+
+
+def _calibrate(run: Run, options: Namespace) -> None:
+    from polluxsim.run.forecasts import calibration, forecast_checks
+    from polluxsim.run.workers import num_cores
+
+    if options.jobs:
+        raise InvalidConfigError(f"--calibrate takes all jobs; leave out {options.jobs[0]!r}")
+    if options.calibrate < 1:
+        raise InvalidConfigError(f"--calibrate is {options.calibrate}, must be a whole number of at least 1")
+    arrivals, told = _arrivals(options.arrivals), _progress("times", options.calibrate)
+    for check in forecast_checks(calibration(run, options.calibrate, options.forks, told, num_cores(), arrivals)):
+        print("\n".join(calibration_lines(check)))
+
+
+def calibration_lines(check: Check) -> list[str]:
+    """Return a line about calibration, and one about sharpness if there are naive forecasts to compare with."""
+    share = f", {check.held / check.uncertain:.0%}" if check.uncertain else ""
+    lines = [
+        f"{check.what}: {check.held} of {check.uncertain} in their 80 % interval{share}; "
+        f"{check.known} the same in every future"
+    ]
+    if check.compared:
+        naive_held = f"{check.naive_held / check.compared:.0%} of {check.compared}"
+        lines.append(
+            f"{check.what}: median width of the interval {length(check.width)}; of the naive one from jobs of the same "
+            f"class {length(check.naive_width)}, with {naive_held} in it; widened to hold as often "
+            f"{length(check.naive_width * check.naive_scale)}"
+        )
+    return lines
+
+
+def _progress(what: str, number: int) -> Callable[[int], None]:
+    """Return a function that shows the progress and the time left, on a terminal only."""
+    from time import monotonic
+
+    started = monotonic()
+
+    def told(done: int) -> None:
+        left = (monotonic() - started) / done * (number - done)
+        print(f"\r{done} of {number} {what}, {length(left)} left\x1b[K", end="", file=sys.stderr, flush=True)
+        if done == number:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    return told if sys.stderr.isatty() else lambda done: None
+
+
+def add_why(parser: ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.description = (
+        "Explain why a job waited, started, moved or changed its number of GPUs. Without TIME, the command explains "
+        "every change of the job. The explanation of your own policy is what the policy records, or what its "
+        "allocations show."
+    )
+    parser.epilog = "Example: polluxsim why RUN cifar10-97 3h"
+    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument("job", metavar="JOB", help="name of a job")
+    parser.add_argument("time", nargs="?", metavar="TIME", help=shared_options.TIME)
+    parser.add_argument("--brief", action="store_true",
+                        help="do not search for changes that would have let a waiting job run")  # fmt: skip
+    add_allowing(parser)
+    parser.set_defaults(action=_why)
+
+
+def _why(options: Namespace) -> None:
+    from polluxsim.look.console import console
+    from polluxsim.look.why.story import at, find_job, story, waits
+    from polluxsim.records.storage import read_reasons
+
+    moment = None if options.time is None else instant(options.time)
+    run = read_to_make_again(options)
+    job = find_job(run, options.job)
+    recorded = read_reasons(options.run)
+    reasons = recorded or ()
+    screen = console()
+    if moment is None:
+        screen.print(story(run, reasons, job))
+    else:
+        screen.print(at(run, reasons, job, moment), markup=False)
+        if not options.brief and waits(run, job, moment):
+            screen.print(_otherwise(run, job, moment), markup=False)
+    if note := _what_is_missing(options.job, recorded):
+        screen.print(note, markup=False)
+
+
+def _otherwise(run: Run, job: JobRecord, time: float) -> str:
+    """Return after which least changes a job would have run that waits at a time [s], in a sentence."""
+    from polluxsim.common.errors import PolluxSimError
+    from polluxsim.look.why.story import would_have_run
+    from polluxsim.run.moment import Moment, Trial
+
+    try:
+        tell_classes(run)
+        moment = Moment(run, time)
+        trial = Trial(moment, job.job)
+        if not trial.is_there:
+            return f"It was gone before the next round, at {clock(moment.time)}."
+        least = trial.least()
+    except PolluxSimError as error:
+        return f"What would have let it run is not known: {error}."
+    if least is None:
+        return f"At {clock(moment.time)}, the next round, it runs."
+    gpus = None if least.fewer_gpus is None else job.num_replicas - least.fewer_gpus
+    ahead = "" if least.places is None else trial.ahead[-least.places]
+    return would_have_run(moment.time, least.nodes, gpus, (least.places, ahead))
+
+
+def _what_is_missing(name: str, recorded: Sequence[ReasonRecord] | None) -> str | None:
+    if recorded is None:
+        return "No reasons were recorded in this run (it has no reasons.parquet); this is what the allocations say."
+    if not any(reason.job == name for reason in recorded):
+        return "The policy gave no reasons for this job; this is what the allocations say."
+    return None

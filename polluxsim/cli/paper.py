@@ -1,0 +1,180 @@
+"""Commands that compare with published numbers: `reproduce` and `conformance`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from polluxsim.cli import shared_options
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+
+    from polluxsim.studies.paper.experiments import Inputs
+    from polluxsim.studies.paper.reproduction import Request
+
+ALL, LIST = "all", "list"
+DATA_FOLDER = "POLLUXSIM_DATA"
+"""Environment variable with the folder of published data."""
+
+DIFFERS = 1
+"""Exit status of --check if a published number is not met."""
+
+NOT_MADE = 2
+"""Exit status if a table or figure could not be made."""
+
+GENERATED_SEEDS = 8
+"""Default number of generated workloads, as in the paper."""
+
+MEASURED_SEEDS = 6
+"""Runs of each published workload by default: the policy's search is random, and fewer runs have no interval."""
+
+
+def add_reproduce(parser: ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.description = (
+        "Reproduce tables and figures of the Pollux paper, or of another paper. The command makes the runs, prints "
+        "each number beside the published one with a verdict, and draws the figures."
+    )
+    parser.epilog = "Example: polluxsim reproduce table2 fig6 --seeds 4"
+    words = "table or figure, like table2, or 'all'; 'list' prints all names. KEY=VALUE is a setting of every run"
+    parser.add_argument("names", nargs="+", metavar="NAME", help=words)
+    parser.add_argument("--profiles", type=Path, metavar="DIR",
+                        help="folder of measured profiles (default: the profile cards of polluxsim)")  # fmt: skip
+    parser.add_argument("--workloads", type=Path, metavar="DIR",
+                        help="folder that contains the published workloads/ (default: generated workloads)",
+                        )  # fmt: skip
+    add_data(parser)
+    parser.add_argument("--out", type=Path, default=Path("reproduced"), metavar="DIR", help=shared_options.OUT)
+    words = "number of generated workloads (default: 8), or of runs of each published workload (default: 6)"
+    parser.add_argument("--seeds", type=int, metavar="N", help=words)
+    parser.add_argument("--until", type=float, metavar="SHARE",
+                        help="add seeds until every interval is at most this share of its mean")  # fmt: skip
+    parser.add_argument("--most-seeds", type=int, default=40, metavar="N",
+                        help="largest number of seeds with --until (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--jobs", type=int, default=160, metavar="N",
+                        help="number of jobs of a generated workload at load 1 (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--workers", type=int, metavar="N", help=shared_options.WORKERS)
+    parser.add_argument("--check", action="store_true", help="exit with status 1 if a published number is not met")
+    parser.set_defaults(action=_reproduce)
+
+
+def add_data(parser: ArgumentParser) -> None:
+    """Declare the option for the folder of published data."""
+    words = f"folder that contains rigid/, hetero/ and osdi21/ (default: the variable {DATA_FOLDER})"
+    default = os.environ.get(DATA_FOLDER)
+    parser.add_argument("--data", type=Path, default=default and Path(default), metavar="DIR", help=words)
+
+
+def _reproduce(options: Namespace) -> int:
+    """Reproduce the named tables and figures, each written as soon as its runs are finished.
+
+    The exit status is 0; with --check, 1 if a published number is not met; 2 if one of several could not be made.
+    """
+    from polluxsim.look.console import console
+    from polluxsim.studies.paper.experiments import experiment_names, other_systems, read_experiment
+    from polluxsim.studies.paper.reproduction import batch_of
+
+    wanted = [word for word in options.names if "=" not in word]
+    if LIST in wanted:
+        for name in (*experiment_names(), *other_systems()):
+            print(f"{name:12}{read_experiment(name).title}")
+        return 0
+    chosen = experiment_names() if ALL in wanted else list(dict.fromkeys(wanted))
+    if not chosen:
+        raise InvalidConfigError(
+            f"no table or figure is named, allowed are {', '.join([*experiment_names(), *other_systems()])} and {ALL}"
+        )
+    experiments = [read_experiment(name) for name in chosen]
+    request = _request(options, [word for word in options.names if "=" in word])
+    request.inputs.load_profiles()
+    batch = batch_of(experiments, request)
+    console().print(f"on {request.inputs}", soft_wrap=True)
+    batch.do(request)
+    met, not_met = batch.counts[True], batch.counts[False]
+    console().print(f"{met} of {met + not_met} published numbers are met; wrote {request.folder}")
+    return NOT_MADE if batch.failures else DIFFERS if options.check and not_met else 0
+
+
+def _request(options: Namespace, extra: Sequence[str]) -> Request:
+    from polluxsim.studies.paper.experiments import Inputs
+    from polluxsim.studies.paper.reproduction import Request
+    from polluxsim.studies.paper.runs import Place
+
+    inputs = Inputs(options.profiles, options.workloads, options.jobs, options.data)
+    default = MEASURED_SEEDS if inputs.is_measured else GENERATED_SEEDS
+    seeds = default if options.seeds is None else options.seeds
+    for name, value in (("--seeds", seeds), ("--most-seeds", options.most_seeds)):
+        if value < 1:
+            raise InvalidConfigError(f"{name} is {value}, allowed is a whole number ≥ 1")
+    if options.until is not None and not options.until > 0:
+        raise InvalidConfigError(f"--until is {options.until}, allowed is a number > 0, like 0.1 for ±10 %")
+    if options.workers is not None and options.workers < 1:
+        raise InvalidConfigError(f"--workers is {options.workers}, allowed is a whole number ≥ 1")
+    place = Place(options.out / "runs", options.workers, tuple(word for word in extra if word.startswith("hydra")))
+    own = tuple(word for word in extra if not word.startswith("hydra"))
+    return Request(inputs, seeds, max(seeds, options.most_seeds), options.until, own, options.out, place)
+
+
+def add_conformance(parser: ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.description = (
+        "Compare polluxsim with the published numbers of other simulators. The command makes the runs for which the "
+        "data folder has the inputs. The exit status is 1 if a number is not met. A second call makes only the runs "
+        "that are missing."
+    )
+    parser.epilog = "Example: polluxsim conformance --data DATA"
+    add_data(parser)
+    parser.add_argument("--all", action="store_true", dest="everything",
+                        help="make also the runs that take minutes")  # fmt: skip
+    parser.add_argument("--out", type=Path, default=Path("conformance"), metavar="DIR", help=shared_options.OUT)
+    parser.add_argument("--workers", type=int, metavar="N", help=shared_options.WORKERS)
+    parser.set_defaults(action=_conformance)
+
+
+def _conformance(options: Namespace) -> int:
+    """Run and judge everything, and write one table."""
+    from polluxsim.common.files import appearing_whole
+    from polluxsim.look.console import console
+    from polluxsim.studies.paper.reproduction import (
+        Request,
+        batch_of,
+        conformance_experiments,
+        conformance_frame,
+        conformance_table,
+        judged,
+        left_out,
+        why_not,
+    )
+    from polluxsim.studies.paper.runs import Place
+
+    inputs = _inputs(options)
+    if not (chosen := conformance_experiments(inputs, everything=options.everything)):
+        raise InvalidInputError(f"{inputs.data}: none of the data that published numbers are of")
+    if options.workers is not None and options.workers < 1:
+        raise InvalidConfigError(f"--workers is {options.workers}, allowed is a whole number ≥ 1")
+    request = Request(inputs, 1, 1, None, (), options.out, Place(options.out / "runs", options.workers))
+    batch = batch_of(chosen, request)
+    rows = judged(batch.outcomes(request))
+    console().print(conformance_table(rows))
+    for note in (*why_not(rows), *left_out(inputs, everything=options.everything)):
+        console().print(f"  {note}", style="dim")
+    with appearing_whole(options.out / "conformance.csv") as path:
+        conformance_frame(rows).to_csv(path, index=False, lineterminator="\n")
+    met = sum(row.verdict.passed is True for _, row in rows)
+    console().print(f"{met} of {len(rows)} published numbers are met; wrote {options.out / 'conformance.csv'}")
+    return NOT_MADE if batch.failures else DIFFERS if met < len(rows) else 0
+
+
+def _inputs(options: Namespace) -> Inputs:
+    from polluxsim.studies.paper.experiments import Inputs
+
+    if options.data is None:
+        raise InvalidConfigError(f"give the folder of published data with --data DIR or {DATA_FOLDER}")
+    if not options.data.is_dir():
+        raise InvalidInputError(f"{options.data}: no such folder, needed is the one that holds rigid/, osdi21/, …")
+    own = options.data / "osdi21" if (options.data / "osdi21").is_dir() else None
+    return Inputs(own, own, data=options.data)

@@ -1,0 +1,151 @@
+"""Commands that print finished runs as tables: `table` and `compare`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from polluxsim.cli import shared_options
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Sequence
+
+    from polluxsim.metrics.summary import Summary
+    from polluxsim.records.storage import Run
+
+TENANTS = ("user", "queue")
+
+LONGEST_NAME = 24
+"""Runs in folders with longer names, like those of sweeps, are named by the settings that differ."""
+
+"""Help of the option that all commands with a baseline have."""
+
+
+def add_table(parser: ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.description = (
+        "Print the metrics of runs as a table. Up to four runs stand side by side, with changes against the baseline. "
+        "A sweep has a row for each setting: means over seeds and workloads with 95 % intervals, changes over pairs "
+        "of runs, and a verdict on each change."
+    )
+    parser.epilog = "Example: polluxsim table SWEEP --metric avg_jct --metric makespan --markdown"
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN",
+                        help=f"{shared_options.RUNS}, or a sweep's Parquet dataset")  # fmt: skip
+    parser.add_argument("--metric", action="append", metavar="NAME",
+                        help=f"metric like p50_jct; {shared_options.REPEATED} (default: six metrics)")  # fmt: skip
+    parser.add_argument("--baseline", metavar="NAME", help=shared_options.BASELINE)
+    parser.add_argument("--by", choices=TENANTS, help="rank users or queues by the waits of their jobs")
+    forms = parser.add_mutually_exclusive_group()
+    kinds = {"markdown": "Markdown", "latex": "LaTeX", "csv": "CSV, a column for each number", "json": "JSON"}
+    for form, what in kinds.items():
+        forms.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=f"write {what}")
+    parser.set_defaults(action=_table)
+
+
+def _table(options: Namespace) -> None:
+    from polluxsim.look.console import console
+    from polluxsim.look.run_facts import steady_gpus
+    from polluxsim.look.side_by_side import SideBySide
+    from polluxsim.metrics.declared import values_in
+    from polluxsim.records.folders import without_sweep_files
+    from polluxsim.statistics.metric_lines import first_of_same_jobs
+    from polluxsim.statistics.ranks import rank_table
+
+    options.runs = without_sweep_files(options.runs)
+    if options.by:
+        _refuse_beside_ranks(options)
+        results = {name: [run.result] for name, run in _runs(options.runs).items()}
+        console().print(rank_table(results, options.by))
+    elif options.form or options.metric or not _are_few_runs(options.runs):
+        _print_settings(options)
+    else:
+        runs = _runs(options.runs, options.baseline)
+        bases = first_of_same_jobs([run.result for run in runs.values()])
+        summaries = {name: _summary(run) for name, run in runs.items()}
+        user_values = [values_in(run.info) for run in runs.values()]
+        console().print(SideBySide(summaries, list(map(steady_gpus, runs.values())), bases, user_values))
+
+
+def _refuse_beside_ranks(options: Namespace) -> None:
+    from polluxsim.common.errors import InvalidConfigError
+
+    given = {"metric": "--metric", "baseline": "--baseline", "form": f"--{options.form}"}
+    other = [text for name, text in given.items() if getattr(options, name)]
+    if other or not _are_few_runs(options.runs):
+        what = other[0] if other else "a sweep"
+        words = "--by takes up to four runs; for a sweep, use 'polluxsim compare --ranks'"
+        raise InvalidConfigError(f"--by is given with {what}: {words}")
+
+
+def _are_few_runs(paths: Sequence[Path]) -> bool:
+    from polluxsim.look.side_by_side import MOST_COLUMNS
+    from polluxsim.records.folders import runs_below
+    from polluxsim.statistics.frames import PARQUET
+
+    return len(paths) <= MOST_COLUMNS and not any(path.suffix == PARQUET or runs_below(path) for path in paths)
+
+
+def _print_settings(options: Namespace) -> None:
+    from polluxsim.look.console import console
+    from polluxsim.look.settings_tables import FORMS, as_text
+    from polluxsim.statistics.comparisons import settings_table
+    from polluxsim.statistics.frames import frame_at
+
+    table = settings_table(frame_at(options.runs), options.metric or (), options.baseline)
+    width = console().width if sys.stdout.isatty() else 80
+    print(as_text(table, width) if options.form is None else FORMS[options.form](table))
+
+
+def _runs(folders: Sequence[Path], baseline: str | None = None) -> dict[str, Run]:
+    """Return runs by unique names, the baseline first: folders, or the settings that differ where folders are long."""
+    from polluxsim.look.descriptions import labels
+    from polluxsim.records.storage import read_run
+    from polluxsim.statistics.groups import baseline_first
+
+    runs = [read_run(folder) for folder in folders]
+    names = [run.name for run in runs]
+    if max(map(len, names)) > LONGEST_NAME:
+        names = labels(runs)
+    if len(set(names)) < len(names):
+        names = list(map(str, folders))
+    named = {id(run): name for run, name in zip(runs, names, strict=True)}
+    return {named[id(run)]: run for run in baseline_first(runs, baseline)}
+
+
+def _summary(run: Run) -> Summary:
+    from polluxsim.metrics.summary import summarise
+
+    run.must_have_jobs()
+    return cast("Summary", summarise(run.result))
+
+
+def add_compare(parser: ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.description = (
+        "Compare each setting with a baseline over pairs of runs that have the same workload and seed. The command "
+        "prints changes with 95 % intervals, changes for each application, and the jobs that lose most."
+    )
+    parser.epilog = "Example: polluxsim compare SWEEP --baseline policy=fifo"
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=shared_options.RUNS)
+    parser.add_argument("--by", metavar="SETTING",
+                        help="setting to compare, like policy.p; all other settings of a pair are equal",
+                        )  # fmt: skip
+    parser.add_argument("--baseline", metavar="NAME", help=shared_options.BASELINE)
+    parser.add_argument("--ranks", choices=TENANTS,
+                        help="print also each user's or queue's rank by mean wait")  # fmt: skip
+    parser.set_defaults(action=_compare)
+
+
+def _compare(options: Namespace) -> None:
+    from polluxsim.look.console import console
+    from polluxsim.look.settings_tables import comparison_text
+    from polluxsim.statistics.comparisons import by_setting, compared
+    from polluxsim.statistics.frames import runs_at
+    from polluxsim.statistics.ranks import rank_table
+
+    runs = runs_at(options.runs)
+    print(comparison_text(compared(runs, options.by, options.baseline)))
+    if options.ranks:
+        console().print(rank_table(by_setting(runs, options.by), options.ranks))

@@ -1,0 +1,86 @@
+"""Units of time, their text forms, and the times of scheduling rounds."""
+
+from __future__ import annotations
+
+from math import ceil, isfinite
+
+from polluxsim.common.errors import InvalidInputError
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+"""[s]"""
+
+NODE_DAYS = 1000 * DAY
+"""Unit of time of published failure rates, 1,000 node-days [s]."""
+
+UNITS = (("s", 1), ("min", MINUTE), ("h", HOUR), ("d", DAY))
+
+
+def clock(seconds: float) -> str:
+    """Return a time since the start as H:MM:SS.
+
+    >>> clock(9480.4)
+    '2:38:00'
+    """
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+def from_clock(text: str) -> float | None:
+    """Return the seconds of a text like H:MM:SS, H:MM, 1.5h or 90; None if it is none of these.
+
+    >>> from_clock("2:38:00"), from_clock("90.5"), from_clock("1.5h"), from_clock("1:60")
+    (9480.0, 90.5, 5400.0, None)
+    """
+    for unit, size in reversed(UNITS):
+        if text.endswith(unit) and ":" not in text:
+            number = from_clock(text.removesuffix(unit).rstrip())
+            return None if number is None else number * size
+    try:
+        numbers = [float(part) for part in text.split(":")]
+    except ValueError:
+        return None
+    if len(numbers) > 3 or not all(isfinite(n) and n >= 0 for n in numbers) or any(n >= 60 for n in numbers[1:]):
+        return None
+    if len(numbers) == 1:
+        return numbers[0]
+    return sum(number * unit for number, unit in zip(numbers, (HOUR, MINUTE, 1.0), strict=False))
+
+
+def instant(given: float | str) -> float:
+    """Return a time since the start in seconds. Raise an `InvalidInputError` if it is no time."""
+    time = from_clock(given) if isinstance(given, str) else given
+    if time is None or not (isfinite(time) and time >= 0):
+        raise InvalidInputError(f"TIME is {given!r}, allowed are seconds ≥ 0, 90min, 1.5h, H:MM or H:MM:SS")
+    return time
+
+
+def unit_of(seconds: float) -> tuple[str, int]:
+    """Return the largest unit of which a length of time has at least two, and the length of that unit [s].
+
+    >>> [unit_of(seconds)[0] for seconds in (45.0, 90.0, 5400.0, 9000.0, 259200.0)]
+    ['s', 's', 'min', 'h', 'd']
+    """
+    return next((unit for unit in reversed(UNITS) if seconds >= 2 * unit[1]), UNITS[0])
+
+
+def length(seconds: float) -> str:
+    """Return a length of time in that unit.
+
+    >>> [length(seconds) for seconds in (0.5, 45.0, 90.0, 5400.0, 9000.0, 259200.0)]
+    ['0.5 s', '45 s', '90 s', '90 min', '2.5 h', '3 d']
+    """
+    unit, size = unit_of(seconds)
+    return f"{seconds / size:.3g} {unit}"
+
+
+def first_round(time: float, interval: float) -> int:
+    """Return the number of the first round at or after a time [s]. Rounds are at the multiples of the interval, from 1.
+
+    >>> first_round(0.0, 60.0), first_round(60.0, 60.0), first_round(60.1, 60.0), first_round(52 * 0.71, 0.71)
+    (1, 1, 2, 52)
+    """
+    index = max(ceil(time / interval), 1)
+    # The quotient can be rounded to a whole number, or across it.
+    while index > 1 and (index - 1) * interval >= time:
+        index -= 1
+    return index if index * interval >= time else index + 1

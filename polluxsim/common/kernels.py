@@ -1,0 +1,225 @@
+"""Compiled functions: how they are declared, where their machine code is kept, and that compiling is announced."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numba
+from numba.core import config, event
+from numba.core.registry import CPUDispatcher
+
+from polluxsim.common.files import lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Function = Callable[..., Any]
+
+# Intel's vector library would give other last bits on other processors, where it is installed at all. Numba looks for
+# it when it is first imported.
+os.environ.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
+
+
+PACKAGE = Path(__file__).parents[1]
+SOURCES = ("common/kernels.py", "models", "policies/pollux")
+"""Files with kernels and with the constants that kernels use. Machine code is kept until one of these files changes."""
+
+PATIENCE = 1.0
+"""Time to wait for another process before the wait is announced [s]. Loading machine code takes much less."""
+
+FOLDERS = "kernels-"
+"""Beginning of the names of our folders of machine code; the rest is a hash."""
+
+# Without these settings, a quarter of the compiled code would be checks for division by zero and wrappers for C.
+LEAN = {"error_model": "numpy", "no_cfunc_wrapper": True}
+
+
+def kernel(function: Function) -> Any:
+    """Compile a function when it is first called, and keep the machine code for later processes.
+
+    It takes and returns scalars, arrays and tuples of them, and calls no linear-algebra library. A division by zero
+    gives ∞ or NaN, as in NumPy.
+    """
+    return _kept(function, parallel=False)
+
+
+def kernel_in_threads(function: Function) -> Any:
+    """Compile a kernel whose `prange` loops run in threads."""
+    return _kept(function, parallel=True)
+
+
+def helper(function: Function) -> Any:
+    """Compile a function that only kernels call; its machine code is kept with theirs."""
+    return _internal(function)
+
+
+def inlined(function: Function) -> Any:
+    """Compile a helper into every kernel that calls it.
+
+    Called with a tuple of many arrays, a function counts a reference to each of them; inlined by LLVM, to none. This
+    halves the time of a move of the search.
+    """
+    return _internal(function, forceinline=True)
+
+
+class _Internal(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
+    """A compiled function without a door for Python: to step through the wall would end the process."""
+
+    def __call__(self, *arguments: object) -> NoReturn:
+        raise TypeError(f"{self.__name__} is for kernels to call; a kernel can be called from Python")
+
+
+class _Kept(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
+    """A compiled function whose machine code is kept. One process compiles it, and others load the code."""
+
+    def compile(self, signature: object) -> Any:
+        """Compile the function for the types of some arguments, or load its machine code."""
+        with _one_process(f"{self.py_func.__module__}.{self.py_func.__qualname__}"):
+            return super().compile(signature)
+
+
+@contextmanager
+def _one_process(name: str) -> Iterator[None]:
+    """Let one process at a time into blocks with this name. The system ends the block of a killed process."""
+    folder = _folder()
+    if folder is None:
+        yield
+        return
+    with (folder / f"{name}.lock").open("a") as file:
+        try:
+            lock(file)
+        except BlockingIOError:
+            timer = threading.Timer(PATIENCE, _announcement.say)
+            timer.start()
+            try:
+                lock(file, waiting=True)
+            finally:
+                timer.cancel()
+        yield
+
+
+def _internal(function: Function, **options: bool) -> Any:
+    dispatcher = numba.njit(no_cpython_wrapper=True, **LEAN, **options)(function)
+    dispatcher.__class__ = _Internal
+    return dispatcher
+
+
+def _kept(function: Function, *, parallel: bool) -> Any:
+    folder, before = _folder(), config.CACHE_DIR
+    config.CACHE_DIR = str(folder or "")
+    try:
+        dispatcher = numba.njit(cache=folder is not None, parallel=parallel, **LEAN)(function)
+    finally:
+        config.CACHE_DIR = before
+    if folder is not None:
+        dispatcher.__class__ = _Kept
+    return dispatcher
+
+
+def spliced(function: Function) -> Any:
+    """Insert a helper's source into the one kernel that calls it. The helper is then not compiled separately."""
+    return numba.njit(inline="always")(function)
+
+
+@cache
+def _folder() -> Path | None:
+    """Return the folder for the machine code of these very sources; None if there is no place for it.
+
+    Numba alone would look at the file of a function only, and not notice that one it calls has changed.
+    """
+    name = FOLDERS + _digest()
+    for place in _places():
+        folder = place / name
+        if _is_writable(folder):
+            for other in place.glob(f"{FOLDERS}*"):
+                if other != folder:
+                    shutil.rmtree(other, ignore_errors=True)
+            return folder
+    return None
+
+
+def _digest() -> str:
+    """Return a hash of the kernels' sources and of Numba's version."""
+    digest = hashlib.sha256(numba.__version__.encode())
+    for source in SOURCES:
+        path = PACKAGE / source
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(file.relative_to(PACKAGE).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _places() -> Iterator[Path]:
+    """Yield where machine code may be kept, best first: where Numba is told to, in the package, in the user's cache."""
+    ours = f"polluxsim-{hashlib.sha256(str(PACKAGE.resolve()).encode()).hexdigest()[:16]}"
+    if config.CACHE_DIR:
+        yield Path(config.CACHE_DIR) / ours
+        return
+    yield PACKAGE / "__pycache__"
+    try:
+        yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / ours
+    except RuntimeError:  # nobody's home
+        return
+
+
+def _is_writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
+
+
+class _Announcement(event.Listener):  # type: ignore[misc]  # Numba is not typed
+    """Prints once that kernels are being compiled, in the process that a user has started."""
+
+    def __init__(self) -> None:
+        self._said = multiprocessing.parent_process() is not None
+
+    def say(self) -> None:
+        """Print the message, unless it was printed before."""
+        if not self._said:
+            self._said = True
+            print("polluxsim: compiling kernels, once for each installation", file=sys.stderr, flush=True)
+
+    def on_start(self, event: event.Event) -> None:
+        """Print the message if the function is one of polluxsim."""
+        if event.data["dispatcher"].py_func.__module__.startswith("polluxsim."):
+            self.say()
+
+    def on_end(self, event: event.Event) -> None:
+        """Do nothing."""
+
+
+class _Economy(event.Listener):  # type: ignore[misc]  # Numba is not typed
+    """Reduces the optimisation of functions that kernels call; they are optimised as a part of the kernels."""
+
+    def __init__(self) -> None:
+        self._levels: list[Any] = []
+
+    def on_start(self, event: event.Event) -> None:
+        """Lower the level of optimisation for a helper, and for functions of NumPy that a kernel calls."""
+        dispatcher = event.data["dispatcher"]
+        ours = self._levels or dispatcher.py_func.__module__.startswith("polluxsim.")
+        self._levels.append(config.OPT)
+        if ours and dispatcher.targetoptions.get("no_cpython_wrapper"):
+            config.OPT = type(config.OPT)(1)
+
+    def on_end(self, event: event.Event) -> None:
+        """Restore the level."""
+        config.OPT = self._levels.pop()
+
+
+_announcement = _Announcement()
+event.register("numba:compile", _announcement)
+event.register("numba:compile", _Economy())

@@ -1,0 +1,1 @@
+"""Hardware of a cluster: nodes, GPU types, CPUs and memory, placements, restart delays, checkpoints."""

@@ -1,0 +1,335 @@
+"""Clusters: nodes with GPUs, times when nodes are down, and clusters read from a list of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby, repeat
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from polluxsim.common.errors import InvalidConfigError, bad_line, short
+from polluxsim.common.tables import read_rows
+from polluxsim.hardware.gpu_types import ANY, NOBODY_SAYS, GpuType, NodeTypes, as_said, gpu_type, types_in
+from polluxsim.hardware.hosts import MIB, NOTHING, Host, host_said, shares_of
+from polluxsim.hardware.hosts import as_said as host_as_said
+
+if TYPE_CHECKING:
+    from polluxsim.common.tables import Row
+
+MOST_NODES = MOST_GPUS = 1_000_000
+"""Limits that catch errors in configurations; no real cluster is larger."""
+
+
+class Outage(NamedTuple):
+    """A time in which nodes are down [s]."""
+
+    nodes: tuple[int, ...]  # numbers of the nodes
+    start: float
+    duration: float  # ∞ if the nodes do not come up again
+    kind: str  # cause, a word
+    warning: float = 0.0  # time between the announcement and the start
+    is_repair: bool = False  # whether a repair crew is needed, and a spare node can replace a node
+    drain: float = 0.0  # time before the start in which the nodes start no jobs
+
+
+class Outages(Protocol):
+    """Source of outages. A unit is a node, or a group of nodes that fail together, and has a number."""
+
+    def units(self, num_nodes: int) -> Iterable[int]:
+        """Return the units of a cluster with this number of nodes. A larger cluster has the same units and more.
+
+        Raises
+        ------
+        InvalidInputError
+            If the cluster has fewer nodes than the source.
+        """
+        ...
+
+    def outage(self, unit: int, number: int, since: float, draw: Callable[[int], Sequence[float]]) -> Outage | None:
+        """Return the next outage of a unit, or None.
+
+        Parameters
+        ----------
+        unit, number
+            Number of the unit, and number of its outages so far.
+        since
+            End of the last outage; 0 before the first [s].
+        draw
+            Function that draws random numbers in (0, 1); the argument is their count. The draws of an outage are fixed.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Repairs:
+    """Repair crews and spare nodes, for nodes with drawn failures.
+
+    A spare node replaces a failed node at once, under the number of that node. The repaired node then becomes a spare
+    node.
+    """
+
+    crews: int | None = None  # repairs at the same time, in order of failure; None for no limit
+    spare_nodes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.crews is not None and self.crews < 1:
+            raise InvalidConfigError(f"cluster.repairs.crews is {self.crews}, allowed is a whole number ≥ 1, or null")
+        if not 0 <= self.spare_nodes <= MOST_NODES:
+            allowed = f"a whole number from 0 to {MOST_NODES}"
+            raise InvalidConfigError(f"cluster.repairs.spare_nodes is {self.spare_nodes}, allowed is {allowed}")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The nodes of a cluster and their GPUs.
+
+    Parameters
+    ----------
+    gpus_per_node
+        GPUs of each node, by node number.
+    least_nodes
+        Smallest number of nodes on a cluster where the policy may change it. This number is up at the start, and all
+        of `gpus_per_node` are the largest number. None if the number of nodes is fixed.
+    startup_time
+        Time from the request of a node until it can be used [s].
+    node_price
+        Price of a node for an hour, from its request to its release.
+    failures
+        Failures of nodes, or None. On a cluster that can change its number of nodes, a node with a drawn failure is
+        replaced within the start-up time, whatever its repair time.
+    spot
+        Times when the provider takes nodes away, or None.
+    repairs
+        Repair crews and spare nodes.
+    node_types
+        GPU type of each node, by node number. Empty if all GPUs are equal and their type is not stated.
+    hosts
+        CPUs and memory of each node, by node number. Empty if they do not limit jobs.
+    """
+
+    gpus_per_node: tuple[int, ...]
+    least_nodes: int | None = None
+    startup_time: float = 0.0
+    node_price: float = 0.0
+    failures: Outages | None = None
+    spot: Outages | None = None
+    repairs: Repairs | None = None
+    node_types: NodeTypes = NOBODY_SAYS
+    hosts: tuple[Host, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.gpus_per_node or not all(
+            type(gpus) is int and 1 <= gpus <= MOST_GPUS for gpus in self.gpus_per_node
+        ):
+            raise InvalidConfigError(
+                f"cluster: {len(self.gpus_per_node)} nodes with {sorted(set(self.gpus_per_node))} GPUs, allowed are "
+                f"one node or more, each with a whole number of GPUs from 1 to {MOST_GPUS}"
+            )
+        for what, of_nodes in (("types", self.node_types), ("CPUs", self.hosts)):
+            if of_nodes and len(of_nodes) != self.num_nodes:
+                allowed = f"those of all {self.num_nodes}, or none"
+                raise InvalidConfigError(f"cluster: {what} of {len(of_nodes)} nodes, allowed are {allowed}")
+        if self.least_nodes is not None and not 1 <= self.least_nodes <= self.num_nodes:
+            raise InvalidConfigError(f"cluster.least_nodes is {self.least_nodes}, allowed are 1 to {self.num_nodes}")
+        for name, value in (("startup_time", self.startup_time), ("node_price", self.node_price)):
+            if not (isfinite(value) and value >= 0):
+                raise InvalidConfigError(f"cluster.{name} is {value}, allowed is a finite number ≥ 0")
+        for source in self.outages:
+            if not callable(getattr(source, "units", None)):
+                raise InvalidConfigError(
+                    f"cluster.failures is {source}, allowed is null or a choice: cluster/failures=drawn"
+                )
+            source.units(self.num_nodes)
+        if self.is_elastic and self.repairs is not None:
+            raise InvalidConfigError("cluster.repairs is set, allowed is null where the number of nodes can change")
+
+    def first_nodes(self, count: int) -> Cluster:
+        """Return the cluster with its first nodes only."""
+        types, hosts = NodeTypes(self.node_types[:count]), self.hosts[:count]
+        return replace(self, gpus_per_node=self.gpus_per_node[:count], node_types=types, hosts=hosts)
+
+    @classmethod
+    def uniform(
+        cls,
+        num_nodes: int,
+        gpus_per_node: int,
+        failures: Outages | None = None,
+        spot: Outages | None = None,
+        repairs: Repairs | None = None,
+    ) -> Cluster:
+        """Return a cluster of like nodes."""
+        return cls.of_groups([[num_nodes, gpus_per_node]], failures, spot, repairs)
+
+    @classmethod
+    def elastic(
+        cls,
+        num_nodes: int,
+        least_nodes: int,
+        gpus_per_node: int,
+        startup_time: float,
+        node_price: float,
+        failures: Outages | None = None,
+        spot: Outages | None = None,
+    ) -> Cluster:
+        """Return a cluster of up to `num_nodes` like nodes, of which a policy may ask for any number from the least."""
+        nodes = cls.uniform(num_nodes, gpus_per_node).gpus_per_node
+        return cls(nodes, least_nodes, startup_time, node_price, failures, spot)
+
+    @classmethod
+    def of_groups(
+        cls,
+        groups: Sequence[Sequence[Any] | Mapping[str, Any]],
+        failures: Outages | None = None,
+        spot: Outages | None = None,
+        repairs: Repairs | None = None,
+    ) -> Cluster:
+        """Return a cluster of several kinds of nodes.
+
+        Parameters
+        ----------
+        groups
+            For each kind, [number of nodes, GPUs per node], or [nodes, GPUs, type], or {nodes: …, gpus: …, type: …}. A
+            type is a name of `GPU_TYPES`, or one's own: {name: …, memory: …, price: …} [GB; $/h for a GPU]. All kinds
+            say theirs, or none does. Beside these, cpus and memory may stand: cores and GB of each node, of all kinds.
+        failures, spot, repairs
+            As of the cluster.
+        """
+        kinds = [_group(group) for group in groups]
+        types = tuple(gpu for count, _, gpu, _ in kinds for _ in range(count) if gpu is not None)
+        hosts = tuple(host for count, *_, host in kinds for _ in range(count) if host is not None)
+        sizes = tuple(gpus for count, gpus, *_ in kinds for _ in range(count))
+        return cls(sizes, failures=failures, spot=spot, repairs=repairs, node_types=NodeTypes(types), hosts=hosts)
+
+    @property
+    def groups(self) -> list[list[Any]]:
+        """Return the groups of equal nodes, in the form of `of_groups`.
+
+        >>> Cluster((4, 4, 8)).groups
+        [[2, 4], [1, 8]]
+        """
+        nodes = zip(self.gpus_per_node, self.node_types or repeat(None), self.hosts or repeat(None), strict=False)
+        said = 4 if self.hosts else 3 if self.node_types else 2
+        return [
+            [len(list(alike)), gpus, gpu and as_said(gpu), host and host_as_said(host)][:said]
+            for (gpus, gpu, host), alike in groupby(nodes)
+        ]
+
+    @property
+    def types(self) -> Mapping[str, GpuType]:
+        """Return the names of the GPU types, in the order of their first nodes. Without stated types there is one."""
+        return self.node_types.types
+
+    @cached_property
+    def by_type(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the GPUs of each node of a type, by its name, in the order of `types`.
+
+        >>> Cluster.of_groups([[1, 8, "a100-40"], [2, 4, "t4"]]).by_type
+        {'a100-40': (8,), 't4': (4, 4)}
+        """
+        if not self.node_types:
+            return {ANY.name: self.gpus_per_node}
+        return {
+            name: tuple(self.gpus_per_node[node] for node in nodes) for name, nodes in self.node_types.nodes.items()
+        }
+
+    @cached_property
+    def host_shares(self) -> tuple[Host, ...]:
+        """Return the CPUs and memory for each GPU, by node number. Empty if they do not limit jobs."""
+        return shares_of(self.hosts, self.gpus_per_node) if self.hosts else ()
+
+    @cached_property
+    def gpu_price(self) -> float:
+        """Return the rent of all GPUs by their types [$/h]."""
+        return sum(gpus * gpu.price for gpus, gpu in zip(self.gpus_per_node, self.node_types, strict=False))
+
+    @property
+    def outages(self) -> tuple[Outages, ...]:
+        """Return all causes of nodes that are down."""
+        return tuple(source for source in (self.failures, self.spot) if source is not None)
+
+    @property
+    def is_elastic(self) -> bool:
+        """Return whether a policy may change the number of nodes."""
+        return self.least_nodes not in (None, self.num_nodes)
+
+    @property
+    def num_nodes(self) -> int:
+        """Return the number of nodes."""
+        return len(self.gpus_per_node)
+
+    @property
+    def num_gpus(self) -> int:
+        """Return the number of GPUs on all nodes."""
+        return sum(self.gpus_per_node)
+
+
+def _group(group: Any) -> tuple[int, int, GpuType | None, Host | None]:
+    """Return how many nodes a group has, of how many GPUs of which type, and with which CPUs and memory."""
+    said = group
+    if isinstance(group, Mapping) and group.keys() <= {"nodes", "gpus", "type", *Host._fields}:
+        host = {name: group[name] for name in Host._fields if name in group}
+        said = [group.get("nodes"), group.get("gpus"), group.get("type"), host][: 4 if host else 2 + ("type" in group)]
+    is_list = isinstance(said, Sequence) and len(said) in (2, 3, 4) and isinstance([*said, {}, {}][3], Mapping)
+    if not is_list or type(said[0]) is not int or not 0 <= said[0] <= MOST_NODES:
+        raise InvalidConfigError(
+            f"cluster: {short(group)}, allowed are pairs of a number of nodes up to {MOST_NODES} and the GPUs of each, "
+            "and their type behind them; or {nodes: …, gpus: …, type: …, cpus: …, memory: …}"
+        )
+    has_type = len(said) == 3 or (len(said) == 4 and said[2] is not None)
+    return said[0], said[1], gpu_type(said[2]) if has_type else None, host_said(said[3]) if len(said) == 4 else None
+
+
+NODE_COLUMNS = ("gpu", "model")
+HOST_COLUMNS = ("cpu_milli", "memory_mib")
+
+
+def cluster_of_file(
+    path: str,
+    failures: Outages | None = None,
+    spot: Outages | None = None,
+    repairs: Repairs | None = None,
+    *,
+    hosts: bool = False,
+) -> Cluster:
+    """Return the cluster of a list of nodes; nodes of a type stand together, else in its order.
+
+    Parameters
+    ----------
+    path
+        CSV or Parquet with a row for each node: its GPUs in `gpu`, and their type in `model`; other columns do not
+        matter. Nodes without a GPU are left out. A type that is not known has no memory and no price.
+    failures, spot, repairs
+        As of the cluster.
+    hosts
+        Whether CPUs and memory of nodes count: `cpu_milli` [thousandths of a core] and `memory_mib` [MiB].
+
+    Raises
+    ------
+    InvalidInputError
+        If the file cannot be read, or a row is not what it should be.
+    """
+    nodes = [
+        _node_of_row(row, hosts=hosts)
+        for row in read_rows(Path(path), (*NODE_COLUMNS, *(HOST_COLUMNS if hosts else ())))
+    ]
+    there = [(gpus, gpu, host) for gpus, gpu, host in nodes if gpu is not None]
+    if not there:
+        raise bad_line(path, 1, f"none of {len(nodes)} nodes has a GPU, needed is one or more")
+    names = list(dict.fromkeys(gpu.name for _, gpu, _ in there))
+    sizes, types, found = zip(*sorted(there, key=lambda node: names.index(node[1].name)), strict=True)
+    said = tuple(found) if hosts else ()
+    return Cluster(sizes, failures=failures, spot=spot, repairs=repairs, node_types=NodeTypes(types), hosts=said)
+
+
+def _node_of_row(row: Row, *, hosts: bool) -> tuple[int, GpuType | None, Host]:
+    gpus = row.integer("gpu", at_least=0)
+    if not gpus:
+        return gpus, None, NOTHING
+    types = types_in(row.text("model"))
+    if len(types) != 1:
+        raise row.error("model", "one type of GPU")
+    host = Host(row.number("cpu_milli", above=0) / 1000, row.number("memory_mib", above=0) * MIB) if hosts else NOTHING
+    return gpus, types[0], host

@@ -1,0 +1,156 @@
+"""Published CSV logs with one row for each job: Acme, Helios and ITP."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from polluxsim.logs.formats.base import (
+    END_BEFORE_START,
+    ENDED,
+    NEVER_RAN,
+    NO_END,
+    NO_GPU,
+    Clock,
+    Dropped,
+    LogJob,
+    oddities_of_times,
+)
+from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, counts_beside
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ACME_CITATION = "Shanghai AI Laboratory Acme, Hu et al., NSDI '24, CC-BY-4.0"
+
+ACME_COLUMNS = (
+    "job_id", "user", "node_num", "gpu_num", "cpu_num", "type", "state",
+    "submit_time", "start_time", "end_time", "duration", "queue", "gpu_time",
+)  # fmt: skip
+
+
+def _parse_seren(row: LogRow) -> LogJob | Dropped:
+    return _dropped_acme_row(row) or _acme_job(row, row.seconds("duration"))
+
+
+def _parse_kalos(row: LogRow) -> LogJob | Dropped:
+    if left_out := _dropped_acme_row(row):
+        return left_out
+    # Kalos counts its duration column from submission; the time on GPUs is from start to end.
+    row.seconds("duration")
+    duration = row.time("end_time") - row.time("start_time")
+    return row.dropped(END_BEFORE_START) if duration < 0 else _acme_job(row, duration)
+
+
+def _dropped_acme_row(row: LogRow) -> Dropped | None:
+    num_gpus = row.gpus("gpu_num")
+    if row.name("state") not in ENDED:
+        return row.dropped(f"state is none of {', '.join(ENDED)}")
+    if num_gpus == 0:
+        return row.dropped(NO_GPU)
+    if not row.has("start_time"):
+        return row.dropped(NEVER_RAN)
+    return None if row.has("end_time") else row.dropped(NO_END)
+
+
+def _acme_job(row: LogRow, duration: float) -> LogJob:
+    submitted, start = row.time("submit_time"), row.time("start_time")
+    return LogJob(
+        place=row.place,
+        job=row.name("job_id"),
+        submitted=submitted,
+        duration=duration,
+        num_gpus=row.gpus("gpu_num"),
+        user=row.word("user"),
+        status=ENDED[row.name("state")],
+        extras=(row.word("type"), row.count("node_num"), start - submitted),
+        oddities=oddities_of_times(submitted, start, row.time("end_time"), duration),
+    )
+
+
+SEREN = TableFormat(
+    name="seren",
+    citation=f"{ACME_CITATION}; cluster Seren",
+    layout=Layout(ACME_COLUMNS),
+    parse=_parse_seren,
+    clock=Clock.ZONED,
+    time_zone="Asia/Shanghai",
+    extras=("application", "num_nodes", "queueing_delay"),
+    files="trace_seren.csv",
+)
+
+KALOS = replace(
+    SEREN, name="kalos", citation=f"{ACME_CITATION}; cluster Kalos", parse=_parse_kalos, files="trace_kalos.csv"
+)
+
+
+HELIOS_COLUMNS = (
+    "job_id", "user", "vc", "gpu_num", "cpu_num", "node_num", "state",
+    "submit_time", "start_time", "end_time", "duration", "queue",
+)  # fmt: skip
+
+
+def _parse_helios(row: LogRow) -> LogJob | Dropped:
+    num_gpus = row.gpus("gpu_num")
+    if (state := row.name("state")) not in ENDED:
+        return row.dropped(f"state is none of {', '.join(ENDED)}")
+    if num_gpus == 0:
+        return row.dropped(NO_GPU)
+    if not row.has("start_time"):
+        return row.dropped(NEVER_RAN)
+    submitted, start = row.time("submit_time"), row.time("start_time")
+    end, duration = row.time("end_time"), row.seconds("duration")
+    return LogJob(
+        place=row.place,
+        job=row.name("job_id"),
+        submitted=submitted,
+        duration=duration,
+        num_gpus=num_gpus,
+        user=row.word("user"),
+        tenant=row.word("vc"),
+        status=ENDED[state],
+        extras=(row.count("node_num"), start - submitted),
+        oddities=oddities_of_times(submitted, start, end, duration),
+    )
+
+
+def _helios_gpus(source: Path) -> int | None:
+    """Return the most GPUs that the cluster had on any day, from the table beside the log [GPUs]."""
+    return max(counts_beside(source, "cluster_gpu_number.csv", ("date", "total")), default=0) or None
+
+
+HELIOS = TableFormat(
+    name="helios",
+    citation="SenseTime Helios, Hu et al., SC '21, CC-BY-4.0",
+    layout=Layout(HELIOS_COLUMNS),
+    parse=_parse_helios,
+    clock=Clock.LOCAL,
+    # The log names no zone. The clusters' owner is in China, where one zone without summer time holds.
+    time_zone="Asia/Shanghai",
+    extras=("num_nodes", "queueing_delay"),
+    files="cluster_log.csv",
+    cluster_gpus=_helios_gpus,
+)
+
+
+def _parse_itp(row: LogRow) -> LogJob | Dropped:
+    if (num_gpus := row.gpus("num_gpu")) == 0:
+        return row.dropped("no GPU")
+    return LogJob(
+        place=row.place,
+        job=row.name("job_id"),
+        submitted=row.instant("submission_time"),
+        duration=row.seconds("duration"),
+        num_gpus=num_gpus,
+        tenant=row.path.stem,
+    )
+
+
+ITP = TableFormat(
+    name="itp",
+    citation="Microsoft ITP 2021, MIT licence; Gu et al., ElasticFlow, ASPLOS '23",
+    caveat="the clusters of a folder become one trace; the tenant is the cluster's file",
+    layout=Layout(("job_id", "submission_time", "duration", "num_gpu")),
+    parse=_parse_itp,
+    files="cluster*.csv",
+)

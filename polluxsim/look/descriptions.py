@@ -1,0 +1,160 @@
+"""Descriptions of finished runs (labels, workload, cluster) and remarks that their tables do not show."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter, defaultdict
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from polluxsim.hardware.restarts import RESTART_DELAY, ROUND_INTERVAL
+from polluxsim.records.folders import info_of
+from polluxsim.statistics.groups import labels_of, settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from polluxsim.records.storage import Run
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """Return a label for each run: its policy and the settings in which the runs differ, and its folder if need be."""
+    found = labels_of([settings_of(run) for run in runs], pooled=())
+    many = Counter(found)
+    return [f"{label} ({run.name})" if many[label] > 1 else label for label, run in zip(found, runs, strict=True)]
+
+
+def workload_words(info: Mapping[str, Any]) -> str:
+    """Return what was run, like the name of a file or the parameters of a generator.
+
+    >>> workload_words({"config": {"workload": {"_target_": "polluxsim.workloads.philly.PhillyLike", "hours": 8}}})
+    'Philly Like, hours 8'
+    """
+    workload = _part(info, "workload")
+    if "path" in workload:
+        path = workload["path"]
+        return "the shipped workload" if path is None else f"workload {PurePath(str(path)).name}"
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(workload.get("_target_", "")).rpartition(".")[2])
+    told = [
+        f"{key} {value}"
+        for key, value in workload.items()
+        if key not in {"_target_", "seed", "num_jobs"} and not isinstance(value, bool | dict | list)
+    ]
+    return ", ".join([name or "a workload", *told])
+
+
+def cluster_words(gpus_per_node: Sequence[int], types: Sequence[str] = ()) -> str:
+    """Return the nodes by kind.
+
+    >>> cluster_words([4, 4, 8])
+    '2 nodes × 4 GPUs + 1 node × 8 GPUs'
+    >>> cluster_words([4, 4], ["t4", "t4"])
+    '2 nodes × 4 t4'
+    """
+    names = types or [""] * len(gpus_per_node)
+    return " + ".join(
+        f"{count} node{'s' * (count > 1)} × {gpus} {name or 'GPU' + 's' * (gpus > 1)}"
+        for (gpus, name), count in Counter(zip(gpus_per_node, names, strict=True)).items()
+    )
+
+
+def engine_words(info: Mapping[str, Any]) -> str:
+    """Return how often a policy decides, and what a restart costs; empty where a run does not say.
+
+    >>> engine_words({"config": {"engine": {"round_interval": 60.0, "restart_delay": 30.0}}})
+    'rounds every 60 s, a restart costs 30 s'
+    """
+    engine = _part(info, "engine")
+    said = (("rounds every", "round_interval"), ("a restart costs", "restart_delay"))
+    return ", ".join(f"{words} {engine[name]:g} s" for words, name in said if engine.get(name) is not None)
+
+
+def _part(info: Mapping[str, Any], group: str) -> Mapping[str, Any]:
+    part = (info.get("config") or {}).get(group)
+    return part if isinstance(part, dict) else {}
+
+
+def engine_waits(engine: Mapping[str, Any]) -> str:
+    """Return the line that states which waits the engine adds to those of the queue, from a run's engine settings.
+
+    Settings that are left out have their defaults.
+
+    >>> engine_waits({"round_interval": 60.0, "restart_delay": 30.0})
+    'the engine adds up to 60 s until the next round and 30 s at each start'
+    >>> engine_waits({"restart_delay": 0.0})
+    'the engine adds up to 60 s until the next round and 0 s at each start'
+    """
+    interval, delay = engine.get("round_interval", ROUND_INTERVAL), engine.get("restart_delay", RESTART_DELAY)
+    by_application = engine.get("restart_delays")
+    line = f"the engine adds up to {interval:g} s until the next round and {delay:g} s at each start"
+    return f"{line} (other delays: {', '.join(by_application)})" if by_application else line
+
+
+def print_remarks(folders: Sequence[Path]) -> None:
+    """Print remarks on finished runs on standard error, the first of each kind, and all settings without effect."""
+    infos = {folder: info_of(folder) for folder in folders}
+    configs = {folder: info["config"] for folder, info in infos.items() if not info.get("standstill")}
+    for remarks in (_stood_still(infos), _never_grown(configs), _alike(configs)):
+        if (remark := next(remarks, None)) is not None:
+            print(f"polluxsim: {remark}", file=sys.stderr)
+    for remark in without_effect((folder.name, info) for folder, info in infos.items()):
+        print(f"polluxsim: {remark}", file=sys.stderr)
+
+
+def print_without_effect(sweep: Path) -> None:
+    """Print on standard error the settings that had no effect in the runs of a complete sweep."""
+    names = pq.read_table(sweep / "sweep.parquet", columns=["folder"])["folder"].to_pylist()
+    for remark in without_effect((name, info_of(sweep / name)) for name in names):
+        print(f"polluxsim: {remark}", file=sys.stderr)
+
+
+def without_effect(infos: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield a sentence for each setting that had no effect, with the first run's name and the number of other runs.
+
+    `infos` are pairs of a run's name and the content of its run.json.
+    """
+    names: dict[str, dict[str, None]] = defaultdict(dict)
+    for name, info in infos:
+        for sentence in info.get("without_effect", ()):
+            names[sentence][name] = None
+    for sentence, (first, *others) in names.items():
+        yield f"{first}{f' and {len(others)} more' if others else ''}: {sentence}"
+
+
+def _stood_still(infos: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the runs that were cut off because no job made progress."""
+    for folder, info in infos.items():
+        if info.get("standstill"):
+            yield f"{folder.name}: cut off, as {info['standstill']}"
+
+
+def _never_grown(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a remark for each run on an elastic cluster in which the policy never requested additional nodes."""
+    for folder, config in configs.items():
+        least, most = (config["cluster"].get(name) for name in ("least_nodes", "num_nodes"))
+        if least is None or most is None or least == most:
+            continue
+        nodes = pq.read_table(folder / "rounds.parquet", columns=["nodes"])["nodes"].to_pylist()
+        if nodes and max(nodes) <= least:
+            yield (
+                f"{folder.name}: the policy never asked for more than {least} of the {most} nodes; it may not be made "
+                f"for an elastic cluster (cluster.least_nodes={most} has them all up)"
+            )
+
+
+def _alike(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the groups of runs that differ only in their seed and have the same results."""
+    groups: dict[str, list[Path]] = defaultdict(list)
+    for folder, config in configs.items():
+        groups[json.dumps({**config, "seed": None}, sort_keys=True)].append(folder)
+    for group in groups.values():
+        if len(group) > 1 and len({(folder / "jobs.parquet").read_bytes() for folder in group}) == 1:
+            yield (
+                f"{group[0].name} and {len(group) - 1} more differ in their seed and in no result: nothing in them is "
+                "random, so they replicate nothing"
+            )

@@ -1,0 +1,155 @@
+"""Figures of distributions over jobs: completion times, and finish-time fairness (Figure 7 of the paper)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.ticker import LogLocator, NullFormatter
+
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.look.colours import looks_of
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, legend, name_lines, new_figure, plain, share_axis, styled
+from polluxsim.statistics.series import completion_hours, cumulative, hours_by_application, spread_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+    from numpy.typing import ArrayLike, NDArray
+
+    from polluxsim.look.colours import Look
+    from polluxsim.look.plot.style import Drawing
+    from polluxsim.records.results import Result
+    from polluxsim.statistics.groups import Group
+    from polluxsim.statistics.series import Spread
+
+    Sample = tuple[NDArray[np.float64], int]
+
+MOST_TICKS = 15
+"""A time axis whose ends differ by less than this factor has ticks between the powers of ten."""
+
+FAIRNESS = "finish_time_fairness"
+
+
+@styled
+def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
+    """Draw the share of jobs complete within a time of their submission.
+
+    Jobs that were cut off are in the denominator: where there are such, a line ends below 1. Of several runs in a group
+    all jobs count, and a band shows the runs one by one.
+    """
+    samples = [[completion_hours(run.result) for run in group.runs] for group in groups]
+    return _drawn(groups, samples, "job completion time [h]", width)
+
+
+@styled
+def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
+    """Draw the share of jobs whose finish-time fairness ρ is at most so much; a job with ρ < 1 did better than fair.
+
+    Raises
+    ------
+    InvalidInputError
+        If a run's jobs.parquet does not tell it.
+    """
+    samples = [[fairness_of(run.name, run.result) for run in group.runs] for group in groups]
+    return _drawn(groups, samples, "finish-time fairness ρ", width, mark=1.0)
+
+
+def cdf(values: ArrayLike, count: int | None = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the corners of what `cumulative` returns, two arrays of shape (2n,); shares rise from 0 to n / count.
+
+    >>> [corners.tolist() for corners in cdf([3, 1])]
+    [[1.0, 1.0, 3.0, 3.0], [0.0, 0.5, 0.5, 1.0]]
+    """
+    x, share = cumulative(values, count)
+    return np.repeat(x, 2), np.repeat(np.append(0.0, share), 2)[1:-1]
+
+
+def fairness_of(name: str, result: Result) -> Sample:
+    """Return ρ of the jobs that have one, and how many jobs there are.
+
+    Raises
+    ------
+    InvalidInputError
+        If the run was not asked for it.
+    """
+    jobs = result.jobs
+    if FAIRNESS not in jobs or jobs[FAIRNESS].isna().all():
+        raise InvalidInputError(f"{name}: its jobs.parquet has no column {FAIRNESS!r} with values, which this needs")
+    return jobs[FAIRNESS].dropna().to_numpy(float), len(jobs)
+
+
+def _drawn(
+    groups: Sequence[Group], samples: Sequence[Sequence[Sample]], title: str, width: float, mark: float | None = None
+) -> Drawing:
+    """Draw the samples of each group's runs, and a line at a mark along the axis of that title."""
+    figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
+    axes = figure.subplots()
+    axes.set_xscale("log")
+    for group, look, runs in zip(groups, looks_of(groups), samples, strict=True):
+        _line(axes, group, look, runs)
+    share_axis(axes, "share of jobs")
+    low, high = axes.get_xlim()
+    if high < MOST_TICKS * low:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(plain)
+    axes.set_xlabel(title)
+    lines = dict(zip(axes.get_lines(), [group.label for group in groups], strict=True))
+    if mark is not None:
+        axes.axvline(mark, color=GREY, linewidth=0.6, zorder=1)
+    name_lines(axes, lines)
+    return figure
+
+
+def _line(axes: Axes, group: Group, look: Look, runs: Sequence[Sample]) -> None:
+    x, share = cdf(np.concatenate([values for values, _ in runs]), sum(count for _, count in runs))
+    axes.plot(x, share, color=look.color, linestyle=look.linestyle, label=group.label)
+    if len(runs) > 1 and len(x):
+        grid = np.unique(x)
+        each = [np.searchsorted(np.sort(values), grid, side="right") / max(count, 1) for values, count in runs]
+        axes.fill_between(
+            grid, np.min(each, axis=0), np.max(each, axis=0), color=look.color, alpha=0.15, linewidth=0, step="post"
+        )
+
+
+@styled
+def jct_by_application(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
+    """Draw the mean completion time of each application's jobs, with a bar from the 10th to the 90th percentile.
+
+    Each group has a marker in each application's row; the jobs of all its runs count. A job that was cut off counts
+    with its age at the end of the run, as in the table of runs.
+    """
+    found = [spreads(group) for group in groups]
+    means = {name: max(row[name].mean for row in found if name in row) for row in found for name in row}
+    names = sorted(means, key=lambda name: means[name])
+    rows = len(names) * max(len(groups), 2)
+    figure = new_figure(width, 1.6 + 0.27 * rows)
+    axes = figure.subplots()
+    places = (np.arange(len(groups)) - (len(groups) - 1) / 2) * min(0.8 / len(groups), 0.3)
+    handles = {}
+    for group, look, row, offset in zip(groups, looks_of(groups), found, places[::-1], strict=True):
+        here = [place for place, name in enumerate(names) if name in row]
+        mean, low, high, _ = np.array([row[names[place]] for place in here]).reshape(-1, 4).T
+        axes.hlines(np.array(here) + offset, low, high, color=look.color, linewidth=1.3)
+        (points,) = axes.plot(mean, np.array(here) + offset, look.marker, color=look.color, label=group.label)
+        handles[points] = group.label
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(plain)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    axes.grid(visible=True, axis="x")
+    axes.grid(visible=False, axis="y")
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("job completion time [h], mean and 10–90 %")
+    if len(groups) > 1:
+        legend(figure, handles)
+    return figure
+
+
+def spreads(group: Group) -> dict[str, Spread]:
+    """Return the completion times of a group's jobs by application."""
+    found = [hours_by_application(run.result) for run in group.runs]
+    names = dict.fromkeys(name for hours in found for name in hours)
+    return {name: spread_of(np.concatenate([hours[name] for hours in found if name in hours])) for name in names}

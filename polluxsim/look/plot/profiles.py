@@ -1,0 +1,302 @@
+"""Figures of profiles: throughput, batch sizes and statistical efficiency (Figures 3, 1 and 2 of the paper)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
+
+from polluxsim.applications.card_profile import CardProfile
+from polluxsim.applications.folder import ProfileFolder
+from polluxsim.applications.measured import MeasuredProfile
+from polluxsim.common.errors import InvalidInputError, allowed_among
+from polluxsim.hardware.placements import packed
+from polluxsim.look.colours import DASHES, MARKERS, PALETTE
+from polluxsim.look.fitted_speed import agent_model, fitted_speed, mean_error
+from polluxsim.look.plot.style import TWO_COLUMNS, legend, name_lines, new_figure, plain, share_axis, styled
+from polluxsim.models.efficiency import efficiency, gain
+from polluxsim.models.goodput import Alone
+from polluxsim.models.profile import ProfileRangeError
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from polluxsim.hardware.placements import BatchChoice
+    from polluxsim.look.fitted_speed import Curve, FittedSpeed
+    from polluxsim.look.plot.style import Drawing
+    from polluxsim.models.profile import Profile
+
+GPU_TICKS = (1, 4, 16, 64)
+
+
+@styled
+def throughput(
+    speeds: Sequence[FittedSpeed], names: tuple[str, str] = ("measured", "card"), width: float = TWO_COLUMNS
+) -> Drawing:
+    """Draw two panels for each application: by GPUs at a batch size each, and by batch size on a number of GPUs.
+
+    `names` are those of the points and of the lines.
+    """
+    pairs = 2 if width > 12 and len(speeds) > 1 else 1  # applications side by side
+    rows = -(-len(speeds) // pairs)
+    figure = new_figure(width, 0.8 + 3.7 * rows)
+    panels = figure.subplots(rows, 2 * pairs, squeeze=False)
+    for place, speed in enumerate(speeds):
+        left, right = panels[place // pairs][2 * (place % pairs) :][:2]
+        lines = _panel(left, speed.measured_by_replicas, speed.card_by_replicas)
+        _panel(right, speed.measured_by_batch_size, speed.card_by_batch_size)
+        left.set_title(f"{speed.title}, mean error {100 * mean_error(speed):.1f} %", loc="left")
+        left.set_ylabel("examples/s")
+        left.set_xlabel(f"GPUs, {speed.atomic_batch_size} examples each")
+        _log_ticks(left, GPU_TICKS)
+        right.set_xlabel(f"batch size, {speed.num_replicas} GPUs")
+        _log_ticks(right, [2**power for power in range(20)])
+    for axes in panels.flat[2 * len(speeds) :]:
+        axes.set_visible(False)
+    legend(figure, dict(zip(lines, names, strict=True)))
+    return figure
+
+
+def _log_ticks(axes: Axes, ticks: Sequence[int]) -> None:
+    """Scale the x axis by powers of two, with at most four of these ticks."""
+    axes.set_xscale("log", base=2)
+    low, high = axes.get_xlim()
+    seen = [tick for tick in ticks if low <= tick <= high]
+    axes.xaxis.set_major_locator(FixedLocator(seen[:: max(-(-len(seen) // 4), 1)]))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
+
+
+def _count(value: float, _: object = None) -> str:
+    """Return a number as short as fits beside an axis."""
+    return f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1e3:.3g}k" if value >= 1e4 else f"{value:g}"
+
+
+def _panel(axes: Axes, measured: Curve, fitted: Curve):  # type: ignore[no-untyped-def]
+    (points,) = axes.plot(measured.x, measured.throughput, "o", color=PALETTE[3], markersize=3)
+    (line,) = axes.plot(fitted.x, fitted.throughput, color=PALETTE[1], zorder=1)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_formatter(_count)
+    return points, line
+
+
+REPLICAS = (1, 2, 4, 8, 12, 16)
+"""GPUs of Figure 1."""
+
+GOODPUT_REPLICAS = (1, 4, 16)
+"""GPUs of the figure of the goodput."""
+
+STAGES = {"first half": (0.0, 0.5), "second half": (0.5, 1.0)}
+"""Shares of all epochs between which a stage lies."""
+
+MOST_SIZES = 6
+
+
+@styled
+def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
+    """Draw throughput by packed GPUs at a small and at a large batch size, and the best batch size by stage."""
+    limits = profile.application
+    figure, (left, right) = _panels(width, 2)
+    sizes = [max(profile.batch_sizes[len(profile.batch_sizes) // 2 - 1], limits.init_batch_size), limits.max_batch_size]
+    lines = {}
+    for place, size in enumerate(dict.fromkeys(sizes)):
+        points = [(count, value) for count in REPLICAS if (value := throughput_at(profile, count, size)) is not None]
+        lines[_draw(left, points, place)] = f"batch size {size}"
+    left.set_ylabel("throughput [examples/s]")
+    left.set_ylim(bottom=0)
+    stages = {}
+    for place, (stage, shares) in enumerate(STAGES.items()):
+        points = [
+            (count, best.batch_size(count)) for count in REPLICAS if (best := best_choice(profile, count, shares))
+        ]
+        stages[_draw(right, points, place)] = f"{stage} of training"
+    right.set_yscale("log", base=2)
+    right.yaxis.set_major_locator(LogLocator(base=2, numticks=8))
+    right.yaxis.set_major_formatter(plain)
+    right.set_ylabel("best batch size [examples]")
+    right.margins(y=0.18)  # room for names
+    for axes in (left, right):
+        axes.set_xlabel("GPUs")
+        axes.xaxis.set_major_locator(FixedLocator(REPLICAS))
+    left.set_title(limits.name, loc="left")
+    name_lines(left, lines)
+    name_lines(right, stages)
+    return figure
+
+
+@styled
+def goodputs(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
+    """Draw the goodput against the batch size on several numbers of packed GPUs, in both halves of the training.
+
+    A star marks the batch size with the highest goodput on each number of GPUs.
+    """
+    figure, panels = _panels(width, len(STAGES))
+    named = []
+    for axes, (stage, shares) in zip(panels, STAGES.items(), strict=True):
+        lines = {}
+        for place, count in enumerate(GOODPUT_REPLICAS):
+            if not (points := goodput_points(profile, count, shares)):
+                continue
+            (line,) = axes.plot(*zip(*points, strict=True), color=PALETTE[place], linestyle=DASHES[place])
+            axes.plot(*max(points, key=lambda point: point[1]), color=PALETTE[place], marker="*", markersize=9)
+            lines[line] = f"{count} GPU" + "s" * (count > 1)
+        axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter(plain)
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xlabel("batch size [examples]")
+        axes.set_ylabel("goodput [examples/s]")
+        axes.set_title(f"{profile.application.name}, {stage} of training", loc="left")
+        named.append((axes, lines))
+    top = max(axes.get_ylim()[1] for axes in panels)
+    for axes, lines in named:
+        axes.set_ylim(0, top)
+        name_lines(axes, lines)
+    return figure
+
+
+@styled
+def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
+    """Draw the statistical efficiency over training for several batch sizes, and the validation metric if measured.
+
+    Cards do not hold the validation metric: its panel is left out with them.
+    """
+    limits = profile.application
+    sizes = some_of(profile.batch_sizes)
+    epochs = np.arange(limits.num_epochs)
+    figure, panels = _panels(width, 2 if isinstance(profile, MeasuredProfile) else 1)
+    shades = colormaps["cividis"](np.linspace(0, 0.85, len(sizes)))
+    lines = {}
+    for place, (size, colour) in enumerate(zip(sizes, shades, strict=True)):
+        dashes = DASHES[place % len(DASHES)]
+        (line,) = panels[-1].plot(epochs + 1, efficiencies(profile, size), color=colour, linestyle=dashes)
+        lines[line] = f"{size}"
+        if isinstance(profile, MeasuredProfile):
+            metric = [row.metric for row in profile.validations[size]]
+            panels[0].plot(epochs + 1, metric, color=colour, linestyle=dashes)
+            panels[0].set_ylabel("validation metric")
+    share_axis(panels[-1], "statistical efficiency")
+    for axes in panels:
+        axes.set_xlabel("statistical epoch")
+    panels[0].set_title(f"{limits.name}, by batch size [examples]", loc="left")
+    legend(figure, lines)
+    return figure
+
+
+def some_of(sizes: Sequence[int]) -> list[int]:
+    """Return at most `MOST_SIZES` batch sizes evenly taken, the smallest and the largest among them."""
+    places = np.linspace(0, len(sizes) - 1, min(len(sizes), MOST_SIZES)).round().astype(int)
+    return [sizes[place] for place in places]
+
+
+def efficiencies(profile: Profile, batch_size: int) -> list[float]:
+    """Return the statistical efficiency of a batch size [examples] in every epoch."""
+    limits = profile.application
+    scale = batch_size / limits.init_batch_size
+    return [efficiency(profile.gradient_statistics(batch_size, epoch), scale) for epoch in range(limits.num_epochs)]
+
+
+def throughput_at(profile: Profile, num_replicas: int, batch_size: int) -> float | None:
+    """Return the most examples/s at a batch size no larger than this, None where nothing is known."""
+    alone = Alone(profile, packed(num_replicas))
+    with suppress(ProfileRangeError):
+        choices = [choice for choice in alone.choices if choice.batch_size(num_replicas) <= batch_size]
+        return max((choice.batch_size(num_replicas) / alone.step_time(choice) for choice in choices), default=None)
+    return None
+
+
+def best_choice(profile: Profile, num_replicas: int, shares: tuple[float, float]) -> BatchChoice | None:
+    """Return what takes the least time on packed GPUs between two shares of all epochs; None where nothing is known."""
+    alone, epochs = Alone(profile, packed(num_replicas)), _epochs(profile, shares)
+    with suppress(ProfileRangeError):
+        return min(alone.choices, key=lambda choice: _time(alone, choice, epochs), default=None)
+    return None
+
+
+def goodput_points(profile: Profile, num_replicas: int, shares: tuple[float, float]) -> list[tuple[int, float]]:
+    """Return batch sizes [examples], in order, and their goodput [examples/s] between two shares of all epochs.
+
+    The list is empty if the profile has no times for this number of packed GPUs.
+    """
+    alone, epochs, best = Alone(profile, packed(num_replicas)), _epochs(profile, shares), dict[int, float]()
+    with suppress(ProfileRangeError):
+        for choice in alone.choices:
+            goodput = profile.application.init_batch_size * len(epochs) / _time(alone, choice, epochs)
+            size = choice.batch_size(num_replicas)
+            best[size] = max(goodput, best.get(size, 0.0))
+    return sorted(best.items())
+
+
+def _epochs(profile: Profile, shares: tuple[float, float]) -> range:
+    """Return the epochs between two shares of all epochs, at least one."""
+    first, last = (round(share * profile.application.num_epochs) for share in shares)
+    return range(first, max(last, first + 1))
+
+
+def _time(alone: Alone, choice: BatchChoice, epochs: range) -> float:
+    """Return the time of some epochs at one choice, all of the same length [s/M0-step]."""
+    size = choice.batch_size(sum(alone.gpus_by_node))
+    scale = size / alone.profile.application.init_batch_size
+    gains = (gain(alone.profile.gradient_statistics(size, epoch), scale) for epoch in epochs)
+    return alone.step_time(choice) * sum(1 / value for value in gains)
+
+
+def _panels(width: float, count: int) -> tuple[Drawing, list[Axes]]:
+    """Return a new figure and its panels, side by side or, in a narrow one, one below the other."""
+    narrow = width <= 12
+    figure = new_figure(width, 5.2 * count if narrow else 6.2)
+    return figure, list(figure.subplots(*((count, 1) if narrow else (1, count)), squeeze=False).flat)
+
+
+def _draw(axes: Axes, points: Sequence[tuple[int, float]], place: int):  # type: ignore[no-untyped-def]
+    x, y = zip(*points, strict=True) if points else ((), ())
+    (line,) = axes.plot(x, y, color=PALETTE[place], linestyle=DASHES[place], marker=MARKERS[place])
+    axes.xaxis.set_minor_locator(NullLocator())
+    return line
+
+
+def _draw_throughput(options: Namespace) -> Drawing:
+    """Draw profiles against cards fitted to them, or against the agents' model fitted to them."""
+    profiles = _profiles(options.profiles)
+    cards = None if options.cards is None else _profiles(options.cards)
+    known = [name for name in profiles if cards is None or name in cards]
+    chosen = [_known(name, known) for name in options.application or known]
+    fitted = {name: agent_model(profiles[name]) if cards is None else cards[name] for name in chosen}
+    points = "card" if isinstance(profiles[chosen[0]], CardProfile) else "measured"
+    names = (points, "throughput model fitted to it" if cards is None else "card fitted to it")
+    return throughput([fitted_speed(profiles[name], fitted[name], name) for name in chosen], names, options.width)
+
+
+def _draw_one(figure: Callable[[Profile, float], Drawing]) -> Callable[[Namespace], Drawing]:
+    """Return what draws a figure of one application."""
+
+    def drawn(options: Namespace) -> Drawing:
+        profiles = _profiles(options.profiles)
+        return figure(profiles[_known(options.application, list(profiles))], options.width)
+
+    return drawn
+
+
+def _known(name: str, names: list[str]) -> str:
+    if name not in names:
+        raise InvalidInputError(f"there is no application {name!r}, {allowed_among(name, names)}")
+    return name
+
+
+def _profiles(folder: Path | None) -> Mapping[str, Profile]:
+    return ProfileFolder(None if folder is None else str(folder)).load()
+
+
+DRAW_PROFILES: Mapping[str, Callable[[Namespace], Drawing]] = {
+    "throughput": _draw_throughput,
+    "batch-size": _draw_one(best_batch_sizes),
+    "goodput": _draw_one(goodputs),
+    "training": _draw_one(training_curves),
+}

@@ -1,0 +1,151 @@
+"""Cluster, restart delays and checkpoints of a finished run, from its settings and its records."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from math import inf
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from polluxsim.hardware.checkpoints import Checkpoints, failure_rate
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.gpu_types import ANY, NOBODY_SAYS
+from polluxsim.hardware.restarts import RestartDelays
+from polluxsim.records.results import Status
+from polluxsim.statistics.groups import settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from polluxsim.look.occupancy import Stay
+    from polluxsim.records.results import AllocationRecord, CheckpointRecord, Result
+    from polluxsim.records.storage import Run
+
+    Delay = Callable[[str, Sequence[int]], float]
+
+
+def cluster_of(run: Run) -> Cluster:
+    """Return the cluster of a run: as run.json says, and as large as its records show where it grew, or is not said."""
+    known = Cluster.of_groups(run.info["nodes"]) if "nodes" in run.info else None
+    sizes = {} if known is None else dict(enumerate(known.gpus_per_node))
+    for held in set(map(attrgetter("nodes", "gpus"), run.result.allocation_records)):
+        for node, gpus in zip(*held, strict=True):
+            sizes[node] = max(sizes.get(node, 1), gpus)
+    for outage in run.result.outage_records:
+        sizes[outage.node] = max(sizes.get(outage.node, 1), outage.gpus)
+    # A run in which nobody ever held a GPU still had a node.
+    nodes = tuple(sizes.get(node, 1) for node in range(max(sizes, default=0) + 1))
+    return Cluster(nodes, node_types=known.node_types if known and known.num_nodes == len(nodes) else NOBODY_SAYS)
+
+
+def num_gpus(run: Run) -> int | None:
+    """Return the GPUs of a run's cluster, None of a run of before they were recorded, if its settings do not tell."""
+    settings = settings_of(run)
+    for groups in (run.info.get("nodes"), settings.get("cluster.groups")):
+        if isinstance(groups, list):
+            return sum(int(count) * int(gpus) for count, gpus, *_ in groups)
+    nodes, gpus = settings.get("cluster.num_nodes"), settings.get("cluster.gpus_per_node")
+    return nodes * gpus if isinstance(nodes, int) and isinstance(gpus, int) else None
+
+
+def steady_gpus(run: Run) -> int | None:
+    """Return the GPUs of a run's cluster, None where a policy rents nodes as it needs them, and where nobody knows."""
+    return None if is_rented(run) else num_gpus(run)
+
+
+def is_rented(run: Run) -> bool:
+    """Return whether a policy rents the nodes of a run's cluster as it needs them."""
+    return "cluster.least_nodes" in settings_of(run)
+
+
+def start_delay(run: Run) -> Delay:
+    """Return what tells the restart delays of a run by its settings; nothing costs anything where it has none."""
+    engine = run.info.get("config", {}).get("engine", {})
+    delays = RestartDelays(float(engine.get("restart_delay", 0.0)), engine.get("restart_delays") or {})
+    if not delays.known:
+        return lambda application, nodes: delays.otherwise
+    types = cluster_of(run).node_types
+
+    def delay(application: str, nodes: Sequence[int]) -> float:
+        return delays.of(application, types[nodes[0]].name if types and nodes else ANY.name)
+
+    return delay
+
+
+class Pauses:
+    """The checkpoints of a run on a number of nodes.
+
+    Its settings say how often jobs save, its outages what was known of failures, its records the other checkpoints.
+    """
+
+    def __init__(self, run: Run, num_nodes: int) -> None:
+        engine = run.info.get("config", {}).get("engine", {})
+        settings = dict(engine.get("checkpoints") or {})
+        known = settings.pop("_target_", "").endswith(f".{Checkpoints.__name__}")
+        self._rules = Checkpoints(**settings) if known else None
+        self._delay = start_delay(run)
+        self._failures = sorted(outage.time for outage in run.result.outage_records)
+        self._num_nodes = num_nodes
+        self._failed = dict(_failures(run.result)) if any(job.num_failures for job in run.result.job_records) else {}
+        self._recorded: defaultdict[str, list[CheckpointRecord]] = defaultdict(list)
+        for record in run.result.checkpoint_records:
+            self._recorded[record.job].append(record)
+
+    def of(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
+        """Yield from when to when a job stopped for checkpoints during a stay [s]."""
+        reached = stay.start
+        for begin, end in sorted(self._stops(stay, application)):
+            start, reached = max(begin, reached), max(min(end, stay.end), reached)
+            if reached > start:
+                yield start, reached
+
+    def lost(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
+        """Yield from when to when a job trained during a stay for nothing, as a failure took what was not saved [s]."""
+        if (failed := self._failed.get((stay.job, stay.placed))) is None:
+            return
+        nodes = [slot.node for slot in stay.slots]
+        tenure = stay._replace(start=stay.placed + self._delay(application, nodes), end=failed)
+        stops = list(self._stops(tenure, application))
+        begin = max([tenure.start, *(end for _, end in stops if end <= failed)])
+        end = min([stay.end, failed, *(start for start, until in stops if start < failed < until)])
+        if end > max(begin, stay.start):
+            yield max(begin, stay.start), end
+
+    def _stops(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
+        """Yield the recorded checkpoints since a job was given its GPUs, and those by interval until its stay ends."""
+        yield from ((each.time, each.until) for each in self._recorded.get(stay.job, ()) if each.time > stay.placed)
+        first, cycle, cost = self.rhythm(stay.placed, [slot.node for slot in stay.slots], application)
+        number = max(int((stay.start - first) // cycle), 0) if cycle < inf else 0
+        while (begin := first + number * cycle) < stay.end:
+            yield begin, begin + cost
+            number += 1
+
+    def rhythm(self, placed: float, nodes: Sequence[int], application: str) -> tuple[float, float, float]:
+        """Return a job's first checkpoint on GPUs that it was given, the time from one to the next, and of each [s]."""
+        if self._rules is None:
+            return inf, inf, 0.0
+        failures = bisect_right(self._failures, placed)  # as jobs knew them that were given GPUs then
+        rate = len(set(nodes)) * failure_rate(failures, self._num_nodes, placed, self._rules.expected_rate)
+        interval, cost = self._rules.interval(application, rate), self._rules.cost_of(application)
+        return placed + self._delay(application, nodes) + interval, interval + cost, cost
+
+
+def _failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:
+    """Yield each job with the time at which it was given GPUs that a failure took, and when that was [s].
+
+    Policies take GPUs at rounds; in between jobs lose them as they end, or as a node or they themselves fail.
+    """
+    down = {(outage.time, outage.node) for outage in result.outage_records}
+    rounds = {record.time for record in result.round_records}
+    ends = {job.job: job.left_at for job in result.job_records if job.status is not Status.FAILED}
+    last: dict[str, AllocationRecord] = {}
+    for record in result.allocation_records:
+        before = last.get(record.job)
+        if before is not None and (before.nodes, before.gpus) == (record.nodes, record.gpus):
+            continue
+        last[record.job] = record
+        if before is not None and before.nodes and not record.nodes:
+            is_crash = record.time not in rounds and record.time != ends.get(record.job)
+            if is_crash or any((record.time, node) in down for node in before.nodes):
+                yield (record.job, before.time), record.time

@@ -1,0 +1,348 @@
+"""Tables of settings and comparisons as text, Markdown, LaTeX, CSV, JSON, HTML and a DataFrame, with a verdict."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from math import floor, log10
+from textwrap import fill, wrap
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from polluxsim.common.durations import length
+from polluxsim.look.html_summary import NOTE, table_html
+from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from polluxsim.metrics.declared import Metric
+    from polluxsim.statistics.comparisons import Against, Cell, SettingsTable
+    from polluxsim.statistics.estimates import Measured
+
+    Lines = list[list[str]]
+
+GAP = "  "
+WIDEST_LABEL = 30
+NARROWEST = 40
+PARTS = ("mean", "low", "high", "runs", "change", "change low", "change high", "pairs")
+
+MOST_JOBS = 3
+"""Number of jobs named in a comparison: the jobs that lose most."""
+
+FAR = 99.99
+"""Ends of intervals above this share are not printed in full."""
+
+QUANTITY = "ratio of geometric means over pairs, minus 1"
+"""The change that is reported."""
+
+_LATEX = str.maketrans(
+    {"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "≥": r"$\ge$", "−": "$-$", "ρ": r"$\rho$"}
+    | {"↓": r"$\downarrow$", "↑": r"$\uparrow$"}
+)
+
+
+def as_text(table: SettingsTable, width: int = 80) -> str:
+    """Return the table in blocks that fit the width: first the means, then the changes, then the notes."""
+    width = max(width, NARROWEST)
+    parts = [fill(" ".join(_mean_notes(table)), width), *_blocks(_means(table), width)]
+    if changes := _changes(table):
+        parts += [fill(f"Change {_against(table)}, {QUANTITY}:", width), *_blocks(changes, width)]
+    return "\n\n".join([*parts, *(fill(note, width) for note in _last_notes(table))])
+
+
+def as_markdown(table: SettingsTable) -> str:
+    """Return the table as Markdown, with means and changes side by side."""
+    head, *rows = _all_columns(table)
+    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *notes(table)])
+
+
+def as_latex(table: SettingsTable) -> str:
+    """Return the table as LaTeX, for the package booktabs."""
+    head, *rows = [" & ".join(cell.translate(_LATEX) for cell in line) + r" \\" for line in _all_columns(table)]
+    columns = "l" + "r" * (len(_all_columns(table)[0]) - 1)
+    body = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
+    return "\n".join([*(f"% {note}" for note in notes(table)), *body])
+
+
+def as_csv(table: SettingsTable) -> str:
+    """Return `as_frame` as CSV, a column for each number, and the baseline of each setting."""
+    frame = as_frame(table)
+    frame.columns = [" ".join(column).removesuffix(" mean") for column in frame.columns]
+    frame.insert(0, "baseline", list(table.baselines.values()))
+    return str(frame.to_csv()).rstrip("\n")
+
+
+def as_json(table: SettingsTable) -> str:
+    """Return `as_frame` as JSON: by setting, its baseline, and by metric the numbers that are known."""
+    rows = {
+        label: {"baseline": table.baselines[str(label)]}
+        | {metric: parts.droplevel(0).dropna().to_dict() for metric, parts in row.groupby(level=0, sort=False)}
+        for label, row in as_frame(table).iterrows()
+    }
+    return json.dumps(rows, indent=2, ensure_ascii=False)
+
+
+def as_html(table: SettingsTable) -> str:
+    """Return the table for a notebook."""
+    return table_html(_all_columns(table)) + f'<div style="{NOTE}">{"<br>".join(map(escape, notes(table)))}</div>'
+
+
+def as_frame(table: SettingsTable) -> pd.DataFrame:
+    """Return the table's numbers: a row per setting, columns (metric, part), in the units that the metric names.
+
+    Parts are mean, low and high, which are the ends of its 95 % interval, the number of independent runs, and for the
+    change as a share of the baseline: change, change low, change high, and the number of independent pairs. Unknown
+    numbers are nan. `attrs["baselines"]` has the baseline of each setting.
+    """
+    rows = {label: dict(_parts(table, row)) for label, row in table.cells.items()}
+    keys = list(dict.fromkeys(key for row in rows.values() for key in row))
+    columns = pd.MultiIndex.from_tuples(keys, names=["metric", "part"])
+    values = [[row.get(key) for key in keys] for row in rows.values()]
+    frame = pd.DataFrame(values, index=list(rows), columns=columns, dtype=float).rename_axis("setting")
+    frame.attrs["baselines"] = dict(table.baselines)
+    return frame
+
+
+def _parts(table: SettingsTable, row: Mapping[str, Cell]) -> Iterator[tuple[tuple[str, str], float | None]]:
+    for name, cell in row.items():
+        changes = (None,) * 4 if cell.change is None else (*cell.change.estimate, cell.change.num_units)
+        numbers = (*cell.mean.estimate, cell.mean.num_units, *changes)
+        for part, number in zip(PARTS, numbers, strict=True):
+            yield (table.metrics[name].heading, part), number
+
+
+FORMS = {"markdown": as_markdown, "latex": as_latex, "csv": as_csv, "json": as_json}
+"""Ways to write a table for other programs."""
+
+
+def notes(table: SettingsTable) -> list[str]:
+    """Return notes on the table: the number of runs, the baseline, the intervals and the verdict."""
+    means, last = list(_mean_notes(table)), _last_notes(table)
+    if not _changes(table):
+        return [*means, *last]
+    if _has_one_run_each(table):
+        return [f"{' '.join(means)} Changes are {_against(table)}.", *last]
+    return [*means, f"Changes are {_against(table)}: {QUANTITY}.", *last]
+
+
+def _last_notes(table: SettingsTable) -> list[str]:
+    """Return notes on the changes, and the verdict. If each setting has one run, a note says what intervals need."""
+    found = list(_change_notes(table)) if _changes(table) else []
+    if not _has_one_run_each(table):
+        return [*found, verdict(table)]
+    needed = f"Intervals need {LEAST_UNITS} pairs of runs with the same workload and seed, and a verdict on differences"
+    return [*found, f"{needed} needs {LEAST_FOR_VERDICT}."]
+
+
+def _has_one_run_each(table: SettingsTable) -> bool:
+    """Return whether no setting has several runs."""
+    return max(_counts(table), default=1) == 1
+
+
+def _counts(table: SettingsTable) -> set[int]:
+    """Return the numbers of runs, or of workloads, behind the means."""
+    return {cell.mean.num_units for row in table.cells.values() for cell in row.values()}
+
+
+def _mean_notes(table: SettingsTable) -> Iterator[str]:
+    means = [cell.mean for row in table.cells.values() for cell in row.values()]
+    counts, kinds = sorted(_counts(table)), {mean.units for mean in means}
+    if _has_one_run_each(table):
+        yield "One run each." if len(table.cells) > 1 else "One run."
+        return
+    over = f"{_range(counts)} {' or '.join(sorted(kinds))}"
+    yield f"Means over {over}{', [95 % interval]' * (counts[-1] >= LEAST_UNITS)}."
+    yield from interval_notes(means, "runs", "values")
+
+
+def _change_notes(table: SettingsTable) -> Iterator[str]:
+    changes = {
+        (label, metric): cell.change
+        for label, row in table.cells.items()
+        for metric, cell in row.items()
+        if cell.change is not None
+    }
+    if not _has_one_run_each(table):
+        yield from interval_notes(changes.values(), "pairs", "log ratios")
+    for (label, metric), change in changes.items():
+        if change.zeros:
+            yield _zeros_note(label, table.metrics[metric], change)
+
+
+def interval_notes(found: Iterable[Measured], units: str, values: str) -> Iterator[str]:
+    """Yield what the intervals of few units assume, and how many units are missing for an interval."""
+    counts = sorted({one.num_units for one in found})
+    if few := [count for count in counts if LEAST_UNITS <= count < LEAST_FOR_VERDICT]:
+        yield f"The intervals of {_range(few)} {units} assume normal {values}."
+    if missing := [LEAST_UNITS - count for count in reversed(counts) if count < LEAST_UNITS]:
+        yield f"An interval needs {LEAST_UNITS} {units}: {_range(missing)} {'is' if missing == [1] else 'are'} missing."
+
+
+def _zeros_note(setting: str, metric: Metric, change: Measured) -> str:
+    """Return why a change has no value, or has one although a metric is 0."""
+    name, which = metric.title, f"in {change.zeros} pair{'s' * (change.zeros > 1)}"
+    if change.is_known:
+        return f"{setting}: {name} is 0 in every run, so its change is −100 %."
+    return f"{setting}: {name} has no ratio, because it is 0 in only one of the two runs {which}."
+
+
+def _range(counts: Sequence[int]) -> str:
+    return f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+
+
+def verdict(table: SettingsTable) -> str:
+    """Return in one sentence which differences are real: those whose 95 % interval does not contain 0."""
+    changes = [
+        (metric, label, row[metric].change)
+        for metric in table.metrics
+        for label, row in table.cells.items()
+        if metric in row
+    ]
+    known = [(metric, label, change) for metric, label, change in changes if change is not None]
+    judged = [each for each in known if each[2].is_judged]
+    if not judged:
+        most = max((change.num_units for _, _, change in known), default=0)
+        missing = max(LEAST_FOR_VERDICT - most, 0)
+        words = f", {missing} more than there are" if missing else ""
+        return f"No verdict on differences: it needs {LEAST_FOR_VERDICT} pairs with the same workload and seed{words}."
+    real: dict[str, list[str]] = {}
+    for metric, label, change in judged:
+        if change.is_real:
+            real.setdefault(table.metrics[metric].title, []).append(f"{label} ({signed(change.estimate.value, 0)} %)")
+    if not real:
+        return f"No difference {_against(table)} is real by the 95 % intervals."
+    chance = f"of {len(judged)} comparisons, about {0.05 * len(judged):.0f} would look real by chance"
+    words = "; ".join(f"{metric}: {', '.join(labels)}" for metric, labels in real.items())
+    return f"Real by the 95 % intervals, {_against(table)}: {words} ({chance})."
+
+
+def _against(table: SettingsTable) -> str:
+    names = list(dict.fromkeys(table.baselines.values()))
+    if len(names) == 1:
+        return f"against {names[0]} (baseline)"
+    return f"against the most similar baseline of {', '.join(names)}"
+
+
+def change_text(change: Measured | None, digits: int | None = None) -> str:
+    """Return a change and its interval in per cent, with a decimal for small changes unless `digits` is given."""
+    if change is None or not change.is_known:
+        return "–"
+    value, low, high = change.estimate
+    digits = (1 if abs(value) < 1 else 0) if digits is None else digits
+    interval = "" if low is None or high is None else f" [{signed(low, digits)}, {signed(high, digits)}]"
+    return f"{signed(value, digits)} %{interval}"
+
+
+def signed(share: float, digits: int) -> str:
+    """Return a share in per cent with its sign; a very large share is cut off.
+
+    >>> signed(-0.25, 1), signed(250.0, 0)
+    ('−25.0', '>+9999')
+    """
+    if share > FAR:
+        return f">+{100 * FAR:.0f}"
+    return f"{round(100 * share, digits) + 0.0:+.{digits}f}".replace("-", "−")  # + 0.0 turns −0.0 into 0.0
+
+
+def comparison_text(found: Sequence[Against]) -> str:
+    """Return comparisons as lines for people, with notes on the quantity and its intervals."""
+    changes = [change for each in found for change in each.changes.values()]
+    below = [f"Changes: {QUANTITY}, with 95 % intervals.", *interval_notes(changes, "pairs", "log ratios")]
+    if not any(change.is_judged for change in changes):
+        below.append(f"A verdict needs {LEAST_FOR_VERDICT} pairs.")
+    return "\n\n".join(["\n".join(_comparison_lines(each)) for each in found] + ["\n".join(below)])
+
+
+def _comparison_lines(found: Against) -> Iterator[str]:
+    yield f"{found.setting} against {found.baseline} (baseline)"
+    if found.is_cut_off:
+        yield "  times are not compared, because jobs were cut off"
+    if not found.changes:
+        yield "  no two runs have the same workload and seed"
+        return
+    titles = {name: f"{metric.title}{metric.arrow}" for name, metric in found.metrics.items()}
+    width = max(len(titles[name]) for name in found.changes)
+    for metric, change in found.changes.items():
+        pairs = f"{change.num_units} pair{'s' * (change.num_units > 1)}"
+        zeros = "" if change.is_known else f" (no ratio: 0 in only one run of {change.zeros})"
+        yield f"  {titles[metric]:<{width}}  {change_text(change):>9}, {pairs}{zeros}"
+    yield from _job_lines(found)
+
+
+def _job_lines(found: Against) -> Iterator[str]:
+    """Yield how many jobs take no longer than in the baseline, and the jobs that lose most."""
+    longer = sum(gain.seconds > 0 for gain in found.jobs)
+    if found.jobs:
+        shorter = f"  {len(found.jobs) - longer} of {len(found.jobs)} jobs take no longer"
+        yield f"{shorter}, these lose most:" if longer else shorter
+    several = len({gain.run for gain in found.jobs}) > 1
+    for gain in found.jobs[: -MOST_JOBS - 1 : -1]:
+        if gain.seconds > 0:
+            yield f"    {gain.job} by {length(gain.seconds)}{f', in {gain.run}' if several else ''}"
+
+
+def _means(table: SettingsTable) -> Lines:
+    lines = [["", *(f"{metric.heading}{metric.arrow}" for metric in table.metrics.values())]]
+    for label, row in table.cells.items():
+        cells = [row.get(metric) for metric in table.metrics]
+        lines.append([label, *("–" if cell is None else _mean(cell.mean, is_bound=cell.is_bound) for cell in cells)])
+    return lines
+
+
+def _changes(table: SettingsTable) -> Lines:
+    lines = [["", *(f"{metric.title}{metric.arrow}" for metric in table.metrics.values())]]
+    for label, row in table.cells.items():
+        if table.baselines[label] != label:
+            cells = [row.get(metric) for metric in table.metrics]
+            lines.append([label, *("–" if cell is None else change_text(cell.change) for cell in cells)])
+    return lines if len(lines) > 1 else []
+
+
+def _all_columns(table: SettingsTable) -> Lines:
+    """Return means and changes side by side, metric by metric."""
+    means, changes = _means(table), {line[0]: line[1:] for line in _changes(table)}
+    if not changes:
+        return means
+    lines = [["", *(cell for name in means[0][1:] for cell in (name, "change"))]]
+    for label, *cells in means[1:]:
+        other = changes.get(label, ["baseline"] * len(cells))
+        lines.append([label, *(cell for pair in zip(cells, other, strict=True) for cell in pair)])
+    return lines
+
+
+def _mean(measured: Measured, *, is_bound: bool) -> str:
+    value, low, high = measured.estimate
+    digits = max(0, 2 - floor(log10(abs(value)))) if value else 0
+    interval = "" if low is None else f" [{low:.{digits}f}, {high:.{digits}f}]"
+    return f"{'≥ ' if is_bound else ''}{value:.{digits}f}{interval}".replace("-", "−")
+
+
+def _blocks(lines: Lines, width: int) -> Iterator[str]:
+    """Yield columns in blocks no wider than the terminal, each with the labels before it."""
+    label_width = min(max(len(line[0]) for line in lines), WIDEST_LABEL, width // 2)
+    labels = [wrap(line[0], label_width) or [""] for line in lines]
+    columns = list(zip(*(line[1:] for line in lines), strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    for block in _folded(widths, width - label_width):
+        rows = zip(labels, *(columns[place] for place in block), strict=True)
+        yield "\n".join(
+            _row(label, cells, (label_width, *(widths[place] for place in block))) for label, *cells in rows
+        )
+
+
+def _folded(widths: Sequence[int], room: int) -> list[list[int]]:
+    """Return which columns stand in which block."""
+    blocks: list[list[int]] = [[]]
+    for place, width in enumerate(widths):
+        if blocks[-1] and sum(widths[other] + len(GAP) for other in blocks[-1]) + width + len(GAP) > room:
+            blocks.append([])
+        blocks[-1].append(place)
+    return blocks
+
+
+def _row(label: Sequence[str], cells: Sequence[str], widths: Sequence[int]) -> str:
+    first = GAP.join([label[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(cells, widths[1:], strict=True))])
+    return "\n".join([first.rstrip(), *(f"  {line}" for line in label[1:])])

@@ -1,0 +1,103 @@
+"""Runs side by side, as a table for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from polluxsim.look.console import UNBOUNDED
+from polluxsim.statistics.metric_lines import baseline_note, difference, metric_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+    from polluxsim.metrics.declared import UserValues
+    from polluxsim.metrics.summary import Summary
+    from polluxsim.statistics.metric_lines import Line
+
+MOST_NAMES = 3
+MOST_COLUMNS = 4
+"""Most runs side by side; more runs are shown by their settings."""
+
+COLOURS = {"better": "green", "worse": "red"}
+
+
+class SideBySide:
+    """A table of runs side by side, in blocks that fit the width of the screen.
+
+    `gpus` has the GPUs of each run's cluster, or None where they are not known. `bases` has the place of the run that
+    each run is compared with, in per cent; by default runs are not compared. `user_values` has the user's metrics.
+    """
+
+    def __init__(
+        self,
+        summaries: Mapping[str, Summary],
+        gpus: Sequence[int | None] = (),
+        bases: Sequence[int] = (),
+        user_values: Sequence[UserValues] = (),
+    ) -> None:
+        cells = compared_cells(list(summaries.values()), gpus, bases, user_values)
+        self._labels = list(cells)
+        self._columns = [(name, [texts[run] for texts in cells.values()]) for run, name in enumerate(summaries)]
+        self._note = baseline_note(list(summaries), bases)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the blocks."""
+        block: list[tuple[str, list[Text]]] = []
+        unbounded = options.update(width=UNBOUNDED)
+        for column in self._columns:
+            wider = self._block([*block, column])
+            width = console.measure(wider, options=unbounded).maximum
+            if block and (len(block) == MOST_COLUMNS or width > options.max_width):
+                yield self._block(block)
+                block = []
+            block.append(column)
+        yield self._block(block)
+        if self._note:
+            yield Text(self._note)
+
+    def _block(self, columns: Sequence[tuple[str, list[Text]]]) -> Table:
+        table = Table()
+        table.add_column("", no_wrap=True)
+        for name, _ in columns:
+            table.add_column(escape(name), justify="right", overflow="fold")
+        for label, *cells in zip(self._labels, *(cells for _, cells in columns), strict=True):
+            table.add_row(escape(label), *cells)
+        return table
+
+
+def _told(line: Line, text: str, run: int, bases: Sequence[int]) -> Text:
+    """Return a number, and its difference from the run that it is compared with."""
+    change, verdict = difference(line, run, bases[run]) if bases else ("", "")
+    return Text.assemble(text, (f" {change:>8}", COLOURS.get(verdict, "")) if change else "")
+
+
+def compared_cells(
+    runs: Sequence[Summary],
+    gpus: Sequence[int | None] = (),
+    bases: Sequence[int] = (),
+    user_values: Sequence[UserValues] = (),
+) -> dict[str, list[Text]]:
+    """Return each metric of all runs in words, by its label; with differences from the runs at the places in `bases`.
+
+    Jobs that are missing are named.
+    """
+    found = {}
+    for line in metric_lines(runs, gpus, user_values):
+        texts = [text + _named(run, line) for run, text in zip(runs, line.texts, strict=True)]
+        label = f"{'  ' * line.metric.is_part}{line.title}"
+        found[label] = [_told(line, text, run, bases) for run, text in enumerate(texts)]
+    return found
+
+
+def _named(run: Summary, line: Line) -> str:
+    names = getattr(run, line.field, None)
+    if not isinstance(names, tuple) or not names:
+        return ""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f": {', '.join(names[:MOST_NAMES])}{more}"

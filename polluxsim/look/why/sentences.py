@@ -1,0 +1,288 @@
+"""Sentences for the reasons of policies, by the kind of the reason."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import inf
+from typing import TYPE_CHECKING
+
+from polluxsim.look.why.phrases import PLACE, Words
+from polluxsim.records.results import REASON_UNITS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from polluxsim.look.why.phrases import Sentence
+    from polluxsim.records.results import ReasonRecord
+
+
+def _gain_too_small(words: Words) -> str:
+    more = "one GPU more would save it {next_gain:clock}"
+    if "last_gain" in words.numbers:
+        more = f"its last GPU saves it {{last_gain:clock}}, {more}"
+    if not words.others:
+        return words.say(f"Every job has one GPU and none is left; {more}.")
+    speed = "By its true speed"
+    if "steps_left" in words.numbers:
+        speed = "By its own log, some {steps_left:.0f} steps to go,"
+    return words.say(f"{speed} {more}; the last GPU went to {{first}}, which it saves {{winning_gain:clock}}.")
+
+
+def _at_limit(words: Words) -> str:
+    if "restart_factor" not in words.numbers:
+        return words.say("It has the {max_replicas:GPU} that its batch size can be split over.")
+    most = words.numbers["max_replicas"]
+    explored = most < words.numbers.get("application_limit", inf)
+    why = "twice as many as it has ever run on" if explored and most > 1 else "as many as it can use"
+    if "application_limit" not in words.numbers:
+        why = "it has not been measured yet"
+    return words.say(f"It may have {{max_replicas:GPU}} at most now: {why}. {{speed}}")
+
+
+def _restart_penalty(words: Words) -> str:
+    if not words.numbers["gpus"]:
+        return words.say(
+            "A GPU now would be worth nothing to it: its restart factor is {restart_factor:.2f}, as it is too young, "
+            "or was restarted too often for its age."
+        )
+    return words.say(
+        "{speed} A restart for one more is not worth it: the restart factor leaves {worth_more:.2f} of that."
+    )
+
+
+def _cluster_full(words: Words) -> str:
+    full = "{speed} All GPUs are taken, by {jobs:job} in all"
+    if not words.others:
+        return words.say(f"{full}.")
+    rises = words.numbers["fitness_exchange"] > words.numbers["fitness"]
+    change, hindrance = ("raise", ": nodes or search did not allow for it") if rises else ("lower", "")
+    return words.say(
+        f"{full}; {{first}} would miss one of its GPUs least, and giving it to this job would {change} the fitness "
+        f"from {{fitness:.5g}} to {{fitness_exchange:.5g}}{hindrance}."
+    )
+
+
+def _gpus_left(words: Words) -> str:
+    are, them = ("is", "it") if words.numbers["gpus_free"] == 1 else ("are", "them")
+    return words.say(
+        f"{{speed}} One more would be worth {{worth_more:.2f}}, and {{gpus_free:GPU}} {are} free: the search left "
+        f"{them}, or the rule of one job across nodes on each node did."
+    )
+
+
+def _use(words: Words) -> str:
+    gets = "gets {gpus}, as many as it can use (at most {max_replicas})" if words.numbers["gpus"] else "can use none"
+    return words.say(gets)
+
+
+def _not_admitted(words: Words) -> str:
+    if words.numbers["planned_end"] > words.numbers["deadline"]:
+        why = "even alone it would be complete at {planned_end:clock} only, after its deadline at {deadline:clock}."
+    else:
+        why = "no plan keeps its deadline at {deadline:clock} and those of all jobs that are admitted."
+    return words.say(f"It is not admitted: {why}")
+
+
+def _configurations(words: Words) -> dict[str, tuple[str, float]]:
+    """Return the configurations that a reason of Sia's names, as GPUs of a type, each with its worth."""
+    said = {name.partition(" "): worth for name, worth in words.numbers.items() if " " in name}
+    return {role: (gpus, worth) for (role, _, gpus), worth in said.items()}
+
+
+def _has(words: Words) -> str:
+    gpus, worth = _configurations(words)["has"]
+    return f"It has {gpus}, {worth:.3g} times its slowest configuration"
+
+
+def _best(words: Words) -> str:
+    gpus, worth = _configurations(words)["best"]
+    return f"{gpus} would be worth {worth:.3g}"
+
+
+ELASTIC_PARTS: Mapping[str, Sentence] = {
+    "speed": (
+        "Its speedup over a fair share is {speedup:.2f}[, {speedup_more:.2f} with one GPU more]"
+        "[, {speedup_fewer:.2f} with one fewer]; restart factor {restart_factor:.2f}."
+    ),
+    "use": _use,
+    "has": _has,
+    "best": _best,
+}
+"""A Pollux job's speedup is 1 on a fair share of the cluster."""
+OF_ELASTIC: Mapping[str, Sentence] = {
+    "proportional-share": (
+        "It gets {gpus:GPU}: its user asked for {gpus_needed}, which comes to {fair_share:.2f} in proportion, and it "
+        "can use {max_replicas}."
+    ),
+    "won-against": (
+        "It won {gpus:GPU} against the others, with {remaining_time:clock} left on them"
+        "[; the last GPU went to {first}, by what it gains and has left]."
+    ),
+    "leased": (
+        "It has {gpus:GPU} on lease until {lease_end:clock}"
+        "[, with which it would end at {rho:.2f} times its fair time]."
+    ),
+    "outbid": (
+        "Others who are worse off, or gain more, have the GPUs on lease"
+        "[; a lease later it would end at {rho:.2f} times its fair time]."
+    ),
+    "largest-sum": (
+        "It gets {gpus:GPU}, as all speedups add up to most so: its speedup over its least GPUs is {speedup:.2f}"
+        "[, and {speedup_more:.2f} with one more]."
+    ),
+    "no-least-left": "It waits: those before it leave {gpus_left:GPU}, fewer than it needs at least.",
+    "most-it-can-use": "{place}; of the {gpus_left:GPU} left when its turn came it {use}.",
+    "planned": (
+        "It was admitted [to meet its deadline at {deadline:clock}|without a deadline]"
+        "[: by the plan it has {gpus:GPU} now and is complete at {planned_end:clock}|"
+        ", and waits until GPUs are to spare]."
+    ),
+    "planned-late": (
+        "It is slower than believed and will miss its deadline at {deadline:clock}: it has {gpus:GPU} of what the "
+        "others leave."
+    ),
+    "not-admitted": _not_admitted,
+    "no-gpu-left": (
+        "Every job gets a first GPU in order of submission; it is number {position}, and there are {num_gpus:GPU}."
+    ),
+    "gain-too-small": _gain_too_small,
+    "loss-reduction": (
+        "It gets {gpus:GPU}: its loss is expected to fall by {reduction:.2g} of its largest fall in an epoch, and by "
+        "{reduction_more:.2g} more with one more[; the last GPU went to {first}]."
+    ),
+    "at-limit": _at_limit,
+    "no-gain": "[Another GPU would not make it faster. {speed}|Another GPU would not shorten it.]",
+    "restart-penalty": _restart_penalty,
+    "cluster-full": _cluster_full,
+    "gpus-left": _gpus_left,
+    "best-configuration": "{has}: none that it may have now is worth more.",
+    "lost-configuration": (
+        "[{has}|It has no GPUs]. {best}, {saving:.2f} less in the sum of costs, and lost: the other jobs together save "
+        "more with GPUs of this type[, held by {others} among others]."
+    ),
+    "no-configuration": "There is no configuration that it may have now.",
+}
+
+
+def _left(words: Words) -> str:
+    return words.say("only {gpus_left}" if words.numbers["gpus_left"] else "none")
+
+
+def _due(words: Words) -> str:
+    late = ", and is late: its utility counts {weight:.3g} times" if words.numbers["weight"] > 1 else ""
+    return words.say("it is expected to train for another {remaining_time:clock}" + late)
+
+
+def _keeps_gpus(words: Words) -> str:
+    kept = "{gpus}" if words.numbers["gpus"] else "none"
+    return words.say(
+        "It has a guarantee and needs {gpus_needed:GPU} without another guaranteed job on them; "
+        f"{kept} of these are kept for it until there are enough."
+    )
+
+
+def _beside(words: Words) -> str:
+    leave = "leaves" if len(words.others) == 1 else "leave"
+    hosts = f"what {{others}} {leave} idle there" if words.others else "all of them, for now"
+    return words.say("It has no guarantee: on the {gpus:GPU} with the least on them it has " + hosts + ".")
+
+
+GANG_PARTS: Mapping[str, Sentence] = {
+    "what_is_left": _left,
+    "until": (
+        "by the time limits of those that run, "
+        "[it starts at {reserved_time:clock} at the latest|there will never be enough]"
+    ),
+    "due": _due,
+    "its_worth": "Its utility is {worth:.3g} times what its {gpus_needed:GPU} cost when its turn came.",
+    "its_quota": "its queue now has {queue_gpus:GPU}, with a quota of {quota}",
+    "with_host": (
+        "[ With {cpus:CPUs} for each GPU and {memory_shares:.3g} times its GPUs' part of the memory it is "
+        "{host_speed:.3g} times as fast as its profile says.]"
+    ),
+    "needs": "{gpus_needed:GPU}[ with {cpus_needed:CPUs} and {memory_part:%} of all memory]",
+    "share": "the dominant share is now {dominant_share:%}",
+}
+OF_GANGS: Mapping[str, Sentence] = {
+    "gang-fits": "{place}; it needs {gpus_needed:GPU}, and {gpus_left} were left when its turn came.",
+    "gang-does-not-fit": (
+        "{place}; it needs {gpus_needed:GPU} at once, and those ahead left {what_is_left}[: just ahead of it {others}]."
+    ),
+    "behind-head-of-line": (
+        "{place}; {first}, ahead of it, needs {head_gpus_needed:GPU} where {gpus_left} are left, and nobody may pass "
+        "it (this job needs {gpus_needed})."
+    ),
+    "runs-on": "It runs, and nobody is preempted.",
+    "reserved": ("{place}; it needs {gpus_needed:GPU} where {gpus_left} are free, and is the first to wait: {until}."),
+    "backfilled": (
+        "{place}; of the {gpus_left:GPU} left it may have its {gpus_needed}, as that does not delay {first}."
+    ),
+    "would-delay": (
+        "{place}; it needs {gpus_needed:GPU} where {gpus_left} are left, but by its time limit it would delay {first}"
+        "[, which is to start at {reserved_time:clock}]."
+    ),
+    "starts-by": ("It has a reservation: it needs {gpus_needed:GPU} where {gpus_left} are free, and {until}."),
+    "starts-now": "Its reservation of {gpus_needed:GPU} begins now.",
+    "awaits-shares": "It came after shares were last computed, which they are again at {shares_due:clock} or later.",
+    "market-planned": "The plan gives it {rounds:more round} of this window, this one among them; {due}.",
+    "market-spare": "It is not in the plan for this round, and takes GPUs that the plan leaves over; {due}.",
+    "market-later": "The plan gives it {rounds:more round} of this window, but not this one; {due}.",
+    "worth-its-price": "{its_worth}",
+    "not-worth-its-price": "{its_worth} It waits for lower prices.",
+    "passed-over": "{its_worth} It is passed over, as others make more of what it leaves them.",
+    "within-quota": "It needs {gpus_needed:GPU}, which were within the quota; {its_quota}.",
+    "borrows": "It borrows {gpus_needed:GPU} that other queues leave idle; {its_quota}.",
+    "reclaimed": "Its GPUs were borrowed, and {first}, within the quota of its own queue, takes them; {its_quota}.",
+    "preempted": "{first}, of the same queue and with a higher priority, preempts it; {its_quota}.",
+    "no-quota-left": "It needs {gpus_needed:GPU}, and {gpus_free} are idle; {its_quota}.",
+    "in-pack": ("{place}; {gpus:GPU} for it[, which it shares with {others}: together they use resources most fully]."),
+    "pack-waits": ("{place}; [in a pack with {others} it|it] needs {gpus_needed:GPU}, and those ahead left too few."),
+    "beyond-packs": "{place}; those ahead would fill the cluster even in packs of four.",
+    "guaranteed": ("It has a guarantee, and its {gpus:GPU} as if alone[; {others} had what it leaves idle there]."),
+    "keeps-gpus": _keeps_gpus,
+    "beside-guaranteed": _beside,
+    "no-room-beside": (
+        "It has no guarantee and needs {gpus_needed:GPU} without another such job on them, where it gets anything "
+        "done; without one are {gpus_left}."
+    ),
+    "has-its-turn": (
+        "{place} by time had ({time_had:clock}), and has its turn[, packed with {others}]"
+        "[, and {gpus_free:idle GPU} of its node besides]."
+    ),
+    "awaits-its-turn": "{place} by time had ({time_had:clock}), and awaits its turn.",
+    "least-share": "It has {needs}, as no other queue had less of what it uses most; {share}.",
+    "behind-only-job": "The policy gives all nodes to one job at a time, now to {first}.",
+    "share-waits": "It needs {needs}, and those before it left too little on the nodes; {share}.",
+}
+
+
+_SENTENCES = {**OF_GANGS, **OF_ELASTIC}
+_PARTS = {**PLACE, **GANG_PARTS, **ELASTIC_PARTS}
+
+
+def sentence(record: ReasonRecord) -> str:
+    """Return what a reason says, in a sentence; a kind that is not ours is said as it is."""
+    others = record.others and tuple("this job itself" if other == record.job else other for other in record.others)
+    return _said(record.kind, record.numbers, others)
+
+
+@lru_cache(2**16)
+def _said(kind: str, figures: tuple[tuple[str, float], ...], others: tuple[str, ...]) -> str:
+    numbers, known = dict(figures), _SENTENCES.get(kind)
+    if known is not None:
+        words = Words(numbers, others, _PARTS)
+        try:
+            return words.say(known) + words.say("{with_host}")
+        except KeyError:
+            pass  # a guest's own reason, under a name that is one of ours
+    return _as_it_is(kind, numbers, others)
+
+
+def _as_it_is(kind: str, numbers: Mapping[str, float], others: Sequence[str]) -> str:
+    said = [
+        f"{name} = {value:g}{f' {REASON_UNITS[name]}' if name in REASON_UNITS else ''}"
+        for name, value in numbers.items()
+    ]
+    if others:
+        said.append(f"jobs {', '.join(others)}")
+    return f"the policy says: {kind}" + (f" ({'; '.join(said)})" if said else "") + "."

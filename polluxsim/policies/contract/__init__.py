@@ -1,0 +1,1 @@
+"""The contract between engine and policies: views of cluster and jobs, decisions, and checks of settings."""

@@ -1,0 +1,94 @@
+"""Check the settings of policies and other parts of a run: unknown names, and settings without effect.
+
+A policy, a failure model, a sharing model and a checkpoint rule may each have a method `without_effect(jobs, cluster)`.
+It returns a sentence for each setting, or rule, that decides nothing for these jobs on this cluster. It raises
+`InvalidConfigError` for a name in a setting that does not exist. The other functions help to write that method.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polluxsim.common.errors import InvalidConfigError, did_you_mean, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from polluxsim.hardware.clusters import Cluster
+    from polluxsim.workloads.job import Job
+
+
+def without_effect(part: object, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+    """Return a sentence for each setting of a policy, or of another part of a run, that has no effect here.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a setting of the part has a name that does not exist.
+    """
+    method = getattr(part, "without_effect", None)
+    return [] if method is None else list(method(jobs, cluster))
+
+
+def check_names(setting: str, names: Iterable[str], kind: str, known: Collection[str]) -> None:
+    """Check that the names in a setting exist.
+
+    Parameters
+    ----------
+    setting
+        The setting, as the user wrote it.
+    names
+        Names in it.
+    kind
+        The kind of thing that they name: queue, user, GPU type.
+    known
+        All names of that kind.
+
+    Raises
+    ------
+    InvalidConfigError
+        For the first name that does not exist.
+    """
+    for name in names:
+        if name not in known:
+            advice = f"use one of {listed(map(repr, sorted(known)))}" if known else "leave it out"
+            raise InvalidConfigError(
+                f"{setting} names {kind} {name!r}, which does not exist here; {advice}{did_you_mean(name, known)}"
+            )
+
+
+def check_owners(setting: str, names: Iterable[str], jobs: Sequence[Job], attribute: str, otherwise: str) -> None:
+    """Check that names in a setting are queues, or users, of jobs; `otherwise` stands for jobs without one.
+
+    If no job has a queue, or user, each name is allowed: the setting then has no effect, but no name is misspelt.
+    """
+    known = values_of(jobs, attribute, otherwise)
+    if known - {otherwise}:
+        check_names(setting, names, attribute, {*known, otherwise})
+
+
+def values_of(jobs: Iterable[Job], attribute: str, otherwise: str) -> set[str]:
+    """Return the values of an attribute of jobs; jobs without one count for `otherwise`."""
+    return {getattr(job, attribute) or otherwise for job in jobs}
+
+
+def unless_jobs_differ(jobs: Sequence[Job], attribute: str, consequence: str) -> list[str]:
+    """Return a sentence if an attribute cannot decide anything, because it is the same for all jobs or missing.
+
+    >>> from polluxsim.workloads.job import Job
+    >>> unless_jobs_differ([Job.rigid("a", 0.0, 1, 60.0), Job.rigid("b", 0.0, 1, 60.0)], "queue", "it acts like FIFO")
+    ['no job has a queue: it acts like FIFO']
+    """
+    values = {getattr(job, attribute) for job in jobs}
+    if len(values) > 1 or not jobs:
+        return []
+    (value,) = values
+    what = f"no job has a {attribute}" if value in (None, 0.0) else f"all jobs have the same {attribute}, {value!r}"
+    return [f"{what}: {consequence}"]
+
+
+def overestimate_without_effect(overestimate: float, jobs: Sequence[Job]) -> list[str]:
+    """Return a sentence if a policy's `overestimate` is set, but each job has its own time limit."""
+    if overestimate == 1.0 or not jobs or not all(job.time_limit for job in jobs):
+        return []
+    return ["policy.overestimate has no effect: each job has a time limit"]

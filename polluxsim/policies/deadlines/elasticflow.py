@@ -1,0 +1,404 @@
+"""Elastic policies for deadlines: earliest deadline first, and ElasticFlow with admission and plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from math import inf
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from polluxsim.hardware.placements import num_replicas, packed
+from polluxsim.policies.contract.settings import unless_jobs_differ
+from polluxsim.policies.contract.view import Change, Decision, Reason
+from polluxsim.policies.deadlines.buddies import buddies
+from polluxsim.policies.ordered.classic import due
+from polluxsim.policies.tools.free_gpus import Timetable
+from polluxsim.policies.tools.gpu_counts import TrueTimes, dealt, powers_of_two
+from polluxsim.policies.tools.pools import pool_per_type
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    import numpy as np
+
+    from polluxsim.hardware.clusters import Cluster
+    from polluxsim.hardware.placements import JobId, Placement
+    from polluxsim.policies.contract.view import ClusterView, JobView
+    from polluxsim.workloads.job import Job
+
+    Share = tuple[JobView, int, int]
+    Wish = tuple[float, int, JobId, int]
+
+
+@pool_per_type
+@dataclass(frozen=True)
+class ElasticEdf:
+    """Give each job the most GPUs that it can use and that are left, a power of two, by deadline.
+
+    Whether more GPUs make a job faster does not matter, as in the published baseline. Jobs without a deadline come
+    last. GPUs change at arrivals and ends only.
+
+    Source: EDF in ElasticFlow (ASPLOS '23) and its simulator.
+    """
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return whether deadlines decide nothing."""
+        return unless_jobs_differ(jobs, "deadline", "its jobs get GPUs in order of submission")
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Deal the GPUs out."""
+        shares: list[Share] = []
+        left = view.num_gpus
+        for job in sorted(view.jobs, key=due):
+            gpus = max((count for count in powers_of_two(job, view.num_gpus) if count <= left), default=0)
+            shares.append((job, gpus, left))
+            left -= gpus
+        counts = {job.job_id: gpus for job, gpus, _ in shares}
+        return dealt(view, counts, lambda jobs: _edf_reasons(shares, jobs))
+
+
+def _edf_reasons(shares: Sequence[Share], asked: Sequence[JobId]) -> dict[JobId, Reason]:
+    """Say of the jobs asked about what was left when their turn came. Kind: `most-it-can-use`."""
+    wanted = set(asked)
+    reasons: dict[JobId, Reason] = {}
+    for position, (job, gpus, left) in enumerate(shares, start=1):
+        if job.job_id in wanted:
+            numbers = {"position": position, "gpus": gpus, "gpus_left": left, "max_replicas": job.max_replicas}
+            deadline = {} if job.deadline is None else {"deadline": job.deadline}
+            reasons[job.job_id] = Reason("most-it-can-use", {**numbers, **deadline})
+    return reasons
+
+
+SLACK = 1e-6
+"""Least time between the end of a plan and its deadline, for rounding errors [s]."""
+
+
+class Demand(NamedTuple):
+    """Requirements of a job on its plan."""
+
+    times: Mapping[int, float]  # remaining time by ascending numbers of GPUs, each shorter than those before [s]
+    deadline: float  # latest end [s], ∞ for none
+    held: int  # GPUs that the job holds now
+    pending: float  # time until the last restart is over [s]
+    restart_delay: float  # time of a restart [s]
+
+    def is_met_by(self, plan: Plan) -> bool:
+        """Return whether a plan ends by the deadline."""
+        return self.deadline == inf or plan.end + SLACK <= self.deadline
+
+
+class Plan(NamedTuple):
+    """GPUs over time."""
+
+    steps: Sequence[tuple[float, int]]  # times [s], and the GPUs that the job holds from then on
+    end: float  # time of completion [s], ∞ for never
+
+    @property
+    def gpus(self) -> int:
+        """Return the GPUs of the first step."""
+        return self.steps[0][1]
+
+    def reserve(self, free: Timetable, released: float, *, sign: int = 1) -> None:
+        """Take the GPUs of the plan until the job releases them [s], or give them back with sign −1."""
+        for (start, gpus), (end, _) in pairwise((*self.steps, (released, 0))):
+            if gpus and start < end:
+                free.take(sign * gpus, start, end)
+
+
+def capped(demand: Demand, free: Timetable, cap: int) -> Plan:
+    """Return the plan in which a job always holds as many free GPUs as it can use, up to a cap; restarts included."""
+    counts = [gpus for gpus in demand.times if gpus <= cap]
+    left, held, pending = 1.0, demand.held, demand.pending
+    steps: list[tuple[float, int]] = []
+    for start, end, available in free.intervals():
+        gpus = max((count for count in counts if count <= available), default=0)
+        if gpus != held:
+            held, pending = gpus, demand.restart_delay if gpus else 0.0
+        if not steps or steps[-1][1] != gpus:
+            steps.append((start, gpus))
+        if not gpus:
+            continue
+        trained = max(end - start - pending, 0.0)
+        if left * demand.times[gpus] <= trained:
+            return Plan(steps, start + pending + left * demand.times[gpus])
+        left -= trained / demand.times[gpus]
+        pending = max(pending - (end - start), 0.0)
+    return Plan(steps, inf)
+
+
+def least(demand: Demand, free: Timetable) -> Plan | None:
+    """Return the plan with the least cap that meets the deadline, the minimum satisfactory share; None if none does.
+
+    Source: progressive filling in ElasticFlow (ASPLOS '23), §4.1.
+    """
+    plans = (capped(demand, free, cap) for cap in demand.times)
+    return next((plan for plan in plans if plan.end + SLACK <= demand.deadline), None)
+
+
+def following(plan: Plan, now: float) -> Plan:
+    """Return the rest of a plan from now on [s]."""
+    place = max((index for index, (start, _) in enumerate(plan.steps) if start <= now), default=0)
+    return Plan(((now, plan.steps[place][1]), *plan.steps[place + 1 :]), plan.end)
+
+
+class Schedule:
+    """Plans of several jobs that do not need more GPUs than there are."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self.view = view
+        self.plans: dict[JobId, Plan] = {}
+        self.free = Timetable(view.time, view.num_gpus)
+
+    def add(self, job_id: JobId, plan: Plan) -> None:
+        """Add a plan, for which enough GPUs are free."""
+        plan.reserve(self.free, self.view.round_at(plan.end))
+        self.plans[job_id] = plan
+
+    def remove(self, job_id: JobId) -> Plan:
+        """Remove a plan, and return it."""
+        plan = self.plans.pop(job_id)
+        plan.reserve(self.free, self.view.round_at(plan.end), sign=-1)
+        return plan
+
+    def admits(self, job_id: JobId, demand: Demand) -> bool:
+        """Add a plan for a job if one meets its deadline, and return whether it does. Without a deadline, one does."""
+        if demand.deadline < inf:
+            plan = least(demand, self.free)
+        else:  # while nodes are down, a job may fit on no number of GPUs; it then waits
+            plan = capped(demand, self.free, min(demand.times, default=0))
+        if plan is not None:
+            self.add(job_id, plan)
+        return plan is not None
+
+    @classmethod
+    def of(cls, view: ClusterView, demands: Mapping[JobId, Demand]) -> Schedule | None:
+        """Return the least plans of jobs in order of deadline, or None if a deadline is missed."""
+        schedule = cls(view)
+        order = sorted(demands.items(), key=lambda item: item[1].deadline)
+        return schedule if all(schedule.admits(job_id, demand) for job_id, demand in order) else None
+
+    def spread(self, demands: Mapping[JobId, Demand]) -> None:
+        """Give free GPUs to jobs that complete earlier with them. The least extra GPU time for each GPU goes first."""
+        wishes = (self._wish(order, job_id, demands[job_id]) for order, job_id in enumerate(self.plans))
+        queue = [wish for wish in wishes if wish]
+        heapify(queue)
+        while queue:
+            _, order, job_id, gpus = heappop(queue)
+            if gpus - self.plans[job_id].gpus > self.free.now:
+                continue
+            before = self.remove(job_id)
+            wider = capped(demands[job_id], self.free, gpus)
+            self.add(job_id, wider if wider.gpus == gpus and wider.end + SLACK < before.end else before)
+            if wish := self._wish(order, job_id, demands[job_id], gpus):
+                heappush(queue, wish)
+
+    def _wish(self, order: int, job_id: JobId, demand: Demand, tried: int = 0) -> Wish | None:
+        """Return the next larger number of GPUs of a job and its extra time for each GPU [GPU s], or None."""
+        now = self.plans[job_id].gpus
+        if now and now not in demand.times:  # an old plan goes on with it, though fewer GPUs on fewer nodes are faster
+            return None
+        if (more := next((gpus for gpus in demand.times if gpus > max(now, tried)), None)) is None:
+            return None
+        extra = (more * demand.times[more] - now * demand.times[now]) / (more - now) if now else -inf
+        return extra, order, job_id, more
+
+
+@pool_per_type
+@dataclass
+class ElasticFlow:
+    """Admit jobs whose deadlines can be met, give each the fewest GPUs that meet it, and spread the other GPUs.
+
+    A new job is admitted if a plan meets its deadline and those of all admitted jobs, restarts included. Otherwise it
+    is rejected. Jobs without a deadline are always admitted, and get the GPUs that the plans leave. Arrivals and
+    completions lead to new plans, by powers of two and true speeds. If the new plans miss a deadline, the old plans,
+    which meet all of them, go on.
+
+    Jobs are placed by `buddies`. A job moves to make room only if its plan meets its deadline with one more restart.
+
+    Parameters
+    ----------
+    together
+        Whether the jobs with deadlines of a round are admitted together or not at all, as in the published simulator.
+
+    Source: Gu et al., "ElasticFlow" (ASPLOS '23), §4.
+    """
+
+    together: bool = False
+    # A promise holds for the GPU type on which it was made.
+    jobs_stay: ClassVar[bool] = True
+    _times: TrueTimes = field(default_factory=TrueTimes, init=False, repr=False)
+    _plans: dict[JobId, Plan] = field(default_factory=dict, init=False, repr=False)
+    # Time of the last change of each job's GPUs [s].
+    _changed: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+    # Admitted jobs that miss their deadlines, because they were slower than planned.
+    _late: set[JobId] = field(default_factory=set, init=False, repr=False)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return a line if no job has a deadline."""
+        if not jobs or any(job.deadline is not None for job in jobs):
+            return []
+        return ["no job has a deadline: each job is admitted, and GPUs go where they make a job faster by most"]
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Admit jobs and plan after arrivals, completions and changes of nodes; otherwise follow the plans."""
+        rejected: dict[JobId, Reason] = {}
+        self._forget(view.changes.ended)
+        if view.changes.arrived or view.changes.ended or view.changes.nodes:
+            rejected = self._plan_anew(view)
+        counts = {job_id: following(plan, view.time).gpus for job_id, plan in self._plans.items()}
+        placed = self._placed(view, counts)
+        changed = [job.job_id for job in view.jobs if set(job.placement) != set(placed.get(job.job_id, ()))]
+        self._changed |= dict.fromkeys(changed, view.time)
+        steps = (start for plan in self._plans.values() for start, _ in plan.steps if start > view.time)
+        plans, late = dict(self._plans), frozenset(self._late)
+        return Decision(
+            placed,
+            rejected=tuple(rejected),
+            valid_until=min(steps, default=inf),
+            outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES,
+            explain=lambda jobs: (
+                {name: rejected[name] for name in jobs if name in rejected}
+                | _reasons(view, plans, late, [name for name in jobs if name in plans])
+            ),
+        )
+
+    def _placed(self, view: ClusterView, counts: Mapping[JobId, int]) -> dict[JobId, Placement]:
+        """Return placements in which jobs move only if their plans keep their deadlines with one more restart."""
+        anywhere = {job.job_id for job in view.jobs if self._times.is_equal_anywhere(job, counts.get(job.job_id, 0))}
+        fixed = {job.job_id for job in view.jobs if not self._gains_by_move(view, job)}
+        while True:
+            placed = buddies(view, counts, fixed, anywhere)
+            moved = [job for job in view.jobs if _moves(job, placed.get(job.job_id, ()))]
+            if not moved or not (too_late := self._restart(view, moved)):
+                return placed
+            fixed |= too_late
+
+    def _restart(self, view: ClusterView, moved: Sequence[JobView]) -> set[JobId]:
+        """Plan one more restart of each moved job, and return the jobs that would be late. Then no plan changes."""
+        schedule, too_late = Schedule(view), set[str]()
+        for job_id, plan in self._plans.items():
+            schedule.add(job_id, following(plan, view.time))
+        for job in moved:
+            before, demand = schedule.remove(job.job_id), self._demand(view, job, moves=True)
+            caps = max(gpus for _, gpus in before.steps), before.gpus
+            plans = (capped(demand, schedule.free, cap) for cap in caps)
+            after = next((plan for plan in plans if plan.gpus == before.gpus and demand.is_met_by(plan)), None)
+            if after is None:
+                too_late.add(job.job_id)
+            schedule.add(job.job_id, after or before)
+        if not too_late:
+            self._plans = schedule.plans
+        return too_late
+
+    def _forget(self, jobs: Iterable[JobId]) -> None:
+        self._times.forget(jobs)
+        for job_id in jobs:
+            self._plans.pop(job_id, None)
+            self._changed.pop(job_id, None)
+            self._late.discard(job_id)
+
+    def _plan_anew(self, view: ClusterView) -> dict[JobId, Reason]:
+        """Plan for all admitted jobs; return the reasons for the rejection of new jobs."""
+        # A job that has GPUs was admitted by another policy before.
+        arrived = {job.job_id: job for job in view.changes.arrived if not job.placement}
+        demands = {job.job_id: self._demand(view, job) for job in view.jobs if job.job_id not in arrived}
+        schedule = self._of_admitted(view, demands)
+        new = {job.job_id: self._demand(view, job) for job in arrived.values()}
+        rejected: dict[JobId, Reason] = {}
+        for group in self._groups(new):
+            if (wider := _beside(schedule, demands, group)) is None:
+                rejected |= {job_id: _why_not(view, demand) for job_id, demand in group.items()}
+            else:
+                schedule, demands = wider, demands | group
+        schedule.spread(demands)
+        self._plans = schedule.plans
+        return rejected
+
+    def _groups(self, new: dict[JobId, Demand]) -> list[dict[JobId, Demand]]:
+        """Return the groups of jobs that are admitted together or not at all."""
+        bound = {job_id: demand for job_id, demand in new.items() if self.together and demand.deadline < inf}
+        each = [{job_id: demand} for job_id, demand in new.items() if job_id not in bound]
+        return [bound, *each] if bound else each
+
+    def _of_admitted(self, view: ClusterView, demands: dict[JobId, Demand]) -> Schedule:
+        """Return plans that meet all deadlines, new or old ones. Late jobs get the GPUs that these leave."""
+        if (schedule := Schedule.of(view, demands)) is not None:
+            return schedule
+        schedule = Schedule(view)
+        # A job that runs beyond the end of its plan, or lost its nodes, has no old plan to follow.
+        running = (
+            {} if view.changes.nodes else {name: plan for name, plan in self._plans.items() if plan.end > view.time}
+        )
+        old = running.keys() - self._late
+        for job_id in sorted(demands, key=lambda name: (name not in old, name in self._late, demands[name].deadline)):
+            if job_id in old:
+                schedule.add(job_id, following(running[job_id], view.time))
+            elif not schedule.admits(job_id, demands[job_id]):
+                self._late.add(job_id)
+                demands[job_id] = demands[job_id]._replace(deadline=inf)
+                schedule.admits(job_id, demands[job_id])
+        return schedule
+
+    def _demand(self, view: ClusterView, job: JobView, *, moves: bool = False) -> Demand:
+        """Return the requirements of a job. Numbers of GPUs that make it no faster are left out.
+
+        If it does not move, a job is as slow on its present number of GPUs as its present nodes make it.
+        """
+        held, delay = num_replicas(job.placement), view.delay_of(job)
+        known = self._times.on(view, job, powers_of_two(job, view.num_gpus))
+        if held in known and not moves:
+            known[held] *= self._times.slowdown(view, job)
+        times = dict[int, float]()
+        for gpus, time in known.items():
+            if time < min(times.values(), default=inf):
+                times[gpus] = time
+        pending = delay if moves else max(self._changed.get(job.job_id, -inf) + delay - view.time, 0.0)
+        deadline = inf if job.job_id in self._late else due(job)
+        return Demand(times, deadline, held, pending if held else 0.0, delay)
+
+    def _gains_by_move(self, view: ClusterView, job: JobView) -> bool:
+        """Return whether a job on its present GPUs is so slow that fewer nodes are worth a restart."""
+        held = num_replicas(job.placement)
+        if len(job.placement) <= len(packed(held, max(view.gpus_per_node))):
+            return True
+        times = self._times.on(view, job, [held])
+        return times.get(held, 0.0) * (self._times.slowdown(view, job) - 1.0) > view.delay_of(job)
+
+
+def _moves(job: JobView, placement: Placement) -> bool:
+    """Return whether a job keeps its number of GPUs and gets other ones."""
+    if num_replicas(job.placement) != num_replicas(placement):
+        return False
+    return set(job.placement) != set(placement)
+
+
+def _beside(schedule: Schedule, demands: Mapping[JobId, Demand], new: Mapping[JobId, Demand]) -> Schedule | None:
+    """Return a schedule with new jobs, or None. All jobs get new plans, or else only the new jobs do."""
+    if (wider := Schedule.of(schedule.view, {**demands, **new})) is not None:
+        return wider
+    wider = Schedule(schedule.view)
+    for job_id, plan in schedule.plans.items():
+        wider.add(job_id, plan)
+    return wider if all(wider.admits(job_id, demand) for job_id, demand in new.items()) else None
+
+
+def _why_not(view: ClusterView, demand: Demand) -> Reason:
+    """Return why a job is not admitted. Kind: `not-admitted`, with its end if it were alone."""
+    alone = capped(demand, Timetable(view.time, view.num_gpus), max(demand.times))
+    return Reason("not-admitted", {"deadline": demand.deadline, "planned_end": alone.end})
+
+
+def _reasons(
+    view: ClusterView, plans: Mapping[JobId, Plan], late: Collection[JobId], asked: Sequence[JobId]
+) -> dict[JobId, Reason]:
+    """Return the plans of admitted jobs as reasons. Kinds: `planned`, `planned-late`."""
+    jobs, reasons = {job.job_id: job for job in view.jobs}, {}
+    for job_id in asked:
+        numbers = {"gpus": float(following(plans[job_id], view.time).gpus)}
+        if plans[job_id].end < inf:
+            numbers["planned_end"] = plans[job_id].end
+        if (deadline := jobs[job_id].deadline) is not None:
+            numbers["deadline"] = deadline
+        reasons[job_id] = Reason("planned-late" if job_id in late else "planned", numbers)
+    return reasons

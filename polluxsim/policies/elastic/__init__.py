@@ -1,0 +1,1 @@
+"""Policies that choose the number of GPUs of jobs, and wrappers that choose the number of nodes."""

@@ -1,0 +1,340 @@
+"""Elastic policies that estimate from the logs of jobs: Optimus and SLAQ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from itertools import pairwise
+from math import floor, inf
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
+
+from polluxsim.common.errors import PolicyError, check_number
+from polluxsim.hardware.placements import num_replicas
+from polluxsim.models.convergence import LEAST_POINTS, Hyperbola, fit_best, fit_hyperbola, nonnegative_least_squares
+from polluxsim.models.profile import ProfileRangeError
+from polluxsim.policies.contract.view import Reason, Traits
+from polluxsim.policies.elastic.true_times import Remaining, optimus_reasons, true_step_time
+from polluxsim.policies.tools.gangs import check_above_zero
+from polluxsim.policies.tools.gpu_counts import (
+    AtIntervals,
+    deal,
+    dealt,
+    fewest_gpus,
+    most_gpus,
+    reasons_of,
+    served_first,
+)
+from polluxsim.policies.tools.pools import pool_per_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.models.convergence import Curve
+    from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Report
+    from polluxsim.policies.tools.gpu_counts import Candidate, Dealt
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Time of an optimiser step on K GPUs at a constant batch size.
+
+    Parameters
+    ----------
+    shared, constant, per_gpu
+        Coefficients of shared/K + constant + per_gpu·K, each ≥ 0 [s; s; s/GPU].
+
+    Source: Peng et al., "Optimus" (EuroSys '18), §3.2, synchronous training, with as many parameter servers as workers.
+    """
+
+    shared: float
+    constant: float
+    per_gpu: float
+
+    def __call__(self, gpus: int) -> float:
+        """Return the time [s]."""
+        return self.shared / gpus + self.constant + self.per_gpu * gpus
+
+
+def fit_step_times(observed: Mapping[int, float]) -> StepTimes:
+    """Fit a curve to step times [s] by GPUs, by least squares of their ratios.
+
+    A single step time is taken to shrink in proportion to the GPUs.
+
+    >>> fit_step_times({2: 1.0})
+    StepTimes(shared=2.0, constant=0.0, per_gpu=0.0)
+    """
+    rows = [(1.0 / gpus / time, 1.0 / time, gpus / time) for gpus, time in observed.items()]
+    return StepTimes(*nonnegative_least_squares(rows, [1.0] * len(rows)))
+
+
+@dataclass
+class Speeds:
+    """Step times of each job, measured while it runs or sampled before, and the curves fitted to them.
+
+    The first measurement on each number of GPUs counts. It replaces a sample.
+    """
+
+    _seen: dict[JobId, dict[int, float]] = field(default_factory=dict)
+    _sampled: dict[JobId, dict[int, float]] = field(default_factory=dict)
+    _fits: dict[JobId, StepTimes] = field(default_factory=dict)
+
+    def sample(self, job: JobView, measure: Callable[[], dict[int, float]]) -> None:
+        """Measure step times by GPUs [s] before a job runs, once for each job."""
+        if job.job_id not in self._sampled:
+            self._sampled[job.job_id] = measure()
+
+    def observe(self, job: JobView, report: Report) -> None:
+        """Record the step time on the GPUs that a job holds, or the speed that its user measured before it has run."""
+        seen = self._seen.setdefault(job.job_id, {})
+        gpus = num_replicas(job.placement)
+        if report.step_time is not None and gpus not in seen:
+            seen[gpus] = report.step_time
+        elif not seen and (speed := next(iter(job.speeds.values()), 0.0)):
+            seen[job.num_replicas] = 1.0 / speed
+        else:
+            return
+        self._fits.pop(job.job_id, None)
+
+    def of(self, job: JobView) -> StepTimes | None:
+        """Return the step time of a job as a function of its GPUs, or None if no step time is known."""
+        if (known := self._fits.get(job.job_id)) is None:
+            times = self._sampled.get(job.job_id, {}) | self._seen.get(job.job_id, {})
+            if times:
+                known = self._fits[job.job_id] = fit_step_times(times)
+        return known
+
+    def forget(self, jobs: Iterable[JobId]) -> None:
+        """Forget jobs that have ended."""
+        for job_id in jobs:
+            for known in (self._seen, self._sampled, self._fits):
+                known.pop(job_id, None)
+
+
+def report_of(job: JobView) -> Report:
+    """Return the log of a job.
+
+    Raises
+    ------
+    PolicyError
+        If the losses of its application are unknown.
+    """
+    if (report := job.report) is None:
+        raise PolicyError(
+            f"job {job.job_id!r}: the profile of {job.application!r} says no losses, and this policy goes by them; "
+            f"needed is 'losses' in its card, or 'best_metric' in applications.yaml beside measurements"
+        )
+    return report
+
+
+def epochs_left(report: Report, assumed: float) -> float:
+    """Return the number of epochs that a job has left, by its losses; at least the rest of the present epoch.
+
+    A job with too few losses is taken to need `assumed` epochs in all.
+    """
+    known = len(report.losses) >= LEAST_POINTS
+    whole = hyperbola(report.losses).flat_after(report.last_drop) if known else inf
+    return max((assumed if whole == inf else whole) - report.epochs, floor(report.epochs) + 1 - report.epochs)
+
+
+# Jobs that train alike log alike.
+hyperbola = lru_cache(maxsize=4096)(fit_hyperbola)
+best_curve = lru_cache(maxsize=4096)(fit_best)
+
+
+def sample_counts(fewest: int, most: int, samples: int) -> list[int]:
+    """Return numbers of GPUs for a pre-run, from the fewest to the most, at about equal ratios.
+
+    >>> sample_counts(1, 16, 5), sample_counts(1, 3, 5), sample_counts(4, 4, 5)
+    ([1, 2, 4, 8, 16], [1, 2, 3], [4])
+    """
+    steps = max(samples - 1, 1)
+    return sorted({round(fewest * (most / fewest) ** (step / steps)) for step in range(samples)})
+
+
+def pre_run(job: JobView, num_gpus: int, node_size: int, samples: int) -> dict[int, float]:
+    """Return the measured step times of a job on some numbers of GPUs [s].
+
+    A pre-run trains a job for a few steps before it is scheduled. It measures true step times, which this function
+    reads from the oracle, and it measures nothing else. It takes no simulated time and no GPUs here.
+    """
+    times = {}
+    for gpus in sample_counts(fewest_gpus(job), max(min(most_gpus(job), num_gpus), fewest_gpus(job)), samples):
+        try:
+            times[gpus] = true_step_time(job, gpus, node_size)
+        except ProfileRangeError:  # the job cannot run on this number of GPUs
+            continue
+    return times
+
+
+@dataclass
+class Estimates:
+    """Estimates of the optimiser steps that jobs have left, and of their step times.
+
+    Parameters
+    ----------
+    assumed_epochs, samples
+        As in `OnlineOptimus`.
+    """
+
+    assumed_epochs: float
+    samples: int = 0
+    speeds: Speeds = field(default_factory=Speeds)
+
+    def take_note(self, view: ClusterView) -> None:
+        """Sample the step times of new jobs, and read the logs of all jobs."""
+        self.speeds.forget(view.changes.ended)
+        num_gpus, node_size = view.num_gpus, view.node_size
+        for job in view.jobs:
+            if self.samples:
+                self.speeds.sample(job, partial(pre_run, job, num_gpus, node_size, self.samples))
+            self.speeds.observe(job, report_of(job))
+
+    def steps_left(self, job: JobView) -> float:
+        """Return the optimiser steps to completion."""
+        report = report_of(job)
+        return epochs_left(report, self.assumed_epochs) * report.steps_per_epoch
+
+    def step_time(self, job: JobView, node_size: int) -> Callable[[int], float] | None:
+        """Return the time of an optimiser step as a function of the GPUs [s], or None if nothing is known."""
+        return self.speeds.of(job)
+
+
+@pool_per_type
+@dataclass
+class OnlineOptimus(AtIntervals):
+    """Greedy marginal gains as in `Optimus`, by estimates from the losses of a job and the times of its steps.
+
+    A hyperbola through the losses tells after how many epochs an epoch brings less than the user asks for. A curve
+    through the step times tells the step time on other numbers of GPUs. It starts from the samples of a pre-run. Both
+    are inexact at first, which costs restarts and GPU time.
+
+    Parameters
+    ----------
+    interval
+        Time between decisions without arrivals and completions [s].
+    assumed_epochs
+        Number of epochs of a job that has logged fewer than three losses.
+    samples
+        Numbers of GPUs of the pre-run. 0 uses only the speed that the user measured on the GPUs that the job requests.
+    young_factor
+        Factor on the gains of a job that has logged fewer than three losses, as its estimate is inexact; in (0, 1].
+
+    Source: Peng et al., "Optimus" (EuroSys '18), §3.2 and §4.1, with all-reduce in place of parameter servers.
+    """
+
+    traits: ClassVar[Traits] = Traits(needs_profiles=True)
+    interval: float = 600.0
+    assumed_epochs: float = 50.0
+    samples: int = 5
+    young_factor: float = 0.95
+    estimates: Estimates = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_above_zero(interval=self.interval, assumed_epochs=self.assumed_epochs)
+        check_number("policy.samples", self.samples, self.samples >= 0, "a whole number ≥ 0")
+        check_number("policy.young_factor", self.young_factor, 0 < self.young_factor <= 1, "a number > 0 and ≤ 1")
+        self.estimates = Estimates(self.assumed_epochs, self.samples)
+
+    def decide(self, view: ClusterView) -> Decision:
+        """Estimate, and deal the GPUs out."""
+        self.estimates.take_note(view)
+        first = [self._candidate(view, job) for job in served_first(view.jobs, view.num_gpus)]
+        outcome = deal(view.jobs, first, view.num_gpus)
+        return dealt(view, outcome.counts, lambda asked: _estimated(optimus_reasons(view, outcome, asked), first))
+
+    def _candidate(self, view: ClusterView, job: JobView) -> Remaining:
+        if (step_time := self.estimates.step_time(job, view.node_size)) is None:  # it has never run
+            return Remaining(job, fewest_gpus(job), 0.0, [inf], lambda gpus: inf)
+        weight = self.young_factor if len(report_of(job).losses) < LEAST_POINTS else 1.0
+        return Remaining(job, most_gpus(job), self.estimates.steps_left(job), [inf], step_time, weight)
+
+
+def _estimated(reasons: Mapping[JobId, Reason], jobs: Iterable[Remaining]) -> dict[JobId, Reason]:
+    """Return reasons with the estimated steps of each job, which tell them from the reasons of the oracle."""
+    steps = {each.job.job_id: {"steps_left": each.steps} for each in jobs}
+    return {
+        name: reason._replace(numbers={**reason.numbers, **steps.get(name, {})}) for name, reason in reasons.items()
+    }
+
+
+NEW = Hyperbola(1.0, 1.0, 0.0)
+"""Assumed loss curve of a job that has logged too few losses. It falls from 1, and fastest at first."""
+
+
+class Quality(NamedTuple):
+    """Expected loss of a job."""
+
+    job: JobView
+    limit: int  # most GPUs of the job
+    curve: Curve  # loss by epochs
+    unit: float  # largest fall of the loss in one epoch so far
+    epochs: float  # epochs done
+    per_second: float  # epochs until the next decision, times the step time [s]
+    step_time: StepTimes | None  # step time by GPUs, or None if unknown
+
+    def reduction(self, gpus: int) -> float:
+        """Return the expected fall of the loss on `gpus` GPUs until the next decision, over its unit."""
+        if self.step_time is None or not gpus:
+            return 0.0
+        ahead = self.per_second / self.step_time(gpus)
+        return (self.curve(self.epochs) - self.curve(self.epochs + ahead)) / self.unit
+
+    def gain(self, replicas: int) -> float:
+        """Return the further fall with one GPU more than `replicas`, 0 at the limit."""
+        return self.reduction(replicas + 1) - self.reduction(replicas) if replicas < self.limit else 0.0
+
+
+@pool_per_type
+@dataclass
+class Slaq(AtIntervals):
+    """Share GPUs for the largest sum of expected loss reductions until the next decision.
+
+    A reduction is relative to the largest reduction of the job in one epoch, so losses of any unit compare. A curve
+    through the losses of a job predicts its next reductions. Jobs near convergence get their fewest GPUs.
+
+    Parameters
+    ----------
+    interval
+        Time between decisions without arrivals and completions, and horizon of the predictions [s].
+    forgetting
+        Weight of a loss relative to the weight of the next one, in (0, 1].
+
+    Source: Zhang et al., "SLAQ: Quality-Driven Scheduling for Distributed Machine Learning" (SoCC '17).
+    """
+
+    traits: ClassVar[Traits] = Traits(needs_profiles=True)
+    interval: float = 600.0
+    forgetting: float = 0.9
+    _speeds: Speeds = field(default_factory=Speeds, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_above_zero(interval=self.interval)
+        check_number("policy.forgetting", self.forgetting, 0 < self.forgetting <= 1, "a number > 0 and ≤ 1")
+
+    def decide(self, view: ClusterView) -> Decision:
+        """Predict loss reductions, and deal the GPUs out."""
+        self._speeds.forget(view.changes.ended)
+        first = [self._quality(job) for job in served_first(view.jobs, view.num_gpus)]
+        outcome = deal(view.jobs, first, view.num_gpus)
+        return dealt(view, outcome.counts, lambda asked: reasons_of(view, outcome, asked, _reason))
+
+    def _quality(self, job: JobView) -> Quality:
+        report = report_of(job)
+        self._speeds.observe(job, report)
+        losses = report.losses
+        known: tuple[Curve, float, float] = NEW, 1.0, 0.0
+        if len(losses) >= LEAST_POINTS:
+            largest = max(before - after for before, after in pairwise(losses))
+            known = best_curve(losses, self.forgetting), largest if largest > 0 else losses[0], report.epochs
+        return Quality(job, most_gpus(job), *known, self.interval / report.steps_per_epoch, self._speeds.of(job))
+
+
+def _reason(candidate: Candidate, outcome: Dealt) -> Reason:
+    """Return the loss reduction that a job is expected to reach on its GPUs. Kind: `loss-reduction`."""
+    job_id = candidate.job.job_id
+    gpus = outcome.counts[job_id]
+    reduction = cast("Quality", candidate).reduction(gpus)
+    last = () if outcome.winner in (None, job_id) else (outcome.winner,)
+    numbers = {"gpus": gpus, "reduction": reduction, "reduction_more": candidate.gain(gpus)}
+    return Reason("loss-reduction", numbers, last)

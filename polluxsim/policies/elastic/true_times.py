@@ -1,0 +1,369 @@
+"""Elastic policies that know the true times of jobs or need none: proportional, Optimus+Oracle, AFS and JSA."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from heapq import heappop, heappush
+from math import inf
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+
+from polluxsim.hardware.placements import packed
+from polluxsim.models.batch_size import split_batch_size
+from polluxsim.policies.contract.view import Decision, Reason, Traits
+from polluxsim.policies.tools.gpu_counts import (
+    AtEvents,
+    TrueTimes,
+    counts_of,
+    deal,
+    dealt,
+    fewest_gpus,
+    most_gpus,
+    placements,
+    reasons_of,
+    served_first,
+)
+from polluxsim.policies.tools.pools import pool_per_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.policies.contract.view import ClusterView, JobView
+    from polluxsim.policies.tools.gpu_counts import Candidate, Dealt
+
+
+@pool_per_type
+@dataclass(frozen=True)
+class Proportional:
+    """Deal GPUs one by one to the job that has the smallest part of what its user asked for, as far as it can use them.
+
+    A job that needs several at once gets all of them or none. GPUs change at arrivals and ends only.
+    """
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Deal the GPUs out."""
+        jobs = list(view.jobs)
+        ladders = [counts_of(job, view.num_gpus) for job in jobs]
+        counts, rungs, left = [0] * len(jobs), [0] * len(jobs), view.num_gpus
+        queue = [(0.0, order) for order, ladder in enumerate(ladders) if ladder]  # a heap, as it is sorted
+        while queue:
+            _, order = heappop(queue)
+            more = ladders[order][rungs[order]]
+            if more - counts[order] > left:
+                continue
+            left -= more - counts[order]
+            counts[order] = more
+            rungs[order] += 1
+            if rungs[order] < len(ladders[order]):
+                heappush(queue, (more / jobs[order].num_replicas, order))
+        given = {job.job_id: count for job, count in zip(jobs, counts, strict=True)}
+        return dealt(view, given, lambda asked: _reasons_for_parts(view, given, asked))
+
+
+def _reasons_for_parts(view: ClusterView, given: Mapping[JobId, int], asked: Sequence[JobId]) -> dict[JobId, Reason]:
+    """Say of the jobs asked about what they get. Kind: `proportional-share`."""
+    wanted, demand = set(asked), view.demand
+    reasons: dict[JobId, Reason] = {}
+    for job in view.jobs:
+        if job.job_id in wanted:
+            share = {"gpus": given[job.job_id], "gpus_needed": job.num_replicas}
+            fair_share = view.num_gpus * job.num_replicas / demand
+            numbers = {**share, "fair_share": fair_share, "max_replicas": job.max_replicas}
+            reasons[job.job_id] = Reason("proportional-share", numbers)
+    return reasons
+
+
+class Remaining(NamedTuple):
+    """A job that has GPUs, and the time that further GPUs save.
+
+    Attributes
+    ----------
+    job
+        The job.
+    limit
+        Most GPUs of the job.
+    steps
+        Optimiser steps to completion.
+    time_saved
+        Times by which the first, second, third … GPU shortens an optimiser step, as far as known [s].
+    step_time
+        Function that returns the time of an optimiser step by GPUs, true or estimated [s].
+    weight
+        Factor on the gains of the job.
+    """
+
+    job: JobView
+    limit: int
+    steps: float
+    time_saved: list[float]
+    step_time: Callable[[int], float]
+    weight: float = 1.0
+
+    def gain(self, replicas: int) -> float:
+        """Return the time that one GPU more than `replicas` saves, times the weight [s]; 0 at the limit."""
+        if replicas >= self.limit:
+            return 0.0
+        known = self.time_saved
+        while len(known) <= replicas:
+            now, then = (self.step_time(count) for count in (len(known), len(known) + 1))
+            known.append(now - then)
+        return known[replicas] * self.steps * self.weight
+
+
+@pool_per_type
+@dataclass
+class Optimus:
+    """Greedy marginal gains by the true remaining iterations and the true throughput, at a fixed batch size.
+
+    Source: Peng et al., "Optimus" (EuroSys '18), with the oracle of Pollux (OSDI '21), §5.2, and its artifact.
+    """
+
+    traits: ClassVar[Traits] = Traits(needs_profiles=True)
+    # Times saved in an optimiser step, by application and batch size.
+    _time_saved: dict[tuple[str, int], list[float]] = field(default_factory=dict, init=False, repr=False)
+    # Optimiser steps left, by application, batch size and epoch.
+    _remaining: dict[tuple[str, int, int], float] = field(default_factory=dict, init=False, repr=False)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Choose numbers of GPUs greedily, and place the jobs whose number changes."""
+        node_size, num_gpus = view.node_size, view.num_gpus
+        candidates = [self._candidate(job, node_size) for job in served_first(view.jobs, num_gpus)]
+        dealt = deal(view.jobs, candidates, num_gpus)
+        placed = placements(view, dealt.counts)
+        # Remaining iterations are counted by whole epochs, so that nothing changes before the next one.
+        return Decision(placed, valid_until=inf, explain=lambda jobs: optimus_reasons(view, dealt, jobs))
+
+    def _candidate(self, job: JobView, node_size: int) -> Remaining:
+        name, batch_size, oracle = job.oracle.application.name, job.batch_size, job.oracle
+        key = (name, batch_size, oracle.epoch)
+        if (remaining := self._remaining.get(key)) is None:
+            remaining = self._remaining[key] = oracle.remaining_iterations(batch_size)
+        # What the first GPU saves is never asked for.
+        time_saved = self._time_saved.setdefault((name, batch_size), [inf])
+        step_time = partial(true_step_time, job, node_size=node_size)
+        return Remaining(job, most_gpus(job), remaining, time_saved, step_time)
+
+
+def optimus_reasons(view: ClusterView, dealt: Dealt, asked: Sequence[JobId]) -> dict[JobId, Reason]:
+    """Return the reasons for the numbers of GPUs of some jobs.
+
+    Kinds: those of `reasons_of`; `at-limit` of the GPUs of the job; `no-gain` from another GPU; `gain-too-small`, with
+    the job that won the last GPU.
+    """
+    return reasons_of(view, dealt, asked, _reason_of_candidate)
+
+
+def _reason_of_candidate(candidate: Candidate, dealt: Dealt) -> Reason:
+    gpus = dealt.counts[candidate.job.job_id]
+    next_gain = candidate.gain(gpus)
+    numbers = {"gpus": gpus, "max_replicas": candidate.limit, "next_gain": next_gain}
+    if gpus > fewest_gpus(candidate.job):
+        numbers["last_gain"] = candidate.gain(gpus - 1)
+    if gpus >= candidate.limit:
+        return Reason("at-limit", numbers)
+    if next_gain <= 0:
+        return Reason("no-gain", numbers)
+    if dealt.winner is None:
+        return Reason("gain-too-small", numbers)
+    return Reason("gain-too-small", {**numbers, "winning_gain": dealt.winning_gain}, (dealt.winner,))
+
+
+def true_step_time(job: JobView, replicas: int, node_size: int) -> float:
+    """Return the true time of an optimiser step at the user's batch size, on as few nodes as possible [s]."""
+    choice = split_batch_size(job.oracle.application, job.batch_size, replicas, accumulate_alone=True)
+    return job.oracle.optimiser_step_time(packed(replicas, node_size), choice)
+
+
+class Bid:
+    """A job that bids for its next GPU, by the time that it still needs on numbers of GPUs, rising [s]."""
+
+    def __init__(self, job_id: JobId, times: Mapping[int, float]) -> None:
+        self.job_id = job_id
+        self.gpus = 0
+        self._times = times
+        self._ladder = list(times)
+
+    @property
+    def cost(self) -> float:
+        """Return the GPUs that it takes to get further, ∞ at its most."""
+        return self._ladder[0] - self.gpus if self._ladder else inf
+
+    @property
+    def time_left(self) -> float:
+        """Return the time to completion on what it has, or on the least that it can run on [s]."""
+        return self._times[self.gpus or self._ladder[0]]
+
+    @property
+    def speed(self) -> float:
+        """Return the part of what is left that it does in a second, now [1/s]."""
+        return 1.0 / self._times[self.gpus] if self.gpus else 0.0
+
+    @property
+    def next_speed(self) -> float:
+        """Return that with the next GPU [1/s]."""
+        return 1.0 / self._times[self._ladder[0]]
+
+    def take(self) -> None:
+        """Take the next GPU, or all that it must have at once."""
+        self.gpus = self._ladder.pop(0)
+
+
+def goes_first(one: Bid, other: Bid) -> bool:
+    """Return whether a job should get the next GPU rather than another one.
+
+    With a the one that ends sooner and b the other, speeds p now and p′ with the GPU: b gets it if
+    (p′_b − p_b) / p′_b > (p′_a − p_a) / p_a. So the mean completion time of the two is least, if b runs at p′_b once a
+    is gone: a ends after w_a/p_a or w_a/p′_a, and until then b runs at p′_b or p_b.
+
+    Source: Hwang et al., "Elastic Resource Sharing for Distributed Deep Learning" (NSDI '21), §4.
+    """
+    one_is_shorter = one.time_left <= other.time_left
+    a, b = (one, other) if one_is_shorter else (other, one)
+    b_wins = a.speed > 0 and (b.next_speed - b.speed) / b.next_speed > (a.next_speed - a.speed) / a.speed
+    return b_wins != one_is_shorter
+
+
+@pool_per_type
+@dataclass
+class Afs(AtEvents):
+    """Deal GPUs one by one, each to the job that wins against all others, by true speeds and remaining work.
+
+    GPUs change at arrivals and ends only; future arrivals are not thought of.
+
+    Source: AFS-L in Hwang et al., "Elastic Resource Sharing for Distributed Deep Learning" (NSDI '21).
+    """
+
+    _times: TrueTimes = field(default_factory=TrueTimes, init=False, repr=False)
+
+    def decide(self, view: ClusterView) -> Decision:
+        """Deal the GPUs out."""
+        self._times.forget(view.changes.ended)
+        known = {job.job_id: self._times.on(view, job, counts_of(job, view.num_gpus)) for job in view.jobs}
+        bids = {job_id: Bid(job_id, times) for job_id, times in known.items() if times}
+        last = _deal_by_bids(list(bids.values()), view.num_gpus)
+        counts = {job_id: bid.gpus for job_id, bid in bids.items()}
+        return dealt(
+            view, counts, lambda asked: {name: _reason_of_bid(bids[name], last) for name in asked if name in bids}
+        )
+
+
+def _deal_by_bids(bids: list[Bid], left: int) -> Bid | None:
+    """Deal GPUs out as long as one makes a job faster; return the job that got the last."""
+    last = None
+    while contenders := [bid for bid in bids if bid.cost <= left]:
+        best = reduce(lambda one, other: other if goes_first(other, one) else one, contenders)
+        if best.next_speed > best.speed:
+            left -= int(best.cost)
+            best.take()
+            last = best
+        else:
+            bids.remove(best)
+    return last
+
+
+def _reason_of_bid(bid: Bid, last: Bid | None) -> Reason:
+    """Say what a job got. Kind: `won-against`, where the other won the last GPU."""
+    return Reason(
+        "won-against",
+        {"gpus": bid.gpus, "remaining_time": bid.time_left},
+        () if last is None or last is bid else (last.job_id,),
+    )
+
+
+def best_counts(values: Sequence[Mapping[int, float]], num_gpus: int) -> list[int]:
+    """Return the number of GPUs of each job that makes the sum of values largest.
+
+    Every job gets one of the numbers that have a value for it; the GPUs must be enough for the least of all of them.
+    """
+    best = np.zeros(num_gpus + 1)
+    choices = []
+    for worth in values:
+        reached, chosen = np.full(num_gpus + 1, -np.inf), np.zeros(num_gpus + 1, dtype=int)
+        for gpus, value in worth.items():
+            with_these = np.full(num_gpus + 1, -np.inf)
+            with_these[gpus:] = best[: max(num_gpus + 1 - gpus, 0)] + value
+            better = with_these > reached
+            reached[better], chosen[better] = with_these[better], gpus
+        best = reached
+        choices.append(chosen)
+    counts, left = [], int(best.argmax())
+    for chosen in reversed(choices):
+        counts.append(int(chosen[left]))
+        left -= counts[-1]
+    return counts[::-1]
+
+
+class Head(NamedTuple):
+    """The first job that does not fit."""
+
+    job_id: JobId
+    gpus: int  # its fewest GPUs
+    left: int  # GPUs that earlier jobs leave
+
+
+@pool_per_type
+@dataclass
+class EffectiveScaling(AtEvents):
+    """Admit jobs in order of submission while all have their fewest GPUs, and share the GPUs for the largest speedup.
+
+    No job overtakes: the first job that does not fit holds up the later ones. A job that cannot run on the GPUs that
+    are up is passed over. The speedup of a job is relative to its fewest GPUs, by true speeds. GPUs change at arrivals
+    and completions only.
+
+    Source: JSA in Saxena et al., "Effective Elastic Scaling of Deep Learning Workloads" (MASCOTS '20), at the batch
+    sizes of the users.
+    """
+
+    _times: TrueTimes = field(default_factory=TrueTimes, init=False, repr=False)
+
+    def decide(self, view: ClusterView) -> Decision:
+        """Admit jobs, and solve the programme."""
+        self._times.forget(view.changes.ended)
+        values, left, head = dict[str, dict[int, float]](), view.num_gpus, None
+        for job in view.jobs:
+            times = self._times.on(view, job, counts_of(job, view.num_gpus))
+            fewest = min(times, default=0)
+            if left < fewest <= view.num_gpus:
+                head = Head(job.job_id, fewest, left)
+                break
+            if 0 < fewest <= left:
+                left -= fewest
+                values[job.job_id] = {gpus: times[fewest] / time for gpus, time in times.items()}
+        counts = dict(zip(values, best_counts(list(values.values()), view.num_gpus), strict=True))
+        return dealt(view, counts, lambda asked: _reasons_by_speedup(view, values, counts, head, asked))
+
+
+def _reasons_by_speedup(
+    view: ClusterView,
+    values: Mapping[JobId, Mapping[int, float]],
+    counts: Mapping[JobId, int],
+    head: Head | None,
+    asked: Sequence[JobId],
+) -> dict[JobId, Reason]:
+    """Return why jobs get their GPUs. Kinds: `largest-sum`, `no-least-left`, and `behind-head-of-line`."""
+    wanted, is_behind = set(asked), False
+    reasons: dict[JobId, Reason] = {}
+    for position, job in enumerate(view.jobs, start=1):
+        if job.job_id not in wanted:
+            pass
+        elif job.job_id in counts:
+            reasons[job.job_id] = _admitted(counts[job.job_id], values[job.job_id])
+        elif head is None or not is_behind:
+            reasons[job.job_id] = Reason("no-least-left", {"gpus_left": view.num_gpus if head is None else head.left})
+        else:
+            needed = min(counts_of(job, view.num_gpus), default=fewest_gpus(job))
+            numbers = {"position": position, "gpus_needed": needed}
+            numbers |= {"gpus_left": head.left, "head_gpus_needed": head.gpus}
+            reasons[job.job_id] = Reason("behind-head-of-line", numbers, (head.job_id,))
+        is_behind = is_behind or (head is not None and job.job_id == head.job_id)
+    return reasons
+
+
+def _admitted(gpus: int, speedups: Mapping[int, float]) -> Reason:
+    numbers = {"gpus": gpus, "speedup": speedups[gpus]}
+    if (more := speedups.get(gpus + 1)) is not None:
+        numbers["speedup_more"] = more
+    return Reason("largest-sum", numbers)

@@ -1,0 +1,1 @@
+"""Policies that give whole gangs their GPUs in an order."""

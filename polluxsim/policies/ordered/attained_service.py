@@ -1,0 +1,261 @@
+"""Orders by attained service: LAS, the Gittins index, and both forms of Tiresias."""
+
+from __future__ import annotations
+
+from bisect import insort
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import chain, pairwise
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.policies.tools.gangs import NEARLY, check_above_zero, gangs_by, schedule_gangs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.policies.contract.view import ClusterView, Decision, JobView
+
+
+@dataclass(frozen=True)
+class LeastAttainedService:
+    """Gang-schedule whole jobs by attained service, preemptively.
+
+    Parameters
+    ----------
+    quantum
+        Jobs within one quantum count as equal and stay in order of submission [GPU s].
+
+    Source: the continuous form of what Tiresias (NSDI '19) puts into queues.
+    """
+
+    quantum: float = 3600.0
+
+    def __post_init__(self) -> None:
+        check_above_zero(quantum=self.quantum)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Give GPUs to whole gangs by quanta of attained service."""
+        return gangs_by(
+            view,
+            lambda job: quanta(job, self.quantum),
+            lambda job: {"attained_service": job.attained_service},
+            lasts_until=next_quantum(view, self.quantum),
+        )
+
+
+def quanta(job: JobView, quantum: float) -> float:
+    """Return the whole quanta of service [GPU s] that a job has attained."""
+    return job.attained_service // quantum
+
+
+def next_quantum(view: ClusterView, quantum: float) -> float:
+    """Return a time before which no job completes the quantum it is in, whoever runs [s]."""
+    left = (((quanta(job, quantum) + 1) * quantum - job.attained_service) / job.num_replicas for job in view.jobs)
+    return view.time + NEARLY * min(left, default=inf)
+
+
+def gittins_index(services: np.ndarray, attained: float) -> float:
+    """Return the best chance of an end per GPU time spent, of a job that has had so much and has not ended [1/GPU s].
+
+    That is the largest P(S − a ≤ Δ | S > a) / E[min(S − a, Δ) | S > a] over all Δ; 0 where nobody needed more.
+
+    Parameters
+    ----------
+    services
+        What jobs before it needed in all, rising, shape (jobs,) [GPU s].
+    attained
+        What it has had, a [GPU s].
+
+    Source: Gittins (1979), as in Tiresias (NSDI '19), §3.3.
+    """
+    left = services[np.searchsorted(services, attained, side="right") :] - attained
+    if not len(left):
+        return 0.0
+    done = np.arange(1, len(left) + 1)
+    spent = np.cumsum(left) + (len(left) - done) * left
+    return float((done / spent).max())
+
+
+@dataclass
+class Gittins:
+    """Gang-schedule whole jobs by the Gittins index of their attained service, preemptively.
+
+    The distribution is that of the GPU time of the jobs that have ended in this run; until one has, jobs come in order
+    of submission.
+
+    Parameters
+    ----------
+    quantum
+        Attained service is counted in whole quanta [GPU s].
+
+    Source: Gu et al., "Tiresias" (NSDI '19), where it is Tiresias-G without its queues.
+    """
+
+    quantum: float = 3600.0
+    _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
+    _services: list[float] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_above_zero(quantum=self.quantum)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Give GPUs to whole gangs by falling index."""
+        self._learn(view)
+        services = np.array(self._services)
+
+        @cache
+        def index_at(level: float) -> float:
+            return gittins_index(services, level * self.quantum)
+
+        def index(job: JobView) -> float:
+            return index_at(quanta(job, self.quantum))
+
+        return gangs_by(
+            view,
+            lambda job: -index(job),
+            lambda job: {"attained_service": job.attained_service, "gittins_index": index(job)},
+            lasts_until=next_quantum(view, self.quantum),
+        )
+
+    def _learn(self, view: ClusterView) -> None:
+        """Take note of what the jobs that have ended needed."""
+        self._jobs |= {job.job_id: job for job in view.changes.arrived}
+        for job_id in view.changes.ended:
+            if needed := self._jobs.pop(job_id).attained_service:
+                insort(self._services, needed)
+
+
+@dataclass
+class Tiresias:
+    """Discretised two-queue least attained service, preemptive, without promotion of starved jobs.
+
+    Parameters
+    ----------
+    queue_threshold
+        Attained service at which a job moves from the first queue to the end of the second [GPU s].
+
+    Source: Gu et al., "Tiresias" (NSDI '19); threshold of 16 GPU-hours and packing from the artifact of Pollux
+    (OSDI '21).
+    """
+
+    queue_threshold: float = 16 * 3600.0
+    _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
+    # When jobs that have GPUs will be demoted [s], or a little before.
+    _due: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+    _demoted: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Give GPUs to whole gangs by submission, then by demotion; a job that fits may overtake one that does not."""
+        self._demote(view)
+        first = (job for job in view.jobs if job.job_id not in self._demoted)
+        decision = schedule_gangs(view, chain(first, self._demoted.values()), describe=self._describe)
+        self._foresee(view, decision)
+        return replace(decision, valid_until=min(self._due.values(), default=inf))
+
+    def _describe(self, job: JobView) -> dict[str, float]:
+        return {
+            "queue": 2 if job.job_id in self._demoted else 1,
+            "attained_service": job.attained_service,
+            "queue_threshold": self.queue_threshold,
+        }
+
+    def _demote(self, view: ClusterView) -> None:
+        """Move jobs that have had enough to the second queue, and forget those that are gone."""
+        self._jobs |= {job.job_id: job for job in view.changes.arrived}
+        for job_id in view.changes.ended:
+            for table in (self._jobs, self._demoted, self._due):
+                table.pop(job_id, None)
+        due = [self._jobs[job_id] for job_id, time in self._due.items() if time <= view.time]
+        for job in sorted(due, key=lambda job: job.submit_time):
+            if job.attained_service >= self.queue_threshold:
+                self._demoted[job.job_id] = job
+            del self._due[job.job_id]
+
+    def _foresee(self, view: ClusterView, decision: Decision) -> None:
+        """Note when the jobs that have GPUs from now on will be demoted."""
+        if not decision.others_keep:
+            self._due = {job_id: time for job_id, time in self._due.items() if job_id in decision.allocation}
+        for job_id in decision.allocation:
+            if job_id not in self._demoted and job_id not in self._due:
+                job = self._jobs[job_id]
+                left = (self.queue_threshold - job.attained_service) / job.num_replicas
+                self._due[job_id] = view.time + NEARLY * left
+
+
+@dataclass
+class TiresiasL:
+    """Discretised least attained service in any number of queues; within one, jobs that run stay ahead of the others.
+
+    So who is preempted stands behind everybody of its queue who runs. There is no promotion of starved jobs.
+
+    Parameters
+    ----------
+    queue_limits
+        Attained service at which a job moves from each queue but the last to the end of the next, rising [GPU s].
+
+    Source: Gu et al., "Tiresias" (NSDI '19), §3.3; three queues with these limits from the simulator of Muri
+    (SIGCOMM '22).
+    """
+
+    queue_limits: Sequence[float] = (3250.0, 7200.0)
+    _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
+    # The queue of every job, from 0; within a queue, jobs stand in order of precedence.
+    _queue_of: dict[JobId, int] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._limits = _with_last(self.queue_limits)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Give GPUs to whole gangs, queue by queue; a job that fits may overtake one that does not."""
+        self._take_note(view)
+        # Who had enough first goes first.
+        for job in sorted(view.running, key=self._time_left):
+            self._demote(job)
+        order = sorted(self._queue_of, key=self._queue_of.__getitem__)
+        decision = schedule_gangs(view, map(self._jobs.__getitem__, order), describe=self._describe)
+        running = [job_id for job_id in self._queue_of if _runs(self._jobs[job_id], decision)]
+        # They stay ahead of the others in their queues.
+        self._queue_of = {job_id: self._queue_of[job_id] for job_id in running} | self._queue_of
+        until = min((self._time_left(self._jobs[job_id]) for job_id in running), default=inf)
+        return replace(decision, valid_until=view.time + NEARLY * until)
+
+    def _take_note(self, view: ClusterView) -> None:
+        for job in view.changes.arrived:
+            self._jobs[job.job_id], self._queue_of[job.job_id] = job, 0
+        for job_id in view.changes.ended:
+            del self._jobs[job_id], self._queue_of[job_id]
+
+    def _demote(self, job: JobView) -> None:
+        """Move a job that has had enough to the end of a later queue."""
+        queue, service = self._queue_of[job.job_id], job.attained_service
+        if service >= self._limits[queue]:
+            del self._queue_of[job.job_id]
+            self._queue_of[job.job_id] = next(i for i, limit in enumerate(self._limits) if service < limit)
+
+    def _time_left(self, job: JobView) -> float:
+        """Return how long a job may run until it is demoted [s]."""
+        return (self._limits[self._queue_of[job.job_id]] - job.attained_service) / job.num_replicas
+
+    def _describe(self, job: JobView) -> dict[str, float]:
+        queue = self._queue_of[job.job_id]
+        limit = {} if self._limits[queue] == inf else {"queue_threshold": self._limits[queue]}
+        return {"queue": queue + 1, "queues": len(self._limits), "attained_service": job.attained_service, **limit}
+
+
+def _with_last(limits: Sequence[float]) -> list[float]:
+    """Return the limits of all queues, checked, with that of the last."""
+    every = [0, *limits, inf]
+    if not all(isinstance(limit, int | float) for limit in every) or any(a >= b for a, b in pairwise(every)):
+        raise InvalidConfigError(f"policy.queue_limits is {every[1:-1]}, allowed are rising numbers > 0")
+    return every[1:]
+
+
+def _runs(job: JobView, decision: Decision) -> bool:
+    """Return whether a job has GPUs from now on."""
+    kept = job.placement if decision.others_keep else ()
+    return bool(decision.allocation.get(job.job_id, kept))

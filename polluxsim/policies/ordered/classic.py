@@ -1,0 +1,225 @@
+"""The classic orders of a queue: by submission, duration, remaining time, deadline or priority."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from math import inf
+from typing import TYPE_CHECKING
+
+from polluxsim.common.errors import check_number
+from polluxsim.hardware.placements import packed
+from polluxsim.models.batch_size import split_batch_size
+from polluxsim.models.known_duration import ELASTIC, RIGID
+from polluxsim.policies.contract.settings import unless_jobs_differ
+from polluxsim.policies.tools.gangs import gangs_by, schedule_gangs
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    import numpy as np
+
+    from polluxsim.hardware.clusters import Cluster
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.policies.contract.view import ClusterView, Decision, JobView
+    from polluxsim.workloads.job import Job
+
+
+@dataclass(frozen=True)
+class Fifo:
+    """Start whole jobs in order of submission and let each run to its end.
+
+    Parameters
+    ----------
+    backfill
+        Whether a job that fits may start before an earlier one that does not.
+    """
+
+    backfill: bool = False
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Keep what runs, then start the waiting in order."""
+        return schedule_gangs(view, chain(view.running, view.waiting), overtaking=self.backfill, order_lasts_until=inf)
+
+
+@dataclass(frozen=True)
+class Srtf:
+    """Run the jobs with the least true remaining time, on the GPUs and batch size their users asked for."""
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Give GPUs to whole gangs by remaining time; a job that fits may overtake one that does not."""
+        time = partial(remaining_time, gpus_per_node=view.node_size)
+        return gangs_by(view, time, lambda job: {"remaining_time": time(job)})
+
+
+def remaining_time(job: JobView, gpus_per_node: int) -> float:
+    """Return the true time to completion on packed nodes, as the user configured the job [s]."""
+    choice = split_batch_size(job.oracle.application, job.batch_size, job.num_replicas)
+    return job.oracle.remaining_time(packed(job.num_replicas, gpus_per_node), choice)
+
+
+@dataclass(frozen=True)
+class Srsf:
+    """Run the jobs with the least true remaining time × GPUs, on the GPUs and batch size their users asked for.
+
+    Source: Gu et al., "Tiresias" (NSDI '19), where it is the ideal that least attained service comes close to.
+    """
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Give GPUs to whole gangs by remaining service."""
+        node_size = view.node_size
+
+        def service(job: JobView) -> float:
+            return remaining_time(job, node_size) * job.num_replicas
+
+        return gangs_by(view, service, lambda job: {"remaining_service": service(job)})
+
+
+_COUNTER = re.compile(r"([\W_]+\d+)+$")
+"""Numbers at the end of a job id, each after a separator, as in `train-17`. The number in `resnet18` has none."""
+
+_WITHOUT_PROFILE = (RIGID, ELASTIC)
+"""Applications of jobs without a profile. They do not tell what a job trains."""
+
+
+@dataclass(frozen=True)
+class ShortestJobFirst:
+    """Start whole jobs by their true duration and let each run to its end."""
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Keep running jobs, and start waiting jobs in order of duration."""
+        duration = partial(remaining_time, gpus_per_node=view.node_size)
+        return gangs_by(view, duration, lambda job: {"remaining_time": duration(job)}, preemptive=False)
+
+
+@dataclass
+class QuasiShortestService:
+    """Start whole jobs in order of their expected GPU time, and let each run to its end.
+
+    The expected run time of a job is a moving mean over ended jobs: those of the same user and name, or, if there are
+    none, those of the same user and number of GPUs, those of the same number of GPUs, or all jobs. The name of a job is
+    its name in the log, or its application. A job with neither has as its name the job id, without a counter as in
+    `train-17`. An id without a letter is no name. Before the first job has ended, all jobs are expected to take equally
+    long.
+
+    Parameters
+    ----------
+    forgetting
+        Weight of the last job in a moving mean, in (0, 1].
+
+    Source: the rolling estimate of Hu et al., "Characterization and Prediction of Deep Learning Workloads in
+    Large-Scale GPU Datacenters" (SC '21), §4.2, without its boosted trees.
+    """
+
+    forgetting: float = 0.5
+    _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
+    _means: dict[Hashable, float] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_number("policy.forgetting", self.forgetting, 0 < self.forgetting <= 1, "a number in (0, 1]")
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Keep running jobs, and start waiting jobs in order of expected GPU time."""
+        self._jobs |= {job.job_id: job for job in view.changes.arrived}
+        for job_id in view.changes.ended:
+            self._learn(self._jobs.pop(job_id))
+
+        def service(job: JobView) -> float:
+            return self._expected(job) * job.num_replicas
+
+        return gangs_by(view, service, lambda job: {"expected_service": service(job)}, preemptive=False)
+
+    def _learn(self, job: JobView) -> None:
+        """Update the means with the time for which a job held its GPUs."""
+        time = job.attained_service / job.num_replicas
+        for kind in _groups_of(job) if time else ():
+            before = self._means.get(kind, time)
+            self._means[kind] = before + self.forgetting * (time - before)
+
+    def _expected(self, job: JobView) -> float:
+        return next((self._means[kind] for kind in _groups_of(job) if kind in self._means), 0.0)
+
+
+def _groups_of(job: JobView) -> tuple[Hashable, ...]:
+    """Return the groups of jobs that predict the run time of a job, the most similar group first."""
+    name = _job_name(job)
+    by_name = () if name is None else ((job.user, "name", name),)
+    return *by_name, (job.user, "GPUs", job.num_replicas), ("GPUs", job.num_replicas), ()
+
+
+def _job_name(job: JobView) -> str | None:
+    """Return the name of a job in its log, its application, or its id without a counter; None if the id has no letter.
+
+    >>> from types import SimpleNamespace as Job
+    >>> [_job_name(Job(job_name=None, application="rigid", job_id=each)) for each in ("run-17", "resnet18", "123")]
+    ['run', 'resnet18', None]
+    """
+    if job.job_name is not None:
+        return job.job_name
+    if job.application and job.application not in _WITHOUT_PROFILE:
+        return job.application
+    name = _COUNTER.sub("", job.job_id)
+    return name if any(letter.isalpha() for letter in name) else None
+
+
+@dataclass(frozen=True)
+class EarliestDeadline:
+    """Gang-schedule whole jobs by deadline, preemptively; those without one come last, in order of submission.
+
+    Source: Liu and Layland (1973), with gangs in place of single processors.
+    """
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return whether deadlines decide nothing."""
+        return unless_jobs_differ(jobs, "deadline", "its jobs start in order of submission")
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Give GPUs to whole gangs by deadline."""
+        return gangs_by(view, due, lambda job: {} if job.deadline is None else {"deadline": job.deadline})
+
+
+def due(job: JobView) -> float:
+    """Return when a job should be complete, ∞ if nobody says [s]."""
+    return inf if job.deadline is None else job.deadline
+
+
+@dataclass
+class Priority:
+    """Gang-schedule whole jobs by the priorities of their users, larger first. Equal jobs do not preempt each other.
+
+    Parameters
+    ----------
+    min_run_time
+        Time that a job runs before it may be preempted [s].
+
+    Source: a run time of two hours, as in the clusters of Kokolis et al., "Revisiting Reliability in Large-Scale
+    Machine Learning Research Clusters" (HPCA '25).
+    """
+
+    min_run_time: float = 7200.0
+    # When each job that runs was started.
+    _since: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_number("policy.min_run_time", self.min_run_time, self.min_run_time >= 0, "a finite number ≥ 0")
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return whether priorities decide nothing."""
+        return unless_jobs_differ(jobs, "priority", "its jobs start in order of submission, and none is preempted")
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Give GPUs to who may not be preempted, then by priority."""
+        running = {job.job_id for job in view.running}
+        self._since = {job_id: since for job_id, since in self._since.items() if job_id in running}
+        protected = {name: end for name in self._since if (end := self._since[name] + self.min_run_time) > view.time}
+
+        def rank(job: JobView) -> tuple[bool, float, bool]:
+            return job.job_id not in protected, -job.priority, job.job_id not in running
+
+        decision = gangs_by(view, rank, lambda job: {"priority": job.priority})
+        started = [name for name, placement in decision.allocation.items() if placement and name not in running]
+        self._since |= dict.fromkeys(started, view.time)
+        ends = [self._since[name] + self.min_run_time for name in (*protected, *started)]
+        return replace(decision, valid_until=min(decision.valid_until, *ends, inf))

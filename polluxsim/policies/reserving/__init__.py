@@ -1,0 +1,1 @@
+"""Policies that reserve GPUs for jobs that wait, and backfill other jobs."""

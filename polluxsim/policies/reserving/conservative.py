@@ -1,0 +1,175 @@
+"""Conservative backfill: each waiting job has a reservation, and no job delays the reservation of another job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.policies.contract.settings import overestimate_without_effect
+from polluxsim.policies.contract.view import Change, Decision, Reason
+from polluxsim.policies.reserving.easy import Limits
+from polluxsim.policies.tools.free_gpus import FreeGpus, Timetable
+from polluxsim.policies.tools.gangs import check_above_zero
+from polluxsim.policies.tools.pools import pool_per_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+
+    from polluxsim.hardware.clusters import Cluster
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.policies.contract.view import ClusterView, JobView
+    from polluxsim.workloads.job import Job
+
+
+class Reservation(NamedTuple):
+    """A reservation of GPUs.
+
+    Attributes
+    ----------
+    start
+        Reserved time [s].
+    order
+        Place of the job in the order of submission.
+    job
+        The job.
+    """
+
+    start: float
+    order: int
+    job: JobView
+
+
+class Reservations:
+    """The reservations of all waiting jobs, and the GPUs that they leave free."""
+
+    def __init__(self, free: Timetable) -> None:
+        self.free = free
+        self.of: dict[JobId, Reservation] = {}
+        self._queue: list[Reservation] = []
+        self._made = 0
+
+    def add(self, view: ClusterView, job: JobView, length: float, order: int | None = None) -> None:
+        """Reserve GPUs for a job at the earliest time that delays no other reservation.
+
+        Parameters
+        ----------
+        view, job
+            The cluster and the job.
+        length
+            Longest time for which the job holds its GPUs [s].
+        order
+            Place of the job in the order of submission; by default the last.
+        """
+        start = self.free.earliest(job.num_replicas, length)
+        if start < inf:
+            self.free.take(job.num_replicas, start, max(view.round_at(start + length), start + view.round_interval))
+        self._made += 1  # larger than the place of each earlier job
+        made = self.of[job.job_id] = Reservation(start, self._made if order is None else order, job)
+        heappush(self._queue, made)
+
+    @classmethod
+    def anew(cls, view: ClusterView, before: Reservations | None, limits: Limits) -> Reservations:
+        """Return new reservations for all waiting jobs, made in the order of their present reservations."""
+        had = before.of if before else {}
+        made = cls(Timetable(view.time, sum(view.free), limits.releases(view)))
+        waiting = [(had[job.job_id].start if job.job_id in had else inf, job) for job in view.waiting]
+        for order, (_, job) in sorted(enumerate(waiting), key=lambda each: each[1][0]):
+            made.add(view, job, limits.limit(view, job), order)
+        return made
+
+    def pop_due(self, now: float) -> list[JobView]:
+        """Remove the reservations that begin now; return their jobs in order of submission."""
+        due = []
+        while self.next <= now:
+            due.append(heappop(self._queue))
+            del self.of[due[-1].job.job_id]
+        return [each.job for each in sorted(due, key=lambda each: each.order)]
+
+    @property
+    def next(self) -> float:
+        """Return the time of the first reservation, or ∞ [s]."""
+        return self._queue[0].start if self._queue else inf
+
+
+@pool_per_type
+@dataclass
+class Conservative:
+    """Reserve GPUs for each job when it is submitted, at the earliest time that delays no earlier reservation.
+
+    If a job ends early, exceeds its limit or is evicted, all reservations are made again, in the order of their times.
+    Then reservations only move to earlier times, unless a job exceeds its limit or is evicted. Limits are as in `Easy`.
+
+    Parameters
+    ----------
+    overestimate
+        Limit of a job without a time limit, as a multiple of its true run time.
+
+    Source: Mu'alem and Feitelson, "Utilization, Predictability, Workloads, and User Runtime Estimates" (TPDS '01).
+    """
+
+    overestimate: float = 1.0
+    _limits: Limits = field(init=False, repr=False)
+    # None while no job waits.
+    _reserved: Reservations | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_above_zero(overestimate=self.overestimate)
+        self._limits = Limits(self.overestimate)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return a sentence if `overestimate` has no effect."""
+        return overestimate_without_effect(self.overestimate, jobs)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Start the jobs whose reservations begin now."""
+        reserved = self._up_to_date(view)
+        starting = list(view.waiting) if reserved is None else reserved.pop_due(view.time)
+        free = FreeGpus(view.free if starting else ())
+        for job in starting:
+            self._limits.start(view, job)
+        self._reserved = reserved if reserved and reserved.of else None
+        return Decision(
+            {job.job_id: free.pack(job.num_replicas) or () for job in starting},
+            others_keep=True,
+            # A job that exceeds its limit postpones reservations.
+            valid_until=min(self._limits.next_release(view), self._reserved.next) if self._reserved else inf,
+            outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES if self._reserved else Change.ARRIVAL,
+            explain=lambda jobs: _reasons(view, starting, reserved.of if reserved else {}, jobs),
+        )
+
+    def _up_to_date(self, view: ClusterView) -> Reservations | None:
+        """Return the reservations of all waiting jobs, or None if all of them can start now."""
+        changes, kept, limits = view.changes, self._reserved, self._limits
+        is_as_planned = limits.all_ends_were_on_time(view) and not (changes.nodes or changes.evicted)
+        limits.take_note(changes)
+        if view.demand <= view.num_gpus:
+            return None
+        if kept is None or not is_as_planned or kept.next < view.time:
+            return Reservations.anew(view, self._reserved, limits)
+        kept.free.forward(view.time)
+        for job in changes.arrived:
+            kept.add(view, job, limits.limit(view, job))
+        return kept
+
+
+def _reasons(
+    view: ClusterView, starting: Sequence[JobView], reserved: Mapping[JobId, Reservation], asked: Sequence[JobId]
+) -> dict[JobId, Reason]:
+    """Return the reasons for the jobs in `asked`. Kinds: `runs-on`, `starts-now` and `starts-by`."""
+    needed = {job.job_id: job.num_replicas for job in starting}
+    left = sum(view.free) - sum(needed.values())
+    reasons = {}
+    for job_id in asked:
+        if job_id in needed:
+            reasons[job_id] = Reason("starts-now", {"gpus_needed": needed[job_id], "gpus_left": left})
+        elif job_id in reserved:
+            start, _, job = reserved[job_id]
+            due = {"reserved_time": start} if start < inf else {}
+            reasons[job_id] = Reason("starts-by", {"gpus_needed": job.num_replicas, "gpus_left": left, **due})
+        else:
+            reasons[job_id] = Reason("runs-on", {})
+    return reasons

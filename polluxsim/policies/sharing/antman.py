@@ -1,0 +1,157 @@
+"""AntMan: jobs with a guarantee run as if alone, and other jobs use what they leave idle on the same GPUs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import chain
+from math import inf
+from typing import TYPE_CHECKING, ClassVar
+
+from polluxsim.models.stages import goes_beside
+from polluxsim.policies.contract.view import Change, Decision, Reason, Traits
+from polluxsim.policies.tools.free_gpus import all_gpus
+from polluxsim.policies.tools.pools import pool_per_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+
+    from polluxsim.hardware.clusters import Cluster
+    from polluxsim.hardware.placements import Gpu, Gpus, JobId
+    from polluxsim.policies.contract.view import ClusterView, JobView
+    from polluxsim.workloads.job import Job
+
+
+@pool_per_type
+@dataclass
+class AntMan:
+    """Start jobs with a priority of 0 or more, which have a guarantee, and beside them other jobs, without preemption.
+
+    Jobs with a guarantee start in order of submission. If a node has too few GPUs for such a job, the job keeps them
+    until the others are free. A job with more GPUs than a node keeps whole nodes. If two such jobs wait for each other,
+    the later one gives up its nodes. Each GPU has at most one job without a guarantee. These jobs take the GPUs with
+    the least load, and run as fast as the other job on a GPU allows.
+
+    Source: Xiao et al., "AntMan" (OSDI '20), as the simulator of Muri (SIGCOMM '22) has it.
+    """
+
+    traits: ClassVar[Traits] = Traits(shares_gpus=True)
+    # GPUs of each job, kept for it or in use, and the job of each GPU with and without a guarantee.
+    _gpus: dict[JobId, Gpus] = field(default_factory=dict, init=False, repr=False)
+    _hosts: dict[Gpu, JobView] = field(default_factory=dict, init=False, repr=False)
+    _guests: dict[Gpu, JobView] = field(default_factory=dict, init=False, repr=False)
+    # GPUs of jobs that ran before the first decision. They do not share them.
+    _others: dict[JobId, Gpus] = field(default_factory=dict, init=False, repr=False)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return a sentence if priorities have no effect."""
+        if not jobs or len({_is_guest(job) for job in jobs}) > 1:
+            return []
+        return ["all jobs have a priority of 0 or more, or all have less: none runs beside another on the same GPUs"]
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Start all jobs that can start."""
+        for job_id in (*view.changes.ended, *view.changes.evicted):
+            self._release(job_id)
+        gpus = self._mine(view)
+        started: dict[JobId, Gpus] = {}
+        if all(map(_is_guest, view.running)):  # jobs that keep nodes can only wait for each other
+            wide = [job for job in view.waiting if not _is_guest(job) and job.num_replicas > view.node_size]
+            for job in wide[1:]:
+                self._release(job.job_id)
+        for job in sorted(view.waiting, key=_is_guest):
+            if len(found := self._found(view, gpus, job)) == job.num_replicas:
+                started[job.job_id] = found
+
+        def explain(jobs: Sequence[JobId]) -> dict[JobId, Reason]:
+            known = {job.job_id: job for job in view.jobs}
+            return {name: self._reason(known[name], len(gpus)) for name in jobs}
+
+        return Decision({}, others_keep=True, shared=started, valid_until=inf, outdated_by=EVENTS, explain=explain)
+
+    def _mine(self, view: ClusterView) -> list[Gpu]:
+        """Return all GPUs without those of jobs that ran before the first decision."""
+        gpus = all_gpus(view)
+        for job in view.running:
+            if job.job_id not in self._gpus and job.job_id not in self._others:
+                taken = set(chain(*self._others.values(), *view.shared.values()))
+                free = [gpu for gpu in gpus if gpu not in taken]
+                there = ([gpu for gpu in free if gpu[0] == node][:count] for node, count in job.placement)
+                self._others[job.job_id] = view.shared.get(job.job_id) or tuple(chain(*there))
+        taken = set(chain(*self._others.values()))
+        return [gpu for gpu in gpus if gpu not in taken]
+
+    def _reason(self, job: JobView, num_gpus: int) -> Reason:
+        """Return the reason for the GPUs of a job, with the jobs on the same GPUs."""
+        if job.job_id in self._others:
+            return Reason("runs-on", {})
+        mine, guest = self._gpus.get(job.job_id, ()), _is_guest(job)
+        there = self._hosts if guest else self._guests
+        others = tuple(dict.fromkeys(there[gpu].job_id for gpu in mine if gpu in there))
+        if len(mine) == job.num_replicas:
+            return Reason("beside-guaranteed" if guest else "guaranteed", {"gpus": float(len(mine))}, others)
+        needed = {"gpus_needed": float(job.num_replicas)}
+        if not guest:
+            return Reason("keeps-gpus", {**needed, "gpus": float(len(mine))})
+        return Reason("no-room-beside", {**needed, "gpus_left": float(num_gpus - len(self._guests))})
+
+    def _release(self, job_id: JobId) -> None:
+        self._others.pop(job_id, None)
+        for gpu in self._gpus.pop(job_id, ()):
+            for users in (self._hosts, self._guests):
+                if gpu in users and users[gpu].job_id == job_id:
+                    del users[gpu]
+
+    def _found(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView) -> Gpus:
+        """Return the GPUs of a job from now on: all that it needs, those that it keeps, or none."""
+        users = self._guests if _is_guest(job) else self._hosts
+        kept = self._gpus.get(job.job_id, ())
+        if len(users) == len(gpus) and not kept:
+            return ()
+        self._release(job.job_id)
+        found = self._least_loaded(gpus, job) if _is_guest(job) else self._kept(view, gpus, job, kept)
+        self._gpus[job.job_id] = found
+        users |= dict.fromkeys(found, job)
+        return found
+
+    def _kept(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView, before: Gpus) -> Gpus:
+        """Return the GPUs that a job with a guarantee keeps from now on: all that it needs, or fewer."""
+        free: defaultdict[int, list[Gpu]] = defaultdict(list)
+        for gpu in gpus:
+            guest = self._guests.get(gpu)
+            if gpu not in self._hosts and (guest is None or goes_beside(guest.stages, job.stages)):
+                free[gpu[0]].append(gpu)
+        if job.num_replicas > view.node_size:
+            whole = (there for node, there in free.items() if len(there) == view.gpus_per_node[node])
+            return tuple(gpu for there in whole for gpu in there)[: job.num_replicas]
+        large = {node: there for node, there in free.items() if view.gpus_per_node[node] >= job.num_replicas}
+        here = large.get(before[0][0]) if before else None
+        return tuple((here or _first_with(large, job.num_replicas))[: job.num_replicas])
+
+    def _least_loaded(self, gpus: Sequence[Gpu], job: JobView) -> Gpus:
+        """Return the GPUs for a job without a guarantee, those with the least load first; none if they are too few."""
+        hosts = self._hosts
+
+        def load(gpu: Gpu) -> int:
+            """Return 0 for a GPU without a job, 1 for one that a waiting job keeps, 2 for one with a running job."""
+            return 0 if (host := hosts.get(gpu)) is None else 1 + (len(self._gpus[host.job_id]) == host.num_replicas)
+
+        there = [gpu for gpu in gpus if gpu not in self._guests]
+        if len(there) >= job.num_replicas:
+            there = [gpu for gpu in there if gpu not in hosts or goes_beside(job.stages, hosts[gpu].stages)]
+        return tuple(sorted(there, key=load)[: job.num_replicas]) if len(there) >= job.num_replicas else ()
+
+
+def _is_guest(job: JobView | Job) -> bool:
+    return job.priority < 0
+
+
+EVENTS = Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.EVICTION
+
+
+def _first_with(free: Mapping[int, Sequence[Gpu]], wanted: int) -> Sequence[Gpu]:
+    """Return the GPUs of the first node with enough GPUs, or of the node with the most GPUs."""
+    enough = next((gpus for gpus in free.values() if len(gpus) >= wanted), None)
+    return max(free.values(), key=len, default=()) if enough is None else enough

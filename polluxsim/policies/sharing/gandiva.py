@@ -1,0 +1,284 @@
+"""Gandiva: nobody waits long, as jobs take turns on GPUs; like gangs are packed, and parted if that was no gain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from math import inf
+from typing import TYPE_CHECKING
+
+from polluxsim.policies.contract.view import Change, Decision, JobSnapshot, Reason, Traits
+from polluxsim.policies.tools.free_gpus import placed_together
+from polluxsim.policies.tools.gangs import Budget, check_above_zero
+from polluxsim.policies.tools.ledger import Ledger
+from polluxsim.policies.typed.rounds import placements_by_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+
+    from polluxsim.hardware.placements import Gpus, JobId, Placement
+    from polluxsim.policies.contract.view import ClusterView, JobView
+
+    Pack = tuple[JobView, ...]
+
+GAIN = 1.0
+"""What two jobs packed do together, over what one does alone; below, they are parted."""
+
+
+@dataclass
+class Growth:
+    """What jobs have beyond the GPUs that they asked for, on the node where they have these.
+
+    Source: Xiao et al., Gandiva (OSDI '18): jobs whose users say so, on idle GPUs of their node, after some time, so
+    that they do not do so for moments; they shrink at once as others need the GPUs.
+    """
+
+    after: float  # how long GPUs of a node have to be idle before jobs there have them as well [s]
+    extra: dict[JobId, int] = field(default_factory=dict)  # GPUs of each job beyond its own
+    due: float = inf  # when jobs grow next, if nothing else happens [s]
+    # Of each node, how many GPUs are idle, and since when [s].
+    _idle: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+    def without(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> tuple[ClusterView, Mapping[JobId, JobView]]:
+        """Return a view, and its jobs, in which nobody has more GPUs than it asked for."""
+        if not self.extra:
+            return view, jobs
+        large = {name: jobs[name] for name in self.extra if name in jobs and jobs[name].placement}
+        shared = {name: view.shared[name][: job.num_replicas] for name, job in large.items() if name in view.shared}
+        placed = {
+            name: JobSnapshot.of(job)._replace(placement=((job.placement[0][0], job.num_replicas),))
+            for name, job in large.items()
+        }
+        return replace(view, shared={**view.shared, **shared}), {**jobs, **placed}
+
+    def grown(
+        self,
+        view: ClusterView,
+        alone: Sequence[JobView],
+        shared: Mapping[JobId, Gpus],
+        placed: Mapping[JobId, Placement],
+        *,
+        waits: bool,
+    ) -> tuple[dict[JobId, Gpus], dict[JobId, Placement]]:
+        """Return GPUs by number and placements with what jobs have beyond those that they asked for.
+
+        `alone` are the jobs that share no GPU, those first that grow first. Nobody does while somebody waits.
+        """
+        if self.after == inf:
+            return dict(shared), dict(placed)
+        taken = set(chain.from_iterable(shared.values()))
+        used = Counter(node for node, _ in taken)
+        for placement in placed.values():
+            used.update(dict(placement))
+        idle = {node: 0 if waits else gpus - used[node] for node, gpus in enumerate(view.gpus_per_node)}
+        nodes = {name: {node for node, _ in there} for name, there in (*shared.items(), *placed.items())}
+        where = {name: there.pop() for name, there in nodes.items() if len(there) == 1}
+        self._share(view.time, [(job, where[job.job_id]) for job in alone if job.job_id in where], idle)
+        numbered, counted = dict(shared), dict(placed)
+        for name, more in self.extra.items():
+            node = where[name]
+            if name in placed:
+                counted[name] = ((node, placed[name][0][1] + more),)
+            else:
+                free = [(node, number) for number in range(view.gpus_per_node[node]) if (node, number) not in taken]
+                numbered[name] = (*shared[name], *free[:more])
+                taken.update(free[:more])
+        return numbered, counted
+
+    def _share(self, now: float, jobs: Sequence[tuple[JobView, int]], left: dict[int, int]) -> None:
+        """Give idle GPUs to who had them, then, where they were idle for long enough, to who may have more."""
+        before, self.extra = self.extra, {}
+        # Nobody has more than it asks for unless its user says so.
+        wanted = {job.job_id: max(job.max_replicas - job.num_replicas, 0) if job.may_grow else 0 for job, _ in jobs}
+        for job, node in jobs:
+            self._give(job, min(wanted[job.job_id], before.get(job.job_id, 0)), left, node)
+        known = self._idle
+        self._idle = {
+            node: known[node] if node in known and known[node][0] == gpus else (gpus, now)
+            for node, gpus in left.items()
+        }
+        self.due = inf
+        for job, node in jobs:
+            more = min(wanted[job.job_id] - self.extra.get(job.job_id, 0), left[node])
+            ripe = self._idle[node][1] + self.after
+            if more > 0 and now >= ripe:
+                self._give(job, more, left, node)
+            elif more > 0:
+                self.due = min(self.due, ripe)
+        # GPUs that jobs were just given are not idle. Those that become idle later must be so for the whole time again.
+        self._idle |= {node: (gpus, now) for node, gpus in left.items() if self._idle[node][0] != gpus}
+
+    def _give(self, job: JobView, wanted: int, left: dict[int, int], node: int) -> None:
+        if gpus := min(wanted, left[node]):
+            self.extra[job.job_id] = self.extra.get(job.job_id, 0) + gpus
+            left[node] -= gpus
+
+
+@dataclass
+class Gandiva:
+    """Let jobs take turns, those first that have had GPUs for the least time; pack pairs while there are too many.
+
+    More gangs than there is room for go by time slices: at the end of each, who has had least is next. Where packing is
+    on and jobs ask for more GPUs than there are, two of equal size, drawn by chance, have the same ones, if they fit
+    there. How fast each then is is measured for a round; a pair that does less than one job alone would is parted, and
+    not packed again. Packs stay where they run, others go to the emptiest nodes.
+
+    Parameters
+    ----------
+    time_slice
+        Time that a job has GPUs before it is another one's turn [s].
+    packing
+        Whether jobs are packed; it needs to be known which fit together (`engine.sharing`).
+    grow_after
+        Time after which GPUs that are idle, as nobody waits, go to jobs on their node whose users say how many these
+        may have; they are given back at once as others come [s]. None lets nobody grow.
+
+    Source: Xiao et al., "Gandiva" (OSDI '18); packing by chance as Gavel (OSDI '20) has it. Weights are left out.
+    """
+
+    time_slice: float = 60.0
+    packing: bool = True
+    grow_after: float | None = None
+    # Time of each job on GPUs; a new job begins at the least time of all jobs [s].
+    _had: Ledger[JobId] = field(default_factory=Ledger, init=False, repr=False)
+    # The partner of each packed job, and the pairs that were parted.
+    _partner: dict[JobId, JobId] = field(default_factory=dict, init=False, repr=False)
+    _parted: set[frozenset[JobId]] = field(default_factory=set, init=False, repr=False)
+    _running: dict[JobId, None] = field(default_factory=dict, init=False, repr=False)
+    _turn: float = field(default=-inf, init=False, repr=False)
+    _growth: Growth = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_above_zero(time_slice=self.time_slice)
+        if self.grow_after is not None:
+            check_above_zero(grow_after=self.grow_after)
+        self._growth = Growth(inf if self.grow_after is None else self.grow_after)
+
+    @property
+    def traits(self) -> Traits:
+        """Return what it is: it shares GPUs only where it packs."""
+        return Traits(shares_gpus=self.packing)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Part, pack, and give GPUs to those whose turn it is."""
+        jobs: Mapping[JobId, JobView] = {job.job_id: job for job in view.jobs}
+        self._take_note(view, jobs)
+        changes = view.changes
+        if self.packing and (self._part(view, jobs) or changes.arrived or changes.ended or changes.nodes):
+            self._pack(view, jobs, rng)
+        packs = self._packs(jobs)
+        is_over = view.time >= self._turn
+        had = {job_id: self._had.balance(job_id, view.time) for job_id in jobs}
+        order = sorted(packs, key=lambda pack: self._rank(pack, had, is_over=is_over))
+        budget = Budget(view)
+        chosen = {pack: name for pack in order if (name := budget.take(pack[0])) is not None}
+        self._running = dict.fromkeys(job.job_id for pack in chosen for job in pack)
+        self._had.hold(view.time, {job_id: (jobs[job_id], job_id) for job_id in self._running})
+        waits = len(self._running) < len(jobs)
+        if is_over or not waits:
+            self._turn = view.time + self.time_slice if waits else -inf
+        until = view.time if self._partner else self._turn if waits else inf
+        view, jobs = self._growth.without(view, jobs)
+        running = {pack[0].job_id: name for pack, name in chosen.items()}
+        shared = _numbered(view, chosen) if self.packing else {}
+        placed = {} if self.packing else placements_by_type(view, running, jobs)
+        alone = [jobs[pack[0].job_id] for pack in chosen if len(pack) == 1]
+        shared, placed = self._growth.grown(view, alone, shared, placed, waits=waits)
+        return Decision(
+            placed,
+            shared=shared,
+            valid_until=min(until, self._growth.due),
+            outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.EVICTION | Change.EPOCH,
+            explain=lambda asked: self._reasons(asked, order, had),
+        )
+
+    def _take_note(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> None:
+        """Charge jobs that lost their GPUs, and open and close accounts."""
+        self._had.settle(view)
+        known = [job_id for job_id in jobs if self._had.has(job_id)]
+        least = min((self._had.balance(job_id, view.time) for job_id in known), default=0.0)
+        self._had.keep(jobs)
+        for job_id in jobs.keys() - set(known):
+            self._had.set_balance(job_id, least, view.time)
+        self._partner = {one: other for one, other in self._partner.items() if one in jobs and other in jobs}
+
+    def _part(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> bool:
+        """Part those that do not fit any more, or do less than one alone as was measured; return whether there are."""
+        before, changes = len(self._partner), view.changes
+        # Whether two fit depends on their batch sizes, which stand for an epoch.
+        moved_on = {*changes.passed_epoch, *changes.evicted}
+        for one, other in list(self._partner.items()):
+            speeds = [view.shared_speeds.get(job_id) for job_id in (one, other)]
+            together = view.shared.get(one) and set(view.shared[one]) == set(view.shared.get(other, ()))
+            is_slow = together and None not in speeds and sum(filter(None, speeds)) < GAIN
+            if is_slow:
+                self._parted.add(frozenset((one, other)))
+            has_changed = one in moved_on or other in moved_on
+            if is_slow or (has_changed and not _fit(view, jobs[one], jobs[other])):
+                self._partner.pop(one, None)
+        self._partner = {one: other for one, other in self._partner.items() if self._partner.get(other) == one}
+        return len(self._partner) < before
+
+    def _pack(self, view: ClusterView, jobs: Mapping[JobId, JobView], rng: np.random.Generator) -> None:
+        """Pack pairs by chance until all have room, or nobody is left who fits with another."""
+        need = sum(pack[0].num_replicas for pack in self._packs(jobs))
+        singles = [job for job in jobs.values() if job.job_id not in self._partner]
+        singles = [singles[place] for place in rng.permutation(len(singles))] if need > view.num_gpus else []
+        for place, one in enumerate(singles):
+            if need <= view.num_gpus:
+                return
+            if one.job_id in self._partner:
+                continue
+            others = (job for job in islice(singles, place + 1, None) if self._may_pack(view, one, job))
+            if (other := next(others, None)) is not None:
+                self._partner |= {one.job_id: other.job_id, other.job_id: one.job_id}
+                need -= one.num_replicas
+
+    def _may_pack(self, view: ClusterView, one: JobView, other: JobView) -> bool:
+        if one.num_replicas != other.num_replicas or other.job_id in self._partner:
+            return False
+        return frozenset((one.job_id, other.job_id)) not in self._parted and _fit(view, one, other)
+
+    def _packs(self, jobs: Mapping[JobId, JobView]) -> list[Pack]:
+        """Return all jobs, each by itself or with its partner, in order of submission."""
+        found: dict[JobId, Pack] = {}
+        for job_id, job in jobs.items():
+            other = self._partner.get(job_id)
+            if other not in found:
+                found[job_id] = (job,) if other is None else (job, jobs[other])
+        return list(found.values())
+
+    def _rank(self, pack: Sequence[JobView], had: Mapping[JobId, float], *, is_over: bool) -> tuple[bool, float]:
+        """Return the rank of a pack: packs whose time slice is not over first, then by the time on GPUs."""
+        is_here = any(job.job_id in self._running for job in pack)
+        return is_over or not is_here, min(had[job.job_id] for job in pack)
+
+    def _reasons(
+        self, asked: Sequence[JobId], order: Sequence[Sequence[JobView]], had: Mapping[JobId, float]
+    ) -> dict[JobId, Reason]:
+        places = {job.job_id: place for place, pack in enumerate(order, start=1) for job in pack}
+        more = {name: {"gpus_free": float(gpus)} for name, gpus in self._growth.extra.items()}
+        return {
+            name: Reason(
+                "has-its-turn" if name in self._running else "awaits-its-turn",
+                {"position": float(places[name]), "time_had": had[name], **more.get(name, {})},
+                (self._partner[name],) if name in self._partner else (),
+            )
+            for name in asked
+        }
+
+
+def _numbered(view: ClusterView, chosen: Mapping[Pack, str]) -> dict[JobId, Gpus]:
+    """Return the GPUs of packs that are to run on GPU types, the widest first."""
+    found: dict[JobId, Gpus] = {}
+    for name in dict.fromkeys(chosen.values()):
+        here = sorted((pack for pack in chosen if chosen[pack] == name), key=lambda pack: -pack[0].num_replicas)
+        found |= placed_together(view, here, set(view.nodes_of(name)))
+    return found
+
+
+def _fit(view: ClusterView, one: JobView, other: JobView) -> bool:
+    return view.fit_together is not None and view.fit_together(one, other)

@@ -1,0 +1,315 @@
+"""Shockwave: a market over the rounds of a window, by what jobs are expected to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from math import ceil, exp, floor, log
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from polluxsim.policies.contract.view import Decision, Reason
+from polluxsim.policies.ordered.classic import remaining_time
+from polluxsim.policies.tools.gangs import check_above_zero
+from polluxsim.policies.tools.solver_output import without_chatter
+from polluxsim.policies.typed.linear_programmes import gpus_by_type
+from polluxsim.policies.typed.rounds import placements_by_type
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.policies.contract.view import ClusterView, JobView
+
+
+class Prospect(NamedTuple):
+    """What is expected of a job now."""
+
+    width: int  # GPUs of its gang
+    epochs: int  # its epochs
+    done: int  # how many of them it has completed, fewer than all
+    spent: float  # time that these took, as planned [s]
+    epoch_time: float  # mean time of these and the present one [s]
+    left: float  # expected time that it still trains, at least 1 s [s]
+
+
+def prospect(view: ClusterView, job: JobView) -> Prospect:
+    """Return what is expected of a job, by its plan or, without one, by its true remaining time."""
+    if (plan := job.plan) is None:
+        left = max(remaining_time(job, view.node_size), 1.0)
+        return Prospect(job.num_replicas, 1, 0, 0.0, left, left)
+    epochs = len(plan.expected_sizes)
+    times = [max(round(plan.expected_time(size)), 1) for size in plan.expected_sizes]
+    done = min(int(job.oracle.progress / plan.steps(plan.sizes[0])), epochs - 1)
+    spent, seen = float(sum(times[:done])), times[: done + 1]
+    left = max(time_left(plan.expected_sizes, times, done), 1.0)
+    return Prospect(job.num_replicas, epochs, done, spent, sum(seen) / len(seen), left)
+
+
+def time_left(sizes: Sequence[int], times: Sequence[float], done: int) -> float:
+    """Return the expected time of the epochs left, if batch sizes are drawn by shares that are not known [s].
+
+    The shares have a Dirichlet distribution, by which all planned sizes are equally likely before any epoch is seen.
+    `sizes` and `times` are each epoch's as planned [examples; s]; those done and the present one are seen.
+    Source: Zheng et al., Shockwave (NSDI '23), §5.
+
+    >>> time_left([32, 32, 32, 32], [10.0, 10.0, 10.0, 10.0], 1)
+    20.0
+    """
+    epochs, planned, seen = len(sizes), Counter(sizes), Counter(sizes[: done + 1])
+    weights = {size: epochs / len(planned) + seen[size] for size in planned}
+    scale = epochs / sum(weights.values())
+    scaled = {size: weight * scale for size, weight in weights.items()}
+    # Less one for every epoch seen, as long as there is one to take.
+    left = {size: weight - min(seen[size], floor(weight)) for size, weight in scaled.items()}
+    means = {size: sum(t for s, t in zip(sizes, times, strict=True) if s == size) / planned[size] for size in planned}
+    expected = sum(left[size] * means[size] for size in planned)
+    return expected * (epochs - done) / max(floor(sum(left.values()) + 1), epochs - done)
+
+
+class Target:
+    """When a job should be complete to be treated fairly: estimates, each for as long as it stood.
+
+    Source: as `time_left`; nine parts of the mean of all estimates, one of the newest.
+    """
+
+    def __init__(self) -> None:
+        self._sum = self._rounds = self._newest = 0.0
+
+    def estimate(self, time: float) -> None:
+        """Take note of a new estimate [s]."""
+        self._newest = time
+
+    def stand(self) -> None:
+        """Let the newest estimate stand for a round."""
+        self._sum += self._newest
+        self._rounds += 1
+
+    @property
+    def time(self) -> float:
+        """Return the target [s]."""
+        mean = self._sum / self._rounds if self._rounds else self._newest
+        return 0.9 * mean + 0.1 * self._newest
+
+
+BASES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+"""Parts of all epochs between which the logarithm is taken for straight."""
+
+LOG_OF_NOTHING = 1e-6
+_GAP = 1e-3
+
+
+class Window(NamedTuple):
+    """The rounds that are planned at a time."""
+
+    rounds: int  # how many
+    length: float  # of each [s]
+    gpus: int  # GPUs there are
+    weight_of_longest: float  # what a second of the longest job's rest counts against mean utility
+
+
+def planned_rounds(
+    jobs: Sequence[Prospect], weights: Sequence[float], least: Sequence[int], window: Window
+) -> list[int]:
+    """Return the number of rounds of the window that each job gets.
+
+    The counts maximise the mean over jobs of weight × log (share of its epochs that a job has done after the window),
+    minus the time that the longest job then has left. Each job gets at least its `least` rounds.
+
+    The published programme has a binary for each job and round. A count for each job is a relaxation of it: the GPU
+    rounds of all jobs fit into the window, and so do the gangs of each width and more, but not all of these counts can
+    be packed into rounds. On 2 GPUs, for example, 1 round of a job of 2 GPUs and 3 rounds of a job of 1 GPU fit into 3
+    rounds by their counts, and need 4 rounds. The policy then runs fewer gangs than planned, and plans again after
+    `resolve` rounds.
+
+    Source: Zheng et al., Shockwave (NSDI '23), §4.
+    """
+    from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415  (slow to load, and only for Shockwave)
+
+    count = len(jobs)
+    # Unknowns: rounds n, epochs e, utilities u, rests (in rounds) of all jobs, then the longest rest.
+    n, e, u, rest = (np.eye(count, 4 * count + 1, k=part * count) for part in range(4))
+    longest = np.eye(1, 4 * count + 1, k=4 * count)
+    epoch = np.array([[job.epoch_time / window.length] for job in jobs])
+    epochs, done = np.array([job.epochs for job in jobs]), np.array([job.done for job in jobs])
+    left = np.array([job.left / window.length for job in jobs])
+    rows = [epoch * e - n, -epoch * e - rest, rest - longest, np.array([[job.width for job in jobs]]) @ n]
+    limits = [np.zeros(count), -left, np.zeros(count), np.array([float(window.rounds * window.gpus)])]
+    for slope, start in _lines():
+        rows.append(u - slope * e / epochs[:, None])
+        limits.append(start + slope * done / epochs)
+    for at_least, gangs in _gangs_at_once([job.width for job in jobs], window.gpus):
+        rows.append(np.array([[float(job.width >= at_least) for job in jobs]]) @ n)
+        limits.append(np.array([float(window.rounds * gangs)]))
+    worth = np.array(weights) @ u / (count * window.rounds)
+    lower = np.concatenate(
+        [np.array(least, dtype=float), np.zeros(count), np.full(count, -np.inf), np.zeros(count + 1)]
+    )
+    upper = np.concatenate([np.full(count, float(window.rounds)), epochs - done, np.full(2 * count + 1, np.inf)])
+    with without_chatter():
+        found = milp(
+            window.weight_of_longest * window.length * longest[0] - worth,
+            integrality=np.arange(4 * count + 1) < count,
+            bounds=Bounds(lower, upper),
+            constraints=LinearConstraint(np.vstack(rows), ub=np.concatenate(limits)),
+            options={"mip_rel_gap": _GAP},
+        )
+    if found.x is None:
+        raise ArithmeticError(f"no plan: {found.message}")
+    return [round(rounds) for rounds in found.x[:count]]
+
+
+def _gangs_at_once(widths: Sequence[int], gpus: int) -> list[tuple[int, int]]:
+    """Return pairs (width, number of gangs of at least this width that fit at once).
+
+    A width that divides the number of GPUs is left out, because the limit of GPU rounds implies its limit.
+
+    >>> _gangs_at_once([3, 2, 3], 4)
+    [(3, 1)]
+    """
+    return [(width, gpus // width) for width in sorted(set(widths)) if gpus % width]
+
+
+def _lines() -> list[tuple[float, float]]:
+    """Return slope and start of the straight lines between `BASES` that the logarithm is taken for."""
+    points = [(base, log(base or LOG_OF_NOTHING)) for base in BASES]
+    slopes = [((y1 - y0) / (x1 - x0), x0, y0) for (x0, y0), (x1, y1) in pairwise(points)]
+    return [(slope, y - slope * x) for slope, x, y in slopes]
+
+
+def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window) -> list[int] | None:
+    """Return the rounds that each job needs to have no more left than it can spare [s]; None if they do not fit."""
+    needed = [max(ceil((job.left - rest) / window.length - 1e-9), 0) for job, rest in zip(jobs, spare, strict=True)]
+    gpus = sum(job.width * rounds for job, rounds in zip(jobs, needed, strict=True))
+    possible = min(spare, default=0.0) >= 0 and max(needed, default=0) <= window.rounds
+    for width, gangs in _gangs_at_once([job.width for job in jobs], window.gpus):
+        wide = sum(rounds for job, rounds in zip(jobs, needed, strict=True) if job.width >= width)
+        possible = possible and wide <= window.rounds * gangs
+    return needed if possible and gpus <= window.rounds * window.gpus else None
+
+
+MOST_WEIGHT = 1e6
+
+
+@dataclass
+class Shockwave:
+    """Gang-schedule jobs by a market over a window of rounds, such that none is late by what is expected of it.
+
+    Parameters
+    ----------
+    window
+        Rounds that are planned at a time.
+    resolve
+        Rounds after which a plan is made anew though nobody came or left.
+    weight_of_longest
+        What a second that the longest job has left counts against mean utility; k [1/s].
+    exponent
+        Power of its lateness by which a late job's utility is weighed; λ.
+    most_unfairness
+        Expected finish-time fairness above which a job is late.
+
+    Source: Zheng et al., Shockwave (NSDI '23); counts in place of binaries, and HiGHS in place of Gurobi.
+    """
+
+    window: int = 20
+    resolve: int = 8
+    weight_of_longest: float = 1e-3
+    exponent: float = 12.0
+    most_unfairness: float = 1.0
+    _targets: dict[JobId, Target] = field(default_factory=dict, init=False, repr=False)
+    _weights: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+    _planned: dict[JobId, int] = field(default_factory=dict, init=False, repr=False)
+    _rounds_left: int = field(default=0, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_above_zero(
+            window=self.window, resolve=self.resolve, exponent=self.exponent, most_unfairness=self.most_unfairness
+        )
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Carry out the next round of the plan, which is made anew where it is time."""
+        if not view.jobs:
+            return Decision({})
+        jobs = {job.job_id: job for job in view.jobs}
+        prospects = {name: prospect(view, job) for name, job in jobs.items()}
+        has_changed = bool(view.changes.arrived or view.changes.ended or view.changes.nodes)
+        self._estimate(view, prospects, has_changed=has_changed)
+        if has_changed or self._rounds_left <= self.window - self.resolve:
+            self._plan(view, prospects)
+        order = sorted(jobs.values(), key=self._rank)
+        by_length = sorted(order, key=lambda job: -prospects[job.job_id].left)
+        planned = [job for job in order if self._planned[job.job_id]]
+        running = _fitting(view, [*planned, *(job for job in by_length if not self._planned[job.job_id])])
+        explain = partial(_reasons, running, self._planned, prospects, self._weights)
+        self._rounds_left -= 1
+        self._planned = {name: max(rounds - (name in running), 0) for name, rounds in self._planned.items()}
+        return Decision(placements_by_type(view, running, jobs), explain=explain)
+
+    def _estimate(self, view: ClusterView, prospects: Mapping[JobId, Prospect], *, has_changed: bool) -> None:
+        """Say when each job should be complete on an equal share of the GPUs."""
+        share = min(1.0, view.num_gpus / len(prospects))
+        self._targets = {name: self._targets.get(name) or Target() for name in prospects}
+        if has_changed:
+            for job in view.jobs:
+                seen = prospects[job.job_id]
+                self._targets[job.job_id].estimate(job.submit_time + (seen.spent + seen.left) / share)
+        for target in self._targets.values():
+            target.stand()
+
+    def _plan(self, view: ClusterView, prospects: Mapping[JobId, Prospect]) -> None:
+        """Plan the next window: fairly if that can be, else with late jobs weighed by their lateness."""
+        jobs, share = list(prospects.values()), min(1.0, view.num_gpus / len(prospects))
+        window = Window(self.window, view.round_interval or 60.0, view.num_gpus, self.weight_of_longest)
+        end = view.time + window.rounds * window.length
+        due = [self._targets[name].time * self.most_unfairness for name in prospects]
+        least = fair_rounds(jobs, [(time - end) * share for time in due], window)
+        weights = [1.0] * len(jobs)
+        if least is None:
+            least = [0] * len(jobs)
+            finish = (view.time + job.left / share for job in jobs)
+            late = [time / self._targets[name].time for time, name in zip(finish, prospects, strict=True)]
+            weights = [self._weight(rho, job, window) for rho, job in zip(late, jobs, strict=True)]
+        self._weights = dict(zip(prospects, weights, strict=True))
+        self._planned = dict(zip(prospects, planned_rounds(jobs, weights, least, window), strict=True))
+        self._rounds_left = self.window
+
+    def _weight(self, rho: float, job: Prospect, window: Window) -> float:
+        power = 100.0 if job.left < window.length else self.exponent
+        # By logarithms, as powers of 100 may be too large for a number.
+        return min(exp(min(power * log(rho), log(MOST_WEIGHT))), MOST_WEIGHT) if rho > self.most_unfairness else 1.0
+
+    def _rank(self, job: JobView) -> tuple[bool, float, bool]:
+        """Return who goes first: who needs every round that is left, by weight for GPUs, and who runs."""
+        rounds = self._planned[job.job_id]
+        worth = self._weights[job.job_id] / (max(rounds, 1) * job.num_replicas)
+        return rounds < self._rounds_left, -worth, not job.placement
+
+
+def _fitting(view: ClusterView, order: Sequence[JobView]) -> dict[JobId, str]:
+    """Return the types of the jobs that fit, in order; each takes the first type that it can use and that has room."""
+    free, running = dict(gpus_by_type(view)), dict[str, str]()
+    for job in order:
+        types = [name for name in free if name in job.speeds and free[name] >= job.num_replicas]
+        if types:
+            running[job.job_id] = types[0]
+            free[types[0]] -= job.num_replicas
+    return running
+
+
+def _reasons(
+    running: Collection[JobId],
+    planned: Mapping[JobId, int],
+    prospects: Mapping[JobId, Prospect],
+    weights: Mapping[JobId, float],
+    asked: Sequence[JobId],
+) -> dict[JobId, Reason]:
+    """Say what the plan has for the jobs asked about. Kinds: `planned`, `spare`, and `later`."""
+    reasons = {}
+    for job in asked:
+        kind = ("planned" if planned[job] else "spare") if job in running else "later"
+        numbers = {"rounds": planned[job], "remaining_time": prospects[job].left, "weight": weights[job]}
+        reasons[job] = Reason(f"market-{kind}", numbers)
+    return reasons

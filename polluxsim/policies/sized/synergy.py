@@ -1,0 +1,201 @@
+"""Synergy: CPUs and memory go to the jobs that are faster by them, beside jobs that can do with less."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial, reduce
+from typing import TYPE_CHECKING
+
+from polluxsim.common.errors import InvalidConfigError, check_choice
+from polluxsim.hardware.hosts import Host, least, shares_of, with_gpus
+from polluxsim.policies.contract.settings import without_effect
+from polluxsim.policies.contract.view import Change, Decision, Traits, traits_of
+from polluxsim.policies.tools.free_gpus import FreeGpus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
+
+    from polluxsim.hardware.clusters import Cluster
+    from polluxsim.hardware.placements import JobId, Placement
+    from polluxsim.models.sensitivity import Sensitivity
+    from polluxsim.policies.contract.view import ClusterView, JobView, Policy, Reason
+    from polluxsim.workloads.job import Job
+
+ALLOCATIONS = ("tuned", "proportional")
+ENDS = Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.EVICTION
+
+
+@dataclass
+class Synergy:
+    """Let a policy say who has GPUs, and give those jobs CPUs and memory by what makes them faster.
+
+    Nobody has less than makes it as fast as its GPUs' share of CPUs and memory would. What others can do without goes
+    to jobs that are faster by more, the largest demand first. A job that starts goes where its demand fits best; one
+    that runs stays. Where the cluster does not say what its nodes have, it is the policy inside alone.
+
+    Parameters
+    ----------
+    order
+        Who says which jobs have GPUs, and how many.
+    allocation
+        How CPUs and memory are given: `tuned`, or `proportional` to GPUs.
+
+    Source: Mohan et al., "Looking Beyond GPUs for DNN Scheduling on Multi-Tenant Clusters" (OSDI '22), §3 and §4. There
+    a job has its whole demand, or its share where that does not fit; here also what lies between.
+    """
+
+    order: Policy
+    allocation: str = "tuned"
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.order, "allocate", None)):
+            raise InvalidConfigError(f"policy.order is {self.order!r}, allowed is a policy")
+        if self.traits.shares_gpus:
+            raise InvalidConfigError(f"policy.order is {type(self.order).__name__}, allowed is a policy of whole GPUs")
+        check_choice("policy.allocation", self.allocation, ALLOCATIONS)
+
+    @property
+    def traits(self) -> Traits:
+        """Return what the policy inside is."""
+        return traits_of(self.order)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return what decides nothing of the policy inside, and whether CPUs and memory count."""
+        sentences = without_effect(self.order, jobs, cluster)
+        if not cluster.hosts:
+            sentences.append("the cluster does not give the CPUs and memory of its nodes, so it only gives GPUs")
+        return sentences
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Have the policy inside choose who runs, place who starts, and give all of them CPUs and memory."""
+        answer = self.order.allocate(view, rng)
+        decision = answer if isinstance(answer, Decision) else Decision(answer)
+        if not view.hosts or self.allocation == "proportional":
+            return decision
+        runs, changes = _who_runs(view, decision)
+        new = {job_id for job_id, placement in changes.items() if placement}
+        each = shares_of(view.hosts, view.gpus_per_node)
+        jobs = {job.job_id: job for job in view.jobs if job.job_id in runs}
+        shares = {name: with_gpus(each, runs[name]) for name in jobs}
+        demands = {name: _demand(job, shares[name]) for name, job in jobs.items()}
+        total = reduce(Host.plus, view.hosts)
+        largest = sorted(jobs.values(), key=lambda job: -demands[job.job_id].part_of(total) * job.num_replicas)
+        shelf = _Shelf(view, {name: held for name, held in runs.items() if name not in new}, demands)
+        for job in largest:
+            if job.job_id in new:
+                changes[job.job_id] = runs[job.job_id] = shelf.place(runs[job.job_id], demands[job.job_id])
+                shares[job.job_id] = with_gpus(each, runs[job.job_id])
+        hosts = tuned(view.hosts, each, largest, runs)
+        return replace(
+            decision,
+            allocation=changes,
+            others_keep=True,
+            hosts=hosts,
+            outdated_by=decision.outdated_by | ENDS,
+            explain=decision.explain and partial(_explained, decision.explain, jobs, hosts, shares),
+        )
+
+
+def _who_runs(view: ClusterView, decision: Decision) -> tuple[dict[JobId, Placement], dict[JobId, Placement]]:
+    """Return the placements of all who are to hold GPUs, and of those whose GPUs change, empty for who loses them."""
+    before = {job.job_id: job.placement for job in view.running}
+    after = {name: placement for name, placement in decision.allocation.items() if placement}
+    if decision.others_keep:
+        after = {name: held for name, held in before.items() if name not in decision.allocation} | after
+    changes = {name: placement for name, placement in after.items() if set(placement) != set(before.get(name, ()))}
+    return after, changes | dict.fromkeys(before.keys() - after.keys(), ())
+
+
+def _demand(job: JobView, share: Host) -> Host:
+    """Return the least for each GPU at which neither CPUs nor memory hold a job up; its share where that is unknown."""
+    return share if (known := job.sensitivity) is None else known.least(known.full, share)
+
+
+class _Shelf:
+    """What is free on each node, GPUs, CPUs and memory; these two may be owed where demands are more than there is.
+
+    Jobs that are kept stay where they are; a demand is what a job would have for each GPU.
+    """
+
+    def __init__(self, view: ClusterView, kept: Mapping[JobId, Placement], demands: Mapping[JobId, Host]) -> None:
+        self._view = view
+        self._gpus = list(view.gpus_per_node)
+        self._left = list(view.hosts)
+        for name, placement in kept.items():
+            self._take(placement, demands[name])
+
+    def place(self, placement: Placement, demand: Host) -> Placement:
+        """Return where a job goes in place of a placement, on GPUs of the same type, which it takes.
+
+        One node with room for its whole demand, the least of which is left then; else the node with most CPUs left;
+        else several, the emptiest first.
+        """
+        wanted = sum(gpus for _, gpus in placement)
+        nodes = self._view.nodes_of(self._view.type_of(placement))
+        roomy = [node for node in nodes if self._gpus[node] >= wanted]
+        whole = demand.times(wanted)
+        if good := [node for node in roomy if self._left[node].holds(whole)]:
+            found: Placement = ((min(good, key=lambda node: (self._left[node].cpus, self._gpus[node])), wanted),)
+        elif roomy:
+            found = ((max(roomy, key=lambda node: (self._left[node].cpus, -self._gpus[node])), wanted),)
+        else:
+            found = FreeGpus(self._gpus).pack(wanted, nodes) or placement
+        self._take(found, demand)
+        return found
+
+    def _take(self, placement: Placement, demand: Host) -> None:
+        for node, gpus in placement:
+            self._gpus[node] -= gpus
+            self._left[node] = self._left[node].less(demand.times(gpus))
+
+
+def tuned(
+    hosts: Sequence[Host], shares: Sequence[Host], jobs: Sequence[JobView], placements: Mapping[JobId, Placement]
+) -> dict[JobId, Host]:
+    """Return CPUs and memory for each GPU of all jobs that hold some, so that nobody is slower than with their share.
+
+    `hosts` and `shares` are what each node has, in all and for each of its GPUs. The first jobs have first what others
+    can do without.
+    """
+    spare, found = list(hosts), dict[str, Host]()
+    for job in jobs:
+        placement = placements[job.job_id]
+        share, known = with_gpus(shares, placement), job.sensitivity
+        found[job.job_id] = share if known is None else _as_fast(known, share)
+        for node, gpus in placement:
+            spare[node] = spare[node].less(found[job.job_id].times(gpus))
+    for job in jobs:
+        if (known := job.sensitivity) is None:
+            continue
+        has, placement = found[job.job_id], placements[job.job_id]
+        most = has.plus(least(spare[node].times(1 / gpus) for node, gpus in placement).but_not_negative())
+        if (speed := known.speed(most)) > known.speed(has):
+            found[job.job_id] = known.least(speed, has).at_most(most)
+            for node, gpus in placement:
+                spare[node] = spare[node].less(found[job.job_id].less(has).times(gpus))
+    return found
+
+
+@lru_cache(1 << 12)
+def _as_fast(known: Sensitivity, share: Host) -> Host:
+    """Return the least at which a job is as fast as with a share."""
+    return known.least(known.speed(share), share).at_most(share)
+
+
+def _explained(
+    explain: Callable[[Sequence[JobId]], Mapping[JobId, Reason]],
+    jobs: Mapping[JobId, JobView],
+    hosts: Mapping[JobId, Host],
+    shares: Mapping[JobId, Host],
+    asked: Sequence[JobId],
+) -> dict[JobId, Reason]:
+    """Return the reasons of the policy inside, with what each job has of its nodes' CPUs and memory."""
+    reasons = dict(explain(asked))
+    for name, reason in reasons.items():
+        if (host := hosts.get(name)) is not None and (known := jobs[name].sensitivity) is not None:
+            memory = host.memory / shares[name].memory
+            figures = {"cpus": host.cpus, "memory_shares": memory, "host_speed": known.speed(host)}
+            reasons[name] = reason._replace(numbers={**reason.numbers, **figures})
+    return reasons

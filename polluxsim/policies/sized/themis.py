@@ -1,0 +1,138 @@
+"""Themis: leases of GPUs, by auctions among the jobs with the worst finish-time fairness."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import ceil, exp, inf, log
+from typing import TYPE_CHECKING
+
+from polluxsim.common.errors import check_number
+from polluxsim.hardware.placements import num_replicas
+from polluxsim.policies.contract.view import Reason
+from polluxsim.policies.elastic.true_times import best_counts
+from polluxsim.policies.tools.gangs import check_above_zero
+from polluxsim.policies.tools.gpu_counts import TrueTimes, counts_of, dealt
+from polluxsim.policies.tools.pools import pool_per_type
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.policies.contract.view import ClusterView, Decision, JobView
+
+
+@pool_per_type
+@dataclass
+class Themis:
+    """Lease GPUs to the jobs with the worst finish-time fairness ρ, so that the product of their 1/ρ is largest.
+
+    ρ is the completion time of a job, over its completion time alone on an equal share of the cluster. The policy
+    offers the GPUs without a lease to the jobs without a lease that have the largest ρ. Each bids with the ρ that it
+    would have on each number of GPUs. The GPUs that are left over go to the other jobs without a lease, then to jobs
+    with a lease that complete earlier on more GPUs, restart included; the worst ρ goes first. A lease does not get
+    longer in this way.
+
+    Parameters
+    ----------
+    lease
+        Time for which a job keeps its GPUs [s].
+    fairness
+        f: the part 1 − f of the jobs without a lease may bid, one at least; from 0 to 1.
+
+    Source: Mahajan et al., "Themis" (NSDI '20), §4, without hidden payments: jobs bid truly.
+    """
+
+    lease: float = 1200.0
+    fairness: float = 0.8
+    _times: TrueTimes = field(default_factory=TrueTimes, init=False, repr=False)
+    # Time that each job needs in all on the GPUs asked for, and when its lease ends [s].
+    _work: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+    _until: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_above_zero(lease=self.lease)
+        check_number("policy.fairness", self.fairness, 0 <= self.fairness <= 1, "a number from 0 to 1")
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Hold the auction among the jobs without a lease, if there are any."""
+        self._take_note(view)
+        until = self._until
+        held = {job.job_id: num_replicas(job.placement) for job in view.running if until.get(job.job_id, 0) > view.time}
+        bids = {job.job_id: self._bid(view, job) for job in view.jobs if job.job_id not in held}
+        left = view.num_gpus - sum(held.values())
+        won = auctioned(bids, left, self.fairness)
+        left -= sum(won.values())
+        leased = {job.job_id: self._bid(view, job, restarts=True) for job in view.jobs if left and job.job_id in held}
+        grown = taken_up(leased, held, left)
+        counts = {job_id: gpus for job_id, gpus in (held | grown | won).items() if gpus}
+        self._until = until = dict.fromkeys(counts, view.time + self.lease) | {name: until[name] for name in held}
+        decision = dealt(view, counts, lambda asked: {name: _reason(name, bids, counts, until) for name in asked})
+        return replace(decision, valid_until=min(until.values(), default=inf))
+
+    def _take_note(self, view: ClusterView) -> None:
+        self._times.forget(view.changes.ended)
+        for job_id in view.changes.ended:
+            self._work.pop(job_id, None)
+            self._until.pop(job_id, None)
+        self._work |= {job.job_id: self._asked_for(view, job) for job in view.changes.arrived}
+
+    def _asked_for(self, view: ClusterView, job: JobView) -> float:
+        return self._times.on(view, job, [job.num_replicas])[job.num_replicas]
+
+    def _bid(self, view: ClusterView, job: JobView, *, restarts: bool = False) -> dict[int, float]:
+        """Return −log ρ by numbers of GPUs. Without GPUs, a job would get the GPUs that it requests a lease later.
+
+        If the job restarts, a number of GPUs that differs from the present one costs the restart delay.
+        """
+        times = self._times.on(view, job, counts_of(job, view.num_gpus))
+        if not times:  # while nodes are down, it may fit on no number of GPUs
+            return {0: 0.0}
+        age, asked_for = view.time - job.submit_time, self._asked_for(view, job)
+        share = view.num_gpus / len(view.jobs)
+        alone_on = max((gpus for gpus in times if gpus <= share), default=min(times))
+        alone = times[alone_on] / asked_for * self._work[job.job_id] * max(alone_on / share, 1.0)
+        later = age + self.lease + asked_for
+        if restarts:
+            held, delay = num_replicas(job.placement), view.delay_of(job)
+            times = {gpus: time if gpus == held else time + delay for gpus, time in times.items()}
+        return {0: -log(later / alone)} | {gpus: -log((age + time) / alone) for gpus, time in times.items()}
+
+
+def auctioned(bids: Mapping[JobId, Mapping[int, float]], offer: int, fairness: float) -> dict[JobId, int]:
+    """Return who gets how many of the GPUs on offer: the product of 1/ρ is largest among those who may bid."""
+    ranking = sorted(bids, key=lambda job_id: bids[job_id][0])
+    may_bid = ranking[: max(ceil((1 - fairness) * len(ranking)), 1)]
+    won = dict(zip(may_bid, best_counts([bids[job_id] for job_id in may_bid], offer), strict=True))
+    left = offer - sum(won.values())
+    for job_id in ranking[len(may_bid) :]:
+        worth = bids[job_id]
+        won[job_id] = max((gpus for gpus in worth if gpus <= left), key=worth.__getitem__)
+        left -= won[job_id]
+    return won
+
+
+def taken_up(bids: Mapping[JobId, Mapping[int, float]], held: Mapping[JobId, int], left: int) -> dict[JobId, int]:
+    """Return the GPUs of the jobs with a lease that take some of the GPUs that are left over, the worst ρ first."""
+    # An agent that changes the batch size can rule out the number of GPUs that its job holds.
+    bidders = [job_id for job_id, bid in bids.items() if held[job_id] in bid]
+    taken = dict[str, int]()
+    for job_id in sorted(bidders, key=lambda job_id: bids[job_id][held[job_id]]):
+        bid, now = bids[job_id], held[job_id]
+        gpus = max((gpus for gpus in bid if now <= gpus <= now + left), key=bid.__getitem__)
+        if gpus > now:
+            taken[job_id] = gpus
+            left -= gpus - now
+    return taken
+
+
+def _reason(
+    job_id: JobId, bids: Mapping[JobId, Mapping[int, float]], counts: Mapping[JobId, int], until: Mapping[JobId, float]
+) -> Reason:
+    """Say how a job stands. Kinds: `leased`, and `outbid`."""
+    bid = bids.get(job_id)
+    if job_id not in counts:
+        return Reason("outbid", {} if bid is None else {"rho": exp(-bid[0])})
+    numbers = {"gpus": counts[job_id], "lease_end": until[job_id]}
+    return Reason("leased", numbers if bid is None else {**numbers, "rho": exp(-bid[counts[job_id]])})

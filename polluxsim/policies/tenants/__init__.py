@@ -1,0 +1,1 @@
+"""Policies that share a cluster between users and queues."""

@@ -1,0 +1,270 @@
+"""Fairness between users and queues: weighted fair queues, and dominant-resource fairness."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from itertools import chain
+from math import inf
+from typing import TYPE_CHECKING
+
+from polluxsim.common.errors import check_choice
+from polluxsim.hardware.hosts import NOTHING, Host, least, shares_of
+from polluxsim.policies.contract.settings import check_owners, unless_jobs_differ
+from polluxsim.policies.contract.view import Change, Decision, Reason
+from polluxsim.policies.tools.free_gpus import FreeGpus
+from polluxsim.policies.tools.gangs import check_above_zero, schedule_gangs
+from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import numpy as np
+
+    from polluxsim.hardware.clusters import Cluster
+    from polluxsim.hardware.placements import JobId, Placement
+    from polluxsim.policies.contract.view import ClusterView, JobView
+    from polluxsim.workloads.job import Job
+
+
+@dataclass
+class FairQueues:
+    """Start whole jobs of the queue with the least GPU time for its weight, without preemption.
+
+    A queue whose first job arrives after a time without jobs starts at the least usage of the other queues. Thus it
+    cannot make up for its absence. A job that fits may overtake a job that does not fit.
+
+    Parameters
+    ----------
+    weights
+        Weights of queues; other queues have weight 1. Jobs without a queue are in `none`.
+    lookahead
+        Time that is added to the run time of running jobs, so that one queue does not get all GPUs at once [s].
+
+    Source: start-time fair queueing, Goyal et al. (SIGCOMM '96), with GPUs in place of links.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    lookahead: float = 3600.0
+    _usage: Ledger[str] = field(default_factory=Ledger, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_above_zero(lookahead=self.lookahead, **{f"weights.{name}": value for name, value in self.weights.items()})
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return a sentence if queues have no effect; each weight must be of a queue of a job."""
+        check_owners("policy.weights", self.weights, jobs, "queue", NO_QUEUE)
+        return unless_jobs_differ(jobs, "queue", "its jobs start in order of submission, wherever they fit")
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Keep the running jobs, then start jobs of the queues with the least usage."""
+        self._usage.settle(view)
+        self._raise_new_queues(view)
+        usage = {queue: self._virtual_usage(queue, view.time) for queue in dict.fromkeys(map(queue_of, view.jobs))}
+
+        def cost(job: JobView) -> float:
+            return job.num_replicas * self.lookahead / self._weight(queue_of(job))
+
+        decision = schedule_gangs(
+            view,
+            chain(view.running, in_turn(view, usage, cost)),
+            order_lasts_until=inf,
+            describe=lambda job: {"virtual_usage": usage[queue_of(job)]},
+        )
+        self._usage.follow(view, decision, queue_of)
+        return decision
+
+    def _raise_new_queues(self, view: ClusterView) -> None:
+        """Raise the usage of queues that had no jobs to the least usage of the queues that had jobs."""
+        arrived = {job.job_id for job in view.changes.arrived}
+        if not arrived:
+            return
+        before = {queue_of(job) for job in view.jobs if job.job_id not in arrived}
+        least = min((self._virtual_usage(queue, view.time) for queue in before), default=0.0)
+        for queue in dict.fromkeys(map(queue_of, view.changes.arrived)):
+            if queue not in before and self._virtual_usage(queue, view.time) < least:
+                self._usage.set_balance(queue, least * self._weight(queue), view.time)
+
+    def _weight(self, queue: str) -> float:
+        return self.weights.get(queue, 1.0)
+
+    def _virtual_usage(self, queue: str, now: float) -> float:
+        """Return the GPU time of a queue over its weight [GPU s]."""
+        return self._usage.balance(queue, now) / self._weight(queue)
+
+
+def in_turn(view: ClusterView, usage: Mapping[str, float], cost: Callable[[JobView], float]) -> Iterator[JobView]:
+    """Yield the waiting jobs, each time the first job of the queue with the least usage for its weight [GPU s].
+
+    The `cost` of running jobs, and of jobs that were yielded before, is added to the usage of their queues [GPU s].
+    """
+    queues: dict[str, deque[JobView]] = {}
+    for job in view.waiting:
+        queues.setdefault(queue_of(job), deque()).append(job)
+    used = {queue: usage[queue] for queue in queues}
+    for job in view.running:
+        if (queue := queue_of(job)) in used:
+            used[queue] += cost(job)
+    while queues:
+        queue = min(queues, key=used.__getitem__)
+        job = queues[queue].popleft()
+        used[queue] += cost(job)
+        if not queues[queue]:
+            del queues[queue]
+        yield job
+
+
+OWNERS = ("queue", "user")
+
+
+@dataclass(frozen=True)
+class DominantResourceFairness:
+    """Start whole jobs of the queue whose dominant share is least for its weight, without preemption.
+
+    A queue's dominant share is the largest of its parts of all GPUs, CPUs and memory. Its jobs go in order of priority,
+    then submission; where the next one fits nowhere, the queue waits and others go on. A job has the CPUs and memory
+    that its user asks for, else as much for each GPU as the node with the least for its own. One that asks for more
+    than a node has for it is not admitted. Where the cluster does not say what nodes have, GPUs alone count.
+
+    Parameters
+    ----------
+    weights
+        By queue; one for a queue that is not named. Jobs without a queue are in `none`.
+    by
+        Who shares: each `queue`, or each `user`.
+
+    Source: Ghodsi et al., "Dominant Resource Fairness" (NSDI '11), algorithm 1; there nobody is passed over.
+    """
+
+    weights: Mapping[str, float] = field(default_factory=dict)
+    by: str = "queue"
+
+    def __post_init__(self) -> None:
+        check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})
+        check_choice("policy.by", self.by, OWNERS)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return whether shares decide nothing; each weight must be of a queue, or user, that jobs have."""
+        check_owners("policy.weights", self.weights, jobs, self.by, NO_QUEUE)
+        return unless_jobs_differ(jobs, self.by, "its jobs start by priority and submission, and one that does not fit "
+                                  "holds up the others")  # fmt: skip
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Keep what runs, then fill progressively."""
+        filling = _Filling(view, self)
+        rejected = [job.job_id for job in view.waiting if not filling.can_ever_run(job)]
+        waiting: defaultdict[str, deque[JobView]] = defaultdict(deque)
+        for job in sorted(view.waiting, key=lambda job: -job.priority):
+            if job.job_id not in rejected:
+                waiting[self.owner_of(job)].append(job)
+        started: dict[JobId, Placement] = {}
+        while waiting:
+            owner = min(waiting, key=filling.share_of)
+            job = waiting[owner].popleft()
+            if placement := filling.place(job):
+                started[job.job_id] = placement
+            if not placement or not waiting[owner]:
+                del waiting[owner]
+        holding = [*view.running, *(job for job in view.waiting if job.job_id in started)]
+        return Decision(
+            started,
+            others_keep=True,
+            hosts={job.job_id: filling.needs_of(job) for job in holding} if view.hosts else {},
+            rejected=rejected,
+            valid_until=inf,
+            outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES,
+            explain=lambda jobs: filling.reasons(jobs, started),
+        )
+
+    def owner_of(self, job: JobView) -> str:
+        """Return who a job is of."""
+        return (job.queue if self.by == "queue" else job.user) or NO_QUEUE
+
+
+class _Filling:
+    """What is free and what each owner has of it all, as one job after the other starts."""
+
+    def __init__(self, view: ClusterView, policy: DominantResourceFairness) -> None:
+        self._view, self._policy = view, policy
+        self._gpus = list(view.gpus_per_node)
+        self._left = list(view.hosts)
+        # Where jobs do not say: so much of any node can be had for each of its GPUs.
+        self._usual = least(shares_of(view.hosts, view.gpus_per_node)) if view.hosts else NOTHING
+        self._all = (float(sum(view.gpus_per_node)), *map(sum, zip(*view.hosts, strict=True)))
+        self._used: defaultdict[str, tuple[float, ...]] = defaultdict(lambda: (0.0, 0.0, 0.0))
+        self._crowded = frozenset[int]()
+        self._crowded = self._too_full()
+        for job in view.running:
+            self._take(job, job.placement)
+
+    def _too_full(self) -> frozenset[int]:
+        """Return nodes where jobs run that ask for more together than there is, as another policy put them there."""
+        needed: defaultdict[int, Host] = defaultdict(lambda: NOTHING)
+        for job in self._view.running if self._left else ():
+            for node, gpus in job.placement:
+                needed[node] = needed[node].plus(self.needs_of(job).times(gpus))
+        return frozenset(node for node, needs in needed.items() if not self._left[node].holds(needs))
+
+    def needs_of(self, job: JobView) -> Host:
+        """Return the CPUs and memory of a job for each of its GPUs."""
+        asked = job.host or NOTHING
+        needs = Host(asked.cpus or self._usual.cpus, asked.memory or self._usual.memory)
+        is_crowded = any(node in self._crowded for node, _ in job.placement)
+        return needs.at_most(self._usual) if is_crowded else needs
+
+    def share_of(self, owner: str) -> float:
+        """Return an owner's dominant share, over its weight."""
+        parts = (used / there for used, there in zip(self._used[owner], self._all, strict=False) if there)
+        return max(parts) / self._policy.weights.get(owner, 1.0)
+
+    def can_ever_run(self, job: JobView) -> bool:
+        """Return whether there is room for a job on empty nodes; where more of them may come, it may be."""
+        view, needs = self._view, self.needs_of(job)
+        if not view.hosts or view.health.down or view.nodes is not None:
+            return True
+        rooms = [min(gpus, host.count(needs)) for gpus, host in zip(view.gpus_per_node, view.hosts, strict=True)]
+        types = job.speeds or view.types
+        return any(sum(rooms[node] for node in view.nodes_of(name)) >= job.num_replicas for name in types)
+
+    def place(self, job: JobView) -> Placement:
+        """Return GPUs for a job with its CPUs and memory, which it takes; the nodes with room for most of it first."""
+        needs, every = self.needs_of(job), range(len(self._gpus))
+        for name in job.speeds or self._view.types:
+            here = set(self._view.nodes_of(name))
+            room = FreeGpus([max(self._room(node, needs), 0) if node in here else 0 for node in every])
+            if placement := room.pack(job.num_replicas):
+                self._take(job, placement)
+                return placement
+        return ()
+
+    def _room(self, node: int, needs: Host) -> int:
+        """Return how many GPUs of a job a node has room for."""
+        if not self._left or not self._gpus[node]:
+            return self._gpus[node]
+        return min(self._gpus[node], self._left[node].count(needs))
+
+    def _take(self, job: JobView, placement: Placement) -> None:
+        needs = self.needs_of(job)
+        for node, gpus in placement:
+            self._gpus[node] -= gpus
+            if self._left:
+                self._left[node] = self._left[node].less(needs.times(gpus))
+        owner, whole = self._policy.owner_of(job), needs.times(job.num_replicas)
+        used = zip(self._used[owner], (job.num_replicas, *whole), strict=True)
+        self._used[owner] = tuple(before + more for before, more in used)
+
+    def reasons(self, asked: Sequence[JobId], started: Mapping[JobId, Placement]) -> dict[JobId, Reason]:
+        """Say of jobs how large the dominant shares of their owners are.
+
+        Kinds: `least-share` of who starts, `runs-on`, and `share-waits` of who waits.
+        """
+        wanted = set(asked)
+        return {job.job_id: self._reason(job, started) for job in self._view.jobs if job.job_id in wanted}
+
+    def _reason(self, job: JobView, started: Mapping[JobId, Placement]) -> Reason:
+        numbers = {"dominant_share": self.share_of(self._policy.owner_of(job)), "gpus_needed": float(job.num_replicas)}
+        if self._view.hosts:
+            needs = self.needs_of(job).times(job.num_replicas)
+            numbers |= {"cpus_needed": needs.cpus, "memory_part": needs.memory / self._all[2]}
+        waits = "runs-on" if job.placement else "share-waits"
+        return Reason("least-share" if job.job_id in started else waits, numbers)

@@ -1,0 +1,209 @@
+"""Quotas: each queue owns GPUs, borrows idle GPUs of other queues, and takes its own GPUs back by preemption."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from polluxsim.common.errors import InvalidConfigError, check_choice, short
+from polluxsim.policies.contract.settings import check_names, check_owners, values_of
+from polluxsim.policies.contract.view import Change, Decision
+from polluxsim.policies.tenants.cohort import ANY, LOWER_PRIORITY, NEVER, Cohort, Rules, Terms, most_gpus
+from polluxsim.policies.tools.gangs import check_above_zero
+from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
+from polluxsim.policies.tools.pools import pool_per_type
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    import numpy as np
+
+    from polluxsim.hardware.clusters import Cluster
+    from polluxsim.policies.contract.view import ClusterView, JobView
+    from polluxsim.workloads.job import Job
+
+ByQueue: TypeAlias = Mapping[str, int | Mapping[str, int]]
+"""A number of GPUs for each queue, or a number for each GPU type of each queue."""
+
+
+@pool_per_type
+@dataclass
+class Quotas:
+    """Start whole jobs within the quotas of their queues, and let queues borrow idle GPUs of other queues.
+
+    In a queue, jobs start in order of priority and submission. A job that fits may overtake a job that does not fit.
+    A job that does not fit may preempt two kinds of jobs: jobs of its own queue with a lower priority, and, if its
+    queue holds less than its quota, jobs of queues that hold more than theirs. Jobs of other queues are preempted
+    first. Then the lowest priority comes first, and among equal priorities the job that was admitted last. A job is
+    spared if the new job fits without its preemption.
+
+    Parameters
+    ----------
+    gpus
+        GPUs of each queue, by name; 0 for other queues. Jobs without a queue are in `none`. On a cluster of several
+        GPU types, GPUs of each queue by type, as Kueue has quotas for each flavour of a resource.
+    borrowing
+        Whether queues may use idle GPUs of other queues.
+    borrowing_limits
+        Most GPUs that a queue may hold beyond its quota. Other queues have no limit.
+    lending_limits
+        Most GPUs of its quota that a queue lends. Other queues have no limit.
+    within_queue
+        Preemption in the own queue: `lower-priority` or `never`.
+    reclaim
+        Preemption of jobs of queues that hold more than their quotas: `any`, `lower-priority` or `never`.
+    fair_sharing
+        Whether queues that borrow share fairly: the queue with the smallest share comes first, and may preempt jobs of
+        queues with larger shares. The share of a queue is its GPUs beyond its quota, over its weight.
+    weights
+        Weights of queues for fair sharing; other queues have weight 1.
+
+    Source: cohorts of Kueue, without nested cohorts, `borrowWithinCohort` and `LowerOrNewerEqualPriority`. The capacity
+    queues of YARN and Volcano are similar.
+    """
+
+    gpus: ByQueue = field(default_factory=dict)
+    borrowing: bool = True
+    borrowing_limits: ByQueue = field(default_factory=dict)
+    lending_limits: ByQueue = field(default_factory=dict)
+    within_queue: str = LOWER_PRIORITY
+    reclaim: str = ANY
+    fair_sharing: bool = False
+    weights: Mapping[str, float] = field(default_factory=dict)
+    _ledger: Ledger[str] = field(default_factory=Ledger, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, value in _numbers(self):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InvalidConfigError(
+                    f"policy.{name} is {value!r}, which is no number of GPUs; give a whole number ≥ 0"
+                )
+        check_choice("policy.within_queue", self.within_queue, (LOWER_PRIORITY, NEVER))
+        check_choice("policy.reclaim", self.reclaim, (ANY, LOWER_PRIORITY, NEVER))
+        check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return a sentence if the quotas have no effect.
+
+        Raises
+        ------
+        InvalidConfigError
+            If a queue or a GPU type does not exist, if the quotas exceed the cluster, or if no job could start.
+        """
+        queues = values_of(jobs, "queue", NO_QUEUE)
+        for name, by_queue in self._by_queue():
+            check_owners(f"policy.{name}", by_queue, jobs, "queue", NO_QUEUE)
+            for queue, said in by_queue.items():
+                if isinstance(said, Mapping):
+                    check_names(f"policy.{name}.{queue}", said, "GPU type", cluster.types)
+        check_owners("policy.weights", self.weights, jobs, "queue", NO_QUEUE)
+        self._check_sum(cluster)
+        quotas = [said for queue, said in self.gpus.items() if queue in queues]
+        if not any(sum(said.values()) if isinstance(said, Mapping) else said for said in quotas):
+            if jobs and not self.borrowing:
+                raise InvalidConfigError(
+                    "policy.gpus gives GPUs to no queue of a job and policy.borrowing is false, so no job could start; "
+                    f"give GPUs to queues, as policy.gpus={{{min(queues)}: {cluster.num_gpus}}}"
+                )
+            return ["policy.gpus gives GPUs to no queue of a job, so each job borrows: a backfill without quotas"]
+        if self.borrowing and len(queues) == 1 and len({job.priority for job in jobs}) == 1:
+            return [f"all jobs are in queue {min(queues)!r}, so no job is preempted and its quota decides nothing"]
+        return []
+
+    def _check_sum(self, cluster: Cluster) -> None:
+        """Check that the quotas do not exceed the GPUs of the cluster, with nodes that are down."""
+        for gpu_type, gpus in {name: sum(sizes) for name, sizes in cluster.by_type.items()}.items():
+            quotas = sum(_on(self.gpus, gpu_type).values())
+            if quotas > gpus:
+                of_type = f" of {gpu_type}" if len(cluster.by_type) > 1 else ""
+                raise InvalidConfigError(
+                    f"policy.gpus comes to {quotas} GPUs{of_type}, but the cluster has {gpus}; reduce the quotas"
+                )
+
+    def _by_queue(self) -> Iterator[tuple[str, ByQueue]]:
+        """Yield the names and values of the parameters that are GPUs by queue."""
+        for name in ("gpus", "borrowing_limits", "lending_limits"):
+            yield name, getattr(self, name)
+
+    def on_type(self, gpu_type: str, types: Collection[str]) -> Quotas:
+        """Return the policy for one of the GPU types of a cluster."""
+        for name, by_queue in self._by_queue():
+            for queue, said in by_queue.items():
+                if not isinstance(said, Mapping) or said.keys() - set(types):
+                    raise InvalidConfigError(
+                        f"policy.{name}.{queue} is {short(said)}, but the cluster has several GPU types; give a number "
+                        f"for each of {', '.join(types)}"
+                    )
+        on: dict[str, Any] = {name: _on(by_queue, gpu_type) for name, by_queue in self._by_queue()}
+        return replace(self, **on)
+
+    def may_use(self, job: JobView, gpu_type: str) -> bool:
+        """Return whether a job can start on GPUs of a type, as far as its queue may borrow."""
+        return self.can_ever_hold(job, gpu_type, job.num_replicas + sum(_on(self.gpus, gpu_type).values()))
+
+    def can_ever_hold(self, job: JobView | Job, gpu_type: str, num_gpus: int) -> bool:
+        """Return whether the queue of a job can hold enough GPUs for the job, if there are `num_gpus` of a type."""
+        terms, queue = self._terms(gpu_type), job.queue or NO_QUEUE
+        if queue not in terms:
+            terms[queue] = self._other()
+        return job.num_replicas <= most_gpus(terms, queue, num_gpus)
+
+    def quota_of(self, queue: str | None, gpu_type: str) -> int:
+        """Return the quota of a queue on a GPU type [GPUs]."""
+        return _on(self.gpus, gpu_type).get(queue or NO_QUEUE, 0)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Start jobs within their quotas, then jobs that borrow."""
+        self._ledger.settle(view)
+        rules = Rules(self.within_queue, self.reclaim, self.fair_sharing)
+        cohort = Cohort(self._terms(next(iter(view.types))), self._other(), rules, view, self._start_of)
+        cohort.admit(view.waiting)
+        decision = Decision(
+            cohort.placements(),
+            others_keep=True,
+            # A preempted job may fit elsewhere at the next round.
+            valid_until=-inf if cohort.preempted else inf,
+            outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES,
+            explain=cohort.reasons,
+        )
+        self._ledger.follow(view, decision, queue_of)
+        return decision
+
+    def _start_of(self, job: JobView) -> float:
+        """Return when a running job got its GPUs [s]; −∞ if it got them before this policy decided."""
+        holding = self._ledger.holding(job.job_id)
+        return -inf if holding is None else holding.start
+
+    def _terms(self, gpu_type: str) -> dict[str, Terms]:
+        """Return the terms of the queues that are named."""
+        quotas, lending = _on(self.gpus, gpu_type), _on(self.lending_limits, gpu_type)
+        limits = _on(self.borrowing_limits, gpu_type)
+        names = dict.fromkeys((*quotas, *limits, *lending, *self.weights))
+        return {
+            name: Terms(
+                quotas.get(name, 0),
+                limits.get(name, inf) if self.borrowing else 0,
+                lending.get(name, inf),
+                self.weights.get(name, 1.0),
+            )
+            for name in names
+        }
+
+    def _other(self) -> Terms:
+        """Return the terms of the queues that are not named."""
+        return Terms(borrowing_limit=inf if self.borrowing else 0)
+
+
+def _on(by_queue: ByQueue, gpu_type: str) -> dict[str, int]:
+    """Return the GPUs of a type, by queue."""
+    return {queue: said.get(gpu_type, 0) if isinstance(said, Mapping) else said for queue, said in by_queue.items()}
+
+
+def _numbers(policy: Quotas) -> Iterator[tuple[str, object]]:
+    """Yield all numbers of GPUs in the parameters, with their names."""
+    for name, by_queue in policy._by_queue():
+        for queue, said in by_queue.items():
+            for key, value in said.items() if isinstance(said, Mapping) else (("", said),):
+                yield f"{name}.{queue}{key and f'.{key}'}", value

@@ -1,0 +1,170 @@
+"""A ledger of service: how long jobs have held GPUs, charged to jobs, users or queues."""
+
+from __future__ import annotations
+
+from itertools import chain
+from math import inf, log
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping
+
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.policies.contract.view import ClusterView, Decision, JobView
+
+NO_USER = ""
+"""User of the jobs that have no user."""
+
+NO_QUEUE = "none"
+"""Queue of the jobs that have no queue."""
+
+AccountT = TypeVar("AccountT", bound="Hashable")
+
+
+def user_of(job: JobView) -> str:
+    """Return the user of a job."""
+    return job.user or NO_USER
+
+
+def queue_of(job: JobView) -> str:
+    """Return the queue of a job."""
+    return job.queue or NO_QUEUE
+
+
+class Holding(NamedTuple):
+    """GPUs that a job holds.
+
+    Attributes
+    ----------
+    job
+        The job.
+    account
+        The account that is charged.
+    gpus
+        GPUs that are charged.
+    start
+        Time at which the job got the GPUs [s].
+    charged_from
+        Time from which the account is charged [s].
+    attained_service
+        Service that the job had attained before [GPU s].
+    """
+
+    job: JobView
+    account: Hashable
+    gpus: int
+    start: float
+    charged_from: float
+    attained_service: float
+
+
+class Ledger(Generic[AccountT]):
+    """Charges accounts for the time that jobs hold GPUs.
+
+    An account is a job, a user, a queue, or a pair such as (job, GPU type). A policy calls `settle` when a decision
+    begins, and `follow` or `hold` when it has decided. A job that ends or
+    is evicted is charged until it lost its GPUs. A rejected job holds no GPUs, and is not charged.
+
+    Parameters
+    ----------
+    half_life
+        Time after which a charge counts half [s]; ∞ if charges do not decay.
+    """
+
+    def __init__(self, half_life: float = inf) -> None:
+        self._half_life = half_life
+        # Charges for holdings that are over, and the time to which they have decayed.
+        self._charges: dict[AccountT, tuple[float, float]] = {}
+        self._holdings: dict[JobId, Holding] = {}
+        self._by_account: dict[AccountT, dict[JobId, Holding]] = {}
+
+    def settle(self, view: ClusterView) -> None:
+        """Charge the jobs that ended or were evicted since the last decision, until they lost their GPUs."""
+        for job_id in chain(view.changes.ended, view.changes.evicted):
+            if (holding := self._holdings.get(job_id)) is not None:
+                service = holding.job.attained_service - holding.attained_service
+                self.stop(job_id, min(holding.start + service / holding.job.num_replicas, view.time))
+
+    def start(self, now: float, job: JobView, account: AccountT, *, gpus: int, delay: float = 0.0) -> None:
+        """Begin to charge an account for GPUs that a job gets now, after a delay [s]."""
+        holding = Holding(job, account, gpus, now, now + delay, job.attained_service)
+        self._holdings[job.job_id] = holding
+        self._by_account.setdefault(account, {})[job.job_id] = holding
+
+    def stop(self, job_id: JobId, time: float) -> None:
+        """Charge the account of a job until a time, at which the job loses its GPUs [s]."""
+        holding = self._holdings.pop(job_id)
+        account: AccountT = holding.account  # type: ignore[assignment]
+        del self._by_account[account][job_id]
+        if not self._by_account[account]:
+            del self._by_account[account]
+        charged, since = self._charges.get(account, (0.0, time))
+        charge = holding.gpus * self._weighted(time - holding.charged_from)
+        self._charges[account] = charged * self._weight(time - since) + charge, time
+
+    def follow(self, view: ClusterView, decision: Decision, account_of: Callable[[JobView], AccountT]) -> None:
+        """Record the gangs that get GPUs by a decision, and the gangs that lose their GPUs."""
+        given = decision.allocation
+        concerned = given if decision.others_keep else tuple(self._holdings)
+        for job_id in concerned:
+            if not given.get(job_id) and job_id in self._holdings:
+                self.stop(job_id, view.time)
+        for job in view.waiting if given else ():
+            if given.get(job.job_id):
+                self.start(view.time, job, account_of(job), gpus=job.num_replicas)
+
+    def hold(
+        self,
+        now: float,
+        accounts: Mapping[JobId, tuple[JobView, AccountT]],
+        delay_of: Callable[[JobView], float] = lambda job: 0.0,
+    ) -> None:
+        """Record that exactly these jobs hold GPUs from now on; their accounts are charged for the time [s].
+
+        A job that held no GPUs before is charged after a delay.
+        """
+        before = dict(self._holdings)
+        for job_id, holding in before.items():
+            if job_id not in accounts or accounts[job_id][1] != holding.account:
+                self.stop(job_id, now)
+        for job_id, (job, account) in accounts.items():
+            if job_id not in self._holdings:
+                self.start(now, job, account, gpus=1, delay=0.0 if job_id in before else delay_of(job))
+
+    def holding(self, job_id: JobId) -> Holding | None:
+        """Return the GPUs that a job holds, or None."""
+        return self._holdings.get(job_id)
+
+    def balance(self, account: AccountT, now: float) -> float:
+        """Return the charges of an account until now [GPU s]."""
+        charged, since = self._charges.get(account, (0.0, now))
+        balance = charged * self._weight(now - since)
+        for holding in self._by_account.get(account, {}).values():
+            balance += holding.gpus * self._weighted(now - holding.charged_from)
+        return balance
+
+    def set_balance(self, account: AccountT, value: float, now: float) -> None:
+        """Set the charges of an account until now [GPU s]."""
+        self._charges[account] = value, now
+        for job_id, holding in self._by_account.get(account, {}).items():
+            later = holding._replace(charged_from=max(holding.charged_from, now))
+            self._holdings[job_id] = self._by_account[account][job_id] = later
+
+    def has(self, account: AccountT) -> bool:
+        """Return whether an account has a balance or a job that holds GPUs."""
+        return account in self._charges or account in self._by_account
+
+    def keep(self, accounts: Iterable[AccountT]) -> None:
+        """Close all other accounts. Their jobs must not hold GPUs."""
+        kept = set(accounts)
+        self._charges = {account: charge for account, charge in self._charges.items() if account in kept}
+
+    def _weight(self, age: float) -> float:
+        """Return the weight of a charge of an age [s]."""
+        return 1.0 if self._half_life == inf else float(2.0 ** (-age / self._half_life))
+
+    def _weighted(self, length: float) -> float:
+        """Return the integral of the weight over a length of time until now [s]."""
+        if length <= 0:
+            return 0.0
+        return length if self._half_life == inf else self._half_life / log(2.0) * (1.0 - self._weight(length))

@@ -1,0 +1,1 @@
+"""Policies that choose GPU types: shares of time by type, and types for whole gangs."""

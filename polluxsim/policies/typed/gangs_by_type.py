@@ -1,0 +1,296 @@
+"""Policies that give each gang a GPU type: Hadar by prices, Venn by groups of jobs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from polluxsim.common.errors import InvalidConfigError, check_number
+from polluxsim.policies.contract.view import Decision, Reason
+from polluxsim.policies.typed.linear_programmes import Demand
+from polluxsim.policies.typed.rounds import placements_by_type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.policies.contract.view import ClusterView
+    from polluxsim.policies.typed.linear_programmes import Array
+
+    Numbers = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
+
+
+def held_types(view: ClusterView, demand: Demand) -> Sequence[int | None]:
+    """Return the number of the type that each job has GPUs of, None for none."""
+    placed = {job.job_id: job.placement for job in view.jobs}
+    return [demand.types.index(view.type_of(placed[job])) if placed[job] else None for job in demand.jobs]
+
+
+def typed_decision(
+    view: ClusterView, demand: Demand, types: Mapping[JobId, int | None], explain: Callable[[JobId], Reason]
+) -> Decision:
+    """Return the decision to give jobs their GPUs on these types, None for no GPUs; `explain` says why of one job."""
+    running = {job: demand.types[number] for job, number in types.items() if number is not None}
+    return Decision(
+        placements_by_type(view, running, {job.job_id: job for job in view.jobs}),
+        explain=lambda asked: {job: explain(job) for job in asked if job in types},
+    )
+
+
+class Bid(NamedTuple):
+    """What a job met when its turn came."""
+
+    gpu_type: int | None  # number of the type it takes, None for none
+    # Its utility over the price of its GPUs, on the type with room where that is most; 0 where no type has room.
+    worth: float
+    needed: float  # its GPUs
+    left: float  # those left of the type with most left
+
+
+class Prices:
+    """What a GPU of each type costs: U_min^(1 − x) U_max^x / η where the part x of them is taken, U_max of the last.
+
+    Parameters
+    ----------
+    utilities
+        Of each job on each type for a GPU, 0 where it cannot run, of shape (jobs, types) [1/s].
+    gpus
+        GPUs of each type.
+    eta
+        η, as of `Hadar`.
+    """
+
+    def __init__(self, utilities: Array, gpus: Array, eta: float) -> None:
+        self.highest = utilities.max(axis=0, initial=0.0)
+        least = np.where(utilities > 0, utilities, inf).min(axis=0, initial=inf)
+        self.lowest = np.minimum(least, np.where(self.highest > 0, self.highest, 1.0)) / eta
+        self._rise = np.log(np.where(self.highest > 0, self.highest, self.lowest) / self.lowest)
+        self._gpus = gpus
+
+    def at(self, used: Array) -> Array:
+        """Return the price of a GPU of each type where so many are taken [1/s]."""
+        prices: Array = self.lowest * np.exp(self._rise * used / np.maximum(self._gpus, 1.0))
+        return prices
+
+
+class Queue(NamedTuple):
+    """Jobs that ask for GPUs one after the other, in order of utility for a GPU, the largest first."""
+
+    utilities: Array  # of each job on each type, 0 where it cannot run, of shape (jobs, types) [1/s]
+    widths: Array  # GPUs of each job
+    gpus: Array  # GPUs of each type
+    now: Sequence[int | None]  # the type each job has GPUs of, which it keeps as long as its payoff there is positive
+
+    @property
+    def each(self) -> Array:
+        """Return the utilities for a GPU, of shape (jobs, types) [1/s]."""
+        return self.utilities / self.widths[:, None]
+
+
+class JobChoices(NamedTuple):
+    """What a job does in each of several ways in which the jobs before it may have gone, in arrays of shape (ways,)."""
+
+    job: int
+    before: Numbers  # which way of those before it each is
+    types: Numbers  # type that it takes, −1 for none
+    worth: Array  # as of its `Bid`
+    left: Array
+
+
+def bids(queue: Queue, prices: Prices, most_ways: int) -> dict[int, Bid]:
+    """Return what each job gets, in the queue's order, such that the sum of payoffs is largest.
+
+    In its turn a job takes the type with the largest payoff, or is passed over, so that others find more room and lower
+    prices. Of all ways that leave the same GPUs only the best goes on. That is exact as long as there are no more of
+    them than `most_ways`; else the best so far go on. A job that keeps its GPUs is not passed over.
+    """
+    used, payoffs, turns = np.zeros((1, len(queue.gpus))), np.zeros(1), list[JobChoices]()
+    for job in np.argsort(-queue.each.max(axis=1), kind="stable").tolist():
+        turn, gains = _choices_of(queue, prices, job, used)
+        used, payoffs = used[turn.before], payoffs[turn.before] + gains
+        taken = np.flatnonzero(turn.types >= 0)
+        used[taken, turn.types[taken]] += queue.widths[job]
+        kept = _best(used, payoffs, most_ways)
+        used, payoffs = used[kept], payoffs[kept]
+        turns.append(JobChoices(job, turn.before[kept], turn.types[kept], turn.worth[kept], turn.left[kept]))
+    made, way = dict[int, Bid](), 0
+    for turn in reversed(turns):
+        name, needed = int(turn.types[way]), float(queue.widths[turn.job])
+        made[turn.job] = Bid(None if name < 0 else name, float(turn.worth[way]), needed, float(turn.left[way]))
+        way = int(turn.before[way])
+    return dict(reversed(made.items()))
+
+
+def _choices_of(queue: Queue, prices: Prices, job: int, used: Array) -> tuple[JobChoices, Array]:
+    """Return what a job may do where so many GPUs are taken, of shape (ways, types), and what each pays it."""
+    room, utilities, here = queue.gpus - used, queue.utilities[job], queue.now[job]
+    worth = np.where(queue.widths[job] <= room, queue.each[job] / prices.at(used), 0.0)
+    payoffs = np.where(worth > 1, utilities * (1 - 1 / np.maximum(worth, 1.0)), -inf)
+    types = payoffs.argmax(axis=1)
+    stays = np.zeros(len(used), dtype=bool) if here is None else payoffs[:, here] > 0
+    types = np.where(stays, here or 0, types)
+    gains = payoffs[np.arange(len(used)), types]
+    takes, passes = np.flatnonzero(gains > 0), np.flatnonzero(~stays)
+    before = np.concatenate([takes, passes])
+    types = np.concatenate([types[takes], np.full(len(passes), -1)])
+    turn = JobChoices(job, before, types, worth.max(axis=1)[before], room.max(axis=1)[before])
+    return turn, np.concatenate([gains[takes], np.zeros(len(passes))])
+
+
+def _best(used: Array, payoffs: Array, most_ways: int) -> Numbers:
+    """Return which ways go on, the best first: of those that leave the same GPUs, the first of the best."""
+    order = np.argsort(-payoffs, kind="stable")
+    if len(order) > 1:
+        _, first = np.unique(used[order], axis=0, return_index=True)
+        order = order[np.sort(first)]
+    return order[:most_ways]
+
+
+@dataclass(frozen=True)
+class Hadar:
+    """Give each job its GPUs on the type with the largest payoff, utility less price; none where no payoff is positive.
+
+    A job's utility is 1 over its time from submission to completion, as it would be on a type. Utilities plus prices
+    of all GPUs bound those of any allocation (weak duality), and each taker of one GPU adds to that bound no more than
+    max(1, c ((U_max / U_min)^(1/c) − 1)) times its utility, for c GPUs, ln(U_max / U_min) for many.
+
+    Parameters
+    ----------
+    eta
+        η > 1: the first GPU costs so many times less than it is worth to the job that it is worth least to.
+    most_ways
+        Ways to pass jobs over that are looked at side by side; 1 passes nobody over.
+
+    Source: Sultana et al., "Hadar" (IPDPS '24), one type at a time.
+    """
+
+    eta: float = 4.0
+    most_ways: int = 64
+
+    def __post_init__(self) -> None:
+        check_number("policy.eta", self.eta, self.eta > 1, "a finite number > 1")
+        if self.most_ways < 1:
+            raise InvalidConfigError(f"policy.most_ways is {self.most_ways}, allowed is a whole number ≥ 1")
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Let jobs take GPUs at prices that rise."""
+        demand = Demand.of(view)
+        with np.errstate(divide="ignore"):
+            utilities = 1 / (demand.ages[:, None] + demand.left[:, None] / demand.speeds)
+        queue = Queue(utilities, demand.widths, demand.gpus, held_types(view, demand))
+        found = bids(queue, Prices(queue.each, demand.gpus, self.eta), self.most_ways)
+        made = {demand.jobs[job]: bid for job, bid in found.items()}
+        return typed_decision(
+            view, demand, {job: bid.gpu_type for job, bid in made.items()}, lambda job: _reason_of_bid(job, made)
+        )
+
+
+def _reason_of_bid(job: JobId, made: dict[JobId, Bid]) -> Reason:
+    """Say what a job met. Kinds: `worth-its-price`, `not-worth-its-price`, `passed-over`, and `gang-does-not-fit`."""
+    bid = made[job]
+    if not bid.worth:
+        position = list(made).index(job) + 1
+        return Reason("gang-does-not-fit", {"position": position, "gpus_needed": bid.needed, "gpus_left": bid.left})
+    kind = "worth-its-price" if bid.gpu_type is not None else "passed-over" if bid.worth > 1 else "not-worth-its-price"
+    return Reason(kind, {"gpus_needed": bid.needed, "worth": bid.worth})
+
+
+Group = frozenset[int]
+"""Numbers of the types that its jobs can use."""
+
+
+class Outcome(NamedTuple):
+    """What a job got."""
+
+    gpu_type: int | None  # number of the type, None for none
+    numbers: Mapping[str, float]  # what decided, as a reason has it
+
+
+def owned_types(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Group, Group]:
+    """Return the types on which each group goes first, by groups that can use fewer GPUs.
+
+    A type is of the group with the fewest GPUs among those that can use it, and goes on to one with more GPUs that has
+    more jobs for each GPU of its own.
+    """
+
+    def supply(group: Group) -> float:
+        return sum(gpus[gpu_type] for gpu_type in group)
+
+    def pressure(group: Group) -> float:
+        return queues[group] / supply(own[group]) if supply(own[group]) else inf
+
+    scarcest, own, left = sorted(queues, key=supply), dict[Group, Group](), frozenset(range(len(gpus)))
+    for group in scarcest:
+        own[group], left = left & group, left - group
+    for place, more in reversed(list(enumerate(scarcest))):
+        for fewer in reversed(scarcest[:place]):
+            overlap = own[fewer] & more
+            if overlap and pressure(more) > pressure(fewer):
+                own[fewer], own[more] = own[fewer] - overlap, own[more] | overlap
+    return own
+
+
+@dataclass(frozen=True)
+class Venn:
+    """Serve groups of jobs that can use the same types, each on its own types first, by the least true GPU time left.
+
+    Where groups overlap, those that can use the fewest GPUs go first, unless more jobs wait for each GPU of another.
+    What a group leaves goes to anybody who can use it.
+
+    Source: Liu et al., "Venn" (MLSys '25), whose jobs ask for devices of edge users.
+    """
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Give GPUs to whole gangs, group by group."""
+        demand = Demand.of(view)
+        turns = {demand.jobs[job]: turn for job, turn in outcomes(demand, held_types(view, demand))}
+        types = {job: turn.gpu_type for job, turn in turns.items()}
+        return typed_decision(view, demand, types, lambda job: _reason_of_outcome(turns[job]))
+
+
+def outcomes(demand: Demand, now: Sequence[int | None]) -> Iterator[tuple[int, Outcome]]:
+    """Go through the groups, then once more through who got nothing, and say of each job what it got last.
+
+    `now` is the type that each job has GPUs of, which it takes again where it can.
+    """
+    service = demand.widths * demand.left / demand.speeds.max(axis=1, initial=0.0)
+    groups = defaultdict[Group, list[int]](list)
+    for job in np.argsort(service, kind="stable").tolist():
+        groups[frozenset(np.flatnonzero(demand.speeds[job]).tolist())].append(job)
+    free, without = demand.gpus.copy(), list[tuple[int, Group, dict[str, float]]]()
+    for group, own in owned_types({group: len(jobs) for group, jobs in groups.items()}, demand.gpus.tolist()).items():
+        for position, job in enumerate(groups[group], start=1):
+            numbers = {
+                "position": position,
+                "remaining_service": float(service[job]),
+                "group_jobs": len(groups[group]),
+                "group_gpus": float(demand.gpus[list(group)].sum()),
+                "gpus_needed": float(demand.widths[job]),
+            }
+            turn = _take_type(demand, job, now[job], own, free, numbers)
+            if turn.gpu_type is None:
+                without.append((job, group, numbers))
+            else:
+                yield job, turn
+    for job, group, numbers in sorted(without, key=lambda each: float(service[each[0]])):
+        yield job, _take_type(demand, job, now[job], group, free, numbers)
+
+
+def _take_type(
+    demand: Demand, job: int, here: int | None, allowed: Group, free: Array, numbers: dict[str, float]
+) -> Outcome:
+    """Take the GPUs of a job: of the type it runs on, else of the fastest allowed one with room."""
+    left = float(max((free[name] for name in allowed), default=0.0))
+    with_room = [name for name in sorted(allowed) if free[name] >= demand.widths[job]]
+    found = max(with_room, key=lambda name: (name == here, demand.speeds[job, name]), default=None)
+    if found is not None:
+        free[found] -= demand.widths[job]
+    return Outcome(found, numbers | {"gpus_left": left})
+
+
+def _reason_of_outcome(turn: Outcome) -> Reason:
+    return Reason("gang-does-not-fit" if turn.gpu_type is None else "gang-fits", turn.numbers)

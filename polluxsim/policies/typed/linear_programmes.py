@@ -1,0 +1,230 @@
+"""The linear programmes of shares: jobs and GPU types as arrays, and the optimum in the middle of all optima.
+
+Optima are not unique, and which one is taken decides the schedule. The published numbers are those of an interior-point
+solver, whose answer is the analytic centre of the optimal face. A simplex method gives a corner of it.
+"""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from polluxsim.hardware.placements import packed
+from polluxsim.models.profile import ProfileRangeError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import TypeAlias
+
+    from scipy.optimize import OptimizeResult
+
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.policies.contract.view import ClusterView, JobView
+
+    Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
+    Flags: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
+
+
+class Demand(NamedTuple):
+    """Jobs i in order of submission, and GPU types k, as arrays."""
+
+    # Their names.
+    jobs: Sequence[JobId]
+    types: Sequence[str]
+    # True speed of each job on each type, 0 where it cannot run, of shape (jobs, types) [optimiser steps/s].
+    speeds: Array
+    widths: Array  # GPUs of each gang
+    gpus: Array  # GPUs of each type
+    prices: Array  # rent of a GPU of each type [$/h], 0 where nobody says
+    left: Array  # optimiser steps that each job has left at the batch size it trains at now
+    ages: Array  # time since submission [s]
+
+    @classmethod
+    def of(cls, view: ClusterView) -> Demand:
+        """Return the demand that a view shows."""
+        gpus = gpus_by_type(view)
+        rows = [(job, [speed(view, job, name) for name in gpus]) for job in view.jobs]
+        jobs, known = [job for job, row in rows if any(row)], [row for _, row in rows if any(row)]
+        fastest = [max(zip(row, gpus, strict=True))[1] for row in known]
+        left = [steps_left(view, job, gpu_type) for job, gpu_type in zip(jobs, fastest, strict=True)]
+        return cls(
+            [job.job_id for job in jobs],
+            list(gpus),
+            np.array(known).reshape(len(jobs), len(gpus)),
+            np.array([float(job.num_replicas) for job in jobs]),
+            np.array([float(count) for count in gpus.values()]),
+            np.array([float(gpu.price) for gpu in view.types.values()]),
+            np.array(left),
+            np.array([view.time - job.submit_time for job in jobs]),
+        )
+
+    @property
+    def equal_share(self) -> Array:
+        """Return the part of all GPUs that each type is."""
+        return self.gpus / float(self.gpus.sum())
+
+    def named(self, shares: Array) -> dict[JobId, dict[str, float]]:
+        """Return shares, of shape (jobs, types), by name."""
+        # Symmetric jobs are alike to fewer digits than solvers work with.
+        rows = np.round(np.clip(shares, 0.0, 1.0), 9).tolist()
+        return {job: dict(zip(self.types, row, strict=True)) for job, row in zip(self.jobs, rows, strict=True)}
+
+
+def gpus_by_type(view: ClusterView) -> Mapping[str, int]:
+    """Return the GPUs of each type that are up."""
+    return {name: view.gpus_of(name) for name in view.types}
+
+
+def speed(view: ClusterView, job: JobView, gpu_type: str) -> float:
+    """Return the true speed of a job on the GPUs asked for of a type, 0 where it cannot run [optimiser steps/s]."""
+    if gpu_type not in job.speeds or job.num_replicas > view.gpus_of(gpu_type):
+        return 0.0
+    try:
+        return 1 / job.oracle.optimiser_step_time(_shape(view, job, gpu_type), job.oracle.batch_choice, gpu_type)
+    except ProfileRangeError:
+        return 0.0
+
+
+def steps_left(view: ClusterView, job: JobView, gpu_type: str) -> float:
+    """Return the optimiser steps that a job has left at the batch size it trains at now, as it does on a type."""
+    shape, choice, oracle = _shape(view, job, gpu_type), job.oracle.batch_choice, job.oracle
+    return oracle.remaining_time(shape, choice, gpu_type) / oracle.optimiser_step_time(shape, choice, gpu_type)
+
+
+def _shape(view: ClusterView, job: JobView, gpu_type: str) -> tuple[int, ...]:
+    largest = max(view.gpus_per_node[node] for node in view.nodes_of(gpu_type))
+    return packed(job.num_replicas, largest or view.node_size)
+
+
+SOLVERS = ("centre", "vertex")
+NEARLY_OPTIMAL = 1e-6
+"""How far below the optimum the middle is sought, as a part of it."""
+
+_MOST_STEPS, _ENOUGH = 200, 1e-9
+
+
+class Half(NamedTuple):
+    """Half-spaces: all points x with `rows` · x ≤ `limits`."""
+
+    rows: Array
+    limits: Array
+
+    def and_(self, rows: Array, limits: Array) -> Half:
+        """Return the points that are in others, too."""
+        return Half(np.vstack([self.rows, rows]), np.concatenate([self.limits, limits]))
+
+
+class Solver:
+    """Finds shares of one demand; of all optima the one that a method takes, of `SOLVERS`."""
+
+    def __init__(self, demand: Demand, method: str = "centre") -> None:
+        self._demand = demand
+        self._method = method
+        # Only where a job can run has it a share.
+        self._jobs, self._types = np.nonzero(demand.speeds > 0)
+        self._base = self._constraints()
+
+    def least(self, rows: Array) -> float:
+        """Return the most that the least of all jobs' Σ rows·x can be.
+
+        `rows` are what a share is worth to each job on each type, of shape (jobs, types).
+        """
+        return self.raised(rows, np.zeros(len(rows)), np.zeros(len(rows), dtype=bool))[0]
+
+    def raised(self, rows: Array, levels: Array, is_full: Flags) -> tuple[float, Flags]:
+        """Return how far Σ rows·x of the jobs that are not full can be raised alike, and who stands in the way.
+
+        Jobs that are full, of shape (jobs,), keep their levels.
+        """
+        scale = float(rows.max())
+        free = np.where(is_full, 0.0, 1.0)
+        own = np.hstack([-self._of_jobs(rows / scale), free[:, None]])
+        base = np.hstack([self._base.rows, np.zeros((len(self._base.limits), 1))])
+        half = Half(base, self._base.limits).and_(own, np.where(is_full, -levels / scale * (1 - NEARLY_OPTIMAL), 0.0))
+        found = _solved(np.append(np.zeros(len(self._jobs)), -1.0), half)
+        prices = np.asarray(found.ineqlin.marginals)[len(base) :]
+        return float(found.x[-1]) * scale, (prices < -NEARLY_OPTIMAL) & ~is_full
+
+    def greatest_least(self, rows: Array) -> Array:
+        """Return shares that make the least of all jobs' Σ rows·x as large as can be."""
+        return self.with_at_least(rows, np.full(len(rows), self.least(rows) * (1 - NEARLY_OPTIMAL)))
+
+    def greatest_sum(self, rows: Array) -> Array:
+        """Return shares that make Σ rows·x of all jobs as large as can be."""
+        worth = rows[self._jobs, self._types] / float(rows.max())
+        best = _optimum(-worth, self._base)
+        total = float(worth @ best)
+        return self._middle(self._base.and_(-worth[None, :], np.array([-total * (1 - 10 * NEARLY_OPTIMAL)])), best)
+
+    def with_at_least(self, rows: Array, needs: Array) -> Array:
+        """Return shares such that Σ rows·x of each job is at least what it needs, which must be possible."""
+        scale = rows.max(axis=1)
+        half = self._base.and_(-self._of_jobs(rows / scale[:, None]), -needs / scale)
+        return self._middle(half, _optimum(np.zeros(len(self._jobs)), half))
+
+    def _middle(self, half: Half, corner: Array) -> Array:
+        return self._shares(corner if self._method == "vertex" else centre(half, corner))
+
+    def _constraints(self) -> Half:
+        """Return that shares are none below 0, of a job no more than 1, and of a type no more than its GPUs."""
+        demand, count = self._demand, len(self._jobs)
+        of_types = np.zeros((len(demand.types), count))
+        of_types[self._types, np.arange(count)] = demand.widths[self._jobs]
+        once = self._of_jobs(np.ones_like(demand.speeds))
+        limits = np.concatenate([np.zeros(count), np.ones(len(once)), np.ones(len(of_types))])
+        # No job can run on a type whose nodes are all down. Its row is 0, and has to stay so.
+        gpus = np.maximum(demand.gpus, 1.0)
+        return Half(np.vstack([-np.eye(count), once, of_types / gpus[:, None]]), limits)
+
+    def _of_jobs(self, rows: Array) -> Array:
+        """Return rows·x of each job as rows over all shares."""
+        spread = np.zeros((len(self._demand.jobs), len(self._jobs)))
+        spread[self._jobs, np.arange(len(self._jobs))] = rows[self._jobs, self._types]
+        return spread
+
+    def _shares(self, found: Array) -> Array:
+        shares = np.zeros_like(self._demand.speeds)
+        shares[self._jobs, self._types] = found
+        return shares
+
+
+def _optimum(costs: Array, half: Half) -> Array:
+    return np.asarray(_solved(costs, half).x)
+
+
+def _solved(costs: Array, half: Half) -> OptimizeResult:
+    """Return a point of least cost, and the prices of limits; raises `ArithmeticError` if there is none."""
+    from scipy.optimize import linprog  # noqa: PLC0415  (slow to load, and only for who shares)
+
+    found = linprog(costs, half.rows, half.limits, bounds=(None, None), method="highs")
+    if found.x is None:
+        raise ArithmeticError(f"no shares: {found.message}")
+    return found
+
+
+def centre(half: Half, inside: Array) -> Array:
+    """Return the analytic centre of what half-spaces enclose: the largest product of the distances to all of them.
+
+    Where they enclose nothing of any width, the point that is known to be inside is returned.
+
+    Source: damped Newton steps on Σ log slack from Chebyshev's centre, as Boyd and Vandenberghe, "Convex Optimization"
+    (2004), §8.5 and §9.5.
+    """
+    lengths = np.linalg.norm(half.rows, axis=1)
+    ball = Half(np.hstack([half.rows, lengths[:, None]]), half.limits)
+    found = _optimum(np.append(np.zeros(len(inside)), -1.0), ball)
+    point, radius = found[:-1], float(found[-1])
+    if radius <= 0 or not (half.limits - half.rows @ point > 0).all():
+        return inside
+    for _ in range(_MOST_STEPS):
+        inverse = 1 / (half.limits - half.rows @ point)
+        gradient = half.rows.T @ inverse
+        scaled = half.rows * inverse[:, None]
+        step = np.linalg.solve(scaled.T @ scaled, -gradient)
+        decrement = sqrt(max(-float(gradient @ step), 0.0))
+        point = point + step / (1 + decrement if decrement > 0.25 else 1)
+        if decrement < _ENOUGH:
+            break
+    return point

@@ -1,0 +1,209 @@
+"""Rounds in which jobs get their shares of time: the job with the least of its share goes first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.common.errors import check_choice, check_number
+from polluxsim.policies.contract.view import Decision, Reason
+from polluxsim.policies.tools.free_gpus import fits, pack
+from polluxsim.policies.tools.gangs import NEAREST
+from polluxsim.policies.tools.ledger import Ledger
+from polluxsim.policies.typed.linear_programmes import SOLVERS, gpus_by_type, speed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import numpy as np
+
+    from polluxsim.hardware.placements import JobId, Placement
+    from polluxsim.policies.contract.view import ClusterView, JobView
+    from polluxsim.policies.typed.rules import Rule
+
+    Pair = tuple[JobId, str]
+
+
+class Turn(NamedTuple):
+    """The turn of a job in the queue of a GPU type.
+
+    Attributes
+    ----------
+    gpu_type
+        The type.
+    position
+        Place of the job in the queue, from 1.
+    left
+        GPUs of the type that were left.
+    is_taken
+        Whether the job gets its gang on the type.
+    ahead
+        The nearest jobs ahead that get their gangs.
+    time_had
+        Time that the job has had on the type since shares were computed [s].
+    head
+        The job ahead that does not fit and that no job may overtake, or None.
+    """
+
+    gpu_type: str
+    position: int
+    left: int
+    is_taken: bool
+    ahead: tuple[JobId, ...]
+    time_had: float
+    head: JobView | None
+
+
+@dataclass
+class RoundsOfShares:
+    """Schedule gangs in rounds, so that each job has its share of the time on each GPU type in the long run.
+
+    Parameters
+    ----------
+    shares
+        Rule that computes the shares.
+    reset_interval
+        Minimum time between computations of shares, which follow changes of jobs or nodes [s]. A computation resets
+        the times that jobs have had; time that a job still lacks carries over and decides among equal jobs.
+    idle_newcomers
+        Whether jobs that arrived after the last computation of shares wait for the next one, as published. Their GPUs
+        stay idle.
+    overtaking
+        Whether a gang that fits may overtake a gang that does not fit.
+    solver
+        Choice among optimal shares: `centre`, the one in the middle, or `vertex`, a corner.
+
+    Source: Narayanan et al., Gavel (OSDI '20), §5, as Shockwave's simulator (NSDI '23) runs it.
+    """
+
+    shares: Rule
+    reset_interval: float = 1000.0
+    idle_newcomers: bool = False
+    overtaking: bool = True
+    solver: str = "centre"
+    _wanted: Mapping[JobId, Mapping[str, float]] = field(default_factory=dict, init=False, repr=False)
+    # Time of each job on each type since shares were computed, and time that it lacked before [s].
+    _time: Ledger[Pair] = field(default_factory=Ledger, init=False, repr=False)
+    _deficit: dict[Pair, float] = field(default_factory=dict, init=False, repr=False)
+    _reset: float = field(default=-inf, init=False, repr=False)
+    _is_stale: bool = field(default=True, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_number("policy.reset_interval", self.reset_interval, self.reset_interval >= 0, "a number ≥ 0")
+        check_choice("policy.solver", self.solver, SOLVERS)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Give GPUs to the jobs with the least of their shares, type by type, the fastest type first."""
+        self._take_note(view)
+        if self._is_stale and view.time - self._reset >= self.reset_interval:
+            self._compute(view)
+        types = list(gpus_by_type(view))
+        if self.shares.agnostic and len(types) > 1:
+            rng.shuffle(types)
+        elif len(types) > 1:
+            types.sort(key=lambda name: -sum(_relative_speed(job, name) for job in view.jobs))
+        turns: dict[JobId, Turn] = {}
+        for name in types:
+            turns |= {job: turn for job, turn in self._turns(view, name, turns) if job not in turns or turn.is_taken}
+        taken = {job.job_id: job for job in view.jobs if turns[job.job_id].is_taken}
+        running = {job: turns[job].gpu_type for job in taken if not self._stays_idle(job)}
+        holders: dict[JobId, tuple[JobView, Pair]] = {job: (taken[job], (job, name)) for job, name in running.items()}
+        self._time.hold(view.time, holders, view.delay_of)
+        placements = placements_by_type(view, running, taken)
+        return Decision(placements, explain=partial(self._reasons, turns, {job.job_id: job for job in view.jobs}))
+
+    def _stays_idle(self, job: JobId) -> bool:
+        return self.idle_newcomers and job not in self._wanted
+
+    def _take_note(self, view: ClusterView) -> None:
+        """Charge jobs that lost their GPUs, and open and close accounts."""
+        self._time.settle(view)
+        if view.changes.arrived or view.changes.ended or view.changes.nodes:
+            self._is_stale = True
+        pairs = [(job.job_id, name) for job in view.jobs for name in gpus_by_type(view)]
+        self._time.keep(pairs)
+        for pair in pairs:
+            if pair not in self._deficit:
+                self._time.set_balance(pair, view.round_interval / 2, view.time)
+        self._deficit = {pair: self._deficit.get(pair, 0.0) for pair in pairs}
+
+    def _compute(self, view: ClusterView) -> None:
+        """Compute shares, and carry over the time that jobs lack."""
+        half = view.round_interval / 2
+        for job, name in self._deficit:
+            due = self._wanted.get(job, {}).get(name, 0.0) * (view.time - self._reset) if self._wanted else 0.0
+            self._deficit[job, name] += due - (self._time.balance((job, name), view.time) - half)
+            self._time.set_balance((job, name), half, view.time)
+        self._wanted = self.shares.shares(view, self.solver)
+        self._reset, self._is_stale = view.time, False
+
+    def _turns(self, view: ClusterView, name: str, taken: Mapping[JobId, Turn]) -> Iterator[tuple[JobId, Turn]]:
+        """Yield the turns of the jobs in the queue of a type."""
+        left, ahead = gpus_by_type(view)[name], list[str]()
+        head: JobView | None = None
+        speeds = {job.job_id: speed(view, job, name) for job in view.jobs}
+        times = {job.job_id: self._time.balance((job.job_id, name), view.time) for job in view.jobs}
+        queue = sorted(view.jobs, key=lambda job: self._rank(job.job_id, name, speeds[job.job_id], times[job.job_id]))
+        for position, job in enumerate(queue, start=1):
+            is_elsewhere = job.job_id in taken and taken[job.job_id].is_taken
+            fits = job.num_replicas <= left and speeds[job.job_id] > 0
+            is_taken = not is_elsewhere and head is None and fits
+            nearest = tuple(ahead[: -NEAREST - 1 : -1])
+            yield job.job_id, Turn(name, position, left, is_taken, nearest, times[job.job_id], head)
+            if is_taken:
+                left -= job.num_replicas
+                ahead.append(job.job_id)
+            can_use = speeds[job.job_id] > 0
+            if head is None and can_use and not (is_taken or is_elsewhere or self.overtaking):
+                head = job
+
+    def _rank(self, job: JobId, name: str, speed: float, time: float) -> tuple[float, float, float]:
+        share, pair = self._wanted.get(job, {}).get(name, 0.0), (job, name)
+        priority = share / max(time, 1e-9) if speed > 0 else 0.0
+        return -priority, -self._deficit[pair], -share
+
+    def _reasons(
+        self, turns: Mapping[JobId, Turn], jobs: Mapping[JobId, JobView], asked: Sequence[JobId]
+    ) -> dict[JobId, Reason]:
+        """Return the reasons for the jobs in `asked`. Kinds: those of `gangs`, and `awaits-shares`."""
+        return {job: self._reason(turns[job], jobs[job]) for job in asked}
+
+    def _reason(self, turn: Turn, job: JobView) -> Reason:
+        if self._stays_idle(job.job_id):
+            return Reason("awaits-shares", {"shares_due": self._reset + self.reset_interval})
+        numbers: dict[str, float] = {"position": turn.position, "gpus_needed": job.num_replicas, "gpus_left": turn.left}
+        numbers |= {
+            "time_share": self._wanted.get(job.job_id, {}).get(turn.gpu_type, 0.0),
+            "time_had": turn.time_had,
+        }
+        if turn.head is not None:
+            numbers["head_gpus_needed"] = turn.head.num_replicas
+            return Reason("behind-head-of-line", numbers, (turn.head.job_id,))
+        kind = "gang-fits" if turn.is_taken else "gang-does-not-fit"
+        return Reason(kind, numbers, () if turn.is_taken else turn.ahead)
+
+
+def _relative_speed(job: JobView, gpu_type: str) -> float:
+    """Return the speed of a job on a type over its speed on its fastest type; 0 on a type that it cannot use."""
+    return job.speeds.get(gpu_type, 0.0) / max(job.speeds.values(), default=1.0)
+
+
+def placements_by_type(
+    view: ClusterView, running: Mapping[JobId, str], jobs: Mapping[JobId, JobView]
+) -> dict[JobId, Placement]:
+    """Return placements on the chosen types: first of jobs that keep their GPUs, then of the others, widest first."""
+    placements: dict[JobId, Placement] = {}
+    for name in gpus_by_type(view):
+        nodes = set(view.nodes_of(name))
+        free = [gpus if node in nodes else 0 for node, gpus in enumerate(view.gpus_per_node)]
+        here = sorted((jobs[job] for job in running if running[job] == name), key=lambda job: -job.num_replicas)
+        kept = [job for job in here if job.placement and fits(free, job.placement)]
+        for job in kept + [job for job in here if job not in kept]:
+            keep = job.placement if job in kept else ()
+            if (found := pack(free, job.num_replicas, keep)) is not None:
+                placements[job.job_id] = found
+                for node, gpus in found:
+                    free[node] -= gpus
+    return placements

@@ -1,0 +1,305 @@
+"""Shares of time as papers define them: each rule is a pure function of jobs and GPU types."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polluxsim.common.errors import PolicyError, check_number
+from polluxsim.policies.tools.gangs import check_above_zero
+from polluxsim.policies.typed.linear_programmes import NEARLY_OPTIMAL, Demand, Solver
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.policies.contract.view import ClusterView
+    from polluxsim.policies.typed.linear_programmes import Array
+
+
+class Rule(ABC):
+    """Says which part of the time each job is to have on each GPU type."""
+
+    agnostic: bool = False  # whether it takes GPU types for alike: then no type is filled before the others
+
+    @abstractmethod
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        """Return the shares, of shape (jobs, types)."""
+
+    def shares(self, view: ClusterView, solver: str) -> dict[JobId, dict[str, float]]:
+        """Return the shares by job and type: of a job at most 1 in sum, of a type at most its GPUs.
+
+        A job that can run nowhere now has none. Of several optima, one of `solving.SOLVERS` says which is taken.
+        """
+        demand = Demand.of(view)
+        return demand.named(self.of(demand, Solver(demand, solver))) if demand.jobs else {}
+
+
+def _at_most_one(shares: Array) -> Array:
+    scaled: Array = shares / np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
+    return scaled
+
+
+@dataclass(frozen=True)
+class MaxMin(Rule):
+    """Make the least of all jobs' effective throughput as large as can be, as a part of that with an equal share.
+
+    It is least attained service in the long run: a gang of many GPUs needs as much less of the time.
+
+    Parameters
+    ----------
+    agnostic
+        Whether all GPU types are taken for equally fast.
+
+    Source: Narayanan et al., Gavel (OSDI '20), §4.1.
+    """
+
+    agnostic: bool = False
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        return solve.greatest_least(max_min_rows(demand, agnostic=self.agnostic))
+
+
+def max_min_rows(demand: Demand, *, agnostic: bool) -> Array:
+    """Return what a share is worth: GPUs × speed over that with an equal share, of shape (jobs, types)."""
+    worth = (demand.speeds > 0).astype(float) if agnostic else demand.speeds
+    return demand.widths[:, None] * worth / (worth @ demand.equal_share)[:, None]
+
+
+@dataclass(frozen=True)
+class MaxSum(Rule):
+    """Make the sum of all effective throughputs [optimiser steps/s] as large as can be.
+
+    Parameters
+    ----------
+    by_cost
+        Whether a type's throughput counts per dollar.
+
+    Source: as `MaxMin`.
+    """
+
+    by_cost: bool = False
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        if not self.by_cost:
+            return solve.greatest_sum(demand.speeds)
+        if not demand.prices.all():
+            free = demand.types[int(demand.prices.argmin())]
+            raise PolicyError(f"policy.shares.by_cost needs a price of every GPU type, {free} has none")
+        return solve.greatest_sum(demand.speeds / demand.prices)
+
+
+@dataclass(frozen=True)
+class MinMakespan(Rule):
+    """Give everybody the throughput to be complete by one time, about the earliest that there is.
+
+    Parameters
+    ----------
+    shortest, longest
+        Between which that time is sought, by halving until it is known to 5 % [s]; ten times as long if need be.
+
+    Source: as `MaxMin`, §4.2.
+    """
+
+    shortest: float = 100.0
+    longest: float = 1e6
+
+    def __post_init__(self) -> None:
+        check_above_zero(shortest=self.shortest, longest=self.longest)
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        time = self._found(1 / solve.least(demand.speeds / demand.left[:, None]))
+        return solve.with_at_least(demand.speeds, demand.left / time)
+
+    def _found(self, fastest: float) -> float:
+        """Return the time that halving ends at, which is no less than the earliest [s]."""
+        low, high = self.shortest, self.longest
+        while high < fastest:
+            low, high = low * 10, high * 10
+        found = high
+        while 1.05 * low < high:
+            middle = (low + high) / 2
+            if middle >= fastest:
+                found = high = middle
+            else:
+                low = middle
+        return found
+
+
+@dataclass
+class FinishTimeFairness(Rule):
+    """Make the worst finish-time fairness as small as can be: the time to completion over that alone on a share.
+
+    What a job would have done alone is added up from one computation of shares to the next.
+
+    Source: Themis' metric (NSDI '20), as Gavel (OSDI '20), §4.2, optimises it.
+    """
+
+    # Time alone that each job's work took so far [s]; steps it had left, and its speed alone, when last looked at.
+    _done_alone: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+    _before: dict[JobId, tuple[float, float]] = field(default_factory=dict, init=False, repr=False)
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        alone = (demand.speeds * isolated(demand)).sum(axis=1)
+        times_alone = self._added_up(demand, alone) + demand.left / alone
+        low, high = 0.0, 1.0
+        while not self._needs(solve, demand, times_alone, high)[1]:
+            low, high = high, 2 * high
+        while high - low > 1e-4 * high:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._needs(solve, demand, times_alone, middle)[1] else (middle, high)
+        # A little less than they need, so that there is a middle where all have exactly that.
+        needs = self._needs(solve, demand, times_alone, high)[0] * (1 - NEARLY_OPTIMAL)
+        return solve.with_at_least(demand.speeds, needs)
+
+    @staticmethod
+    def _needs(solve: Solver, demand: Demand, times_alone: Array, rho: float) -> tuple[Array, bool]:
+        """Return the throughput that jobs need for a fairness of at most ρ [steps/s], and whether all can have it."""
+        times = rho * times_alone - demand.ages
+        if not (times > 0).all():
+            return times, False
+        needs = demand.left / times
+        return needs, solve.least(demand.speeds / needs[:, None]) >= 1
+
+    def _added_up(self, demand: Demand, alone: Array) -> Array:
+        now = dict(zip(demand.jobs, zip(demand.left.tolist(), alone.tolist(), strict=True), strict=True))
+        for job, (left, _) in now.items():
+            before, speed = self._before.get(job, (left, 1.0))
+            self._done_alone[job] = self._done_alone.get(job, 0.0) + (before - left) / speed
+        self._before = now
+        self._done_alone = {job: self._done_alone[job] for job in now}
+        return np.array([self._done_alone[job] for job in demand.jobs])
+
+
+def isolated(demand: Demand) -> Array:
+    """Return the shares of jobs that each have an equal part of all GPUs, for gangs of as many: (jobs, types)."""
+    return _at_most_one(demand.gpus[None, :] / (len(demand.jobs) * demand.widths[:, None]))
+
+
+@dataclass(frozen=True)
+class Isolated(Rule):
+    """Give every job an equal part of the GPUs: a gang of many gets less of the time. Source: as `MaxMin`."""
+
+    agnostic = True
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        return isolated(demand)
+
+
+@dataclass(frozen=True)
+class GandivaFair(Rule):
+    """Give every job an equal part of the time, whatever its GPUs. Source: Gandiva_fair (EuroSys '20), as in Gavel."""
+
+    agnostic = True
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        return _at_most_one(np.tile(demand.gpus / len(demand.jobs), (len(demand.jobs), 1)))
+
+
+@dataclass(frozen=True)
+class Proportional(Rule):
+    """Give every job as much of each type as there is of it. Source: as `MaxMin`."""
+
+    agnostic = True
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        equal = np.tile(demand.gpus / len(demand.jobs), (len(demand.jobs), 1))
+        return equal / max(float(equal.sum(axis=1).max()), 1.0)
+
+
+@dataclass(frozen=True)
+class FirstCome(Rule):
+    """Give jobs in order of submission all of the time, each on the fastest type where it fits, until one fits nowhere.
+
+    Source: as `MaxMin`.
+    """
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        shares, free = np.zeros_like(demand.speeds), demand.gpus.copy()
+        for job, width in enumerate(demand.widths):
+            speeds = np.where(free >= width, demand.speeds[job], 0.0)
+            if not speeds.any():
+                break
+            shares[job, speeds.argmax()] = 1.0
+            free[speeds.argmax()] -= width
+        return shares
+
+
+@dataclass(frozen=True)
+class WaterFilling(Rule):
+    """Raise everybody's effective throughput alike, as of `MaxMin`, and that of those who can have more beyond it.
+
+    Source: as `MaxMin`, §4.3; who can have no more is told by the prices of the linear programme.
+    """
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        rows = max_min_rows(demand, agnostic=False)
+        levels, is_full = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
+        while not is_full.all():
+            level, stuck = solve.raised(rows, levels, is_full)
+            levels = np.where(is_full, levels, level)
+            is_full = is_full | (stuck if stuck.any() else True)
+        return solve.with_at_least(rows, levels * (1 - NEARLY_OPTIMAL))
+
+
+@dataclass
+class AlloX(Rule):
+    """Give each free GPU to the job that goes first in the schedule with the least mean completion time.
+
+    On unrelated machines Σ completion times is a matching: a job that is the k-th from last on a machine delays k jobs,
+    itself included, by its time there (Horn, 1973; Bruno, Coffman and Sethi, 1974). That holds for jobs of one GPU.
+    A gang of g has a share of 1/g, as Gavel has it. A job with all of the time keeps it to its end.
+
+    Parameters
+    ----------
+    oldest
+        α: share of the waiting jobs that the matching takes, the oldest first; in (0, 1]. It takes at least as many
+        jobs as GPUs are free.
+
+    Source: Le et al., AlloX (EuroSys '20), as in Gavel (OSDI '20).
+    """
+
+    oldest: float = 0.2
+    _last: dict[JobId, Array] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_number("policy.shares.oldest", self.oldest, 0 < self.oldest <= 1, "a number above 0, up to 1")
+
+    def of(self, demand: Demand, solve: Solver) -> Array:
+        shares = np.array([self._last.get(job, np.zeros(len(demand.types))) for job in demand.jobs])
+        free = demand.gpus - (shares == 1).sum(axis=0)
+        waiting = np.flatnonzero(shares.sum(axis=1) != 1)
+        oldest = waiting[np.argsort(-demand.ages[waiting], kind="stable")]
+        some = oldest[: max(int(self.oldest * len(waiting)), int(free.sum()))]
+        left, speeds, ages = demand.left[some, None], demand.speeds[some], demand.ages[some]
+        for job, gpu_type in matched(left, speeds, ages, free, demand.types):
+            shares[some[job], gpu_type] = 1 / demand.widths[some[job]]
+        self._last = dict(zip(demand.jobs, shares, strict=True))
+        return shares.copy()
+
+
+def matched(left: Array, speeds: Array, ages: Array, free: Array, types: Sequence[str]) -> list[tuple[int, int]]:
+    """Return which job goes first on each GPU, as pairs of a job and a type.
+
+    Steps left have shape (jobs, 1); speeds (jobs, types) [steps/s], 0 where a job cannot run. Ages [s] only order what
+    is equal but for rounding. GPUs are ordered by the names of their types.
+    """
+    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415  (slow to load)
+
+    order = sorted(range(len(types)), key=types.__getitem__)
+    gpus = [name for name in order for _ in range(int(free[name]))]
+    if not gpus or not len(left):
+        return []
+    with np.errstate(divide="ignore"):
+        times = (left / speeds)[:, gpus]
+    times = np.where(np.isinf(times), 1e6 * times[np.isfinite(times)].max(), times)
+    places = np.arange(1, len(left) + 1)
+    costs = (places[None, :, None] * times[:, None, :]).reshape(len(left), -1) + ages[:, None]
+    first: dict[int, tuple[int, int]] = {}
+    for job, column in zip(*linear_sum_assignment(costs), strict=True):
+        place, gpu = divmod(int(column), len(gpus))
+        first[gpu] = max(first.get(gpu, (-1, -1)), (place, int(job)))
+    return [(job, gpus[gpu]) for gpu, (_, job) in first.items() if speeds[job, gpus[gpu]] > 0]

@@ -1,0 +1,106 @@
+"""Find the folders of the runs that a user names, and read their run.json."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.former_names import with_present_names
+from polluxsim.records.storage import RUN_FILE, flat
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SWEEP_FILE = "sweep.parquet"
+"""Table of a sweep, in the sweep's folder."""
+
+SWEEP_FILES = (SWEEP_FILE, "sweep-timing.parquet", "multirun.yaml")
+"""Files that a sweep leaves beside its runs."""
+
+POLICY = "policy._target_"
+OBJECT = "policy.object"
+"""Setting with the class of a policy that a Python program gave as an object."""
+
+POLICY_NAMES = {"Afs": "AFS", "Easy": "EASY", "Fifo": "FIFO", "Srsf": "SRSF", "Srtf": "SRTF"}
+"""Names of policies that differ from the names of their classes."""
+
+
+def run_folders(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders of runs. A folder that holds several runs is replaced by them, a sweep's in order of its plan.
+
+    Files of a sweep are skipped as `without_sweep_files` does.
+    """
+    found = []
+    for folder in without_sweep_files(folders):
+        found += [folder] if (folder / RUN_FILE).is_file() else _in_order_of_plan(folder) or [folder]
+    return found
+
+
+def without_sweep_files(paths: Sequence[Path]) -> Sequence[Path]:
+    """Return paths without the files of a sweep, or all paths if there are no others to return.
+
+    `SWEEP/*` names the files of a sweep and the folders of its runs.
+    """
+    return [path for path in paths if path.name not in SWEEP_FILES] or paths
+
+
+def _in_order_of_plan(folder: Path) -> list[Path]:
+    """Return the folders of the runs in a folder, those of the sweep's table first and in its order."""
+    runs, table = runs_below(folder), folder / SWEEP_FILE
+    if not table.is_file():
+        return runs
+    try:
+        names = pq.read_table(table, columns=["folder"])["folder"].to_pylist()
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise InvalidInputError(f"{table}: not the table of a sweep ({str(error).splitlines()[0]})") from None
+    places = {folder / str(name): place for place, name in enumerate(names)}
+    return sorted(runs, key=lambda run: places.get(run, len(places)))
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """Return the folders of all finished runs below a folder, sorted by name."""
+    found = []
+    for place, names, _ in os.walk(folder):
+        runs = {name for name in names if (Path(place) / name / RUN_FILE).is_file()}
+        found += [Path(place) / name for name in runs if not name.startswith(".")]
+        names[:] = [name for name in names if name not in runs and not name.startswith(".")]
+    return sorted(found)
+
+
+def info_of(folder: Path) -> Mapping[str, Any]:
+    """Return the contents of run.json in a folder, with the present names of classes; empty without such a file."""
+    try:
+        info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return {}
+    return with_present_names(info) if isinstance(info, dict) else {}
+
+
+def difference(there: object, here: Mapping[str, Any]) -> str | None:
+    """Return in words the first setting in which an existing run's configuration differs, None if none differs."""
+    old, new = flat(there if isinstance(there, dict) else {}), flat(here)
+    differing = (name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name))
+    return next((f"{name} is {old.get(name)!r} there, {new.get(name)!r} here" for name in differing), None)
+
+
+def remove_if_empty(folder: Path) -> None:
+    """Remove a folder if it is empty."""
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def policy_name(settings: Mapping[str, Any]) -> str:
+    """Return the name of a run's policy from the run's settings, flat.
+
+    >>> policy_name({"policy._target_": "polluxsim.policies.ordered.classic.Fifo"})
+    'FIFO'
+    """
+    name = str(settings.get(POLICY) or settings.get(OBJECT) or "unknown policy").rpartition(".")[2]
+    return POLICY_NAMES.get(name, name)

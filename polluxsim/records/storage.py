@@ -1,0 +1,217 @@
+"""A run's folder: Parquet tables with units in their schemas and a run.json that makes the run complete."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isinf
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+from polluxsim.common.errors import InvalidInputError, listed, short
+from polluxsim.common.files import appearing_together
+from polluxsim.common.former_names import warn_of_former_names, with_present_names
+from polluxsim.records.results import (
+    AllocationRecord,
+    CheckpointRecord,
+    HostRecord,
+    JobRecord,
+    OutageRecord,
+    ReasonRecord,
+    Result,
+    RoundRecord,
+    SharingRecord,
+    TimingRecord,
+)
+from polluxsim.records.tables import LATEST, MOST_GPU_SECONDS, read_records, write_records
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RUN_FILE = "run.json"
+CONFIG_GROUPS = ("agent", "cluster", "engine", "policy", "profiles", "workload")
+"""Parts of a run's settings."""
+MAY_BE_NULL = ("summary", "config.agent")
+"""Parts of run.json that may be null."""
+
+ALLOCATIONS_FILE = "allocations.parquet"
+OUTAGES_FILE = "outages.parquet"
+HOSTS_FILE = "hosts.parquet"
+
+# Every table of a run: the records of a result that it has, and their kind.
+_TABLES: Mapping[str, tuple[str, type[NamedTuple]]] = {
+    "jobs.parquet": ("job_records", JobRecord),
+    "rounds.parquet": ("round_records", RoundRecord),
+    ALLOCATIONS_FILE: ("allocation_records", AllocationRecord),
+    "timing.parquet": ("timing_records", TimingRecord),
+    "reasons.parquet": ("reason_records", ReasonRecord),
+    OUTAGES_FILE: ("outage_records", OutageRecord),
+    "checkpoints.parquet": ("checkpoint_records", CheckpointRecord),
+    "sharing.parquet": ("sharing_records", SharingRecord),
+    HOSTS_FILE: ("host_records", HostRecord),
+}
+_NEEDED = ("jobs.parquet", "rounds.parquet", ALLOCATIONS_FILE)
+_READ_APART = ("timing.parquet", "reasons.parquet")
+
+SOMETIMES = ("sharing.parquet", HOSTS_FILE)
+"""Files that only some runs have: runs with shared GPUs, and runs whose cluster states CPUs and memory."""
+RUN_FILES = (RUN_FILE, *(name for name in _TABLES if name not in SOMETIMES))
+"""Files of every run's folder."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run as its folder tells it.
+
+    Attributes
+    ----------
+    name
+        The folder's name.
+    info
+        Contents of run.json: config, seed, versions, summary.
+    result
+        The records, without wall-clock times.
+    allow_classes
+        Modules outside polluxsim. The settings may name their classes if the run is simulated again.
+    """
+
+    name: str
+    info: Mapping[str, Any]
+    result: Result
+    allow_classes: tuple[str, ...] = ()
+
+    def must_have_jobs(self) -> None:
+        """Raise an InvalidInputError if the run had no jobs."""
+        if not self.result.job_records:
+            raise InvalidInputError(f"{self.name}: a run without jobs has nothing to show")
+
+
+def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
+    """Write a run, completely or not at all. A folder with a run.json holds a finished run.
+
+    The folder is made if necessary, and a run in it is replaced. `info` is the content of run.json.
+    """
+    about = {"end_time": result.end_time, "standstill": result.standstill, "gpu_seconds": result.gpu_seconds}
+    text = _json({**about, **info})
+    with appearing_together(folder, last=RUN_FILE, only_if_written=SOMETIMES) as temporary:
+        for name, (field, record_type) in _TABLES.items():
+            if (records := getattr(result, field)) or name not in SOMETIMES:
+                write_records(temporary / name, record_type, records)
+        (temporary / RUN_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    """Return values as JSON. An infinite value becomes a number too large for a float, because JSON has no infinity.
+
+    >>> json.loads(_json({"threshold": float("-inf")}))
+    {'threshold': -inf}
+    """
+    marks = {mark: f"{sign}1e999" for mark, sign in ((f"{uuid4()}", ""), (f"{uuid4()}", "-"))}
+    plus, minus = marks
+
+    def marked(item: Any) -> Any:
+        if isinstance(item, Mapping):
+            return {name: marked(part) for name, part in item.items()}
+        if isinstance(item, list | tuple):
+            return [marked(part) for part in item]
+        return (plus if item > 0 else minus) if isinstance(item, float) and isinf(item) else item
+
+    text = json.dumps(marked(value), indent=2, sort_keys=True, allow_nan=False)
+    for mark, number in marks.items():
+        text = text.replace(f'"{mark}"', number)
+    return text
+
+
+def read_run(folder: Path) -> Run:
+    """Read a run. Columns that an older version did not record have their defaults.
+
+    Classes in the settings have their present names. A former name causes a `FutureWarning`.
+
+    Raises
+    ------
+    InvalidInputError
+        If the folder does not hold a finished run.
+    """
+    if not folder.exists():
+        raise InvalidInputError(f"{folder}: there is no such folder; name the folder of a finished run")
+    if not (folder / RUN_FILE).is_file():
+        runs = sorted(path.parent.name for path in folder.glob(f"*/{RUN_FILE}"))
+        advice = f"; name one of its runs: {listed(runs, 5)}" if runs else ""
+        raise InvalidInputError(f"{folder}: not a finished run, because it has no {RUN_FILE}{advice}")
+    try:
+        info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        warn_of_former_names(info)
+        info = with_present_names(info)
+        end_time, gpu_seconds = info["end_time"], info.get("gpu_seconds")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidInputError(f"{folder / RUN_FILE}: not what polluxsim writes ({error})") from None
+    _check_seconds(folder, "end_time", end_time, LATEST)
+    _check_parts(folder / RUN_FILE, info)
+    if gpu_seconds is not None:
+        _check_seconds(folder, "gpu_seconds", gpu_seconds, MOST_GPU_SECONDS)
+    tables: dict[str, Any] = {
+        field: read_records(folder / name, record_type)
+        for name, (field, record_type) in _TABLES.items()
+        if name in _NEEDED or (name not in _READ_APART and (folder / name).is_file())
+    }
+    result = Result(**tables, end_time=float(end_time), standstill=info.get("standstill"), gpu_seconds=gpu_seconds)
+    return Run(folder.resolve().name, info, result)
+
+
+def _check_parts(path: Path, info: Mapping[str, Any]) -> None:
+    """Check that the parts of run.json that commands read are mappings, the parts of the settings included."""
+    parts = {name: info[name] for name in ("summary", "versions") if name in info} | _settings_parts(info)
+    for name, part in parts.items():
+        if not isinstance(part, dict) and not (part is None and name.rpartition("before.")[2] in MAY_BE_NULL):
+            raise InvalidInputError(f"{path}: {name} is {short(part)}, must be a mapping; make the run again")
+
+
+def _settings_parts(run: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return by dotted name the settings of a run with their groups, its descent, and the same parts of its ancestors.
+
+    `prefix` is the dotted name of an ancestor.
+    """
+    parts = {f"{prefix}{name}": run[name] for name in ("config", "descent") if name in run}
+    config, descent = run.get("config"), run.get("descent")
+    if isinstance(config, dict):
+        parts |= {f"{prefix}config.{group}": config[group] for group in CONFIG_GROUPS if group in config}
+    if isinstance(descent, dict) and "before" in descent:
+        parts[f"{prefix}descent.before"] = before = descent["before"]
+        parts |= _settings_parts(before, f"{prefix}descent.before.") if isinstance(before, dict) else {}
+    return parts
+
+
+def _check_seconds(folder: Path, name: str, value: object, most: float) -> None:
+    if not (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most):
+        what = f"{name} is {short(value)}, must be a number of seconds from 0 to {most:g}"
+        raise InvalidInputError(f"{folder / RUN_FILE}: {what}; make the run again")
+
+
+def read_timings(folder: Path) -> tuple[TimingRecord, ...]:
+    """Read the wall-clock times of a run, which `read_run` leaves out.
+
+    Raises
+    ------
+    InvalidInputError
+        If the folder does not hold them.
+    """
+    return read_records(folder / "timing.parquet", TimingRecord)
+
+
+def read_reasons(folder: Path) -> tuple[ReasonRecord, ...] | None:
+    """Read the reasons of a run's allocations; None if an older version wrote the run, without reasons."""
+    path = folder / "reasons.parquet"
+    return read_records(path, ReasonRecord) if path.is_file() else None
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested settings with dotted names.
+
+    >>> flat({"policy": {"p": -1.0, "search": "exact"}, "seed": 0})
+    {'policy.p': -1.0, 'policy.search': 'exact', 'seed': 0}
+    """
+    result = dict[str, Any]()
+    for name, value in values.items():
+        result |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return result

@@ -1,0 +1,214 @@
+"""Configuration files and overrides as users write them; nothing here imports Hydra."""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.common.errors import InvalidConfigError, listed
+from polluxsim.common.shipped import shipped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+_user_folders: ContextVar[tuple[Path, ...]] = ContextVar("user_folders", default=())
+
+MOST_NAMED = 3
+"""Files that a message names at most."""
+
+
+def user_folders() -> tuple[Path, ...]:
+    """Return the user's folders of configurations, in the order in which they are searched."""
+    return _user_folders.get()
+
+
+def config_files(pattern: str) -> dict[str, Path]:
+    """Return the configuration files that match a pattern, by their path in their folder.
+
+    Of files with the same path, the first folder's counts.
+    """
+    found: dict[str, Path] = {}
+    for folder in (*user_folders(), shipped("configs")):
+        for path in sorted(folder.glob(pattern)):
+            found.setdefault(path.relative_to(folder).as_posix(), path)
+    return found
+
+
+@contextmanager
+def searched_first(folders: Sequence[Path]) -> Iterator[None]:
+    """Search the user's folders before the shipped one inside the block.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a folder does not exist.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise InvalidConfigError(f"{folder}: no such folder of configurations")
+    token = _user_folders.set((*folders, *user_folders()))
+    try:
+        yield
+    finally:
+        _user_folders.reset(token)
+
+
+def report_replaced(folders: Sequence[Path]) -> None:
+    """Print on standard error which files of the user's folders take the place of shipped ones."""
+    for folder in folders:
+        names = sorted(path.relative_to(shipped("configs")) for path in shipped("configs").rglob("*.yaml"))
+        found = [str(folder / name) for name in names if (folder / name).is_file()]
+        if found:
+            verb, what = ("takes", "entry") if len(found) == 1 else ("take", "entries")
+            print(
+                f"polluxsim: {listed(found, MOST_NAMED)} {verb} the place of polluxsim's own {what} of the same name",
+                file=sys.stderr,
+            )
+
+
+SETTING = re.compile(r"(?P<key>[A-Za-z_][\w./@-]*)=(?P<value>.*)", re.DOTALL)
+"""An override that neither adds nor deletes a setting."""
+
+WITH_SETTINGS = re.compile(r"(?P<name>[^()]+)\((?P<settings>.*)\)", re.DOTALL)
+"""A policy with settings: NAME(SETTING=VALUE, SETTING=VALUE)."""
+
+EMPTY = re.compile(r"^(\w+): *\{\}", re.MULTILINE)
+"""A setting of a configuration file whose value is an empty mapping."""
+
+OPENING, CLOSING, QUOTES = "([{", ")]}", "'\""
+
+POLICY_GROUP = "policy"
+"""The group whose entries may have settings in brackets."""
+
+FUNCTIONS = {
+    "bool", "choice", "extend_list", "float", "glob", "int", "interval", "json_str", "range", "shuffle", "sort", "str",
+    "tag",
+}  # fmt: skip
+"""Hydra's functions, whose brackets hold arguments and not settings."""
+
+
+class PolicyText(NamedTuple):
+    """A policy as a command line names it."""
+
+    name: str  # of an entry, or FILE.py:CLASS
+    settings: tuple[str, ...] = ()  # each as SETTING=VALUE
+
+    @property
+    def overrides(self) -> list[str]:
+        """Return the overrides that choose this entry and its settings."""
+        return [f"{POLICY_GROUP}={self.name}", *(f"{POLICY_GROUP}.{setting}" for setting in self.settings)]
+
+
+def split_list(text: str) -> list[str]:
+    """Return the parts of a list with commas. Commas inside brackets or quotes do not separate.
+
+    >>> split_list("easy, quotas(gpus={vision: 4, speech: 2})")
+    ['easy', 'quotas(gpus={vision: 4, speech: 2})']
+    """
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in QUOTES:
+            quote = letter
+        else:
+            depth += (letter in OPENING) - (letter in CLOSING)
+        if letter == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def policy_text(text: str) -> PolicyText:
+    """Return the parts of a policy with settings.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a bracket is missing, or a setting is not written as SETTING=VALUE.
+
+    Examples
+    --------
+    >>> policy_text("quotas(gpus={vision: 4}, borrowing=false)").overrides
+    ['policy=quotas', 'policy.gpus={vision: 4}', 'policy.borrowing=false']
+    """
+    found = WITH_SETTINGS.fullmatch(text)
+    if found is None:
+        if "(" in text or ")" in text:
+            raise InvalidConfigError(f"{text}: a bracket is missing; write NAME(SETTING=VALUE, SETTING=VALUE)")
+        return PolicyText(text)
+    settings = tuple(filter(None, split_list(found["settings"])))
+    for setting in settings:
+        if SETTING.fullmatch(setting) is None:
+            raise InvalidConfigError(f"{text}: {setting!r} is no setting; write NAME(SETTING=VALUE, SETTING=VALUE)")
+    return PolicyText(found["name"].strip(), settings)
+
+
+def as_hydra_takes(words: Iterable[str]) -> list[str]:
+    """Return the words of a command line with the pluses, quotes and further overrides that Hydra needs.
+
+    >>> as_hydra_takes(["policy=quotas(gpus={vision: 4})", "seed=1"])
+    ['policy=quotas', '+policy.gpus={vision: 4}', 'seed=1']
+    >>> as_hydra_takes(["policy=easy,quotas(gpus={vision: 4})"])
+    ["policy=easy,'quotas(gpus={vision: 4})'"]
+    """
+    result = list[str]()
+    for word in words:
+        found = SETTING.fullmatch(word)
+        if found is None:
+            result.append(word)
+        elif found["key"] == POLICY_GROUP and any(map(has_settings, choices := split_list(found["value"]))):
+            if len(choices) > 1:  # the sweeper takes the settings apart
+                result.append(
+                    f"{POLICY_GROUP}={','.join(quoted(text) if has_settings(text) else text for text in choices)}"
+                )
+            else:
+                result += as_hydra_takes(policy_text(choices[0]).overrides)
+        elif found["value"].startswith("{") and "." in found["key"]:
+            result.append(f"+{word}")
+        else:
+            result.append(f"++{word}" if is_in_mapping(found["key"]) else word)
+    return result
+
+
+def has_settings(text: str) -> bool:
+    """Return whether an unquoted text is a policy with settings, and not a call of one of Hydra's functions."""
+    name, bracket, _ = text.partition("(")
+    return bool(bracket) and name not in FUNCTIONS and text[0] not in QUOTES
+
+
+def is_in_mapping(key: str) -> bool:
+    """Return whether a setting is inside a mapping that is empty in some configuration file.
+
+    >>> [is_in_mapping(key) for key in ("policy.gpus.vision", "policy.inner.backfill", "metrics.energy")]
+    [True, False, True]
+    """
+    group, *path = key.split(".")
+    if group == "metrics":  # a mapping that no configuration file has
+        return bool(path)
+    if len(path) < 2:
+        return False
+    files = config_files(f"{group}/**/*.yaml").values()
+    return any(not _empty_mappings(file, file.stat().st_mtime_ns).isdisjoint(path[:-1]) for file in files)
+
+
+@lru_cache(maxsize=1024)
+def _empty_mappings(file: Path, changed: int) -> frozenset[str]:
+    """Return the settings of a file whose value is an empty mapping. Plans of sweeps ask for each of their runs."""
+    return frozenset(EMPTY.findall(file.read_text(encoding="utf-8", errors="replace")))
+
+
+def quoted(text: str) -> str:
+    r"""Return a text as Hydra's grammar takes it whole.
+
+    >>> print(quoted("it's"))
+    'it\'s'
+    """
+    escaped = re.sub(r"(\\+)('|$)", r"\1\1\2", text).replace("'", r"\'")
+    return f"'{escaped}'"

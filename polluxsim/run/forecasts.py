@@ -1,0 +1,284 @@
+"""Forecasts of when jobs start and complete, and how well such forecasts hold: calibration and sharpness."""
+
+from __future__ import annotations
+
+from math import floor, inf
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.stats import CensoredData, ecdf
+
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.models.known_duration import RIGID
+from polluxsim.run.moment import Moment
+from polluxsim.run.resampling import HORIZON, Arrivals, KnownState, futures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.records.results import JobRecord
+    from polluxsim.records.storage import Run
+    from polluxsim.run.resampling import Times
+
+FORKS = 29
+"""Default number of futures: the 3rd and the 27th value are then exactly the ends of an 80 % interval."""
+
+QUANTILES = (0.1, 0.5, 0.9)
+
+LEAST_ALIKE = 9
+"""A naive forecast needs this many jobs: the least and the greatest of nine values enclose 80 %."""
+
+
+class Outlook(NamedTuple):
+    """The start and completion times of one job, in each future."""
+
+    job: JobId
+    waits: bool  # whether the job holds no GPUs at the time of the forecast
+    # In each future [s], in no order. ∞ is later than the end of the simulated future. A running job started before.
+    starts: tuple[float, ...]
+    completions: tuple[float, ...]
+
+
+class Forecast(NamedTuple):
+    """The forecasts at one time."""
+
+    time: float  # [s]
+    arrivals: str  # the line that states the assumed arrivals
+    outlooks: list[Outlook]
+
+
+def forecast(
+    moment: Moment[Any],
+    jobs: Collection[JobId] | None = None,
+    forks: int = FORKS,
+    told: Callable[[int], None] = lambda number: None,
+    processes: int = 1,
+    arrivals: Arrivals | None = None,
+) -> Forecast:
+    """Return when jobs that wait or run may start and complete, in order of submission.
+
+    Parameters
+    ----------
+    moment
+        The run at the time of the forecast.
+    jobs
+        Names; None for all jobs that wait or run.
+    forks
+        Number of futures. The same number gives the same futures.
+    told
+        Called after each future with the number of futures so far.
+    processes
+        Maximum number of processes, used if the futures take long.
+    arrivals
+        Jobs that are assumed to arrive; None resamples recent ones.
+
+    Raises
+    ------
+    InvalidInputError
+        If a job neither waits nor runs then.
+    """
+    if forks < 1:
+        raise InvalidInputError(f"{forks} futures cannot give a forecast; ask for 1 or more")
+    here = KnownState(moment, arrivals or Arrivals())
+    found: list[Times] = []
+    here.check(jobs or ())
+    asked = [name for name in here.names if jobs is None or name in jobs]
+    for future in futures(here, asked, forks, processes):
+        found.append(future)
+        told(len(found))
+    columns = {name: tuple(zip(*(times[name] for times in found), strict=True)) for name in asked}
+    outlooks = [Outlook(name, name in here.waiting, *columns[name]) for name in asked]
+    return Forecast(moment.time, here.assumption, outlooks)
+
+
+def quantile(times: Sequence[float], share: float) -> float:
+    """Return the time that another draw falls below with a probability of `share`; times may be ∞.
+
+    >>> quantile([3.0, 1.0, 2.0, 7.0], 0.5)
+    2.5
+    """
+    ordered = sorted(times)
+    place = min(max(share * (len(ordered) + 1) - 1, 0.0), len(ordered) - 1.0)
+    below = floor(place + 1e-9)
+    rest = place - below
+    return ordered[below] if rest < 1e-9 else (1 - rest) * ordered[below] + rest * ordered[below + 1]
+
+
+def forecast_frame(found: Forecast) -> pd.DataFrame:
+    """Return a row for each job: whether it waits, and the 10 %, 50 % and 90 % quantiles of both times [s].
+
+    A quantile after the end of the simulated futures is ∞; the 10 % quantile is then that end, as a lower bound.
+    `attrs` has the time of the forecast and the line that states the assumed arrivals.
+    """
+    end = found.time + HORIZON
+    rows = [
+        {
+            "job": each.job,
+            "waits": each.waits,
+            **{
+                f"{what}_p{round(100 * share)}": min(quantile(times, share), end if share == QUANTILES[0] else inf)
+                for what, times in (("start", each.starts), ("completion", each.completions))
+                for share in QUANTILES
+            },
+        }
+        for each in found.outlooks
+    ]
+    frame = pd.DataFrame(rows, columns=None if rows else ["job", "waits"])
+    frame.attrs.update(time=found.time, arrivals=found.arrivals)
+    return frame
+
+
+class Score(NamedTuple):
+    """One 80 % interval, the naive one for the same job, and the time that came true [s]."""
+
+    what: str  # "starts" or "completions"
+    is_known: bool  # whether the time is the same in all futures, to the second
+    interval: tuple[float, float]
+    naive: tuple[float, float] | None  # None if too few jobs of the class have ended
+    actual: float
+
+
+class Check(NamedTuple):
+    """Calibration and sharpness of the forecasts of one kind of time."""
+
+    what: str  # "starts" or "completions"
+    known: int  # times that are the same in all futures
+    uncertain: int
+    held: int  # of the uncertain ones, those inside their interval
+    compared: int  # of all, those with a naive forecast
+    width: float  # median width of these intervals [s]
+    naive_width: float  # median width of the naive intervals for the same jobs [s]
+    naive_held: int  # of these, those inside their naive interval
+    naive_scale: float  # factor by which the naive intervals must grow (or shrink) to hold as often as the others
+
+
+def forecast_checks(scores: Iterable[Score]) -> list[Check]:
+    """Return calibration and sharpness of each kind of time."""
+    scores = list(scores)
+    return [_check(what, [each for each in scores if each.what == what]) for what in ("starts", "completions")]
+
+
+def _check(what: str, scores: Sequence[Score]) -> Check:
+    uncertain = [each for each in scores if not each.is_known]
+    held = sum(_is_in(each.actual, each.interval) for each in uncertain)
+    pairs = [(each, each.naive) for each in scores if each.naive is not None]
+    width = _median_width([each.interval for each, _ in pairs])
+    naive_width = _median_width([naive for _, naive in pairs])
+    naive_held = sum(_is_in(each.actual, naive) for each, naive in pairs)
+    # The distance of what came true from the middle of the naive interval, in halves of its width.
+    distances = [abs(2 * each.actual - low - high) / max(high - low, 1.0) for each, (low, high) in pairs]
+    share = sum(_is_in(each.actual, each.interval) for each, _ in pairs) / max(len(pairs), 1)
+    scale = float(np.quantile(distances, share)) if pairs else 1.0
+    known = len(scores) - len(uncertain)
+    return Check(what, known, len(uncertain), held, len(pairs), width, naive_width, naive_held, scale)
+
+
+def _median_width(intervals: Sequence[tuple[float, float]]) -> float:
+    return float(np.median([high - low if low < inf else inf for low, high in intervals])) if intervals else 0.0
+
+
+def _is_in(time: float, interval: tuple[float, float]) -> bool:
+    return interval[0] <= time <= interval[1]
+
+
+def scored(found: Forecast, run: Run) -> Iterator[Score]:
+    """Yield the intervals of a forecast beside what came true in the run. Times that never came true are left out."""
+    records = {record.job: record for record in run.result.job_records}
+    begins: dict[JobId, float] = {}
+    for change in run.result.allocation_records:
+        if change.time >= found.time and change.nodes:
+            begins.setdefault(change.job, change.time)
+    past = _Past(run.result.job_records, found.time)
+    for each in found.outlooks:
+        record = records[each.job]
+        has_started = record.start_time is not None and record.start_time < found.time
+        if each.waits and each.job in begins:
+            naive = None if has_started else past.interval(record, past.waits)
+            yield _score("starts", each.starts, naive, begins[each.job])
+        if record.completion_time is not None:
+            naive = past.interval(record, past.completion_times)
+            yield _score("completions", each.completions, naive, record.completion_time)
+
+
+def _score(what: str, times: Sequence[float], naive: tuple[float, float] | None, actual: float) -> Score:
+    is_known = len(set(times)) == 1 or max(times) - min(times) < 1
+    return Score(what, is_known, (quantile(times, QUANTILES[0]), quantile(times, QUANTILES[-1])), naive, actual)
+
+
+class _Past:
+    """Naive forecasts from the jobs of the same class that have been submitted by a time.
+
+    The times from submission to completion (or to the start) of these jobs are taken, if they are longer than the job
+    in question has been in the system. A job that has not completed (started) counts as censored. The 10 % and 90 %
+    quantiles of the Kaplan-Meier estimate, added to the submission of the job in question, are the interval. Classes
+    are, the narrowest first: user (or queue) and GPUs, user, GPUs, all jobs; of a job with a profile its application,
+    all jobs. The first class with nine times that are not censored counts.
+    """
+
+    def __init__(self, records: Iterable[JobRecord], time: float) -> None:
+        self._time = time
+        self.waits: dict[object, list[tuple[float, bool]]] = {}
+        self.completion_times: dict[object, list[tuple[float, bool]]] = {}
+        for record in records:
+            if record.submit_time >= time:
+                continue
+            for times, end in ((self.waits, record.start_time), (self.completion_times, record.completion_time)):
+                is_over = end is not None and end < time
+                length = (end if end is not None and is_over else time) - record.submit_time
+                for kind in _classes(record):
+                    times.setdefault(kind, []).append((length, is_over))
+
+    def interval(
+        self, record: JobRecord, times: Mapping[object, Sequence[tuple[float, bool]]]
+    ) -> tuple[float, float] | None:
+        """Return the naive 80 % interval of a job [s], None if no class has enough times."""
+        age = self._time - record.submit_time
+        for kind in _classes(record):
+            over = [length for length, is_over in times.get(kind, ()) if is_over and length > age]
+            if len(over) >= LEAST_ALIKE:
+                censored = [length for length, is_over in times[kind] if not is_over and length > age]
+                is_censored = [False] * len(over) + [True] * len(censored)
+                estimate = ecdf(CensoredData.right_censored([*over, *censored], is_censored))
+                low, high = (_first_reaching(estimate.cdf, share) for share in (QUANTILES[0], QUANTILES[-1]))
+                return record.submit_time + low, record.submit_time + high
+        return None
+
+
+def _first_reaching(cdf: Any, share: float) -> float:
+    """Return the first time at which a distribution function reaches a share, or else its last time [s]."""
+    reached = cdf.quantiles[cdf.probabilities >= share - 1e-9]
+    return float(reached[0] if len(reached) else cdf.quantiles[-1])
+
+
+def _classes(record: JobRecord) -> tuple[object, ...]:
+    """Return the classes of a job, the narrowest first."""
+    if record.application != RIGID:
+        return record.application, None
+    who = record.user or record.queue
+    return (*(((who, record.num_replicas), who) if who else ()), record.num_replicas, None)
+
+
+def calibration(
+    run: Run,
+    moments: int,
+    forks: int = FORKS,
+    told: Callable[[int], None] = lambda number: None,
+    processes: int = 1,
+    arrivals: Arrivals | None = None,
+) -> list[Score]:
+    """Return the scores of forecasts at times of a run, from a quarter to three quarters of its arrivals.
+
+    Of a fork, only the arrivals after the fork count. `told` is called with the number of times done; the other
+    parameters are those of `forecast`.
+    """
+    found: list[Score] = []
+    first, last = (pick(job.submit_time for job in run.result.job_records) for pick in (min, max))
+    first = max(first, run.info.get("descent", {}).get("time", first))
+    last = max(first, last)
+    for number in range(moments):
+        moment = Moment(run, first + (last - first) * (0.25 + 0.5 * number / moments))
+        found += scored(forecast(moment, None, forks, processes=processes, arrivals=arrivals), run)
+        told(number + 1)
+    return found

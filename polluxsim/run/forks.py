@@ -1,0 +1,402 @@
+"""Edits of a fork: how run.json stores them, and how they change a run in progress."""
+
+from __future__ import annotations
+
+from copy import copy, deepcopy
+from dataclasses import fields, replace
+from itertools import pairwise
+from math import isfinite
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from omegaconf import DictConfig, OmegaConf
+
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, listed, short
+from polluxsim.common.former_names import with_present_names
+from polluxsim.engine.futures import Fork
+from polluxsim.engine.policy_calls import guarded
+from polluxsim.hardware.gpu_types import NodeTypes
+from polluxsim.models.known_duration import BatchPlan
+from polluxsim.models.stages import Stages
+from polluxsim.policies.contract.view import traits_of
+from polluxsim.records.storage import RUN_FILE
+from polluxsim.run.building import build, check_classes
+from polluxsim.run.claim import DESCENT
+from polluxsim.workloads.job import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from polluxsim.engine.simulation import Simulation
+    from polluxsim.hardware.clusters import Cluster
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.policies.contract.view import Policy
+    from polluxsim.records.storage import Run
+
+BEFORE = "before"
+"""Part of a descent: the `config` of the parent, and the `descent` of a parent that is a fork itself."""
+
+
+class Edits(NamedTuple):
+    """The changes that a fork makes, besides those of its settings.
+
+    Attributes
+    ----------
+    time
+        Time of the round from which on they apply [s].
+    lost_nodes
+        Nodes that go down for good. They include the nodes that a smaller cluster lacks.
+    without
+        Jobs that are cancelled, or do not arrive.
+    added
+        Additional jobs, in the order in which they were given.
+    seed
+        New seed of the policy's random generator; None continues the generator.
+    new_policy
+        Whether a new policy takes over. The settings of both policies may be equal.
+    """
+
+    time: float
+    lost_nodes: tuple[int, ...] = ()
+    without: tuple[JobId, ...] = ()
+    added: tuple[Job, ...] = ()
+    seed: int | None = None
+    new_policy: bool = False
+
+
+class Generation(NamedTuple):
+    """A fork, as a replay needs it: its edits, and the settings from then on."""
+
+    edits: Edits
+    config: DictConfig
+
+
+def recorded_descent(parent: Run, config: DictConfig, edits: Edits) -> dict[str, Any]:
+    """Return the `descent` of a fork for run.json, as plain values.
+
+    Parameters
+    ----------
+    parent
+        The run that was forked.
+    config
+        The settings of the parent.
+    edits
+        The edits of the fork.
+    """
+    before = {"config": OmegaConf.to_container(config)}
+    if DESCENT in parent.info:
+        before[DESCENT] = parent.info[DESCENT]
+    return {
+        "run": parent.name,
+        "key": parent.info.get("key"),
+        "time": edits.time,
+        "lost_nodes": list(edits.lost_nodes),
+        "without": list(edits.without),
+        "added": [job.job_id for job in edits.added],
+        "added_jobs": {job.job_id: fields_of(job) for job in edits.added},
+        "seed": edits.seed,
+        "new_policy": edits.new_policy,
+        BEFORE: before,
+    }
+
+
+def ancestry(run: Run) -> list[Mapping[str, Any]]:
+    """Return the `config` and the `descent` of a run and of its ancestors, the run first.
+
+    Raises
+    ------
+    InvalidInputError
+        If an older version of polluxsim wrote the run. It did not store the settings before a fork.
+    """
+    found = [run.info]
+    while (descent := found[-1].get(DESCENT)) is not None:
+        if BEFORE not in descent:
+            raise InvalidInputError(
+                f"{run.name}/{RUN_FILE}: the settings before the fork are missing, because an older polluxsim wrote "
+                f"the file; make the fork again from its run {short(descent.get('run'))}"
+            )
+        found.append(descent[BEFORE])
+    return found
+
+
+def lineage(run: Run) -> tuple[DictConfig, list[Generation]]:
+    """Return the settings of the first ancestor of a run, and the forks from it to the run in order of time.
+
+    A run folder is data: only classes that the run may load are imported, and its functions, like metrics, are ignored.
+
+    Raises
+    ------
+    InvalidInputError
+        If run.json does not hold what a replay needs, or names a class that the run may not load.
+    """
+    source, infos = f"{run.name}/{RUN_FILE}", ancestry(run)
+    configs = [_replayed_settings(run, source, info.get("config", {})) for info in infos]
+    edits = [_edits(source, info[DESCENT]) for info in infos[:-1]]
+    if any(earlier.time > later.time for later, earlier in pairwise(edits)):
+        raise InvalidInputError(f"{source}: the times of the forks are not in order; make the fork again")
+    return configs[-1], [Generation(*pair) for pair in zip(edits, configs, strict=False)][::-1]
+
+
+def _replayed_settings(run: Run, source: str, config: Any) -> DictConfig:
+    """Return recorded settings for a replay. Refuse objects of Python, and classes that the run may not load."""
+    check_classes(config, source, run.allow_classes)
+    if given := [group for group, part in config.items() if isinstance(part, dict) and "object" in part]:
+        what = f"its {given[0]} was an object in Python"
+        raise InvalidInputError(f"{run.name} cannot be simulated again: {what}; choose the {given[0]} by name")
+    for group in ("policy", "cluster"):
+        if group not in config:
+            raise InvalidInputError(f"{source}: config.{group} is missing; make the run again")
+    if not _is_int(config.get("seed")):
+        what = f"config.seed is {short(config.get('seed'))}, must be a whole number of at least 0"
+        raise InvalidInputError(f"{source}: {what}; make the run again")
+    parts = {name: part for name, part in with_present_names(config).items() if name != "metrics"}
+    return OmegaConf.create(parts)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0
+
+
+def _are(is_one: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, list) and all(map(is_one, value))
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+_RULES: dict[str, tuple[Callable[[object], bool], str]] = {
+    "time": (_is_time, "a number of seconds of at least 0"),
+    "lost_nodes": (_are(_is_int), "a list of node numbers"),
+    "without": (_are(_is_text), "a list of names"),
+    "added": (_are(_is_text), "a list of names"),
+    "added_jobs": (lambda value: isinstance(value, dict), "a mapping of names to jobs"),
+    "seed": (lambda value: value is None or _is_int(value), "null or a whole number of at least 0"),
+    "new_policy": (lambda value: isinstance(value, bool), "true or false"),
+}
+"""What the parts of a descent must be: a check, and the rule in words."""
+
+
+def _edits(source: str, descent: Mapping[str, Any]) -> Edits:
+    """Return the edits that a descent stores."""
+    for name, (is_allowed, rule) in _RULES.items():
+        if not is_allowed(value := descent.get(name)):
+            what = f"descent.{name} is {short(value)}, must be {rule}"
+            raise InvalidInputError(f"{source}: {what}; make the fork again")
+    added = tuple(_job(source, name, descent["added_jobs"].get(name)) for name in descent["added"])
+    nodes, without = tuple(descent["lost_nodes"]), tuple(descent["without"])
+    return Edits(descent["time"], nodes, without, added, descent["seed"], descent["new_policy"])
+
+
+def _job(source: str, name: str, values: object) -> Job:
+    """Return an added job; raise an `InvalidInputError` if its values do not make one."""
+    try:
+        if not isinstance(values, dict):
+            raise TypeError(f"must be a mapping, not {short(values)}")
+        return job_from(name, values)
+    except (InvalidInputError, LookupError, TypeError, ValueError) as error:
+        what = f"descent.added_jobs.{name} is no job ({error})"
+        raise InvalidInputError(f"{source}: {what}; make the fork again") from None
+
+
+def fields_of(job: Job) -> dict[str, Any]:
+    """Return the fields of a job that differ from their defaults, as plain values. Its name and line are left out.
+
+    >>> fields_of(Job.rigid("a", 60.0, 2, 600.0, user="ada"))["user"]
+    'ada'
+    """
+    found = {}
+    for field in fields(Job):
+        value = getattr(job, field.name)
+        if field.name not in ("job_id", "line") and value != field.default:
+            found[field.name] = _plain(value)
+    return found
+
+
+def job_from(name: JobId, values: Mapping[str, Any]) -> Job:
+    """Return the job that `fields_of` describes.
+
+    >>> job = Job.rigid("a", 60.0, 2, 600.0, speeds=((1, 0.5), (2, 1.0)))
+    >>> job_from("a", fields_of(job)) == job
+    True
+    """
+    found = {key: _frozen(value) for key, value in values.items()}
+    if "stages" in found:
+        found["stages"] = Stages(*found["stages"])
+    if "plan" in found:
+        plan = {key: _frozen(value) for key, value in values["plan"].items()}
+        speeds = {(gpu_type, size): speed for gpu_type, size, speed in plan["speeds"]}
+        found["plan"] = BatchPlan(**plan | {"speeds": speeds})
+    return Job(name, **found)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a field as JSON can hold it."""
+    if isinstance(value, BatchPlan):
+        plan = {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.name != "speeds"}
+        return plan | {"speeds": [[*key, speed] for key, speed in value.speeds.items()]}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _frozen(value: Any) -> Any:
+    """Return a JSON value with tuples in place of lists."""
+    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
+
+
+KEPT_SETTINGS = ("failures", "spot", "repairs", "startup_time", "node_price")
+"""Settings of a cluster that a fork cannot change. They apply to added nodes too."""
+
+
+class Branch:
+    """A run in progress, with its policy and its settings.
+
+    Parameters
+    ----------
+    config
+        The settings of the run.
+    run, policy
+        The run, and the policy that decides in it.
+
+    Attributes
+    ----------
+    config, policy, scenario
+        The present settings, policy and scenario. `run.scenario` follows at the round of the last edits.
+    lost_nodes, left_out, added
+        Nodes that went down for good, names of the jobs left out, and the added jobs, of all edits so far.
+    """
+
+    def __init__(self, config: DictConfig, run: Simulation, policy: Policy) -> None:
+        self.config, self.run, self.policy = config, run, policy
+        self.scenario = run.scenario
+        self.lost_nodes: frozenset[int] = frozenset()
+        self.left_out: frozenset[JobId] = frozenset()
+        self.added: tuple[Job, ...] = ()
+        self._num_nodes = self.scenario.cluster.num_nodes  # as the settings state it, lost nodes included
+
+    def copy(self) -> Branch:
+        """Return a branch that continues like this one, and independently of it."""
+        copied = copy(self)
+        copied.run, copied.policy = deepcopy((self.run, self.policy))
+        return copied
+
+    def advance(self, time: float) -> None:
+        """Continue to just before a time [s]."""
+        while (view := self.run.advance(before=time)) is not None:
+            with guarded(self.run.scenario.policy_name, view.time):
+                decision = self.policy.allocate(view, self.run.rng)
+            self.run.commit(decision)
+
+    def change(self, edits: Edits, config: DictConfig, given: Mapping[str, Any]) -> Edits:
+        """Make the edits of a fork at the round of their time; return them with all nodes that go down.
+
+        Parameters
+        ----------
+        edits
+            The edits. The branch must not be past their time.
+        config
+            The settings from then on. Policy, cluster and seed may differ from the present settings.
+        given
+            Objects by config group, in place of the objects that `config` describes.
+
+        Raises
+        ------
+        PolluxSimError
+            If an edit is impossible.
+        """
+        before, (cluster, lost) = self.scenario, self._changed_cluster(edits, config, given)
+        if edits.new_policy:
+            self.policy = deepcopy(given["policy"]) if "policy" in given else build(config, "policy")
+        if edits.new_policy or cluster != before.cluster:
+            traits, name = traits_of(self.policy), type(self.policy).__name__
+            self.scenario = replace(before, cluster=cluster, traits=traits, policy_name=name)
+        there = tuple(node for node in lost if node < cluster.num_nodes)
+        parts = edits.new_policy, there, edits.without, edits.added, edits.seed
+        if (fork := Fork(edits.time, self.scenario, *parts)) != Fork(edits.time, before):
+            self.run.fork(fork)
+        self.config = config
+        self.lost_nodes |= frozenset(lost)
+        self.left_out |= frozenset(edits.without)
+        self.added += edits.added
+        return edits._replace(lost_nodes=lost)
+
+    def _changed_cluster(
+        self, edits: Edits, config: DictConfig, given: Mapping[str, Any]
+    ) -> tuple[Cluster, tuple[int, ...]]:
+        """Return the cluster from then on, and the numbers of the nodes that go down.
+
+        The cluster includes nodes that go down, except for new nodes at its end: they never come up.
+        """
+        old = new = self.scenario.cluster
+        if "cluster" in given or config.cluster != self.config.cluster:
+            new = given["cluster"] if "cluster" in given else build(config, "cluster")
+            self._check_growth(new.num_nodes)
+            self._num_nodes = new.num_nodes
+        if new == old and not edits.lost_nodes:
+            return old, ()
+        _check_nodes(old, new)
+        self._check_kept(new, config)
+        num_nodes = max(old.num_nodes, new.num_nodes)
+        self._check_dropped(edits.lost_nodes, num_nodes)
+        down = {node for node in self.lost_nodes if node < old.num_nodes}
+        lost = {*edits.lost_nodes, *range(new.num_nodes, old.num_nodes)} - down
+        lost |= {node for node in self.lost_nodes - down if node < num_nodes}
+        while num_nodes > old.num_nodes and num_nodes - 1 in lost:
+            num_nodes -= 1
+        return _with_nodes(old, new, num_nodes), tuple(sorted(lost))
+
+    def _check_kept(self, new: Cluster, config: DictConfig) -> None:
+        """Check that the wanted cluster has the failures and prices of the present one.
+
+        Classes of the user may not define equality, so that equal settings are enough.
+        """
+        old = self.scenario.cluster
+        for name in KEPT_SETTINGS:
+            there, wanted = getattr(old, name), getattr(new, name)
+            if there != wanted and self.config.cluster.get(name) != config.cluster.get(name):
+                raise InvalidConfigError(
+                    f"cluster.{name} is {short(wanted)}, but a fork keeps the value of the run, {short(there)}; "
+                    "change only the number of nodes"
+                )
+
+    def _check_growth(self, num_nodes: int) -> None:
+        """Check that a larger number of nodes adds one: nodes that earlier forks dropped stay down."""
+        more = range(self._num_nodes, num_nodes)
+        if more and self.lost_nodes.issuperset(more) and num_nodes <= self.scenario.cluster.num_nodes:
+            raise InvalidConfigError(
+                f"cluster has {num_nodes} nodes, but node {listed(map(str, more), 3)} went down for good in an earlier "
+                f"fork; ask for at least {self.scenario.cluster.num_nodes + 1} nodes"
+            )
+
+    def _check_dropped(self, dropped: Collection[int], num_nodes: int) -> None:
+        for node in dropped:
+            if node not in range(num_nodes):
+                raise InvalidConfigError(f"there is no node {node} to drop; name one from 0 to {num_nodes - 1}")
+            if node in self.lost_nodes and node < self.scenario.cluster.num_nodes:
+                raise InvalidConfigError(f"node {node} went down for good in an earlier fork; name another node")
+
+
+def _check_nodes(old: Cluster, new: Cluster) -> None:
+    """Check that the numbers of nodes are fixed, and that the nodes of both clusters are equal as far as both go."""
+    if None is not old.least_nodes or None is not new.least_nodes:
+        what = "the policy chooses the number of nodes on an elastic cluster"
+        raise InvalidConfigError(f"cluster: {what}, so that a fork cannot change or drop nodes; change the policy")
+    both = min(old.num_nodes, new.num_nodes)
+    parts = ("gpus_per_node", "node_types", "hosts")
+    if any(getattr(new, part)[:both] != getattr(old, part)[:both] for part in parts):
+        raise InvalidConfigError(
+            f"cluster has nodes {new.groups}, but the run has {old.groups}; a fork adds or removes nodes at the end"
+        )
+
+
+def _with_nodes(old: Cluster, new: Cluster, num_nodes: int) -> Cluster:
+    """Return a cluster with more nodes, the first ones of a larger cluster; its other settings stay."""
+    if num_nodes == old.num_nodes:
+        return old
+    types, hosts = NodeTypes(new.node_types[:num_nodes]), new.hosts[:num_nodes]
+    return replace(old, gpus_per_node=new.gpus_per_node[:num_nodes], node_types=types, hosts=hosts)

@@ -1,0 +1,233 @@
+"""Futures of a run: everything unknown at a time is resampled, and the starts and completions of jobs are noted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polluxsim.common.durations import DAY, clock
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.engine.futures import Fork
+from polluxsim.engine.policy_calls import guarded
+from polluxsim.policies.contract.view import Decision
+from polluxsim.records.results import Status
+from polluxsim.run.interrupt import exits_raised
+from polluxsim.run.moment import Moment
+from polluxsim.run.workers import starting, workers
+from polluxsim.workloads.history import Draw, Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from polluxsim.engine.simulation import Simulation
+    from polluxsim.hardware.placements import JobId
+    from polluxsim.policies.contract.view import Policy
+    from polluxsim.records.storage import Run
+    from polluxsim.workloads.job import Job
+
+    Times = dict[JobId, tuple[float, float]]
+    """Start and completion time of each job [s]; ∞ if it is later than `HORIZON`."""
+
+LONGEST_ARRIVALS = 3 * DAY
+"""Resampled jobs arrive for this long at most [s]."""
+
+HORIZON = 30 * DAY
+"""A future is simulated for this long at most [s]."""
+
+WORTH_PROCESSES = 20.0
+"""Several processes draw the futures if one process would take longer than this [s]."""
+
+NONE, RECENT = "none", "recent"
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Jobs that are assumed to arrive after the time of a forecast.
+
+    Parameters
+    ----------
+    source
+        `none`, `recent`, or the name of the file that the jobs are from. `recent` resamples the jobs that arrived so
+        far. They arrive for as long as the run has lasted, but at most for three days; then no job arrives.
+    jobs
+        The jobs of the file, at their times since the start of the run. Earlier ones are left out.
+    """
+
+    source: str = RECENT
+    jobs: tuple[Job, ...] = ()
+
+    def after(self, time: float) -> tuple[Job, ...]:
+        """Return the jobs of the file that arrive after a time [s], under names that the run does not have."""
+        names = {job.job_id: f"{job.job_id}~" for job in self.jobs if job.submit_time > time}
+        return tuple(
+            replace(job, job_id=names[job.job_id], after=tuple(names[name] for name in job.after if name in names))
+            for job in self.jobs
+            if job.job_id in names
+        )
+
+    def until(self, time: float) -> float:
+        """Return when the last resampled job may arrive, for a forecast at a time [s]."""
+        return time + (min(time, LONGEST_ARRIVALS) if self.source == RECENT else 0.0)
+
+    def in_words(self, time: float, num_seen: int) -> str:
+        """Return the line that states the assumption, given the number of jobs that arrived by then."""
+        coming, words = len(self.after(time)), f"none after {clock(time)}"
+        if self.source == RECENT:
+            until = clock(self.until(time))
+            words = f"resampled from the {_jobs(num_seen)} before {clock(time)}, until {until}, then none"
+        elif self.source != NONE:
+            words = f"{_jobs(coming)} of {self.source}, {_jobs(len(self.jobs) - coming, 'earlier ')} left out"
+        return f"assumed arrivals: {words}"
+
+
+def _jobs(number: int, adjective: str = "") -> str:
+    return f"{number} {adjective}job{'s' * (number != 1)}"
+
+
+_THERE: list[KnownState] = []
+"""In a worker process: the state from which it draws futures."""
+
+
+def futures(here: KnownState, asked: Collection[JobId], forks: int, processes: int) -> Iterator[Times]:
+    """Yield the times of each future. Other processes draw all but the first if drawing takes long."""
+    started = monotonic()
+    yield here.future(asked, 0)
+    rest = range(1, forks)
+    if processes == 1 or (monotonic() - started) * len(rest) < WORTH_PROCESSES:
+        yield from (here.future(asked, number) for number in rest)
+        return
+    begin = partial(_be_there, here.moment.origin, here.moment.time, here.arrivals)
+    with workers(min(processes, len(rest)), begin) as pool:
+        with starting():
+            tasks = [pool.submit(_there, asked, number) for number in rest]
+        yield from (task.result() for task in tasks)
+
+
+def _be_there(run: Run, time: float, arrivals: Arrivals) -> None:
+    """Simulate a run up to a time, in a worker process."""
+    _THERE.append(KnownState(Moment(run, time), arrivals))
+
+
+def _there(asked: Collection[JobId], number: int) -> Times:
+    with exits_raised():
+        return _THERE[-1].future(asked, number)
+
+
+class KnownState:
+    """The state of a run at a time, as far as a forecaster knows it."""
+
+    def __init__(self, moment: Moment[Any], arrivals: Arrivals) -> None:
+        self.moment, self.arrivals = moment, arrivals
+        run, _ = moment.copied()
+        known, time = run.known, moment.time
+        self._active = [(job, done) for job, done in run.active(time) if job.job_id not in moment.left_out]
+        over = [(known[end.job], end) for end in run.ended()]
+        self._seen = [
+            Seen(job, end.work, end.status is Status.COMPLETED) for job, end in over if job.submit_time <= time
+        ]
+        self._seen += [Seen(job, progress, False) for job, progress in self._active]
+        jobs = (*run.scenario.workload.jobs, *moment.added)
+        later = (job.job_id for job in jobs if job.submit_time > time)
+        self._to_come = tuple(name for name in later if name not in moment.left_out)
+        self._from_file = arrivals.after(time)
+        self._running_since = _running_since(moment)
+        self.names = [job.job_id for job, _ in self._active]
+        self.waiting = frozenset(run.waiting)
+
+    @property
+    def assumption(self) -> str:
+        """Return the line that states the assumed arrivals."""
+        return self.arrivals.in_words(self.moment.time, len(self._seen))
+
+    def check(self, names: Collection[JobId]) -> None:
+        """Raise an `InvalidInputError` unless all jobs wait or run at this time."""
+        for name in names:
+            if name not in self.names:
+                there = ", ".join(self.names[:3]) or "none"
+                raise InvalidInputError(
+                    f"job {name!r} neither waits nor runs at {self.moment.time:g} s; jobs that do: {there}, …"
+                )
+
+    def future(self, asked: Collection[JobId], number: int) -> Times:
+        """Return when each job starts and completes in one future [s]. A running job started in the past."""
+        run, policy = self.moment.copied()
+        rng = np.random.default_rng([self.moment.config.seed, number])
+        now = self.moment.time
+        draw, follower = Draw(self._seen, now, rng), _Follower(run, policy, asked, self._running_since)
+        seed, chance = map(int, rng.integers(2**32, size=2))
+        altered = tuple(self._altered(draw))
+        scenario = self.moment.scenario
+        fork = Fork(now, scenario, without=self._to_come, seed=seed, altered=altered, chance=chance)
+        for start, jobs in self._coming(draw):
+            follower.follow(start)
+            if not follower.left:
+                break
+            run.fork(fork._replace(time=start, added=tuple(jobs)))
+            fork = Fork(start, scenario)
+        follower.follow(now + HORIZON)
+        return {name: (follower.starts.get(name, inf), follower.completions.get(name, inf)) for name in asked}
+
+    def _altered(self, draw: Draw) -> Iterator[Job]:
+        """Yield the active jobs that differ in this future: with another duration, or without their cancellation."""
+        for job, _ in self._active:
+            duration = draw.durations.get(job.job_id, job.duration)
+            if duration != job.duration or job.cancel_time is not None:
+                yield replace(job, duration=duration, cancel_time=None)
+
+    def _coming(self, draw: Draw) -> Iterator[tuple[float, Iterable[Job]]]:
+        """Yield the assumed arrivals in pieces, each with the time from which on they arrive [s]; the first is now."""
+        now, until = self.moment.time, self.arrivals.until(self.moment.time)
+        if until == now:
+            yield now, self._from_file
+            return
+        for piece in range(round((until - now) / draw.length)):
+            start = now + piece * draw.length
+            yield start, draw.arrivals(start)
+
+
+def _running_since(moment: Moment[Any]) -> dict[JobId, float]:
+    """Return since when each running job has held GPUs [s]."""
+    since: dict[JobId, float] = {}
+    for record in moment.origin.result.allocation_records:
+        if record.time >= moment.time:
+            break
+        if record.nodes:
+            since.setdefault(record.job, record.time)
+        else:
+            since.pop(record.job, None)
+    return since
+
+
+class _Follower:
+    """Simulates a future, and notes when jobs start and complete."""
+
+    def __init__(self, run: Simulation, policy: Policy, jobs: Collection[JobId], since: dict[JobId, float]) -> None:
+        self._run, self._policy = run, policy
+        self.left = set(jobs)
+        self.completions: dict[JobId, float] = {}
+        self.starts: dict[JobId, float] = {name: since[name] for name in self.left & run.allocation.keys()}
+        self._num_ended = run.num_ended
+
+    def follow(self, until: float) -> None:
+        """Simulate up to a time [s], or until all jobs have ended."""
+        while self.left and (view := self._run.advance(before=until)) is not None:
+            with guarded(self._run.scenario.policy_name, view.time):
+                decision = self._policy.allocate(view, self._run.rng)
+            # Reasons cost time, and no command reads those of a future.
+            self._run.commit(replace(decision, explain=None) if isinstance(decision, Decision) else decision)
+            self._note()
+        self._note()
+
+    def _note(self) -> None:
+        run = self._run
+        for end in run.ended(self._num_ended):
+            self.left.discard(end.job)
+            self.completions[end.job] = inf if end.completion_time is None else end.completion_time
+        self._num_ended = run.num_ended
+        for name in (self.left - self.starts.keys()) & run.allocation.keys():
+            self.starts[name] = run.time

@@ -1,0 +1,286 @@
+"""Tables of settings by metrics, and comparisons of settings with a baseline over pairs of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import TYPE_CHECKING, NamedTuple
+
+import pandas as pd
+
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.metrics.declared import declared_in
+from polluxsim.records.folders import policy_name
+from polluxsim.statistics.estimates import Sample, Samples
+from polluxsim.statistics.frames import check_column, every_row_of, frame_of, rows_of, settings_in
+from polluxsim.statistics.groups import REPLICATES, in_words, is_named, labels_of, no_baseline
+from polluxsim.statistics.metric_lines import metric_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from polluxsim.metrics.declared import Metric
+    from polluxsim.records.results import Result
+    from polluxsim.records.storage import Run
+    from polluxsim.statistics.estimates import Measured
+    from polluxsim.statistics.frames import Row
+
+SHOWN = ("avg_jct", "p99_jct", "makespan", "max_fairness", "p99_fairness", "restarts")
+"""Columns of a table by default, before the user's metrics."""
+
+
+class Cell(NamedTuple):
+    """A metric under a setting, which is a lower bound if jobs were cut off.
+
+    The mean is over all runs, in the unit in which the metric is shown. The change is the ratio of geometric means
+    over pairs of runs with the same workload and seed, minus 1. It is None for the baseline, without pairs, and if jobs
+    were cut off.
+    """
+
+    mean: Measured
+    change: Measured | None
+    is_bound: bool
+
+
+class SettingsTable(NamedTuple):
+    """Settings side by side: cells by setting and metric, the metrics' declarations, and each setting's baseline."""
+
+    cells: Mapping[str, Mapping[str, Cell]]
+    metrics: Mapping[str, Metric]
+    baselines: Mapping[str, str]
+
+
+def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: str | None = None) -> SettingsTable:
+    """Return the mean of metrics under every setting, and their change against a baseline.
+
+    Runs that differ only in seed or workload replicate a setting.
+
+    Parameters
+    ----------
+    frame
+        A row for each run: settings by their path, like `policy.p`, and metrics [s].
+    metrics
+        Columns of the frame; by default those of `SHOWN` that a run has, and the user's metrics.
+    baseline
+        The baseline: KEY=VALUE like `policy.p=-1`, the label of a setting, or the folder of a run. By default it is
+        the setting of the first run.
+
+    Raises
+    ------
+    InvalidInputError
+        If no run has a metric, or no run is the baseline.
+    """
+    declared = declared_in(frame)
+    names = metrics or [name for name in (*SHOWN, *declared) if name in frame and frame[name].notna().any()]
+    for name in names:
+        check_column(frame, name, "metric")
+    shown = {name: metric_of(name, declared) for name in names}
+    rows = rows_of(frame)
+    labels = told_apart(rows)
+    pairs = baselines(rows, labels, baseline)
+    samples = samples_of(rows, labels, shown)
+    cut_off = with_jobs_cut_off(rows, labels)
+    cells = {label: _cells(samples, shown, (label, pairs[label]), cut_off) for label in pairs}
+    return SettingsTable(cells, shown, pairs)
+
+
+def with_jobs_cut_off(rows: Sequence[Row], labels: Sequence[str]) -> set[str]:
+    """Return the labels of runs in which jobs were cut off, so that times are lower bounds."""
+    return {label for label, row in zip(labels, rows, strict=True) if _has_any(row.get("cut_off"))}
+
+
+def _has_any(cell: object) -> bool:
+    """Return whether a cell has names: Parquet gives an array, other tables a tuple, a number, or nothing."""
+    return len(cell) > 0 if isinstance(cell, Sized) else isinstance(cell, int) and cell > 0
+
+
+def _cells(
+    samples: Samples, metrics: Mapping[str, Metric], pair: tuple[str, str], cut_off: Iterable[str]
+) -> dict[str, Cell]:
+    label, baseline = pair
+    cells = {}
+    for metric, declared in metrics.items():
+        if (mean := samples.mean(metric, label, *declared.limits)) is None:
+            continue
+        is_time = declared.unit == "h"
+        is_compared = label != baseline and not (is_time and {label, baseline} & set(cut_off))
+        change = samples.change(metric, label, baseline) if is_compared else None
+        cells[metric] = Cell(mean, change, is_bound=label in cut_off and is_time)
+    return cells
+
+
+def samples_of(
+    rows: Sequence[Row], labels: Sequence[str], metrics: Mapping[str, Metric], pooled: Sequence[str] = REPLICATES
+) -> Samples:
+    """Return metrics of runs by setting, in the units in which they are shown.
+
+    Runs with equal values of the `pooled` settings are pairs.
+    """
+    kept = [name for name in pooled if name != "seed"]
+    return Samples(
+        Sample(
+            metric,
+            label,
+            float(row[metric]) / declared.factor,
+            " ".join(str(row.get(name)) for name in kept),
+            row.get("seed", 0) if "seed" in pooled else 0,
+        )
+        for label, row in zip(labels, rows, strict=True)
+        for metric, declared in metrics.items()
+        if metric in row
+    )
+
+
+def told_apart(rows: Sequence[Row]) -> list[str]:
+    """Return a label for each run from the settings that differ, with its folder if runs have equal settings."""
+    settings = [settings_in(row) for row in rows]
+    labels = labels_of(settings)
+    keys = [repr(sorted(row.items(), key=str)) for row in settings]
+    if len(set(keys)) == len(keys):
+        return labels
+    return [
+        f"{label} ({row.get('folder', number)})" for number, (label, row) in enumerate(zip(labels, rows, strict=True))
+    ]
+
+
+def baselines(rows: Sequence[Row], labels: Sequence[str], baseline: str | None = None) -> dict[str, str]:
+    """Return the label of the baseline of each label, in order of first appearance.
+
+    By default the baseline is the first label. `baseline` names another one, as a label, KEY=VALUE, or the folder of a
+    run. If it names several labels, the baseline of a label is the most similar of these.
+
+    Raises
+    ------
+    InvalidInputError
+        If no run is the baseline.
+    """
+    settings = dict(zip(reversed(labels), reversed(rows), strict=True))
+    order = list(dict.fromkeys(labels))
+    chosen = order[:1]
+    if baseline is not None:
+        named = zip(labels, rows, strict=True)
+        chosen = [label for label, row in named if is_named(row, (label, row.get("folder")), baseline)]
+    if baseline is not None and not chosen:
+        raise no_baseline(baseline, order)
+    return {label: min(chosen, key=lambda other: _distance(settings[label], settings[other])) for label in order}
+
+
+def _distance(row: Row, other: Row) -> int:
+    return sum(row.get(key) != other.get(key) for key in {*settings_in(row), *settings_in(other)} - set(REPLICATES))
+
+
+COMPARED = ("avg_jct", "p50_jct", "p99_jct", "avg_queueing_delay", "makespan", "restarts", "gpu_hours", "max_fairness")
+
+
+class Gain(NamedTuple):
+    """A job of a run, and how much longer it takes than in the baseline [s]."""
+
+    job: str
+    run: str
+    seconds: float
+
+
+class Against(NamedTuple):
+    """A setting against its baseline, both by their labels; without changes of times if jobs were cut off in a run.
+
+    Changes are by metric, without the metrics that no pair of runs has; `metrics` has their declarations. The list of
+    jobs has every job that completes in both runs of a pair, the largest gains first.
+    """
+
+    setting: str
+    baseline: str
+    metrics: Mapping[str, Metric]
+    changes: dict[str, Measured]
+    jobs: list[Gain]
+    is_cut_off: bool
+
+
+def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = None) -> list[Against]:
+    """Return each setting of some runs against the baseline; runs with the same workload and seed are pairs.
+
+    `by` is the setting to compare, like `policy` or `policy.p`: runs that agree in all other settings are pairs. By
+    default all settings but the seed and the workload's file are compared. `baseline` names a setting, as for
+    `settings_table`; by default it is the setting of the first run.
+
+    Raises
+    ------
+    InvalidInputError
+        If no run has the setting or is the baseline, or all runs have the same settings.
+    """
+    runs, rows, declared = _unlike(runs)
+    labels, pooled = _labels_and_pooled(rows, by)
+    if len(set(labels)) < 2:
+        what = f"all runs have the same {by}" if by else "all runs have the same settings"
+        raise InvalidInputError(f"nothing to compare: {what}; give runs of two settings")
+    applications = sorted({key for row in rows for key in row if key.startswith("jct_by_application.")})
+    metrics = {name: metric_of(name, declared) for name in (*COMPARED, *declared, *applications)}
+    samples = samples_of(rows, labels, metrics, pooled)
+    keyed: dict[str, dict[str, Run]] = {label: {} for label in labels}
+    for run, row, label in zip(runs, rows, labels, strict=True):
+        keyed[label][repr([row.get(key) for key in pooled])] = run
+    found = []
+    cut_off = with_jobs_cut_off(rows, labels)
+    for label, other in baselines(rows, labels, baseline).items():
+        if label != other:
+            is_cut_off = bool({label, other} & cut_off)
+            known = [name for name, metric in metrics.items() if not (is_cut_off and metric.unit == "h")]
+            changes = {name: change for name in known if (change := samples.change(name, label, other)) is not None}
+            gains = _gains(keyed[label], keyed[other])
+            found.append(Against(label, other, metrics, changes, gains, is_cut_off))
+    return found
+
+
+def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Result]]:
+    """Return the runs of each setting, with the settings that `compared` would have."""
+    runs, rows, _ = _unlike(runs)
+    labels, _ = _labels_and_pooled(rows, by)
+    return {label: [run.result for run, own in zip(runs, labels, strict=True) if own == label] for label in labels}
+
+
+def _unlike(runs: Sequence[Run]) -> tuple[list[Run], list[Row], dict[str, Metric]]:
+    """Return runs without duplicates, their rows of a table, and the declarations of the user's metrics."""
+    frame = frame_of(runs)
+    found = {repr(row): (run, row) for run, row in zip(runs, every_row_of(frame), strict=True)}
+    return [run for run, _ in found.values()], [row for _, row in found.values()], declared_in(frame)
+
+
+def _labels_and_pooled(rows: Sequence[Row], by: str | None) -> tuple[list[str], list[str]]:
+    """Return the label of each run, and the settings in which the runs of a pair agree."""
+    if not by:
+        return told_apart(rows), list(REPLICATES)
+    keys = list(dict.fromkeys(key for row in rows for key in settings_in(row)))
+    if by == "policy":
+        return [policy_name(row) for row in rows], [key for key in keys if not key.startswith("policy.")]
+    if by not in keys:
+        raise InvalidInputError(f"the runs have no setting {by!r}; give policy or one of {', '.join(sorted(keys))}")
+    left_out = {by}
+    if by.endswith("._target_"):  # a part of another class has other settings too
+        left_out |= {key for key in keys if key.startswith(by.removesuffix("_target_"))}
+    return [in_words(by, row.get(by)) for row in rows], [key for key in keys if key not in left_out]
+
+
+def _gains(ours: Mapping[str, Run], baseline: Mapping[str, Run]) -> list[Gain]:
+    """Return how much longer each job takes than in the baseline, over the pairs of runs."""
+    found = [gain for key in ours if key in baseline for gain in _by_job(ours[key], baseline[key])]
+    return sorted(found, key=lambda gain: gain.seconds)
+
+
+def _by_job(ours: Run, baseline: Run) -> Iterator[Gain]:
+    before = {(job.job, job.submit_time): job.jct for job in baseline.result.job_records}
+    for job in ours.result.job_records:
+        jct = before.get((job.job, job.submit_time))
+        if jct is not None and job.jct is not None:
+            yield Gain(job.job, ours.name, job.jct - jct)
+
+
+def frame_of_comparisons(found: Sequence[Against]) -> pd.DataFrame:
+    """Return a row for each setting and metric: the baseline, the change as a share of it, its interval and the pairs.
+
+    The change is nan where a metric is 0 in one run of a pair only. `pairs` counts the independent pairs.
+    """
+    rows = [
+        (each.setting, metric, each.baseline, *change.estimate, change.num_units)
+        for each in found
+        for metric, change in each.changes.items()
+    ]
+    columns = ["setting", "metric", "baseline", "change", "low", "high", "pairs"]
+    return pd.DataFrame(rows, columns=columns).set_index(["setting", "metric"])

@@ -1,0 +1,315 @@
+"""Means and changes with confidence intervals, from few independent runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import inf, isnan, nan
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    Array = NDArray[np.float64]
+
+LEVEL = 0.95
+
+LEAST_UNITS = 3
+"""Fewer units have no interval."""
+
+LEAST_FOR_VERDICT = 6
+"""Fewer units support no verdict, and their intervals assume normal values."""
+
+ROUNDING = 1e-12
+"""Log ratios below this size, and spreads below this share of the mean, are rounding errors."""
+
+
+class Estimate(NamedTuple):
+    """A value and the ends of its 95 % interval, which are None if there are too few units for an interval."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    @property
+    def half_width(self) -> float | None:
+        """Return half the interval's width, or None without an interval."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+    def scaled(self, factor: float, offset: float = 0.0) -> Estimate:
+        """Return `factor` times the estimate plus `offset`; the factor is positive."""
+        return Estimate(*(None if end is None else factor * end + offset for end in self))  # type: ignore[arg-type]
+
+
+def mean(values: ArrayLike, least: float = 0.0, most: float = inf) -> Estimate:
+    """Return the mean of independent units, shape (units,), with an interval inside the possible values.
+
+    `least` and `most` are the smallest and largest possible values, for example 0 and 1 for shares. If `least` is 0,
+    `interval_of_positive_mean` gives the interval.
+
+    >>> value, low, high = mean([0.25, 1.0, 1.0], most=1.0)
+    >>> value, round(low, 3), high
+    (0.75, 0.086, 1.0)
+    """
+    values = _units(values)
+    value = float(values.mean())
+    if len(values) < LEAST_UNITS:
+        return Estimate(value, None, None)
+    low, high = interval_of_mean(values) if least else interval_of_positive_mean(values)
+    return Estimate(value, max(float(low), least), min(float(high), most))
+
+
+def ratio_of_means(values: ArrayLike, baseline: ArrayLike) -> Estimate:
+    """Return mean(values) / mean(baseline) of pairs of non-negative values, shape (units,), with its interval.
+
+    Published tables give this ratio. Its interval is the interval of the mean of the linearised ratios.
+
+    >>> ratio_of_means([2, 4, 6], [1, 2, 3])
+    Estimate(value=2.0, low=2.0, high=2.0)
+    """
+    values, baseline = _pairs(values, baseline)
+    ratio = float(values.mean() / baseline.mean())
+    linearised = ratio + (values - ratio * baseline) / baseline.mean()
+    return mean(linearised)._replace(value=ratio)
+
+
+def log_ratios(values: ArrayLike, baseline: ArrayLike) -> Array:
+    """Return the logarithms of the ratios of pairs, shape (units,).
+
+    Equal values have the ratio 1, also if both are 0. The logarithm is -inf or inf if only the value or only the
+    baseline is 0, and nan if the signs differ or both are negative.
+
+    >>> log_ratios([1.0, 0.0, 0.0, 2.0], [1.0, 0.0, 5.0, 0.0])
+    array([  0.,   0., -inf,  inf])
+    """
+    values, baseline = _pairs(values, baseline)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.where(values == baseline, 0.0, np.log(values) - np.log(baseline))
+    return np.where(np.abs(logs) < ROUNDING, 0.0, logs)
+
+
+def ratio_of_geometric_means(logs: ArrayLike) -> Estimate:
+    """Return the ratio of the geometric means of pairs from their log ratios, shape (units,), with its interval.
+
+    The ratio is nan without an interval if only some of the log ratios are finite: a geometric mean that contains a 0
+    is 0, whatever the other values are. If all are -inf, every value is 0 and so is the ratio.
+
+    >>> ratio_of_geometric_means(log_ratios([2.0, 4.0, 8.0], [1.0, 2.0, 4.0]))
+    Estimate(value=2.0, low=2.0, high=2.0)
+    """
+    logs = _units(logs)
+    if (logs == -inf).all():
+        return Estimate(0.0, *((0.0, 0.0) if len(logs) >= LEAST_UNITS else (None, None)))
+    if not np.isfinite(logs).all():
+        return Estimate(nan, None, None)
+    with np.errstate(over="ignore"):
+        return Estimate(*(None if end is None else float(np.exp(end)) for end in mean(logs, -inf)))  # type: ignore[arg-type]
+
+
+def interval_of_mean(values: ArrayLike) -> tuple[Array, Array]:
+    """Return the ends of the 95 % intervals of the means of samples, shape (..., units) to two of shape (...).
+
+    With less than six units this is Student's interval, which assumes normal values. From six units on it also contains
+    the interval by Hall's transformation of the t statistic, which corrects for the skewness of the sample.
+
+    Source: Hall, "On the Removal of Skewness by Transformation" (Journal of the Royal Statistical Society B, 1992).
+    `benchmarks/interval_coverage.py` prints how often the intervals contain the true mean.
+
+    >>> low, high = interval_of_mean([1.0, 2.0, 3.0])
+    >>> round(float(low), 3), round(float(high), 3)
+    (-0.484, 4.484)
+    """
+    values = np.asarray(values, dtype=float)
+    units = values.shape[-1]
+    mean = values.mean(axis=-1)
+    deviations = values - mean[..., None]
+    spread = np.sqrt((deviations**2).sum(axis=-1) / (units - 1))
+    spread = np.where(spread <= ROUNDING * np.abs(mean), 0.0, spread)
+    quantile = float(stdtrit(units - 1, (1 + LEVEL) / 2))
+    lowest, highest = np.full_like(mean, -quantile), np.full_like(mean, quantile)
+    if units >= LEAST_FOR_VERDICT:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            skewness = np.nan_to_num((deviations**3).mean(axis=-1) / spread**3, posinf=0.0, neginf=0.0)
+        lowest = np.minimum(lowest, _hall_quantile(-quantile, skewness, units))
+        highest = np.maximum(highest, _hall_quantile(quantile, skewness, units))
+    error = spread / np.sqrt(units)
+    return mean - highest * error, mean - lowest * error
+
+
+def interval_of_positive_mean(values: ArrayLike) -> tuple[Array, Array]:
+    """Return the ends of `interval_of_mean` for values that are not negative, so that no end is negative.
+
+    If the lower end would not be positive, it is the lower end for the geometric mean, which is at most the mean, or 0
+    if a value of the sample is 0.
+    """
+    values = np.asarray(values, dtype=float)
+    low, high = interval_of_mean(values)
+    are_positive = (values > 0).all(axis=-1)
+    with np.errstate(over="ignore"):
+        of_geometric_mean = np.exp(interval_of_mean(np.log(np.where(values > 0, values, 1.0)))[0])
+    return np.where(low > 0, low, np.where(are_positive, of_geometric_mean, 0.0)), np.maximum(high, 0.0)
+
+
+def _hall_quantile(quantile: float, skewness: Array, units: int) -> Array:
+    """Return the quantile of the t statistic of samples with some skewness, from Student's quantile."""
+    slope = skewness / np.sqrt(units)
+    is_skewed = np.abs(slope) > ROUNDING
+    divisor = np.where(is_skewed, slope, 1.0)
+    transformed = 3 / divisor * (np.cbrt(1 + divisor * (quantile - divisor / 6)) - 1)
+    return np.where(is_skewed, transformed, quantile)
+
+
+def independent(values: Array, workloads: Sequence[object]) -> Array:
+    """Return the independent units among runs: means over the first axis of the values, shape (units, ...).
+
+    The units are workloads if there are at least six of them or if seeds change nothing. Otherwise each run is a unit,
+    and an interval says little about other workloads than these. Values have shape (runs, ...), workloads (runs,).
+    """
+    keys = np.array([str(workload) for workload in workloads])
+    by_workload = [values[keys == key] for key in dict.fromkeys(keys.tolist())]
+    seeds_matter = any((runs != runs[0]).any() for runs in by_workload)
+    if len(by_workload) < LEAST_FOR_VERDICT and seeds_matter:
+        return values
+    return np.stack([runs.mean(axis=0) for runs in by_workload]) if by_workload else values
+
+
+def _units(values: ArrayLike) -> Array:
+    values = np.asarray(values, dtype=float)
+    if values.ndim != 1 or not len(values):
+        raise ValueError(f"the values have shape {values.shape}, but an estimate needs one axis and at least one value")
+    return values
+
+
+def _pairs(values: ArrayLike, baseline: ArrayLike) -> tuple[Array, Array]:
+    values, baseline = np.asarray(values, dtype=float), np.asarray(baseline, dtype=float)
+    if values.ndim != 1 or values.shape != baseline.shape or not len(values):
+        shapes = f"values of shape {values.shape} and a baseline of shape {baseline.shape}"
+        raise ValueError(f"{shapes} are no pairs: both need the same shape (units,) with at least one unit")
+    return values, baseline
+
+
+Quantity = tuple[str, str, str]
+"""Metric, arm, and the arm it is compared with, which is "" for a mean."""
+
+
+class Sample(NamedTuple):
+    """One measured value in base units [s, or 1], with the workload and seed of its run.
+
+    Metric and arm are named as in the rows of published values. Samples of two arms with equal workload and seed are
+    a pair.
+    """
+
+    metric: str
+    arm: str
+    value: float
+    workload: str = ""
+    seed: int = 0
+
+
+class Measured(NamedTuple):
+    """A mean or a change with its interval, and the independent units that it is computed from.
+
+    The value of a change is nan if some pairs have a value of 0 on one side only. `units` is "workloads", or "seeds" if
+    there are too few workloads. `zeros` is the number of pairs of runs with a value of 0 on one side only.
+    """
+
+    estimate: Estimate
+    num_units: int
+    units: str
+    zeros: int = 0
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether there is a value."""
+        return not isnan(self.estimate.value)
+
+    @property
+    def is_judged(self) -> bool:
+        """Return whether there are enough units for a verdict, and an interval."""
+        return self.num_units >= LEAST_FOR_VERDICT and self.estimate.low is not None
+
+    @property
+    def is_real(self) -> bool:
+        """Return whether a change is a difference by its interval, which needs enough units for a verdict."""
+        _, low, high = self.estimate
+        return self.is_judged and low is not None and high is not None and not low <= 0 <= high
+
+
+class Samples:
+    """Measured values by metric and arm."""
+
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        values = defaultdict[tuple[str, str], dict[tuple[str, int], float]](dict)
+        for sample in samples:
+            values[sample.metric, sample.arm][sample.workload, sample.seed] = sample.value
+        self._series = {key: pd.Series(found) for key, found in values.items()}
+
+    def total(self, metric: str, arm: str) -> int:
+        """Return the sum over all runs, or 0 if nothing was measured."""
+        return int(self._series[metric, arm].sum()) if (metric, arm) in self._series else 0
+
+    def mean(self, metric: str, arm: str, least: float = 0.0, most: float = inf) -> Measured | None:
+        """Return the mean of a metric that lies between `least` and `most`, or None if it was not measured."""
+        runs = self._runs(metric, arm)
+        if runs is None:
+            return None
+        units = independent(runs.to_numpy(dtype=float), _workloads(runs))[:, 0]
+        is_finite = np.isfinite(units).all()
+        return _measured(mean(units, least, most) if is_finite else Estimate(inf, None, None), units, runs)
+
+    def change(self, metric: str, arm: str, baseline: str) -> Measured | None:
+        """Return the ratio of the geometric means of an arm and a baseline over pairs of runs, minus 1.
+
+        Returns None without pairs.
+        """
+        runs = self._runs(metric, arm, baseline)
+        if runs is None:
+            return None
+        values = runs.to_numpy(dtype=float)
+        logs = log_ratios(values[:, 0], values[:, 1])
+        with np.errstate(invalid="ignore"):  # -inf and inf in one workload have no mean
+            units = independent(np.column_stack([values, logs]), _workloads(runs))[:, 2]
+        change = _measured(ratio_of_geometric_means(units).scaled(1.0, -1.0), units, runs)
+        return change._replace(zeros=int((~np.isfinite(logs)).sum()))
+
+    def measured(self, quantity: Quantity) -> Measured | None:
+        """Return a quantity of a published table: a mean, or the ratio of two means minus 1.
+
+        The interval is for a verdict, so fewer than six units have none. Returns None if nothing was measured.
+        """
+        metric, arm, baseline = quantity
+        found = self._change_of_means(metric, arm, baseline) if baseline else self.mean(metric, arm)
+        if found is None or found.num_units >= LEAST_FOR_VERDICT:
+            return found
+        return found._replace(estimate=Estimate(found.estimate.value, None, None))
+
+    def _change_of_means(self, metric: str, arm: str, baseline: str) -> Measured | None:
+        runs = self._runs(metric, arm, baseline)
+        if runs is None:
+            return None
+        units = independent(runs.to_numpy(dtype=float), _workloads(runs))
+        if not np.isfinite(units).all():
+            return _measured(Estimate(inf, None, None), units, runs)
+        return _measured(ratio_of_means(units[:, 0], units[:, 1]).scaled(1.0, -1.0), units, runs)
+
+    def _runs(self, metric: str, *arms: str) -> pd.DataFrame | None:
+        """Return the values of the runs that all arms have in common, a column for each arm, or None without any."""
+        series = [self._series.get((metric, arm)) for arm in arms]
+        if any(values is None for values in series):
+            return None
+        runs = pd.concat([values for values in series if values is not None], axis=1, join="inner", keys=arms)
+        return runs.sort_index() if len(runs) else None
+
+
+def _workloads(runs: pd.DataFrame) -> list[str]:
+    return runs.index.get_level_values(0).tolist()
+
+
+def _measured(estimate: Estimate, units: np.ndarray, runs: pd.DataFrame) -> Measured:
+    kind = "workloads" if len(units) == len(set(_workloads(runs))) else "seeds"
+    return Measured(estimate, len(units), kind)

@@ -1,0 +1,133 @@
+"""Data frames with the settings and metrics of each run, and the runs and datasets that a user names."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.metrics.declared import Metric, declare, declared_in, values_in
+from polluxsim.metrics.summary import summarise
+from polluxsim.records.folders import policy_name, run_folders
+from polluxsim.records.storage import flat, read_run
+from polluxsim.statistics.groups import settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from polluxsim.metrics.summary import Summary
+    from polluxsim.records.storage import Run
+
+    Row = Mapping[str, Any]
+
+SETTINGS = ("agent.", "cluster.", "engine.", "policy.", "profiles.", "workload.")
+"""What the columns of settings begin with; the seed is one too."""
+
+
+def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
+    """Return a row for each run, of its settings and metrics [s; GPU h], like the dataset of a sweep."""
+    rows, declared = [], dict[str, Metric]()
+    for run in runs:
+        summary, settings, values = summarise(run.result), settings_of(run), values_in(run.info)
+        named = {"folder": run.name, "policy": policy_name(settings)}
+        user_values = {name: value for name, (_, value) in values.items()}
+        rows.append(named | settings | (counted(summary) if summary else {}) | user_values)
+        declared |= {name: metric for name, (metric, _) in values.items()}
+    frame = pd.DataFrame(rows)
+    declare(frame, declared)
+    return frame
+
+
+def counted(summary: Summary) -> dict[str, Any]:
+    """Return metrics flat, names of jobs as their number."""
+    return {name: len(value) if isinstance(value, tuple) else value for name, value in flat(asdict(summary)).items()}
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a table's rows without the cells that are empty, none of them twice."""
+    return list({repr(row): row for row in every_row_of(frame)}.values())
+
+
+def every_row_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a table's rows without the cells that are empty."""
+    return [{str(key): value for key, value in row.items() if _is_there(value)} for row in frame.to_dict("records")]
+
+
+def _is_there(value: Any) -> bool:
+    return len(value) > 0 if hasattr(value, "__len__") and not isinstance(value, str) else bool(pd.notna(value))
+
+
+def settings_in(row: Row) -> dict[str, Any]:
+    """Return the settings among the columns of a run, without the policy's name, which follows from them."""
+    return {key: value for key, value in row.items() if is_setting(key) and key != "policy"}
+
+
+def is_setting(column: str) -> bool:
+    """Return whether a column is a setting's."""
+    return column in {"seed", "run", "policy"} or column.startswith(SETTINGS)
+
+
+def check_column(frame: pd.DataFrame, name: str, kind: str) -> None:
+    """Raise an error where no run has a column of this kind, or a metric is no number in one.
+
+    Raises
+    ------
+    InvalidInputError
+        If so.
+    """
+    if name not in frame or frame[name].isna().all() or (kind == "metric" and is_setting(name)):
+        columns = [str(column) for column in frame if is_setting(str(column)) == (kind == "setting")]
+        known = sorted(column for column in columns if frame[column].notna().any())
+        raise InvalidInputError(f"the runs have no {kind} {name!r}; give one of {', '.join(known)}")
+    wrong = frame[name].notna() & pd.to_numeric(frame[name], errors="coerce").isna()
+    if kind == "metric" and wrong.any():
+        raise InvalidInputError(
+            f"{name} is {frame.loc[wrong, name].iloc[0]!r} in a run; give a metric that has numbers"
+        )
+
+
+PARQUET = ".parquet"
+
+
+def runs_at(folders: Sequence[Path]) -> list[Run]:
+    """Read the runs in folders, each once.
+
+    Raises
+    ------
+    InvalidInputError
+        If one is not what a run leaves, or had no jobs.
+    """
+    runs = [read_run(folder) for folder in dict.fromkeys(path.resolve() for path in run_folders(folders))]
+    for run in runs:
+        run.must_have_jobs()
+    return runs
+
+
+def frame_at(paths: Sequence[Path]) -> pd.DataFrame:
+    """Read a row for each run, from folders and Parquet datasets.
+
+    Raises
+    ------
+    InvalidInputError
+        If one is neither.
+    """
+    tables = [path for path in paths if path.suffix == PARQUET]
+    frames = [_dataset(path) for path in tables]
+    if folders := [path for path in paths if path not in tables]:
+        frames.append(frame_of(runs_at(folders)))
+    found = pd.concat(frames, ignore_index=True)
+    declare(found, {name: metric for frame in frames for name, metric in declared_in(frame).items()})
+    return found
+
+
+def _dataset(path: Path) -> pd.DataFrame:
+    if not path.exists():
+        raise InvalidInputError(f"{path}: no such file")
+    try:
+        return pd.read_parquet(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InvalidInputError(f"{path}: not a Parquet dataset ({str(error).splitlines()[0]})") from None

@@ -1,0 +1,180 @@
+"""Groups of runs that replicate a setting. Their labels name the settings that differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import yaml
+
+from polluxsim.common.errors import InvalidInputError, did_you_mean
+from polluxsim.records.folders import OBJECT, POLICY, policy_name
+from polluxsim.records.storage import flat
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Sequence
+
+    from polluxsim.records.storage import Run
+
+    Settings = Mapping[str, Any]
+
+REPLICATES = ("seed", "workload.seed", "workload.path")
+"""Settings that replicate a run: runs that differ only in them are pooled."""
+
+CHANGES = {"lost_nodes": "cluster.lost_nodes", "without": "workload.without", "added": "workload.added"}
+"""Names of changes of a fork: in run.json, and among the settings."""
+
+
+class Group(NamedTuple):
+    """Runs that a figure shows as one line. They differ only in seed or workload.
+
+    The label names the settings that differ from other groups. The policy decides the colour.
+    """
+
+    label: str
+    policy: str
+    runs: tuple[Run, ...]
+
+
+def grouped(runs: Sequence[Run], *, each: bool = False) -> tuple[Group, ...]:
+    """Return runs in groups, by policy in the order given and by value of the settings that differ.
+
+    With `each`, every run is a group, and its label has the seed and the workload too.
+    """
+    settings = [settings_of(run) for run in runs]
+    twins = len({_hashable(row) for row in settings}) < len(settings)
+    labels = labels_of(settings, pooled=() if each or twins else REPLICATES)
+    if twins:  # only their folders set them apart
+        labels = [f"{label} ({run.name})" for label, run in zip(labels, runs, strict=True)]
+    policies = [policy_name(row) for row in settings]
+    members: dict[tuple[str, str], list[Run]] = {}
+    for key, run in zip(zip(policies, labels, strict=True), runs, strict=True):
+        members.setdefault(key, []).append(run)
+    groups = [Group(label, policy, tuple(found)) for (policy, label), found in members.items()]
+    return tuple(sorted(groups, key=lambda group: policies.index(group.policy)))
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    """Return the settings of a run, flat, like `policy.p`. The only setting of a run without any is its folder.
+
+    The changes of a fork are settings too.
+    """
+    config = run.info.get("config")
+    if not isinstance(config, Mapping):
+        return {"run": run.name}
+    return flat({name: part for name, part in config.items() if name != "metrics"}) | _changes(run.info)
+
+
+def _changes(info: Mapping[str, Any]) -> dict[str, str]:
+    """Return the changes of a fork and of the forks before it, as settings. `info` is the content of run.json."""
+    descent = info.get("descent", {})
+    found = _changes(descent["before"]) if "before" in descent else {}
+    for name, key in CHANGES.items():
+        if descent.get(name):
+            found[key] = " ".join(filter(None, (found.get(key), *map(str, descent[name]))))
+    return found
+
+
+def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:
+    """Return whether a run is wanted: by one of its names, or by a setting as KEY=VALUE, like `policy=fifo`."""
+    if wanted in names:
+        return True
+    key, _, text = wanted.partition("=")
+    if key == "policy":
+        return policy_name(settings).lower() == text.lower()
+    return key in settings and bool(settings[key] == yaml.safe_load(text))
+
+
+def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:
+    """Return runs with those first that `baseline` names: a run's folder, or a setting as KEY=VALUE.
+
+    Raises
+    ------
+    InvalidInputError
+        If it names none of them.
+    """
+    if baseline is None:
+        return list(runs)
+    chosen = [is_named(settings_of(run), (run.name,), baseline) for run in runs]
+    if not any(chosen):
+        raise no_baseline(baseline, [run.name for run in runs])
+    return [run for first in (True, False) for run, named in zip(runs, chosen, strict=True) if named is first]
+
+
+def no_baseline(baseline: str, names: Iterable[str]) -> InvalidInputError:
+    """Return the error about a baseline that is no run's."""
+    known = list(names)
+    meant = did_you_mean(baseline, known) or did_you_mean(baseline, [f"policy={name.lower()}" for name in known])
+    return InvalidInputError(f"no run is the baseline {baseline!r}; give KEY=VALUE or one of {'; '.join(known)}{meant}")
+
+
+def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, ignoring: Iterable[str] = ()) -> list[str]:
+    """Return a label for each row of settings: its policy if there are several, and the other settings that differ.
+
+    Pooled and ignored settings, like the setting along the x axis of a sweep, are not in labels. A setting that a row
+    does not have is None.
+    """
+    left_out = {*pooled, *ignoring, POLICY, OBJECT}
+    several = len({policy_name(row) for row in rows}) > 1
+    labels = []
+    for row in rows:
+        keys = [key for key in row if key not in left_out and _sets_apart(key, row, rows)]
+        keys.sort(key=lambda key: not key.startswith("policy."))
+        if "seed" in keys and all(other.get("workload.seed", other.get("seed")) == other.get("seed") for other in rows):
+            keys = [key for key in keys if key != "workload.seed"]  # it follows the run's own seed
+        parts = [in_words(key, row.get(key), keys) for key in keys]
+        labels.append(", ".join(([policy_name(row)] if several or not parts else []) + parts))
+    return labels
+
+
+def _sets_apart(key: str, row: Settings, rows: Sequence[Settings]) -> bool:
+    """Return whether a setting differs among the runs that have it: those of the same policy, kind of workload, ….
+
+    That Tiresias has no fairness power, or a generated workload no path, need not be said.
+    """
+    kind = _kind_of(key, row)
+    alike = rows if key == kind else [other for other in rows if _kind(other, kind) == _kind(row, kind)]
+    return len({_hashable(other.get(key)) for other in alike}) > 1
+
+
+def _kind_of(key: str, row: Settings) -> str:
+    """Return the setting that says what kind of part a setting is of, the innermost there is."""
+    parts = key.split(".")
+    kinds = [".".join([*parts[:depth], "_target_"]) for depth in range(len(parts) - 1, 0, -1)]
+    return next((kind for kind in kinds if kind in row), f"{parts[0]}._target_")
+
+
+def _kind(row: Settings, target: str) -> object:
+    return policy_name(row) if target == POLICY else row.get(target)
+
+
+def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
+    """Return one setting for a legend. Its name is the last part of the key if that is unique in `among`.
+
+    >>> in_words("policy.p", -1.0)
+    'p = −1'
+    >>> in_words("policy.search", "annealing")
+    'annealing'
+    >>> in_words("cluster.failures._target_", "polluxsim.engine.failures.DrawnFailures")
+    'drawn failures'
+    """
+    last = key.rpartition(".")[2]
+    name = key if [other.rpartition(".")[2] for other in among].count(last) > 1 else last.replace("_", " ")
+    if isinstance(value, bool):
+        return name if value else f"not {name}"
+    if isinstance(value, int | float):
+        return f"{name} = {value:g}".replace("-", "−")
+    if value is None:
+        return f"no {name}"
+    text = str(value).rstrip("/")
+    if last == "_target_" and key.count(".") > 1:  # a part of a part: drawn failures
+        return re.sub("(?<=[a-z])(?=[A-Z])", " ", text.rpartition(".")[2]).lower()
+    short = text.rpartition("/")[2] if "/" in text else text.rpartition(".")[2] if last == "_target_" else text
+    return short if last in {"search", "_target_", "path", "run"} else f"{name} = {short}"
+
+
+def _hashable(value: object) -> Hashable:
+    if isinstance(value, Mapping):
+        return tuple(sorted((key, _hashable(item)) for key, item in value.items()))
+    return repr(value)

@@ -1,0 +1,229 @@
+"""Declarations of the metrics that come with polluxsim, and the metrics of runs side by side, a line each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import floor, log10
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from polluxsim.common.durations import HOUR, unit_of
+from polluxsim.metrics.declared import LESS, MORE, NEITHER, Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from polluxsim.metrics.declared import UserValues
+    from polluxsim.metrics.summary import Summary
+    from polluxsim.records.results import Result
+
+METRICS = {
+    "num_jobs": Metric("jobs", better=NEITHER),
+    "cut_off": Metric("cut off"),
+    "cancelled": Metric("cancelled", better=NEITHER),
+    "rejected": Metric("rejected"),
+    "failed": Metric("failed"),
+    "not_submitted": Metric("not even submitted", better=NEITHER),
+    "avg_jct": Metric("average JCT", "h"),
+    "p50_jct": Metric("median JCT", "h"),
+    "p99_jct": Metric("99th percentile JCT", "h"),
+    "jct_by_application": Metric("mean JCT", "h", is_part=True),
+    "avg_queueing_delay": Metric("average queueing delay", "h"),
+    "makespan": Metric("makespan", "h"),
+    "utilisation": Metric("GPUs in use", "%", NEITHER),
+    "restarts": Metric("restarts"),
+    "time_between_restarts": Metric("time between restarts", "h", MORE, is_part=True),
+    "restart_share": Metric("share of run time in them", "%", is_part=True),
+    "max_fairness": Metric("largest finish-time fairness ρ"),
+    "p99_fairness": Metric("99th percentile ρ", is_part=True),
+    "fair_share": Metric("jobs below 2", "%", MORE, is_part=True),
+    "unknown_fairness": Metric("not known, jobs", better=NEITHER, is_part=True),
+    "deadlines_met": Metric("deadlines met", "%", MORE),
+    "outages": Metric("outages of nodes", better=NEITHER),
+    "restarts_by_failure": Metric("restarts by failure"),
+    "effective_time_ratio": Metric("effective training time", "%", MORE),
+    "gpu_time.useful": Metric("GPU time: useful training", "%", MORE, is_part=True),
+    "gpu_time.checkpoint": Metric("GPU time: checkpoints", "%", is_part=True),
+    "gpu_time.restart": Metric("GPU time: starts and restarts", "%", is_part=True),
+    "gpu_time.lost": Metric("GPU time: lost training", "%", is_part=True),
+    "gpu_time.idle": Metric("GPU time: idle", "%", NEITHER, is_part=True),
+    "gpu_time.down": Metric("GPU time: nodes down", "%", is_part=True),
+    "availability": Metric("availability of GPUs", "%", MORE),
+    "gpu_hours": Metric("GPU time", "GPU h"),
+    "cost": Metric("cost of nodes", "$"),
+}
+"""All of them, in the order in which reports list them."""
+
+WHERE_ANY = {"cut_off", "cancelled", "rejected", "failed", "not_submitted", "unknown_fairness", "deadlines_met", "cost"}
+"""Metrics that are listed where a run has any of it."""
+
+UNDER_FAILURES = {"outages", "restarts_by_failure", "effective_time_ratio", "gpu_time", "availability"}
+"""Those, with their parts, that are listed where nodes fail or jobs stop for checkpoints."""
+
+
+def metric_of(column: str, declared: Mapping[str, Metric] | None = None) -> Metric:
+    """Return the declaration of a column of a table, from polluxsim's metrics and the user's declared ones.
+
+    A column without a declaration is called by its name.
+
+    >>> metric_of("jct_by_application.bert").heading
+    'mean JCT of bert [h]'
+    """
+    if declared and column in declared:
+        return declared[column]
+    if column == "deadlines_met":  # tables have the number of jobs, reports their share
+        return replace(METRICS[column], unit="jobs")
+    if column in METRICS:
+        return METRICS[column]
+    group, _, name = column.partition(".")
+    return replace(METRICS[group], title=f"{METRICS[group].title} of {name}") if group in METRICS else Metric(column)
+
+
+SMALLEST = 5e-4
+"""Changes below this share are told as none."""
+
+MANIFOLD = 10.0
+"""From this many times as much on, a change is told as a factor."""
+
+
+class Line(NamedTuple):
+    """One metric of all runs: how it is shown, its values in base units, None where a run has none, and its texts.
+
+    The field is as `Summary` names it, of an application's mean JCT with its name after a dot. A text has "≥ " before
+    what is a lower bound, as jobs were cut off; a length of time has the unit that a person would take.
+    """
+
+    field: str
+    label: str
+    unit: str
+    values: Sequence[float | None]
+    texts: Sequence[str]
+    metric: Metric
+
+    @property
+    def title(self) -> str:
+        """Return the label with its unit."""
+        return f"{self.label} [{self.unit}]" if self.unit else self.label
+
+
+def metric_lines(
+    summaries: Sequence[Summary], gpus: Sequence[int | None] = (), user_values: Sequence[UserValues] = ()
+) -> list[Line]:
+    """Return the metrics of runs, and the user's metrics.
+
+    The GPUs of a run's cluster are None where their number is not known, or changes. `user_values` has the user's
+    metrics of each run with their values, by name.
+    """
+    found: list[Line] = []
+    fails = any(run.outages or run.restarts_by_failure or run.gpu_time.get("checkpoint") for run in summaries)
+    for field, metric in METRICS.items():
+        if field.partition(".")[0] in UNDER_FAILURES and not fails:
+            continue
+        if field == "jct_by_application":
+            for name in sorted({name for run in summaries for name in run.jct_by_application}):
+                found.append(_line(f"{field}.{name}", replace(metric, title=f"mean JCT {name}"), summaries, gpus))
+        else:
+            found.append(_line(field, metric, summaries, gpus))
+    declared = {name: metric for values in user_values for name, (metric, _) in values.items()}
+    for name, metric in declared.items():
+        known = [values[name][1] if name in values else None for values in user_values]
+        found.append(_line_of(name, metric, known, summaries))
+    return [line for line in found if _is_worth_listing(line)]
+
+
+def first_of_same_jobs(results: Sequence[Result]) -> list[int]:
+    """Return for each run the first that had the same jobs: across workloads there is nothing to compare."""
+    if len(results) == 1:
+        return [0]
+    first: dict[int, int] = {}
+    keys = [hash(tuple((job.job, job.application, job.after or job.submit_time) for job in result.job_records))
+            for result in results]  # fmt: skip
+    return [first.setdefault(key, number) for number, key in enumerate(keys)]
+
+
+def baseline_note(names: Sequence[str], bases: Sequence[int]) -> str:
+    """Return which runs the differences of runs are against, or "" if there are no differences."""
+    found = list(dict.fromkeys(names[base] for run, base in enumerate(bases) if run != base))
+    if not found:
+        return ""
+    kind = "baseline: the first run" if len(found) == 1 else "baselines: each the first run of the same jobs"
+    return f"Per cent against {' and '.join(found)} ({kind})."
+
+
+def difference(line: Line, run: int, first: int) -> tuple[str, str]:
+    """Return how far a run is from the first, by place, in per cent, and if that is better, worse or neither ("")."""
+    value, base = line.values[run], line.values[first]
+    if run == first or value is None or not base or line.metric.unit == "%" or not line.metric.better:
+        return "", ""
+    share = value / base - 1
+    if abs(share) < SMALLEST:
+        return "±0.0 %", ""
+    text = f"{100 * share:+.1f} %".replace("-", "−") if share < MANIFOLD - 1 else f"×{1 + share:,.0f}"
+    if _is_bound(line, run) or _is_bound(line, first):
+        return text, ""
+    return text, "better" if (share < 0) == (line.metric.better == LESS) else "worse"
+
+
+def _is_bound(line: Line, run: int) -> bool:
+    return line.texts[run].startswith("≥")
+
+
+def _is_worth_listing(line: Line) -> bool:
+    known = [value for value in line.values if value is not None]
+    return any(known) if line.field in WHERE_ANY else bool(known) or line.field in ("avg_jct", "max_fairness")
+
+
+def _line(field: str, metric: Metric, runs: Sequence[Summary], gpus: Sequence[int | None]) -> Line:
+    line = _line_of(field, metric, list(_values(field, runs, gpus)), runs)
+    if field != "deadlines_met":
+        return line
+    texts = [
+        f"{run.deadlines_met} of {run.deadlines} ({text})" if run.deadlines else "–"
+        for run, text in zip(runs, line.texts, strict=True)
+    ]
+    return line._replace(texts=texts)
+
+
+def _line_of(field: str, metric: Metric, values: Sequence[float | None], runs: Sequence[Summary]) -> Line:
+    unit, texts = _texts(metric, values)
+    bounds = [metric.unit == "h" and metric.better != MORE and bool(run.cut_off) for run in runs]
+    told = [f"≥ {text}" if bound and text != "–" else text for bound, text in zip(bounds, texts, strict=True)]
+    return Line(field, metric.title, unit, values, told, metric)
+
+
+def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> Iterator[float | None]:
+    group, _, name = field.partition(".")
+    for number, run in enumerate(runs):
+        if group == "utilisation":
+            yield _utilisation(run, gpus[number] if gpus else None)
+        elif group == "availability":
+            yield 1 - run.gpu_time["down"] if run.gpu_time else None
+        elif group == "deadlines_met":
+            yield run.deadlines_met / run.deadlines if run.deadlines else None
+        else:
+            value: Any = getattr(run, group).get(name) if name else getattr(run, group)
+            yield len(value) if isinstance(value, tuple) else value
+
+
+def _utilisation(run: Summary, gpus: int | None) -> float | None:
+    """Return the share of a cluster's GPUs that was held from the first submission to the last completion."""
+    return run.gpu_hours * HOUR / (gpus * run.makespan) if gpus and run.makespan else None
+
+
+def _texts(metric: Metric, values: Sequence[float | None]) -> tuple[str, list[str]]:
+    """Return the unit of a line, and its values in it."""
+    if metric.unit == "%":
+        return "", ["–" if value is None else f"{value:.1%}".replace("%", " %") for value in values]
+    if metric.unit == "h":
+        unit, size = unit_of(min(filter(None, values), default=HOUR))
+        return unit, ["–" if value is None else number_text(value / size) for value in values]
+    return metric.unit, ["–" if value is None else number_text(value) for value in values]
+
+
+def number_text(value: float) -> str:
+    """Return a whole number with all its digits, another with four that count, and thousands apart.
+
+    >>> number(71100), number(942.26), number(0.71812), number_text(20.5)
+    ('71,100', '942.3', '0.7181', '20.50')
+    """
+    digits = 0 if isinstance(value, int) or not value else min(max(3 - floor(log10(abs(value))), 0), 4)
+    return f"{value:,.{digits}f}"

@@ -1,0 +1,296 @@
+"""Series over time and values over jobs that follow from the tables of a run, as arrays."""
+
+from __future__ import annotations
+
+from heapq import merge
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from polluxsim.common.durations import HOUR
+from polluxsim.records.results import AllocationRecord, Status
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from polluxsim.hardware.placements import Gpus
+    from polluxsim.records.results import JobRecord, Result, SharingRecord
+
+    Array = NDArray[np.float64]
+
+_TIME = attrgetter("time")
+
+
+class Share(NamedTuple):
+    """The GPUs that a job has by number, and its speed there over that alone."""
+
+    gpus: Gpus
+    speed: float
+
+
+ALONE = Share((), 1.0)
+"""Of a job whose GPUs nobody else can have, or that has none."""
+
+
+class Stretch(NamedTuple):
+    """Since when [s] a job is as fast over that alone, and beside whom: who is on which of its GPUs, and how fast."""
+
+    start: float
+    speed: float
+    others: Mapping[str, Share]
+
+
+class Instant(NamedTuple):
+    """What changed at one time [s]: allocations by job, in their order, and the GPUs that jobs have by number."""
+
+    time: float
+    changes: Mapping[str, Sequence[AllocationRecord]]
+    shares: Mapping[str, Share]
+
+
+def instants(allocations: Iterable[AllocationRecord], sharing: Iterable[SharingRecord]) -> Iterator[Instant]:
+    """Yield all changes of a run in order of time; who loses all GPUs has none by number either."""
+    sharers: set[str] = set()
+    records: Iterable[AllocationRecord | SharingRecord] = (
+        merge(allocations, sharing, key=_TIME) if sharing else allocations
+    )
+    for time, together in groupby(records, key=_TIME):
+        changes: dict[str, list[AllocationRecord]] = {}
+        shares: dict[str, Share] = {}
+        for record in together:
+            if isinstance(record, AllocationRecord):
+                changes.setdefault(record.job, []).append(record)
+            else:
+                shares[record.job] = Share(tuple(zip(record.nodes, record.gpus, strict=True)), record.speed)
+        sharers |= shares.keys()
+        # What is given and what is taken away at one instant stand in any order; the last word on each job counts.
+        gone = (job for job, of_job in changes.items() if job in sharers and not of_job[-1].nodes)
+        yield Instant(time, changes, shares | dict.fromkeys(gone, ALONE))
+
+
+def shares_of(result: Result, job: str) -> list[Stretch]:
+    """Return the stretches of a job's life since it first had GPUs by number, one after the other."""
+    now, found = dict[str, Share](), list[Stretch]()
+    for time, _, shares in instants(result.allocation_records, result.sharing_records):
+        now |= shares
+        mine = now.get(job, ALONE)
+        if not mine.gpus and not found:
+            continue
+        there = set(mine.gpus)
+        common = {name: tuple(sorted(there.intersection(each.gpus))) for name, each in now.items() if name != job}
+        others = {name: Share(gpus, now[name].speed) for name, gpus in common.items() if gpus}
+        if not found or found[-1][1:] != (mine.speed, others):
+            found.append(Stretch(time, mine.speed, others))
+    return found
+
+
+MOST_EFFICIENCY = 1 - 1e-6
+"""More than this is 1."""
+
+
+class Steps(NamedTuple):
+    """A value over time: from each time on [s], rising, as large, until the next; 0 before the first. Shapes (n,)."""
+
+    times: Array
+    values: Array
+
+    def at(self, moments: ArrayLike) -> Array:
+        """Return the value at each moment, that of a step at its very time."""
+        places = np.searchsorted(self.times, np.asarray(moments, float), side="right")
+        return np.concatenate([[0.0], self.values])[places]
+
+    def means(self, edges: Array) -> Array:
+        """Return the mean over each bin, shape (n,), of bins with edges of shape (n + 1,)."""
+        cuts = np.unique(np.concatenate([edges, self.times[(self.times > edges[0]) & (self.times < edges[-1])]]))
+        area = np.concatenate([[0.0], np.cumsum(self.at(cuts[:-1]) * np.diff(cuts))])
+        return np.diff(area[np.searchsorted(cuts, edges)]) / np.diff(edges)
+
+
+def _counted(changes: Iterable[tuple[float, int]]) -> Steps:
+    """Return a count that starts at 0, from the times of its changes in any order."""
+    events = np.fromiter(chain.from_iterable(changes), float).reshape(-1, 2)
+    events = events[np.argsort(events[:, 0], kind="stable")]
+    return Steps(events[:, 0], np.cumsum(events[:, 1]))
+
+
+def submitted(result: Result) -> list[JobRecord]:
+    """Return the jobs that were submitted before the run ended."""
+    return [job for job in result.job_records if job.submit_time <= result.end_time]
+
+
+def lifetime(result: Result, job: JobRecord) -> tuple[float, float]:
+    """Return when a job was submitted, and when it or the run ended [s]."""
+    return job.submit_time, result.end_time if job.left_at is None else job.left_at
+
+
+def active_jobs(result: Result) -> Steps:
+    """Return the jobs that are submitted and have not ended."""
+    return _counted(_arrivals_and_ends(result))
+
+
+def waiting_jobs(result: Result) -> Steps:
+    """Return the jobs that are submitted, have not ended, and hold no GPU."""
+    return _counted(chain(_arrivals_and_ends(result), _losses_of_all_gpus(result)))
+
+
+def _arrivals_and_ends(result: Result) -> Iterator[tuple[float, int]]:
+    for job in submitted(result):
+        yield job.submit_time, 1
+        if job.left_at is not None:
+            yield job.left_at, -1
+
+
+def _losses_of_all_gpus(result: Result) -> Iterator[tuple[float, int]]:
+    """Yield when a job loses its last GPU, as 1, or gets its first, as −1."""
+    holders = set[str]()
+    for record in result.allocation_records:
+        if bool(record.nodes) != (record.job in holders):
+            yield record.time, -1 if record.nodes else 1
+            (holders.add if record.nodes else holders.discard)(record.job)
+
+
+def gpus_in_use(result: Result, nodes: Collection[int] | None = None) -> Steps:
+    """Return the GPUs that jobs hold, until they complete or lose them; of some nodes only, where these are said."""
+    return _counted(chain(_changes_of_gpus(result, nodes), _changes_of_sharing(result, nodes)))
+
+
+def _changes_of_gpus(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
+    held = dict[str, int]()
+    for record in result.allocation_records:
+        now = sum(record.gpus if nodes is None else _on(record, nodes))
+        yield record.time, now - held.get(record.job, 0)
+        held[record.job] = now
+
+
+def _on(record: AllocationRecord, nodes: Collection[int]) -> Iterator[int]:
+    return (gpus for node, gpus in zip(record.nodes, record.gpus, strict=True) if node in nodes)
+
+
+def _changes_of_sharing(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
+    """Yield by how many GPUs fewer are in use than jobs hold, since a GPU that they share is in use once."""
+    held: dict[str, Gpus] = {}
+    saved = 0
+    instant = instants(result.allocation_records, result.sharing_records) if result.sharing_records else ()
+    for time, _, shares in instant:
+        held |= {job: share.gpus for job, share in shares.items()}
+        named = [gpu for gpus in held.values() for gpu in gpus if nodes is None or gpu[0] in nodes]
+        now = len(named) - len(set(named))
+        yield time, saved - now
+        saved = now
+
+
+def nodes_up(result: Result) -> Steps:
+    """Return the nodes that are up, at rounds in which something happened."""
+    return _of_rounds(result, "nodes")
+
+
+def cost(result: Result, moments: Array) -> Array:
+    """Return what all nodes have cost up to each moment, in the unit of the cluster's `node_price`.
+
+    Until the first round at which something happened, none was asked for or given back.
+    """
+    so_far, hourly = _of_rounds(result, "cost"), _of_rounds(result, "hourly_cost")
+    last, times = Steps(so_far.times, so_far.times).at(moments), np.asarray(moments, float)
+    later = so_far.at(moments) + hourly.at(moments) * (times - last) / HOUR
+    if not so_far.times.size or not (first := so_far.times[0]):
+        return later
+    return np.where(times < first, so_far.values[0] * times / first, later)
+
+
+def is_adaptive(result: Result) -> bool:
+    """Return whether jobs ever trained at a statistical efficiency below 1: rigid ones have none to speak of."""
+    return any(0 < record.efficiency < MOST_EFFICIENCY for record in result.round_records)
+
+
+def _of_rounds(result: Result, column: str) -> Steps:
+    records = result.round_records
+    times, values = (np.fromiter(map(attrgetter(name), records), float, len(records)) for name in ("time", column))
+    return Steps(times, values)
+
+
+def bin_edges(end_time: float, bin_width: float) -> Array:
+    """Return bins from 0 that hold the whole run [s]; the last one ends with it.
+
+    >>> bin_edges(70.0, 30.0).tolist()
+    [0.0, 30.0, 60.0, 70.0]
+    """
+    edges = np.arange(0.0, end_time, bin_width)
+    return np.append(edges, end_time) if end_time > 0 else np.array([0.0, bin_width])
+
+
+def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
+    """Return the mean GPUs in use in each bin, and their mean efficiency.
+
+    The bins, with edges of shape (n + 1,) [s], add up to the GPU-time of all jobs. The efficiency is that of the last
+    round, weighted by GPU-time; nan where no GPU is in use.
+    """
+    gpus = gpus_in_use(result)
+    efficiency = _of_rounds(result, "efficiency")
+    inside = [times[(times > edges[0]) & (times < edges[-1])] for times in (gpus.times, efficiency.times)]
+    cuts = np.unique(np.concatenate([edges, *inside, np.clip([result.end_time], edges[0], edges[-1])]))
+    starts, lengths = cuts[:-1], np.diff(cuts)
+    gpu_time = gpus.at(starts) * lengths * (starts < result.end_time)
+    place = np.searchsorted(edges, starts, side="right") - 1
+    total = np.bincount(place, gpu_time, len(edges) - 1)
+    weighted = np.bincount(place, gpu_time * efficiency.at(starts), len(edges) - 1)
+    mean = np.divide(weighted, total, out=np.full(len(total), np.nan), where=total > 0)
+    return total / np.diff(edges), mean
+
+
+def _with_times(result: Result) -> list[JobRecord]:
+    """Return the jobs whose completion times count, as in the table of runs: complete, or cut off by its end."""
+    return [job for job in submitted(result) if job.status in (Status.COMPLETED, Status.CUT_OFF)]
+
+
+def completion_hours(result: Result) -> tuple[Array, int]:
+    """Return the completion times of the jobs that are complete [h], and how many count."""
+    jobs = _with_times(result)
+    return np.array([job.jct for job in jobs if job.jct is not None], float) / HOUR, len(jobs)
+
+
+def fairness(result: Result) -> Array:
+    """Return the finish-time fairness of the jobs that have one."""
+    known = (job.finish_time_fairness for job in result.job_records)
+    return np.array([rho for rho in known if rho is not None], float)
+
+
+def cumulative(values: ArrayLike, count: int | None = None, most: int | None = None) -> tuple[Array, Array]:
+    """Return an empirical distribution: sorted values, and the share of all up to each.
+
+    The values, shape (n,), are of `count`, where some are only known to be larger, by default of n. Of more points than
+    `most`, evenly spread ranks are kept, the first and the last among them.
+    """
+    known = np.sort(np.asarray(values, float))
+    shares = np.arange(1, len(known) + 1) / max(len(known) if count is None else count, 1)
+    if most is None or len(known) <= most:
+        return known, shares
+    kept = np.unique(np.linspace(0, len(known) - 1, most).round().astype(int))
+    return known[kept], shares[kept]
+
+
+def hours_by_application(result: Result) -> dict[str, Array]:
+    """Return the completion times of each application's jobs, or their age where they were cut off [h]."""
+    found: dict[str, list[float]] = {}
+    for job in _with_times(result):
+        time = result.end_time - job.submit_time if job.jct is None else job.jct
+        found.setdefault(job.application, []).append(time / HOUR)
+    return {name: np.array(found[name]) for name in sorted(found)}
+
+
+class Spread(NamedTuple):
+    """Completion times of some jobs: mean, 10th and 90th percentile [h], and how many there are."""
+
+    mean: float
+    low: float
+    high: float
+    jobs: int
+
+
+def spread_of(hours: Array) -> Spread:
+    """Return how completion times spread."""
+    low, high = np.percentile(hours, (10, 90))
+    return Spread(float(hours.mean()), float(low), float(high), len(hours))

@@ -1,0 +1,191 @@
+"""Leaderboard of an arena: means with intervals, changes against the best policy over pairs, rankings that flip."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from math import exp, log
+from typing import TYPE_CHECKING, NamedTuple
+
+import pandas as pd
+
+from polluxsim.metrics.declared import MORE, NEITHER, Metric
+from polluxsim.statistics.estimates import Sample, Samples
+from polluxsim.statistics.metric_lines import metric_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from polluxsim.statistics.estimates import Measured
+    from polluxsim.studies.arena.playing import Played, Player
+
+RANKED = "avg_jct"
+METRICS = (RANKED, "p99_jct", "makespan", "p99_fairness", "gpu_hours", "restarts", "deadlines_met", "decision_time")
+"""Metrics that are compared, before the user's; the first decides the ranking."""
+
+SHARE = Metric("deadlines met", "percent", MORE)
+"""Declaration of `deadlines_met` in an arena, which has shares of the jobs in per cent."""
+
+CLOCKS = ("decision_time",)
+"""Those that are of the clock, and so in no file that is to be the same twice."""
+
+LEAVES_JOBS = ("cut_off", "rejected")
+"""Jobs that a policy did not serve. Its means leave them out, so it is listed after policies that served all jobs."""
+
+
+class Standing(NamedTuple):
+    """A policy on a scenario."""
+
+    policy: str
+    means: Mapping[str, Measured]  # by metric, over seeds, in the unit it is shown in
+    # Against the best of that metric, by pairs of seeds, as a share of it; without the best.
+    changes: Mapping[str, Measured]
+    left: int  # number of jobs not served, over all seeds
+    best_at: frozenset[str]  # metrics in which no policy has a better mean
+
+
+class Flip(NamedTuple):
+    """A pair of policies of which each is really better somewhere: shares that the better one has less there."""
+
+    first: str
+    second: str
+    first_wins: tuple[str, float]
+    second_wins: tuple[str, float]
+
+
+class Leaderboard(NamedTuple):
+    """Standings, overall ranking and flips of an arena."""
+
+    metrics: Mapping[str, Metric]  # declarations of the metrics that are compared
+    standings: Mapping[str, Sequence[Standing]]  # by scenario, the best first
+    # By policy: the geometric mean over scenarios of its mean JCT over the best mean JCT, and the number of these
+    # scenarios, the smallest ratio first. It is over the scenarios in which the policy served every job.
+    overall: Mapping[str, tuple[float, int]]
+    flips: Sequence[Flip]  # of the ranking, the clearest first
+    absent: Mapping[Player, str]  # why policies could not play
+
+
+def leaderboard(played: Played) -> Leaderboard:
+    """Return who is best at what."""
+    own = {name: SHARE if name == "deadlines_met" else metric_of(name) for name in METRICS}
+    metrics = {**own, **played.metrics}
+    samples = {name: _samples(played, name, metrics) for name in dict.fromkeys(row["scenario"] for row in played.runs)}
+    standings = {name: _standings(played, name, found, metrics) for name, found in samples.items()}
+    return Leaderboard(metrics, standings, _overall(standings), _flips(samples, standings), played.absent)
+
+
+def _samples(played: Played, scenario: str, metrics: Mapping[str, Metric]) -> Samples:
+    return Samples(
+        Sample(metric, row["policy"], float(row[metric]) / declared.factor, str(row["seed"]), row["seed"])
+        for row in played.runs
+        for metric, declared in metrics.items()
+        if row["scenario"] == scenario
+        and row.get(metric) is not None
+        and (metric != "deadlines_met" or row["deadlines"])
+    )
+
+
+def _standings(played: Played, scenario: str, samples: Samples, metrics: Mapping[str, Metric]) -> list[Standing]:
+    left = Counter[str]()
+    for row in played.runs:
+        if row["scenario"] == scenario:
+            left[row["policy"]] += sum(row.get(name) or 0 for name in LEAVES_JOBS)
+    means = {
+        policy: {name: mean for name, metric in metrics.items() if (mean := _mean(samples, policy, name, metric))}
+        for policy in left
+    }
+    best = {name: _best(means, name, metric, left) for name, metric in metrics.items()}
+    found = []
+    for policy, known in means.items():
+        best_at = {
+            metric for metric, other in best.items() if other and _value(known, metric) == _value(means[other], metric)
+        }
+        found.append(Standing(policy, known, dict(_changes(samples, policy, best)), left[policy], frozenset(best_at)))
+    return sorted(found, key=lambda one: (one.left > 0, _value(one.means, RANKED)))
+
+
+def _mean(samples: Samples, policy: str, name: str, metric: Metric) -> Measured | None:
+    return samples.mean(name, policy, *((0.0, 100.0) if metric is SHARE else metric.limits))
+
+
+def _best(
+    means: Mapping[str, Mapping[str, Measured]], name: str, metric: Metric, left: Mapping[str, int]
+) -> str | None:
+    """Return the policy with the best mean of a metric, among the policies that served every job if there are any.
+
+    Returns None for a metric without a better direction. Deadlines that are met count for all policies.
+    """
+    if metric.better == NEITHER:
+        return None
+    sign = -1 if metric.better == MORE else 1
+    known = [policy for policy in means if name in means[policy]]
+    fair = [policy for policy in known if not left[policy] or metric is SHARE] or known
+    return min(fair, key=lambda policy: sign * _value(means[policy], name), default=None)
+
+
+def _changes(samples: Samples, policy: str, best: Mapping[str, str | None]) -> Iterator[tuple[str, Measured]]:
+    for metric, other in best.items():
+        if other is None or other == policy or metric in CLOCKS:
+            continue
+        change = samples.change(metric, policy, other)
+        if change is not None and change.is_known:
+            yield metric, change
+
+
+def _value(means: Mapping[str, Measured], metric: str) -> float:
+    return means[metric].estimate.value if metric in means else float("inf")
+
+
+def _overall(standings: Mapping[str, Sequence[Standing]]) -> dict[str, tuple[float, int]]:
+    logs: dict[str, list[float]] = {}
+    for found in standings.values():
+        served = [one for one in found if not one.left and RANKED in one.means]
+        for one in served:
+            logs.setdefault(one.policy, []).append(log(_value(one.means, RANKED) / _value(served[0].means, RANKED)))
+    ratios = {policy: (exp(sum(found) / len(found)), len(found)) for policy, found in logs.items()}
+    return dict(sorted(ratios.items(), key=lambda item: item[1]))
+
+
+def _flips(samples: Mapping[str, Samples], standings: Mapping[str, Sequence[Standing]]) -> list[Flip]:
+    served = {name: [one.policy for one in found if not one.left] for name, found in standings.items()}
+    wins: dict[tuple[str, str], tuple[str, float]] = {}
+    for name, policies in served.items():
+        for winner, loser in combinations(policies, 2):
+            change = samples[name].change(RANKED, winner, loser)
+            if change is None or not change.is_real:
+                continue
+            if change.estimate.value < wins.get((winner, loser), ("", 0.0))[1]:
+                wins[winner, loser] = name, change.estimate.value
+    found = [
+        Flip(first, second, wins[first, second], wins[second, first])
+        for first, second in wins
+        if first < second and (second, first) in wins
+    ]
+    return sorted(found, key=lambda flip: max(flip.first_wins[1], flip.second_wins[1]))
+
+
+def frame_of_leaderboard(board: Leaderboard) -> pd.DataFrame:
+    """Return a row for each scenario, policy and metric: mean and change against the best, with 95 % intervals.
+
+    Nothing of the clock is in it. Policies that could not play have a row that says why.
+    """
+    rows = [
+        {"scenario": name, "rank": rank, "policy": one.policy, "metric": metric, "not_served": one.left}
+        | dict(zip(("mean", "low", "high"), mean.estimate, strict=True))
+        | {"seeds": mean.num_units, "is_best": metric in one.best_at}
+        | _change(one.changes.get(metric))
+        for name, found in board.standings.items()
+        for rank, one in enumerate(found, start=1)
+        for metric, mean in one.means.items()
+        if metric not in CLOCKS
+    ]
+    rows += [{"scenario": one.scenario, "policy": one.policy, "absent": why} for one, why in board.absent.items()]
+    frame = pd.DataFrame(rows)
+    return frame if "absent" in frame else frame.assign(absent=None)
+
+
+def _change(change: Measured | None) -> dict[str, object]:
+    parts = ("change", "change_low", "change_high", "is_real")
+    if change is None:
+        return dict.fromkeys(parts)
+    return dict(zip(parts, (*change.estimate, change.is_real), strict=True))

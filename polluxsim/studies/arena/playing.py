@@ -1,0 +1,243 @@
+"""The scenarios of an arena, and its runs: every policy on every scenario with every seed, as one sweep."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import yaml
+
+from polluxsim.common.errors import (
+    InvalidAllocationError,
+    InvalidConfigError,
+    LostProcessError,
+    PolicyError,
+    PolluxSimError,
+    SweepError,
+    allowed_among,
+)
+from polluxsim.common.shipped import shipped
+from polluxsim.metrics.declared import Metric, values_in
+from polluxsim.records.folders import info_of
+from polluxsim.records.storage import flat, read_timings
+from polluxsim.run.composing import NamedPolicy, named_policy
+from polluxsim.studies.driver import run_entries
+from polluxsim.studies.plan import composer, entry_of, finished_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
+
+    from polluxsim.metrics.declared import UserValues
+    from polluxsim.studies.plan import Entry
+
+
+class Scenario(NamedTuple):
+    """A difference from the default run."""
+
+    name: str
+    title: str  # what it is
+    overrides: tuple[str, ...]  # Hydra's
+
+
+class Suite(NamedTuple):
+    """Scenarios, and the seeds that each is drawn with."""
+
+    name: str
+    scenarios: tuple[Scenario, ...]
+    seeds: range
+
+
+def read_suite(name: str, only: tuple[str, ...] = (), seeds: int | None = None) -> Suite:
+    """Return a suite, `quick` or `full`, with all of its scenarios or only some, and its number of seeds or another.
+
+    Raises
+    ------
+    InvalidConfigError
+        If there is no such scenario, or no seed.
+    """
+    said = _said()
+    known = said["scenarios"]
+    if unknown := [word for word in only if word not in known]:
+        raise InvalidConfigError(f"there is no scenario {unknown[0]!r}, {allowed_among(unknown[0], known)}")
+    count = said["seeds"][name] if seeds is None else seeds
+    if count < 1:
+        raise InvalidConfigError(f"--seeds is {count}, allowed is a whole number ≥ 1")
+    scenarios = tuple(
+        Scenario(key, known[key]["title"], (*known[key]["overrides"], *known[key][name])) for key in only or known
+    )
+    return Suite(name, scenarios, range(1, count + 1))
+
+
+def default_policies() -> list[str]:
+    """Return the policies that are compared where none are named."""
+    return list(_said()["policies"])
+
+
+def _said() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((shipped("experiments") / "arena.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+CONFIGS, RUNS = "policies", "runs"
+"""Folders of an arena: entries for policies of the user's, and the sweep."""
+
+MARK = "# Written by 'polluxsim arena'; the next arena in this folder replaces it.\n"
+"""First line of an entry."""
+
+FAILURES = (PolicyError, InvalidAllocationError, LostProcessError)
+"""Errors of a policy itself."""
+
+
+class Player(NamedTuple):
+    """A policy on a scenario."""
+
+    policy: str
+    scenario: str
+
+
+class Played(NamedTuple):
+    """What came of it."""
+
+    runs: list[dict[str, Any]]  # a row of metrics for each run: `Summary`'s, with policy, scenario, seed and folder
+    absent: Mapping[Player, str]  # why a policy could not play a scenario
+    failed: Collection[Player] = ()  # those of the absent whose policy failed, instead of not being made for the jobs
+    metrics: Mapping[str, Metric] = MappingProxyType({})  # the user's, by name
+
+
+class Place(NamedTuple):
+    """How runs are made: the arena's folder, processes on this machine, overrides that choose a launcher, and metrics.
+
+    `metrics` has the user's metrics as NAME=MODULE.ATTRIBUTE.
+    """
+
+    folder: Path
+    workers: int | None = None
+    launcher: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+
+
+def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
+    """Make all runs that are not finished yet, and return what is in them.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a policy does not exist, or two policies have the same name.
+    SweepError
+        If runs failed for another reason than the policy's.
+    """
+    policies = _listed(names, place.folder / CONFIGS)
+    config_dirs = _config_dirs(policies, place)
+    plan = _plan(policies, suite, place)
+    absent: dict[Player, PolluxSimError] = {}
+    try:
+        _sweep(plan, place, config_dirs)
+    except SweepError as error:
+        absent = _absent(plan, error)
+        if len(absent) in (0, len(plan)):
+            raise
+        _sweep({player: runs for player, runs in plan.items() if player not in absent}, place, config_dirs)
+    folders = finished_runs(place.folder / RUNS)
+    rows = list[dict[str, Any]]()
+    metrics = dict[str, Metric]()
+    for player, runs in plan.items():
+        for seed, entry in runs.items() if player not in absent else ():
+            user_values = values_in(info_of(folders[entry.key]))
+            rows.append(_row(player, seed, folders[entry.key], user_values))
+            metrics |= {name: metric for name, (metric, _) in user_values.items()}
+    failed = [player for player, error in absent.items() if isinstance(error, FAILURES)]
+    return Played(rows, {player: str(error) for player, error in absent.items()}, failed, metrics)
+
+
+def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
+    """Write an entry of `policy` for each class of the user's, so that any launcher's workers can make it."""
+    policies = [named_policy(name) for name in dict.fromkeys(names)]
+    labels = [policy.label for policy in policies]
+    if twice := [label for label in labels if labels.count(label) > 1]:
+        raise InvalidConfigError(f"two policies are called {twice[0]!r}; give classes with different names")
+    entries = {policy.entry: policy for policy in policies if policy.module is not None}
+    if alike := [policy for policy in policies if entries.get(policy.entry, policy).module != policy.module]:
+        raise InvalidConfigError(f"two policies are called {alike[0].entry!r}; rename the class of your own")
+    for policy in policies:
+        with suppress(PolicyError):  # its runs fail and say why
+            policy.make()
+    if entries:
+        (folder / "policy").mkdir(parents=True, exist_ok=True)
+        for path in _earlier_entries(folder):
+            path.unlink()
+    for entry, policy in entries.items():
+        text = MARK + yaml.safe_dump({"_target_": policy.settings["_target_"]})
+        (folder / "policy" / f"{entry}.yaml").write_text(text, encoding="utf-8")
+    return policies
+
+
+def _earlier_entries(folder: Path) -> list[Path]:
+    """Return the entries of an earlier arena, which would win over shipped entries of the same name.
+
+    Raises
+    ------
+    InvalidConfigError
+        If the folder holds anything else: it would take part in all runs, and may be a file of the user's.
+    """
+    found = sorted((folder / "policy").iterdir())
+    written = [path for path in found if path.is_file() and path.read_bytes().startswith(MARK.encode())]
+    if other := sorted({*found, *folder.iterdir()} - {*written, folder / "policy"}):
+        raise InvalidConfigError(f"{other[0]}: not what an arena writes; remove it, or give another folder")
+    return written
+
+
+def _config_dirs(policies: Sequence[NamedPolicy], place: Place) -> tuple[Path, ...]:
+    """Return the folder of entries for classes of the user's, if there are any."""
+    return (place.folder / CONFIGS,) if any(policy.module is not None for policy in policies) else ()
+
+
+def _plan(policies: Sequence[NamedPolicy], suite: Suite, place: Place) -> dict[Player, dict[int, Entry]]:
+    composing = composer(_config_dirs(policies, place), place.launcher)
+    plan: dict[Player, dict[int, Entry]] = {}
+    for scenario in suite.scenarios:
+        for policy in policies:
+            for seed in suite.seeds:
+                ours = (*policy.overrides, f"seed={seed}", "engine.reasons=none")
+                overrides = (*scenario.overrides, *ours, *(f"+metrics.{metric}" for metric in place.metrics))
+                entry = entry_of(overrides, composing.compose(overrides), place.folder / RUNS)
+                plan.setdefault(Player(policy.label, scenario.name), {})[seed] = entry
+    return plan
+
+
+def _sweep(plan: Mapping[Player, Mapping[int, Entry]], place: Place, config_dirs: Sequence[Path]) -> None:
+    if entries := [entry for runs in plan.values() for entry in runs.values()]:
+        run_entries(
+            entries,
+            place.folder / RUNS,
+            launcher=place.launcher,
+            workers=place.workers,
+            config_dirs=config_dirs,
+        )
+
+
+def _absent(plan: Mapping[Player, Mapping[int, Entry]], error: SweepError) -> dict[Player, PolluxSimError]:
+    """Return the error of each policy on a scenario that failed: that of its first run that did."""
+    reasons = {}
+    for player, runs in plan.items():
+        errors = [error.failed[entry.key] for entry in runs.values() if entry.key in error.failed]
+        if errors and isinstance(errors[0], PolluxSimError):
+            reasons[player] = errors[0]
+    return reasons
+
+
+def _row(player: Player, seed: int, folder: Path, user_values: UserValues) -> dict[str, Any]:
+    summary = flat(info_of(folder)["summary"] or {})
+    deadlines = summary.get("deadlines")
+    times = [record.seconds for record in read_timings(folder) if record.phase == "decide"]
+    return {
+        "policy": player.policy,
+        "scenario": player.scenario,
+        "seed": seed,
+        "folder": folder.name,
+        **{name: len(value) if isinstance(value, list) else value for name, value in summary.items()},
+        **{name: value for name, (_, value) in user_values.items()},
+        "deadlines_met": 100 * summary["deadlines_met"] / deadlines if deadlines else None,
+        "decision_time": sum(times) / max(len(times), 1),
+    }

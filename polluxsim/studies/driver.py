@@ -1,0 +1,348 @@
+"""Complete a plan of runs: make the missing ones, show the progress, and write all results as one table."""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from dataclasses import fields
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hydra.errors import HydraException
+from hydra.types import HydraContext, RunMode
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from polluxsim.common.errors import InvalidConfigError, PolluxSimError, SweepError
+from polluxsim.common.files import appearing_whole, lock
+from polluxsim.metrics.declared import as_metadata, frame_of_table, values_in
+from polluxsim.metrics.summary import Summary
+from polluxsim.records.folders import SWEEP_FILE, info_of, policy_name, remove_if_empty
+from polluxsim.records.storage import flat
+from polluxsim.run.building import declared_types
+from polluxsim.run.composing import CONFIG_NAME, Callbacks, hydra_in_words
+from polluxsim.run.configurations import quoted, report_replaced
+from polluxsim.run.interrupt import SweepInterrupted, raising
+from polluxsim.studies.launching import LocalWorkers, chosen_workers
+from polluxsim.studies.plan import arranged, clear, clear_runs, composer, copy_run, entry_of, finished_runs, is_finished
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+    from omegaconf import DictConfig
+
+    from polluxsim.studies.launching import Workers
+    from polluxsim.studies.plan import Entry
+
+DATASET = SWEEP_FILE
+TIMING = "sweep-timing.parquet"
+
+
+def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
+    """Write and return the results of finished runs, in their order; wall-clock times go into a file apart."""
+    infos = [info_of(entry.folder) for entry in entries]
+    rows = [_result_row(entry, folder, info) for entry, info in zip(entries, infos, strict=True)]
+    declared = {field.name: pa.float64() for field in fields(Summary) if field.type in ("float", "float | None")}
+    declared |= {name: kind for entry in entries for name, kind in declared_types(entry.config).items()}
+    metrics = {name: metric for info in infos for name, (metric, _) in values_in(info).items()}
+    declared |= dict.fromkeys(metrics, pa.float64())
+    table = table_of(rows, declared).replace_schema_metadata(as_metadata(metrics) or None)
+    names = [{name: row[name] for name in ("folder", "key")} for row in rows]
+    times = [name | _times(entry) for name, entry in zip(names, entries, strict=True)]
+    _write_table(table_of(times, {}), folder / TIMING)
+    _write_table(table, folder / DATASET)
+    return table
+
+
+def table_of(rows: Sequence[Mapping[str, Any]], declared: Mapping[str, pa.DataType]) -> pa.Table:
+    """Return rows as a table with the columns of all rows. Missing values are null.
+
+    Declared types make the type of a column independent of its values.
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    return pa.table({name: _array(values, declared.get(name)) for name, values in columns.items()})
+
+
+def _result_row(entry: Entry, folder: Path, info: Mapping[str, Any]) -> dict[str, Any]:
+    summary = info["summary"] or {}
+    metrics = {field.name: summary[field.name] for field in fields(Summary) if field.name in summary}
+    user_values = {name: value for name, (_, value) in values_in(info).items()}
+    settings = flat({name: part for name, part in entry.config.items() if name != "metrics"})
+    named = {"folder": entry.folder.relative_to(folder).as_posix(), "policy": policy_name(settings)}
+    return {**named, **settings, **flat(metrics), **user_values, "key": entry.key}
+
+
+def _times(entry: Entry) -> dict[str, float]:
+    """Return how long each phase of a run took in all [s of wall-clock time]."""
+    table = pq.read_table(entry.folder / "timing.parquet", columns=["phase", "seconds"])
+    totals = table.group_by("phase").aggregate([("seconds", "sum")]).to_pylist()
+    return {row["phase"]: row["seconds_sum"] for row in sorted(totals, key=lambda row: row["phase"])}
+
+
+def _array(values: Sequence[Any], declared: pa.DataType | None) -> pa.Array:
+    """Return a column; values of several kinds become text, as do lists of anything but text."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds and kinds <= {int, float}:
+        whole = kinds == {int} and declared != pa.float64()
+        return pa.array(values, pa.int64() if whole else pa.float64())
+    if kinds == {list} and all(isinstance(item, str) for items in values for item in items or ()):
+        return pa.array(values, pa.list_(pa.string()))
+    if len(kinds) == 1 and kinds <= {bool, str}:
+        return pa.array(values, pa.bool_() if kinds == {bool} else pa.string())
+    if not kinds:
+        return pa.array(values, declared or pa.string())
+    return pa.array([_text(value) for value in values], pa.string())
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _write_table(table: pa.Table, path: Path) -> None:
+    with appearing_whole(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+PAUSE = 0.5
+"""How often the runs' folders are looked at [s]: that works whoever does the runs, and wherever."""
+
+
+@contextmanager
+def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
+    """Show on a terminal's standard error how many runs are finished of those left; `known` more were before."""
+    screen = Console(stderr=True)
+    if not screen.is_terminal or not entries:
+        yield
+        return
+    words, left, state = map(TextColumn, ("{task.description}", "{task.fields[left]}", "{task.fields[state]}"))
+    columns = (words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), left, state)
+    over = threading.Event()
+    found = f"{known} found finished" if known else ""
+    with Progress(*columns, console=screen, transient=True) as bar:
+        task = bar.add_task("runs", total=len(entries), left="starting", state=found)
+        started = monotonic()
+
+        def watch() -> None:
+            left = list(entries)
+            while not over.wait(PAUSE):
+                left = [entry for entry in left if not is_finished(entry)]
+                done = len(entries) - len(left)
+                bar.update(task, completed=done, left=time_left(done, len(entries), monotonic() - started))
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+
+
+def time_left(done: int, of: int, elapsed: float) -> str:
+    """Return in words how long the rest of so many runs takes if it goes on as it did [s].
+
+    >>> time_left(2, 6, 45.0)
+    '0:01:30 left'
+    """
+    return f"{timedelta(seconds=round(elapsed / done * (of - done)))} left" if done else "first runs"
+
+
+LOCK = ".lock"
+CACHE_LOCK = ".cache-lock"
+"""Held while runs are put into a cache; another than LOCK, as a sweep's folder may be a cache, even its own."""
+
+
+class Completed(NamedTuple):
+    """A complete sweep."""
+
+    done: int  # number of runs made now; the other runs were finished before
+    entries: Sequence[Entry]  # each distinct run, in the order of the plan
+    table: pa.Table  # a row for each run
+
+
+def run_sweep(
+    plan: Sequence[Sequence[str]],
+    folder: Path,
+    *,
+    launcher: str | Sequence[str] | None = None,
+    workers: int | None = None,
+    config_dirs: Sequence[Path] = (),
+    cache: Path | None = None,
+) -> pd.DataFrame:
+    """Do the runs of a plan that are not finished yet, and return the results of all.
+
+    Parameters
+    ----------
+    plan
+        The overrides of each run, as they stand on the command line of `polluxsim run`. A run that stands in it twice
+        is one run.
+    folder
+        The sweep's folder. Its finished runs are recognised and not done again.
+    launcher
+        A launcher of Hydra's by name (submitit_local, submitit_slurm, ray), or overrides that choose and set
+        one (`["hydra/launcher=ray", "hydra.launcher.ray.init.address=auto"]`); by default processes on this machine.
+    workers
+        Processes on this machine at most; by default one for each core.
+    config_dirs
+        The user's folders of configurations, as `--config-dir` takes one. Their entries win over shipped ones.
+    cache
+        A folder of finished runs to take runs from, and to put copies of new ones into.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row per distinct run, in the order of the plan: `folder`, the policy's name, the settings by dotted names
+        (`policy.p`), the metrics of `Summary`, the user's metrics, and the run's `key`. `sweep.parquet` in the sweep's
+        folder has the same columns, with folders relative to it.
+
+    Raises
+    ------
+    InvalidConfigError
+        If there are no runs, one cannot be composed, the launcher is not there, or `workers` is no number of them.
+    SweepError
+        If runs failed; the remaining runs are finished and kept.
+
+    Notes
+    -----
+    Workers are separate processes, so a script must call this function under `if __name__ == "__main__":`.
+    """
+    if not plan:
+        raise InvalidConfigError("a sweep without runs, needed is a plan of one or more")
+    chosen = [f"hydra/launcher={launcher}"] if isinstance(launcher, str) else list(launcher or ())
+    report_replaced(config_dirs)
+    composing = composer(config_dirs, chosen)
+    entries = [entry_of(overrides, composing.compose(overrides), folder) for overrides in plan]
+    return run_entries(entries, folder, launcher=chosen, workers=workers, config_dirs=config_dirs, cache=cache)
+
+
+def run_entries(
+    entries: Sequence[Entry],
+    folder: Path,
+    *,
+    launcher: Sequence[str] = (),
+    workers: int | None = None,
+    config_dirs: Sequence[Path] = (),
+    cache: Path | None = None,
+) -> pd.DataFrame:
+    """Do runs that are composed already and not finished yet, and return the results of all, as `run_sweep` does."""
+    processes = _chosen(launcher, config_dirs, folder, workers) if launcher else LocalWorkers(workers)
+    completed = complete(entries, folder, processes, cache)
+    frame = frame_of_table(completed.table)
+    frame["folder"] = [str(folder / name) for name in frame["folder"]]
+    return frame
+
+
+def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None = None) -> Completed:
+    """Do the runs that are not finished, and write the results of all into the sweep's folder.
+
+    The table is there exactly when the sweep last started in this folder is complete. A folder that is made and gets no
+    run is removed again.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(folder), raising():
+            return _resumed(entries, folder, workers, cache)
+    finally:
+        for path in made:
+            remove_if_empty(path)
+
+
+def _resumed(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None) -> Completed:
+    """Do what `complete` does, in a folder that no other sweep is at work in."""
+    entries = arranged(entries, finished_runs(folder))
+    folders = [entry.folder for entry in entries]
+    clear([folder])
+    clear_runs(folders)
+    try:
+        return _complete(entries, folder, workers, cache)
+    except KeyboardInterrupt:
+        clear_runs(folders)  # the workers have ended
+        counts = f"{sum(map(is_finished, entries))} of {len(entries)}"
+        message = f"interrupted, {counts} runs are finished and kept; the same command goes on"
+        raise SweepInterrupted(message) from None
+    finally:
+        if [path.name for path in folder.iterdir()] == [LOCK]:
+            (folder / LOCK).unlink()
+
+
+def _complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None) -> Completed:
+    for name in (DATASET, TIMING):
+        (folder / name).unlink(missing_ok=True)
+    if cache is not None:
+        _take(entries, cache)
+    if left := [entry for entry in entries if not is_finished(entry)]:
+        _do(left, workers, known=len(entries) - len(left))
+    table = write_dataset(entries, folder)
+    if cache is not None:
+        _give(entries, cache)
+    return Completed(len(left), entries, table)
+
+
+def _do(left: Sequence[Entry], workers: Workers, known: int) -> None:
+    """Make runs; raise an error that names the first failed run."""
+    with sweep_progress(left, known):
+        failed = workers.launch(left)
+    for _, error in failed:
+        if not isinstance(error, PolluxSimError | OSError):
+            raise error  # a defect
+    if failed:
+        entry, error = failed[0]
+        count = f"{len(failed)} of {known + len(left)} runs failed, the first: " if len(failed) > 1 else ""
+        raise SweepError(f"{count}{entry}: {error}", {each.key: error for each, error in failed}) from error
+    if changed := [entry for entry in left if not is_finished(entry)]:
+        raise SweepError(f"{changed[0]}: the files that it reads changed while it ran; start the sweep again")
+
+
+def _take(entries: Sequence[Entry], cache: Path) -> None:
+    """Copy finished runs of a cache into the sweep's folder."""
+    if not cache.is_dir():
+        return
+    cached = finished_runs(cache)
+    for entry in entries:
+        if not is_finished(entry) and entry.key in cached:
+            clear_runs([entry.folder])
+            copy_run(cached[entry.key], entry.folder)
+
+
+def _give(entries: Sequence[Entry], cache: Path) -> None:
+    """Copy runs that a cache has not into it, one sweep after the other."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with locked(cache, CACHE_LOCK, waiting=True):
+        cached = finished_runs(cache)
+        for entry in entries:
+            if entry.key not in cached:
+                clear_runs([cache / entry.key])
+                copy_run(entry.folder, cache / entry.key)
+
+
+def _chosen(launcher: Sequence[str], config_dirs: Sequence[Path], folder: Path, workers: int | None) -> Workers:
+    """Return the launcher that overrides choose and set."""
+    loader = (composing := composer(config_dirs, launcher)).loader
+    overrides = [*composing.common, f"hydra.sweep.dir={quoted(str(folder))}"]
+    try:
+        config: DictConfig = loader.load_configuration(CONFIG_NAME, overrides, RunMode.MULTIRUN)
+    except HydraException as error:
+        raise InvalidConfigError(hydra_in_words(error)) from error
+    return chosen_workers(config, HydraContext(config_loader=loader, callbacks=Callbacks()), workers)
+
+
+@contextmanager
+def locked(folder: Path, name: str = LOCK, *, waiting: bool = False) -> Iterator[None]:
+    """Keep other sweeps out of a folder; the system itself ends that when the process ends, however it does.
+
+    `name` is the lock's file in it. It is a `SweepError` if another sweep is at work there, and we are not `waiting`.
+    """
+    with (folder / name).open("a") as file:
+        try:
+            lock(file, waiting=waiting)
+        except BlockingIOError:
+            raise SweepError(f"{folder}: another sweep is at work in this folder") from None
+        yield

@@ -1,0 +1,278 @@
+"""Launch the runs of a plan, in processes on this machine or with Hydra's launchers."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from collections import defaultdict, deque
+from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from polluxsim.common.errors import InvalidConfigError, LostProcessError, SweepError
+from polluxsim.records.folders import remove_if_empty
+from polluxsim.records.storage import write_run
+from polluxsim.run.composing import error_of, not_installed
+from polluxsim.run.configurations import as_hydra_takes, quoted
+from polluxsim.run.execution import Execution
+from polluxsim.run.interrupt import exits_raised
+from polluxsim.run.workers import ONE_THREAD, num_cores, one_thread_each, starting, workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from concurrent.futures import Future, ProcessPoolExecutor
+
+    from hydra.plugins.launcher import Launcher
+    from hydra.types import HydraContext
+
+    from polluxsim.studies.plan import Entry
+
+    Told = tuple[str, type[Warning], str, int]
+    """A warning that a worker gave: its text and kind, file and line."""
+
+
+def perform(config: Mapping[str, Any], folder: Path) -> None:
+    """Do one run and write it."""
+    with exits_raised():
+        execution = Execution(OmegaConf.create(dict(config)))
+        result, summary = execution.simulate()
+    write_run(folder, result, execution.info(summary))
+
+
+@dataclass(frozen=True)
+class HydraTask:
+    """One run of a sweep as Hydra's launchers call it, on whatever machine."""
+
+    modules: str  # where modules of the user's own are looked for
+
+    def __call__(self, config: DictConfig) -> None:
+        """Do the run that Hydra composed, in the folder that Hydra made for it."""
+        if self.modules not in sys.path:
+            sys.path.append(self.modules)
+        folder = Path(HydraConfig.get().runtime.output_dir)
+        try:
+            perform(OmegaConf.to_container(config, resolve=True), folder)  # type: ignore[arg-type]
+        finally:
+            remove_if_empty(folder)
+
+
+LOST = "the process of this run ended by itself: its code crashed, or the machine ran out of memory"
+
+PATIENCE = 0.2
+"""How long Ctrl-C may have to wait until we look [s]."""
+
+
+class LocalWorkers:
+    """Makes runs in processes on this machine, by default one for each core that this process may use."""
+
+    def __init__(self, workers: int | None = None) -> None:
+        if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+            raise InvalidConfigError(f"workers is {workers!r}, allowed is a whole number ≥ 1 (default: one a core)")
+        self._workers = workers or num_cores()
+        self._told: set[Told] = set()
+
+    def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
+        """Make all runs; return the failed runs with their errors. Runs that are known to be long start first.
+
+        A process that ends by itself breaks the pool, and with it the runs of all other processes. Each of these runs
+        is made again alone, so that the run that ended its process is known.
+        """
+        order = StartOrder(entries)
+        failed: list[tuple[Entry, Exception]] = []
+        while order:
+            for entry in self._work(order, failed):
+                if self._work(StartOrder([entry]), failed):
+                    failed.append((entry, LostProcessError(LOST)))
+        return failed
+
+    def _work(self, order: StartOrder, failed: list[tuple[Entry, Exception]]) -> list[Entry]:
+        """Make runs and collect failures; if a process is lost, stop and return the runs that were under way."""
+        count = min(self._workers, len(order))
+        running: dict[Future[list[Told]], tuple[Entry, float]] = {}
+        lost: list[Entry] = []
+        with workers(count) as pool:
+            while running or (order and not lost):
+                while order and not lost and len(running) < count:
+                    lost += _start(pool, order.next(), running)
+                done, _ = wait(running, timeout=PATIENCE, return_when=FIRST_COMPLETED)
+                for future in done:
+                    entry, started = running.pop(future)
+                    order.took(entry, monotonic() - started)
+                    error = future.exception()
+                    if isinstance(error, BrokenProcessPool):
+                        lost.append(entry)
+                    elif isinstance(error, Exception):
+                        failed.append((entry, error))
+                    elif error is not None:
+                        raise error
+                    else:
+                        self._warn(future.result())
+        return lost
+
+    def _warn(self, given: Sequence[Told]) -> None:
+        """Give each warning of the runs once."""
+        for warning in set(given) - self._told:
+            self._told.add(warning)
+            warnings.warn_explicit(*warning)
+
+
+def _start(
+    pool: ProcessPoolExecutor, entry: Entry, running: dict[Future[list[Told]], tuple[Entry, float]]
+) -> list[Entry]:
+    """Start a run; return it if the pool is broken."""
+    try:
+        with starting():
+            running[pool.submit(_perform, entry.config, entry.folder)] = entry, monotonic()
+    except BrokenProcessPool:
+        return [entry]
+    return []
+
+
+def _perform(config: Mapping[str, Any], folder: Path) -> list[Told]:
+    """Do one run; return its warnings, which the parent says once for all runs."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        perform(config, folder)
+    return [(str(warning.message), warning.category, warning.filename, warning.lineno) for warning in caught]
+
+
+class StartOrder:
+    """Runs in order of how long runs of their kind took so far; kinds of which none is done yet come first.
+
+    Of a kind are runs that differ in nothing but what they draw or read: seed, workload and profiles.
+    """
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._left: dict[str, deque[Entry]] = defaultdict(deque)
+        self._times: dict[str, list[float]] = defaultdict(list)
+        self._started: set[str] = set()
+        for entry in entries:
+            self._left[_kind(entry)].append(entry)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._left.values()))
+
+    def next(self) -> Entry:
+        """Return the run to start now."""
+        kind = max(self._left, key=self._expected)
+        self._started.add(kind)
+        entry = self._left[kind].popleft()
+        if not self._left[kind]:
+            del self._left[kind]
+        return entry
+
+    def took(self, entry: Entry, seconds: float) -> None:
+        """Note how long a run took."""
+        self._times[_kind(entry)].append(seconds)
+
+    def _expected(self, kind: str) -> float:
+        if self._times[kind]:
+            return fmean(self._times[kind])
+        # One that is being tried out for the first time need not be tried out twice.
+        return 0.0 if kind in self._started else math.inf
+
+
+def _kind(entry: Entry) -> str:
+    config = {name: value for name, value in entry.config.items() if name not in ("seed", "workload", "profiles")}
+    return json.dumps(config, sort_keys=True)
+
+
+class Workers(Protocol):
+    """Those who do the runs of a sweep."""
+
+    def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
+        """Do all runs; return those that failed."""
+        ...
+
+
+class HydraWorkers:
+    """A launcher of Hydra's does the runs: each a job of its own, composed anew where it runs.
+
+    `config` is what Hydra composed for the sweep as a whole, and `context` how a run is composed from it. It is an
+    `InvalidConfigError` if the launcher is not installed.
+    """
+
+    def __init__(self, config: DictConfig, context: HydraContext) -> None:
+        self._name = str(config.hydra.runtime.choices["hydra/launcher"])
+        if self._name == "ray":
+            _set_up_ray(config)
+        task = HydraTask(str(Path.cwd()))
+        try:
+            self._launcher: Launcher = Plugins.instance().instantiate_launcher(context, task, config)
+        except (RuntimeError, ImportError) as error:
+            raise InvalidConfigError(not_installed(self._name)) from error
+
+    def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
+        """Do all runs; return those that failed."""
+        # Submitit's local executor starts all that it is given at once.
+        at_once = num_cores() if self._name == "submitit_local" else len(entries)
+        failed = []
+        with one_thread_each(), _ray_ending(self._name):
+            for start in range(0, len(entries), at_once):
+                failed += self._launch(entries[start : start + at_once], start)
+        return failed
+
+    def _launch(self, entries: Sequence[Entry], number: int) -> list[tuple[Entry, Exception]]:
+        try:
+            returns = self._launcher.launch([_job(entry) for entry in entries], initial_job_idx=number)
+        except Exception as error:
+            what = " ".join(str(error).split())
+            raise SweepError(f"hydra/launcher={self._name} failed: {type(error).__name__}: {what}") from error
+        errors = map(error_of, returns)
+        return [(entry, error) for entry, error in zip(entries, errors, strict=True) if error is not None]
+
+
+def chosen_workers(config: DictConfig, context: HydraContext, processes: int | None) -> Workers:
+    """Return the launcher that a configuration chooses; Hydra's basic one stands for processes on this machine."""
+    if config.hydra.runtime.choices["hydra/launcher"] == "basic":
+        return LocalWorkers(processes)
+    return HydraWorkers(config, context)
+
+
+def _job(entry: Entry) -> list[str]:
+    """Return the overrides of a run, with its folder by its whole path, as a worker may stand in another one."""
+    return [
+        *as_hydra_takes(entry.overrides),
+        f"hydra.sweep.dir={quoted(str(entry.folder.parent.resolve()))}",
+        f"hydra.sweep.subdir={quoted(entry.folder.name)}",
+    ]
+
+
+def _set_up_ray(config: DictConfig) -> None:
+    """Give Ray's plugin what it needs to work with today's Ray, where the user says nothing else."""
+    with open_dict(config):
+        init = config.hydra.launcher.ray.init
+        # Else Ray looks for a cluster, and fails where an old one has left its address.
+        init.address = init.get("address") or "local"
+        # The plugin's own size would be refused by a cluster that runs already.
+        init.setdefault("object_store_memory", None)
+        init.setdefault("logging_level", "error")
+        init.setdefault("log_to_driver", False)
+        init.setdefault("runtime_env", {"env_vars": dict.fromkeys(ONE_THREAD, "1")})
+
+
+@contextmanager
+def _ray_ending(launcher: str) -> Iterator[None]:
+    """End what Ray's plugin starts and leaves, however the block ends; without that, Ctrl-C would leave runs going."""
+    if launcher != "ray":
+        yield
+        return
+    import ray  # noqa: PLC0415  (slow to load, and no one else needs it)
+
+    was_there = ray.is_initialized()
+    try:
+        yield
+    finally:
+        if not was_there:
+            ray.shutdown()

@@ -1,0 +1,256 @@
+"""Experiments of papers as their files describe them, and the workloads and profiles they run on."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from omegaconf import OmegaConf
+
+from polluxsim.applications.folder import ProfileFolder
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError
+from polluxsim.common.shipped import shipped
+from polluxsim.run.configurations import quoted
+from polluxsim.run.execution import NOT_THE_RUNS
+from polluxsim.studies.paper.published import Published, read_published
+from polluxsim.studies.plan import composer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from polluxsim.models.profile import Profile
+
+CONFIG_DIRS = (shipped("experiments"),)
+
+OTHERS = "conformance"
+"""Group of the files of other systems' published numbers; those of the paper are in `experiment`."""
+
+DATA = "{data}"
+"""Stands in an arm's overrides for the folder of other systems' data."""
+
+SETTINGS = ("title", "system", "measure", "draw", "arms", "axis", "workloads", "own_workload", "published_runs", "note")
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One way of running the workloads, compared with others."""
+
+    name: str  # as the published values name it
+    load: float = 1.0  # jobs, as a multiple of the paper's 160
+    request: str = "tuned"  # what jobs ask for: "tuned" GPUs and batch sizes, or "realistic" ones
+    # GPUs that jobs of generated workloads ask for at most, None for any number; published ones ask for what they do
+    largest_request: int | None = None
+    is_long: bool = False  # whether it takes minutes
+    overrides: tuple[str, ...] = ()  # Hydra overrides that make it
+
+    @property
+    def data(self) -> list[str]:
+        """Return what it needs of other systems' data: paths in their folder."""
+        return [path for text in self.overrides if (path := text.partition(f"={DATA}/")[2])]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure."""
+
+    name: str
+    title: str
+    measure: tuple[str, ...]  # names of functions in `measures`
+    draw: tuple[str, ...]  # and in `drawings`
+    published: tuple[Published, ...]
+    arms: tuple[Arm, ...] = ()  # the runs it needs on every workload, none if it needs none
+    axis: str = ""  # the setting that its arms have several values of, "" for none
+    workloads: tuple[str, ...] | None = None  # which of the published workloads it is on, None for all there are
+    own_workload: bool = False  # whether its file chooses the workload, instead of the published or generated ones
+    # by arm: the folder of its published run in the artifact, or a file of completion times in the data folder
+    published_runs: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""  # what has to be known to read its table
+    system: str = "Pollux"  # whose numbers they are
+
+    @property
+    def group(self) -> str:
+        """Return the configuration group that its file is in."""
+        return group_of(self.name)
+
+    @property
+    def needs_data(self) -> bool:
+        """Return whether it runs on another system's data."""
+        return any(arm.data for arm in self.arms)
+
+    @property
+    def has_seeds(self) -> bool:
+        """Return whether it runs on workloads or seeds that there can be more of."""
+        return bool(self.arms) and not self.own_workload
+
+
+def experiment_names() -> list[str]:
+    """Return the names of the paper's tables and figures, and of what else is on its runs."""
+    found = _in_group("experiment")
+    return sorted(found, key=lambda name: (not name.startswith("table"), not name.startswith("fig"), name))
+
+
+def other_systems() -> list[str]:
+    """Return the names of the experiments on other systems' published numbers."""
+    return sorted(_in_group(OTHERS))
+
+
+def group_of(name: str) -> str:
+    """Return the configuration group of an experiment's file."""
+    return OTHERS if name in other_systems() else "experiment"
+
+
+def _in_group(group: str) -> list[str]:
+    """Return the experiments of a group: its files that have published values beside them."""
+    found = (shipped("experiments") / group).glob("*.yaml")
+    return [path.stem for path in found if path.with_suffix(".csv").is_file()]
+
+
+def read_experiment(name: str) -> Experiment:
+    """Compose an experiment's configuration and read its published values; an error if these are not right."""
+    if name not in (known := [*experiment_names(), *other_systems()]):
+        raise InvalidConfigError(f"there is no experiment {name!r}, allowed are {', '.join(known)} and all")
+    config = composer(CONFIG_DIRS).compose([f"+{group_of(name)}={name}"])
+    section = cast("dict[str, Any]", OmegaConf.to_container(config[NOT_THE_RUNS], resolve=True))
+    if unknown := sorted(set(section) - set(SETTINGS)):
+        raise InvalidConfigError(
+            f"{name}.yaml: {NOT_THE_RUNS}.{unknown[0]} is unknown, allowed are {', '.join(SETTINGS)}"
+        )
+    workloads, axis = section.get("workloads"), section.get("axis") or {}
+    return Experiment(
+        name,
+        title=section["title"],
+        measure=tuple(section["measure"]),
+        draw=tuple(section["draw"]),
+        published=tuple(read_published(shipped("experiments") / group_of(name) / f"{name}.csv")),
+        arms=tuple(_arms(section.get("arms") or {}, axis)),
+        axis=next(iter(axis), ""),
+        workloads=None if workloads is None else tuple(map(str, workloads)),
+        own_workload=bool(section.get("own_workload", False)),
+        published_runs=section.get("published_runs") or {},
+        note=section.get("note", ""),
+        system=section.get("system", "Pollux"),
+    )
+
+
+def _arms(arms: Mapping[str, Mapping[str, Any]], axis: Mapping[str, Sequence[Any]]) -> Iterable[Arm]:
+    """Yield every arm at every value of the axis, named "ARM VALUE" where there is one."""
+    points = [(key, value) for key, values in axis.items() for value in values] or [("", None)]
+    for (name, settings), (key, value) in product(arms.items(), points):
+        chosen = {**settings, **({key: value} if key else {})}
+        label = f"{name} {value:g}" if key else name
+        load, request = float(chosen.pop("load", 1.0)), str(chosen.pop("request", "tuned"))
+        largest, is_long = chosen.pop("largest_request", None), bool(chosen.pop("long", False))
+        yield Arm(label, load, request, largest, is_long, tuple(f"{setting}={chosen[setting]}" for setting in chosen))
+
+
+JOBS = 160
+"""Jobs of a workload at load 1. Source: Pollux (OSDI '21), §5.1."""
+
+
+class Unit(NamedTuple):
+    """One workload with one seed: what the arms of an experiment are paired by."""
+
+    workload: str
+    seed: int
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What is run."""
+
+    profiles: Path | None = None  # folder of profiles; None for the cards that come with polluxsim
+    # folder with the sets of published workloads (workloads, workloads-0.5, …); None for generated ones
+    workloads: Path | None = None
+    jobs: int = JOBS  # jobs of a generated workload at load 1
+    # folder with other systems' data (rigid, hetero, …); None where only the paper's numbers are asked for
+    data: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.workloads is not None and not (self.workloads / "workloads").is_dir():
+            raise InvalidInputError(f"{self.workloads}: needed is the folder that holds workloads/workload-N.csv")
+        if self.jobs < 1:
+            raise InvalidInputError(f"--jobs is {self.jobs}, allowed is a whole number ≥ 1")
+
+    @property
+    def is_measured(self) -> bool:
+        """Return whether the workloads are the published ones."""
+        return self.workloads is not None
+
+    def must_match(self, *, needs_workloads: bool) -> bool:
+        """Return whether numbers have to be the published ones: both profiles and workloads are the user's."""
+        return self.profiles is not None and (self.is_measured or not needs_workloads)
+
+    def __str__(self) -> str:
+        profiles = "profile cards" if self.profiles is None else str(self.profiles)
+        return f"{profiles}, {'generated workloads' if self.workloads is None else self.workloads}"
+
+    def load_profiles(self) -> Mapping[str, Profile]:
+        """Read the profiles."""
+        return _profiles_in(None if self.profiles is None else str(self.profiles))
+
+    def units(self, arm: Arm, seeds: int, only: Sequence[str] | None) -> list[Unit]:
+        """Return the workloads of an arm, with their seeds; none where the folder has no such workload.
+
+        There are so many generated workloads, each with a seed of its own, or runs of each published one. Of the
+        published workloads, `only` says which; None is all.
+        """
+        common = self._profiles()
+        if self.workloads is None:
+            return [Unit(str(seed), seed, (*common, *self._generated(arm, seed))) for seed in range(1, seeds + 1)]
+        return [
+            Unit(number, seed, (*common, "workload=file", f"workload.path={_quoted(path)}", f"seed={seed}"))
+            for number, path in self.files(arm).items()
+            if only is None or number in only
+            for seed in range(seeds)
+        ]
+
+    def own(self, arm: Arm) -> list[Unit]:
+        """Return the one unit of an experiment that has a workload of its own; none where its data are not at hand."""
+        if not (paths := arm.data):
+            return [Unit("", 0, (*self._profiles(), "seed=0"))]
+        if self.data is None:
+            raise InvalidConfigError(f"needed is the folder that holds {paths[0]}: --data DIR, or POLLUXSIM_DATA")
+        return [Unit("", 0, ("seed=0",))] if all((self.data / path).exists() for path in paths) else []
+
+    def placed(self, arm: Arm) -> list[str]:
+        """Return an arm's overrides with the folder of data in its place."""
+        return [self._placed(*text.partition(f"={DATA}/")) for text in arm.overrides]
+
+    def _placed(self, name: str, mark: str, path: str) -> str:
+        return f"{name}={_quoted(self.data / path)}" if mark and self.data else name
+
+    def _profiles(self) -> tuple[str, ...]:
+        return () if self.profiles is None else (f"profiles.path={_quoted(self.profiles)}",)
+
+    def files(self, arm: Arm) -> dict[str, Path]:
+        """Return an arm's published workloads by number; none where requests are to be smaller."""
+        if self.workloads is None or arm.largest_request:
+            return {}
+        at_load = "workloads" if arm.load == 1 else f"workloads-{arm.load:.1f}"
+        folder = self.workloads / (at_load if arm.request == "tuned" else f"workloads-{arm.request}")
+        paths = folder.glob("workload-*.csv")
+        numbered = {found[1]: path for path in paths if (found := re.fullmatch(r"workload-(\d+)", path.stem))}
+        return dict(sorted(numbered.items(), key=lambda pair: int(pair[0])))
+
+    def _generated(self, arm: Arm, seed: int) -> tuple[str, ...]:
+        return (
+            "workload=philly-like",
+            f"workload.num_jobs={max(round(arm.load * self.jobs), 1)}",
+            f"workload.tuned={str(arm.request == 'tuned').lower()}",
+            *([f"workload.largest_request={arm.largest_request}"] if arm.largest_request else []),
+            f"seed={seed}",
+        )
+
+
+def _quoted(path: Path) -> str:
+    return quoted(str(path.resolve()))
+
+
+@cache
+def _profiles_in(folder: str | None) -> Mapping[str, Profile]:
+    return ProfileFolder(folder).load()

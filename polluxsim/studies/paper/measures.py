@@ -1,0 +1,335 @@
+"""Measure the runs of an experiment by the names of measures. Samples are in seconds and shares."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from polluxsim.look.fitted_speed import FittedSpeed, agent_model, fitted_speed, mean_error
+from polluxsim.look.plot.distributions import FAIRNESS
+from polluxsim.look.plot.job_life import contention_between, life_of
+from polluxsim.look.plot.profiles import REPLICAS, STAGES, best_choice, efficiencies
+from polluxsim.metrics.summary import FAIR, summarise
+from polluxsim.models.batch_size import split_batch_size
+from polluxsim.models.goodput import Alone
+from polluxsim.statistics.estimates import Sample
+from polluxsim.statistics.series import bin_edges, usage_by_bin
+from polluxsim.studies.paper.published import EQUAL, KNOWN
+from polluxsim.studies.paper.runs import compare_job_times, job_times_file, published_times, read_job_times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from polluxsim.look.plot.job_life import Curve, Life
+    from polluxsim.models.profile import Profile
+    from polluxsim.records.results import JobRecord, Result
+    from polluxsim.records.storage import Run
+    from polluxsim.studies.paper.runs import Runs
+
+    Array = NDArray[np.float64]
+
+HIGH, LOW = 0.5, 0.25
+"""Shares of the most active jobs in a job's life: from the one on it is crowded, up to the other it is not."""
+
+LARGE_JOB, SMALL_JOB = "imagenet", "yolov3"
+METRICS = {
+    "GPUs": "gpus",
+    "batch size": "batch_size",
+    "batch size per GPU": "batch_size_per_gpu",
+    "efficiency": "efficiency",
+}
+
+
+class Phase(NamedTuple):
+    """What a job had on average over a phase, weighted by time."""
+
+    length: float  # of the time with GPUs in it [s]
+    gpus: float
+    batch_size: float  # total [examples]
+    batch_size_per_gpu: float  # [examples]
+    efficiency: float  # statistical
+
+
+class Chosen(NamedTuple):
+    """The large job of a run that had most of its time before the crowd, and its phases."""
+
+    record: JobRecord
+    phases: Mapping[str, Phase]
+
+
+def adaptation(runs: Runs) -> Iterator[Sample]:
+    """Yield what the large job of every run had in each phase; nothing where no job lived through all three."""
+    for run in runs.made:
+        if (chosen := choose(run.read(), runs.profiles)) is None:
+            continue
+        for name, phase in chosen.phases.items():
+            for metric, field in METRICS.items():
+                yield Sample(metric, name, getattr(phase, field), run.workload, run.seed)
+
+
+def choose(run: Run, profiles: Mapping[str, Profile]) -> Chosen | None:
+    """Return the large job that had most time before the crowd, of those that lived through all three phases."""
+    found = []
+    for record in run.result.job_records:
+        if record.application == LARGE_JOB and record.completion_time is not None:
+            contention = contention_between(run.result, record.submit_time, record.completion_time)
+            of_job = phases(life_of(run, record, profiles), contention)
+            if len(of_job) == 3:
+                found.append(Chosen(record, of_job))
+    return max(found, key=lambda chosen: chosen.phases["A"].length, default=None)
+
+
+def phases(life: Life, contention: Curve) -> Mapping[str, Phase]:
+    """Return the phases in which a job held GPUs.
+
+    B is when at least half as many jobs are active as at most in its life; A is before it and C after it, each only
+    while at most a quarter as many are active.
+    """
+    if life.efficiency is None:
+        raise ValueError(f"{life.label}: a life without efficiency, needed is one with it")
+    curves = (life.gpus, life.batch_size, life.efficiency)
+    edges = np.unique(np.concatenate([curve.edges for curve in (*curves, contention)]))
+    starts, lengths = edges[:-1], np.diff(edges)
+    gpus, sizes, efficiency = (_at(curve, starts) for curve in curves)
+    active = _at(contention, starts)
+    crowded = active >= HIGH * active.max()
+    first, last = starts[crowded].min(), starts[crowded].max()
+    quiet = active <= LOW * active.max()
+    masks = {"A": quiet & (starts < first), "B": crowded, "C": quiet & (starts > last)}
+    found = {}
+    for name, mask in masks.items():
+        weights = np.where(mask & (gpus > 0), lengths, 0.0)
+        if weights.sum() > 0:
+            columns = (gpus, sizes, sizes / np.maximum(gpus, 1), efficiency)
+            found[name] = Phase(float(weights.sum()), *(_mean(column, weights) for column in columns))
+    return found
+
+
+def _at(curve: Curve, times: Array) -> Array:
+    """Return a curve's value from each time on; nan outside of it."""
+    place = np.searchsorted(curve.edges, times, side="right") - 1
+    inside = (place >= 0) & (place < len(curve.values))
+    values: Array = np.where(inside, curve.values[np.clip(place, 0, len(curve.values) - 1)], np.nan)
+    return values
+
+
+def _mean(values: Array, weights: Array) -> float:
+    known = weights > 0
+    return float(np.average(values[known], weights=weights[known]))
+
+
+SHOWN = "cifar10"
+"""The application of Figures 1 and 2."""
+
+
+def of_profiles(runs: Runs) -> Iterator[Sample]:
+    """Yield what each profile says of one job alone."""
+    for name, profile in runs.profiles.items():
+        for metric, value in of_profile(profile).items():
+            yield Sample(metric, name, value)
+
+
+def of_profile(profile: Profile) -> dict[str, float]:
+    """Return work [M0-steps], noise scale [examples], and step and completion time on one GPU [s], all at M0."""
+    limits = profile.application
+    size, last = limits.init_batch_size, limits.num_epochs - 1
+    step_time = Alone(profile, (1,)).step_time(split_batch_size(limits, size, 1))
+    return {
+        "work [M0-steps]": profile.epoch_end(last),
+        "first noise scale [examples]": profile.gradient_statistics(size, 0).noise_scale(size),
+        "last noise scale [examples]": profile.gradient_statistics(size, last).noise_scale(size),
+        "step time on 1 GPU": step_time,
+        "completion time on 1 GPU": step_time * profile.epoch_end(last),
+    }
+
+
+def best_batch_sizes(runs: Runs) -> Iterator[Sample]:
+    """Yield the batch size that takes the least time, by GPUs and stage [examples]."""
+    for count in REPLICAS:
+        for stage, shares in STAGES.items():
+            if choice := best_choice(runs.profiles[SHOWN], count, shares):
+                yield Sample("best batch size", f"{count} GPUs, {stage}", choice.batch_size(count))
+
+
+def efficiency_by_stage(runs: Runs) -> Iterator[Sample]:
+    """Yield the efficiency of a small and of the largest batch size, early and late in training."""
+    profile = runs.profiles[SHOWN]
+    tenth = max(profile.application.num_epochs // 10, 1)
+    for name, size in (("small batch", profile.batch_sizes[1]), ("large batch", profile.batch_sizes[-1])):
+        values = efficiencies(profile, size)
+        yield Sample("efficiency", f"{name}, first tenth", float(np.mean(values[:tenth])))
+        yield Sample("efficiency", f"{name}, last tenth", float(np.mean(values[-tenth:])))
+
+
+def fit_errors(runs: Runs) -> Iterator[Sample]:
+    """Yield the mean error of each application's modelled throughput, and their average."""
+    errors = {name: mean_error(comparison) for name, comparison in fits(runs.profiles).items()}
+    for name, error in errors.items():
+        yield Sample("error of throughput", name, error)
+    yield Sample("error of throughput", "average", float(np.mean(list(errors.values()))))
+
+
+def fits(profiles: Mapping[str, Profile]) -> dict[str, FittedSpeed]:
+    """Return each application's throughput, as the profile has it and as an agent would fit it."""
+    return {name: fitted_speed(profile, agent_model(profile), name) for name, profile in profiles.items()}
+
+
+LARGE = "imagenet"
+"""The application whose mean completion time is the "99 %" JCT in the paper's table."""
+
+SHORT = ("cifar10", "ncf")
+"""Applications of the smallest size class. Source: Pollux (OSDI '21), Table 1."""
+
+SHORTEST_STAGE = 15 * 60.0
+"""Shorter periods with a constant number of nodes are not counted as stages [s]."""
+
+
+def _of_jobs(metrics: Callable[[pd.DataFrame], Mapping[str, float]], runs: Runs) -> Iterator[Sample]:
+    """Yield metrics of the jobs of each run."""
+    for run in runs.made:
+        for metric, value in metrics(run.jobs()).items():
+            yield Sample(metric, run.arm.name, value, run.workload, run.seed)
+
+
+def times(jobs: pd.DataFrame) -> dict[str, float]:
+    """Return the completion times of one run [s]; they are infinite if a job was cut off.
+
+    `makespan` counts from the first submission, `last completion` from the start of the workload. `99 % of the jobs` is
+    the time of one job, while the 99th percentile may lie between two.
+    """
+    jct = jobs["jct"].fillna(np.inf).to_numpy()
+    large = jct[(jobs["application"] == LARGE).to_numpy()]
+    end = float(jobs["completion_time"].fillna(np.inf).max())
+    found = {
+        "average JCT": float(jct.mean()),
+        "99th percentile JCT": float(np.percentile(jct, 99)),
+        "99 % of the jobs": float(np.sort(jct)[int(0.99 * len(jct))]),
+        "makespan": end - float(jobs["submit_time"].min()),
+        "last completion": end,
+    }
+    return found | ({"mean JCT imagenet": float(large.mean())} if len(large) else {})
+
+
+def fairness_of(jobs: pd.DataFrame) -> dict[str, float]:
+    """Return the largest ρ of one run, and the share of jobs with ρ < 2 [1]."""
+    values = jobs[FAIRNESS].fillna(np.inf)
+    return {
+        "largest ρ": float(values.max()),
+        "largest ρ but of ncf": float(values[jobs["application"] != "ncf"].max()),
+        "jobs with ρ < 2": float((values < FAIR).mean()),
+    }
+
+
+def deadlines_of(jobs: pd.DataFrame) -> dict[str, float]:
+    """Return the share of jobs that met their deadline [1], and the mean JCT of completed jobs [s]."""
+    of = jobs[jobs["deadline"].notna()]
+    met = float((of["completion_time"] <= of["deadline"]).mean())
+    return {"deadlines met": met, "average JCT of the completed": float(jobs["jct"].mean())}
+
+
+def overheads_of(jobs: pd.DataFrame) -> dict[str, float]:
+    """Return the overheads of one run [s, or 1], and the GPU time of a job on average [GPU s].
+
+    `time between re-allocations` is the time in which jobs held GPUs, divided by restarts; `time at one placement`
+    divides it by all starts.
+    """
+    run_time, restarts = float(jobs["run_time"].sum()), int(jobs["num_restarts"].sum())
+    started = int((jobs["run_time"] > 0).sum())
+    short = jobs["application"].isin(SHORT)
+    found = {
+        "time at one placement": run_time / max(restarts + started, 1),
+        "share of run time in restarts": float(jobs["restart_time"].sum()) / run_time,
+        "GPU time of a job": float(jobs["gpu_seconds"].mean()),
+    }
+    if restarts:
+        found["time between re-allocations"] = run_time / restarts
+    if short.any():
+        found["average JCT of short jobs"] = float(jobs["jct"][short].mean(skipna=False))
+    return found
+
+
+def jobs_at_published_times(runs: Runs) -> Iterator[Sample]:
+    """Yield the number of jobs with a published completion time, and the number of our jobs with an equal one."""
+    if (artifact := runs.inputs.workloads) is None:
+        return
+    for run in runs.first_seeds:
+        published = published_times(artifact, runs.experiment.published_runs.get(run.arm.name, ""), run.workload)
+        if published:
+            jobs = run.jobs()
+            ours = dict(zip(jobs["job"], jobs["jct"], strict=True))
+            equal = sum(ours.get(job) == jct for job, jct in published.items())
+            yield Sample(KNOWN, run.arm.name, max(len(published), len(ours)), run.workload)
+            yield Sample(EQUAL, run.arm.name, equal, run.workload)
+
+
+def job_times(runs: Runs) -> Iterator[Sample]:
+    """Yield the `PER_JOB` metrics of each arm with a file of published completion times."""
+    for run in runs.first_seeds:
+        if (file := job_times_file(runs.experiment, runs.inputs, run.arm.name)) is None:
+            continue
+        jobs = run.jobs()
+        ours = dict(zip(jobs["job"], jobs["jct"], strict=True))
+        for metric, value in compare_job_times(ours, read_job_times(*file)).items():
+            yield Sample(metric, run.arm.name, value, run.workload, run.seed)
+
+
+def usage(runs: Runs) -> Iterator[Sample]:
+    """Yield the efficiency over the whole run, weighted by GPU time."""
+    for run in runs.made:
+        result = run.read().result
+        _, (efficiency,) = usage_by_bin(result, bin_edges(result.end_time, result.end_time))
+        yield Sample("efficiency", run.arm.name, float(efficiency), run.workload, run.seed)
+
+
+def shares(runs: Runs) -> Iterator[Sample]:
+    """Yield each application's share of the jobs of every workload."""
+    # A workload is the same whatever its runs' seeds.
+    for run in runs.first_seeds:
+        found = run.jobs()["application"].value_counts(normalize=True)
+        for name in runs.profiles:
+            yield Sample("share of jobs", name, float(found.get(name, 0.0)), run.workload)
+
+
+def autoscaling(runs: Runs) -> Iterator[Sample]:
+    """Yield completion time, cost and stages of every run."""
+    for run in runs.made:
+        result = run.read().result
+        if (summary := summarise(result)) is not None and summary.avg_jct is not None:
+            yield Sample("completion time", run.arm.name, summary.avg_jct, run.workload, run.seed)
+            yield Sample("cost", run.arm.name, summary.cost, run.workload, run.seed)
+        yield Sample("stages", run.arm.name, float(len(stages(result))), run.workload, run.seed)
+
+
+def stages(result: Result) -> list[int]:
+    """Return the number of nodes in each stage, in order."""
+    rounds = result.round_records
+    ends = [*(record.time for record in rounds[1:]), result.end_time]
+    spans = groupby(zip(rounds, ends, strict=True), key=lambda span: span[0].nodes)
+    lengths = ((nodes, [end - record.time for record, end in held]) for nodes, held in spans)
+    return [nodes for nodes, held in lengths if sum(held) > SHORTEST_STAGE]
+
+
+MEASURES: Mapping[str, Callable[[Runs], Iterable[Sample]]] = {
+    "completion_times": partial(_of_jobs, times),
+    "deadlines": partial(_of_jobs, deadlines_of),
+    "fairness": partial(_of_jobs, fairness_of),
+    "overheads": partial(_of_jobs, overheads_of),
+} | {
+    function.__name__: function
+    for function in (
+        adaptation, autoscaling, best_batch_sizes, efficiency_by_stage, fit_errors, job_times,
+        jobs_at_published_times, of_profiles, shares, usage,
+    )
+}  # fmt: skip
+
+
+def measure(runs: Runs) -> Iterator[Sample]:
+    """Yield all samples of an experiment."""
+    for name in runs.experiment.measure:
+        yield from MEASURES[name](runs)

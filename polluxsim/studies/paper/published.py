@@ -1,0 +1,302 @@
+"""Published numbers, the rules by which ours are judged, and the verdicts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import isfinite
+from typing import TYPE_CHECKING, NamedTuple
+
+import pandas as pd
+
+from polluxsim.common.durations import HOUR, MINUTE
+from polluxsim.common.tables import read_rows
+from polluxsim.statistics.estimates import Estimate, Measured
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from polluxsim.common.tables import Row
+    from polluxsim.statistics.estimates import Samples
+
+COLUMNS = ("metric", "arm", "against", "value", "unit", "measured", "embedded", "workloads", "source", "note")
+
+UNITS: Mapping[str, float] = {"h": HOUR, "min": MINUTE, "s": 1.0, "%": 0.01, "jobs": 1.0, "1": 1.0}
+"""Factors that convert published values to seconds and shares. A change is mean / mean − 1."""
+
+ROUNDING = 1e-9
+"""Relative difference that counts as rounding: the order of additions and divisions [1]."""
+
+
+class Kind(StrEnum):
+    """The ways of judging our value by a published one."""
+
+    EXACT = "exact"
+    EVERY_JOB = "every job"
+    WITHIN = "within"
+    POINTS = "points"
+    INTERVAL = "interval"
+    ABOVE = "above"
+    BELOW = "below"
+    AT_LEAST = "at least"
+    AT_MOST = "at most"
+    NONE = "none"
+
+
+SHARES = {Kind.WITHIN, Kind.POINTS}
+"""Kinds that files write as a number."""
+
+BOUNDS = {Kind.ABOVE: "> ", Kind.BELOW: "< ", Kind.AT_LEAST: "≥ ", Kind.AT_MOST: "≤ "}
+"""The kinds with a bound as published value, and the sign in front of it."""
+
+
+class Rule(NamedTuple):
+    """How near our value has to be."""
+
+    kind: Kind
+    # Largest difference, relative or (for points) absolute; 0 if the kind has none [1].
+    width: float = 0.0
+
+    def __str__(self) -> str:
+        share = f"{100 * self.width:g} %"
+        if self.kind is Kind.WITHIN:
+            return share
+        if self.kind is Kind.POINTS:
+            return f"{100 * self.width:g} point{'s' if self.width != 0.01 else ''}"
+        return f"{self.kind} or {share}" if self.width else self.kind.value
+
+
+class Verdict(NamedTuple):
+    """The result of a comparison; `passed` is None if the number is not judged."""
+
+    words: str
+    passed: bool | None
+
+
+NOT_JUDGED = Verdict("–", None)
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published number."""
+
+    metric: str  # name of the measured quantity
+    arm: str  # the arm of the experiment
+    against: str  # the arm for comparison, "" for the value itself
+    value: float  # in `unit`
+    unit: str
+    measured: Rule  # the rule on measured data
+    embedded: Rule  # the rule on profile cards or generated workloads
+    workloads: str  # the workloads of the mean, "" for any
+    # "paper", "simulator" (published runs) or "rerun" (of the artifact), and the place of publication
+    source: str
+    note: str = ""  # explanation if the number is not met
+    step: float = 0.0  # size of the last published digit, in `unit`; 0 if the value is not rounded
+
+    @property
+    def quantity(self) -> tuple[str, str, str]:
+        """Return metric, arm and arm for comparison."""
+        return self.metric, self.arm, self.against
+
+    def __str__(self) -> str:
+        return f"{self.metric}, {self.arm}" + (f" against {self.against}" if self.against else "")
+
+    @property
+    def by_simulator(self) -> bool:
+        """Return whether the number comes from runs of the artifact, not from the paper's testbed or text."""
+        return not self.source.startswith("paper")
+
+    @property
+    def is_rerun(self) -> bool:
+        """Return whether the number comes from running the artifact again, because it has inputs only."""
+        return self.source.startswith("rerun")
+
+    @property
+    def in_base_units(self) -> float:
+        """Return the value [s, or 1]."""
+        return self.value * UNITS[self.unit]
+
+
+def read_published(path: Path) -> list[Published]:
+    """Read published values from CSV."""
+    return [_published(row) for row in read_rows(path, COLUMNS)]
+
+
+def _published(row: Row) -> Published:
+    unit = row.text("unit")
+    if unit not in UNITS:
+        raise row.error("unit", ", ".join(UNITS))
+    texts = {name: str(row.values[name]).strip() for name in ("against", "workloads", "note")}
+    decimals = row.text("value").partition(".")[2]
+    return Published(
+        metric=row.text("metric"),
+        arm=row.text("arm"),
+        value=row.number("value"),
+        unit=unit,
+        measured=_rule(row, "measured"),
+        embedded=_rule(row, "embedded"),
+        source=row.text("source"),
+        step=10.0 ** -len(decimals),
+        **texts,
+    )
+
+
+def _rule(row: Row, column: str) -> Rule:
+    text = row.text(column)
+    if points := re.fullmatch(r"(\d+(?:\.\d+)?) points?", text):
+        return Rule(Kind.POINTS, float(points[1]) / 100)
+    found = re.fullmatch(r"(interval(?: or |$))?(?:(\d+(?:\.\d+)?) ?%)?", text)
+    if found:
+        width = float(found[2] or 0) / 100
+        return Rule(Kind.INTERVAL if found[1] else Kind.WITHIN, width)
+    if text in {kind.value for kind in Kind} - SHARES:
+        return Rule(Kind(text))
+    words = ", ".join(kind for kind in Kind if kind not in SHARES)
+    raise row.error(column, f"a share like '3 %', '3 points', 'interval or 25 %', or one of {words}")
+
+
+def judge(ours: Estimate, published: Published, rule: Rule) -> Verdict:
+    """Return the verdict on our value by a rule, except for `every job`, which needs the times of all jobs."""
+    value, bound = ours.value, published.in_base_units
+    match rule.kind:
+        case Kind.EXACT:
+            room = max(0.5 * published.step * UNITS[published.unit], ROUNDING * abs(bound))
+            equal = abs(value - bound) <= room * (1 + ROUNDING)
+            return Verdict("equal" if equal else "not equal", equal)
+        case Kind.WITHIN | Kind.POINTS:
+            return _within(ours, published, rule)
+        case Kind.INTERVAL:
+            return _in_interval(ours, published) or _within(ours, published, rule)
+        case Kind.ABOVE | Kind.BELOW | Kind.AT_LEAST | Kind.AT_MOST:
+            return _bounded(value, bound, rule.kind)
+    return NOT_JUDGED
+
+
+def _within(ours: Estimate, published: Published, rule: Rule) -> Verdict:
+    if rule.kind is Kind.INTERVAL and not rule.width:
+        return NOT_JUDGED._replace(words="no interval") if ours.low is None else Verdict("outside our interval", False)
+    bound = published.in_base_units
+    room = rule.width if rule.kind is Kind.POINTS else rule.width * abs(bound)
+    passed = abs(ours.value - bound) <= room
+    width = Rule(Kind.WITHIN, rule.width) if rule.kind is Kind.INTERVAL else rule
+    return Verdict(f"{'within' if passed else 'outside'} {width}", passed)
+
+
+def _in_interval(ours: Estimate, published: Published) -> Verdict | None:
+    """Return a passing verdict if the published value lies in our interval, None otherwise.
+
+    The interval of a change must not include 0.
+    """
+    if ours.low is None or ours.high is None or not ours.low <= published.in_base_units <= ours.high:
+        return None
+    if published.against and ours.low <= 0 <= ours.high:
+        return None
+    return Verdict("in our interval", True)
+
+
+def _bounded(value: float, bound: float, kind: Kind) -> Verdict:
+    clearly = abs(value - bound) > ROUNDING * max(abs(value), abs(bound), ROUNDING)
+    equal = not clearly and kind in (Kind.AT_LEAST, Kind.AT_MOST)
+    right = value > bound if kind in (Kind.ABOVE, Kind.AT_LEAST) else value < bound
+    passed = equal or (clearly and right)
+    return Verdict("holds" if passed else "does not hold", passed)
+
+
+def in_points(published: Published) -> bool:
+    """Return whether a difference is in points: for a change, and for a share judged in points."""
+    return bool(published.against) or published.measured.kind is Kind.POINTS
+
+
+def difference(ours: float, published: Published) -> float:
+    """Return the difference from the published value, in points or relative."""
+    bound = published.in_base_units
+    if in_points(published):
+        return ours - bound
+    return ours / bound - 1 if bound else float("inf")
+
+
+EQUAL, KNOWN = "jobs at their published time", "jobs with a published time"
+"""Metrics behind the rule `every job`: the jobs with equal times, and the jobs with a published time."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One published number and ours."""
+
+    published: Published
+    ours: Measured | None  # None where nothing was measured
+    rule: Rule  # the rule of the verdict
+    verdict: Verdict
+
+    @property
+    def off(self) -> float | None:
+        """Return the difference from the published value; None for bounds, counts and unmeasured values."""
+        if self.ours is None or self.rule.kind in {*BOUNDS, Kind.EVERY_JOB}:
+            return None
+        return difference(self.ours.estimate.value, self.published)
+
+
+def compare(samples: Samples, published: Sequence[Published], *, must_match: bool) -> list[Finding]:
+    """Judge measured values by published ones, with the rules for measured data if `must_match`."""
+    return [_finding(samples, row, row.measured if must_match else row.embedded) for row in published]
+
+
+def _finding(samples: Samples, row: Published, rule: Rule) -> Finding:
+    ours = samples.measured(row.quantity)
+    if ours is None:
+        return Finding(row, None, rule, Verdict("not run", None))
+    if not isfinite(ours.estimate.value):
+        return Finding(row, ours, rule, Verdict("jobs cut off", False))
+    if rule.kind is Kind.EVERY_JOB:
+        return _of_every_job(samples, row, rule)
+    return Finding(row, ours, rule, judge(ours.estimate, row, rule))
+
+
+def _of_every_job(samples: Samples, row: Published, rule: Rule) -> Finding:
+    """Return whether the times of all jobs are the published ones, over all workloads."""
+    equal, known = (samples.total(metric, row.arm) for metric in (EQUAL, KNOWN))
+    counted = Measured(Estimate(float(equal), None, None), known, "jobs")
+    verdict = Verdict(f"{equal} of {known} equal", equal == known) if known else NOT_JUDGED
+    return Finding(replace(row, value=float(known)), counted, rule, verdict)
+
+
+def relative_half_width(finding: Finding) -> float | None:
+    """Return half the width of a difference's interval, relative to the difference.
+
+    It is infinite if there are too few units for an interval. It is None if the number is not a difference, was not
+    measured, or if jobs were cut off.
+    """
+    if not finding.published.against or finding.ours is None or not isfinite(finding.ours.estimate.value):
+        return None
+    ours = finding.ours.estimate
+    if ours.half_width is None:
+        return float("inf")
+    return 0.0 if ours.half_width == 0 else ours.half_width / abs(ours.value) if ours.value else float("inf")
+
+
+def findings_frame(findings: Sequence[Finding]) -> pd.DataFrame:
+    """Return a table with one row per finding, in the published units."""
+    return pd.DataFrame([_row(finding) for finding in findings])
+
+
+def _row(finding: Finding) -> dict[str, object]:
+    row, ours = finding.published, finding.ours
+    estimate = ours.estimate if ours else Estimate(float("nan"), None, None)
+    ends = (None if end is None else end / UNITS[row.unit] for end in estimate)
+    return {
+        "metric": row.metric,
+        "arm": row.arm,
+        "against": row.against,
+        **dict(zip(("ours", "low", "high"), ends, strict=True)),
+        "units": f"{ours.num_units} {ours.units}" if ours else "",
+        "published": row.value,
+        "unit": row.unit,
+        "difference": finding.off,
+        "rule": str(finding.rule),
+        "verdict": finding.verdict.words,
+        "passed": finding.verdict.passed,
+        "source": row.source,
+        "note": row.note,
+    }

@@ -1,0 +1,330 @@
+"""The runs of an experiment: planned, made and read back, with the published values of single runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+from math import isnan, log
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+import pyarrow.parquet as pq
+from omegaconf import OmegaConf
+
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError
+from polluxsim.common.shipped import shipped
+from polluxsim.common.tables import read_rows
+from polluxsim.records.folders import policy_name
+from polluxsim.records.storage import read_run
+from polluxsim.run.building import build
+from polluxsim.run.composing import without_hydra
+from polluxsim.run.execution import resolved
+from polluxsim.run.identity import key_of
+from polluxsim.statistics.groups import Group, settings_of
+from polluxsim.studies.driver import run_entries
+from polluxsim.studies.paper.experiments import CONFIG_DIRS, DATA
+from polluxsim.studies.paper.published import UNITS, Kind, Rule
+from polluxsim.studies.plan import Entry, composer, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from omegaconf import DictConfig
+
+    from polluxsim.models.profile import Profile
+    from polluxsim.records.storage import Run
+    from polluxsim.studies.paper.experiments import Arm, Experiment, Inputs
+    from polluxsim.studies.paper.published import Published
+
+GROUPS = ("cluster", "engine", "policy", "profiles", "workload")
+
+
+class Planned(NamedTuple):
+    """One run to make."""
+
+    arm: Arm
+    workload: str
+    seed: int
+    overrides: tuple[str, ...]  # what it is composed from
+    config: Mapping[str, Any]  # resolved
+    key: str  # what it is recognised by
+
+
+class Plan(NamedTuple):
+    """The runs that an experiment needs."""
+
+    experiment: Experiment
+    runs: Sequence[Planned]
+
+
+def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[str] = ()) -> Plan:
+    """Return the runs of an experiment, with seeds as `Inputs.units` counts them.
+
+    Each of the user's overrides in `extra` reaches the arms that have its setting; an arm's own go before them. It is
+    an `InvalidConfigError` if a run cannot be composed, or its parts cannot be built.
+    """
+    composing, name = composer(CONFIG_DIRS), f"+{experiment.group}={experiment.name}"
+    units = {
+        arm: inputs.own(arm) if experiment.own_workload else inputs.units(arm, seeds, experiment.workloads)
+        for arm in experiment.arms
+    }
+    runs = list[Planned]()
+    for arm, own_units in units.items():
+        own, reaching = inputs.placed(arm), list[str]()
+        for number, unit in enumerate(own_units):
+            if number == 0:
+                config = composing.compose([name, *unit.overrides, *own])
+                reaching = [text for text in extra if reaches(text, config)]
+            overrides = (name, *unit.overrides, *reaching, *own)
+            if number or reaching:
+                config = composing.compose(overrides)
+            if number == 0:
+                for group in GROUPS:
+                    build(config, group)
+            values = resolved(without_hydra(config))
+            runs.append(Planned(arm, unit.workload, unit.seed, overrides, values, key_of(values)))
+    return Plan(experiment, runs)
+
+
+def reaches(override: str, config: DictConfig) -> bool:
+    """Return whether a configuration has the setting of an override; what adds or deletes one is for all.
+
+    >>> config = OmegaConf.create({"policy": {"p": -1.0, "seed": None}})
+    >>> [reaches(text, config) for text in ("policy.p=1", "policy.seed=1", "policy.search=exact", "+policy.x=1")]
+    [True, True, False, True]
+    """
+    name = override.partition("=")[0]
+    if name.startswith(("+", "~")):
+        return True
+    *groups, last = name.split(".")
+    for group in groups:
+        if not OmegaConf.is_dict(config) or group not in config:
+            return False
+        config = config[group]
+    return OmegaConf.is_dict(config) and last in config
+
+
+def check_reached(extra: Sequence[str], plans: Iterable[Plan]) -> None:
+    """Raise `InvalidConfigError` where one of the user's overrides reaches no run."""
+    reached = {text for plan in plans for run in plan.runs for text in run.overrides}
+    if lost := [text for text in extra if text not in reached]:
+        raise InvalidConfigError(f"{lost[0]}: no run of what was named has the setting {lost[0].partition('=')[0]!r}")
+
+
+class Place(NamedTuple):
+    """Where runs are made."""
+
+    folder: Path  # where they are kept; finished ones are not made again
+    workers: int | None = None  # processes on this machine; None for one a core
+    launcher: tuple[str, ...] = ()  # overrides that choose and set another launcher
+
+
+class Made(NamedTuple):
+    """One finished run."""
+
+    arm: Arm
+    workload: str
+    seed: int
+    folder: Path
+
+    def jobs(self) -> pd.DataFrame:
+        """Return its table of jobs."""
+        table: pd.DataFrame = pq.read_table(self.folder / "jobs.parquet").to_pandas()
+        return table
+
+    def read(self) -> Run:
+        """Return all of it."""
+        return read_run(self.folder)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The finished runs of an experiment."""
+
+    experiment: Experiment
+    inputs: Inputs
+    profiles: Mapping[str, Profile]
+    made: tuple[Made, ...]  # by arm, workload and seed
+
+    def workloads(self, arm: str) -> tuple[str, ...]:
+        """Return the workloads that an arm ran on."""
+        return tuple(dict.fromkeys(run.workload for run in self.made if run.arm.name == arm))
+
+    @property
+    def first_seeds(self) -> list[Made]:
+        """Return one run of each arm and workload."""
+        return list({(run.arm.name, run.workload): run for run in reversed(self.made)}.values())[::-1]
+
+    @property
+    def missing(self) -> list[str]:
+        """Return the arms that were not run, as there are no workloads for them."""
+        ran = {run.arm for run in self.made}
+        return [arm.name for arm in self.experiment.arms if arm not in ran]
+
+    def groups(self, workload: str | None = None, seed: int | None = None) -> list[Group]:
+        """Return the runs of each arm as a line of a figure, all or those of one workload and seed."""
+        chosen = [run for run in self.made if workload in (None, run.workload) and seed in (None, run.seed)]
+        found = []
+        for arm in dict.fromkeys(run.arm for run in chosen):
+            read = tuple(run.read() for run in chosen if run.arm == arm)
+            found.append(Group(arm.name, policy_name(settings_of(read[0])), read))
+        return found
+
+
+def make_runs(plan: Sequence[Planned], place: Place) -> dict[str, Path]:
+    """Make planned runs, each once, and return the folders of all by their keys."""
+    if not plan:
+        return {}
+    entries = [
+        Entry(run.overrides, run.config, run.key, place.folder / name_of(run.overrides, run.key)) for run in plan
+    ]
+    frame = run_entries(entries, place.folder, launcher=place.launcher, workers=place.workers, config_dirs=CONFIG_DIRS)
+    return dict(zip(frame["key"], map(Path, frame["folder"]), strict=True))
+
+
+def gathered(experiment: Experiment, inputs: Inputs, plan: Sequence[Planned], folders: Mapping[str, Path]) -> Runs:
+    """Return the finished runs of an experiment."""
+    made = tuple(Made(run.arm, run.workload, run.seed, folders[run.key]) for run in plan)
+    return Runs(experiment, inputs, inputs.load_profiles(), made)
+
+
+VALUES = "published_runs.csv"
+"""File of the published values of single workloads, for users with only some of the workloads."""
+
+METRICS = ("average JCT", "99th percentile JCT", "mean JCT imagenet", "last completion")
+
+CORRELATION = "correlation of log JCTs"
+MEDIAN_DIFFERENCE = "median difference of JCTs"
+P90_DIFFERENCE = "90th percentile difference of JCTs"
+SAME_JOBS = "jobs completed as published"
+
+PER_JOB = (CORRELATION, MEDIAN_DIFFERENCE, P90_DIFFERENCE, SAME_JOBS)
+"""Metrics that compare each job's completion time with the published one."""
+
+
+def over_the_same_workloads(runs: Runs) -> list[Published]:
+    """Return the published values over the workloads that ran.
+
+    On published workloads, a value over other workloads is replaced by the mean over the workloads that ran. It is not
+    judged if this mean is unknown. On generated workloads the values do not change.
+    """
+    if not runs.inputs.is_measured or runs.experiment.own_workload:
+        return list(runs.experiment.published)
+    return [_over(runs, row) for row in runs.experiment.published]
+
+
+def _over(runs: Runs, row: Published) -> Published:
+    arms = [row.arm, *([row.against] if row.against else [])]
+    ran = [runs.workloads(arm) for arm in arms]
+    if not row.workloads or not all(ran) or all(workload_numbers(row.workloads) == set(workloads) for workloads in ran):
+        return row
+    known = [runs.experiment.published_runs.get(arm, "") for arm in arms]
+    means = [_mean_over(run, row.metric, workloads) for run, workloads in zip(known, ran, strict=True)]
+    if not row.by_simulator or None in means or len(set(map(frozenset, ran))) > 1:
+        return replace(row, measured=Rule(Kind.NONE), embedded=Rule(Kind.NONE))
+    first, *against = [mean for mean in means if mean is not None]
+    value = first / against[0] - 1 if against else first
+    return replace(row, value=value / UNITS[row.unit], step=0.0, workloads=",".join(ran[0]))
+
+
+def workload_numbers(text: str) -> set[str]:
+    """Return the workloads in a text like "6" or "1-8".
+
+    >>> sorted(workload_numbers("1-3"))
+    ['1', '2', '3']
+    """
+    first, _, last = text.partition("-")
+    return set(map(str, range(int(first), int(last or first) + 1)))
+
+
+def _mean_over(run: str, metric: str, workloads: tuple[str, ...]) -> float | None:
+    """Return the mean of a published run's metric over workloads [s], None if one of them is unknown."""
+    known = [value for workload in workloads if (value := _values().get((run, workload, metric))) is not None]
+    return sum(known) / len(known) if len(known) == len(workloads) else None
+
+
+@cache
+def _values() -> Mapping[tuple[str, str, str], float]:
+    rows = read_rows(shipped("experiments") / VALUES, ("run", "workload", *METRICS))
+    return {
+        (row.text("run"), str(row.values["workload"]), metric): row.number(metric, above=0)
+        for row in rows
+        for metric in METRICS
+        if row.values[metric]
+    }
+
+
+def published_times(artifact: Path, run: str, workload: str) -> Mapping[str, float]:
+    """Return the completion time of every job of a run of Pollux's artifact [s], none if the artifact lacks it."""
+    path = artifact / run / "summary.json"
+    if not run or not path.is_file():
+        return {}
+    try:
+        times = json.loads(path.read_text(encoding="utf-8"))["jcts"].get(f"workload-{workload}", {})
+        return {str(job): float(seconds) for job, seconds in times.items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidInputError(f"{path}: not a summary of the artifact's, {error!r}") from None
+
+
+def job_times_file(experiment: Experiment, inputs: Inputs, arm: str) -> tuple[Path, str] | None:
+    """Return the file with the published completion times of an arm's jobs, and the policy to look up in it.
+
+    None if the experiment names no file in the data folder, or if the file does not exist.
+    """
+    text = experiment.published_runs.get(arm, "")
+    if inputs.data is None or not text.startswith(f"{DATA}/"):
+        return None
+    name, _, policy = text.removeprefix(f"{DATA}/").partition("#")
+    path = inputs.data / name
+    return (path, policy) if path.is_file() else None
+
+
+def read_job_times(path: Path, policy: str = "") -> dict[str, float]:
+    """Read the completion time of each completed job [s].
+
+    A CSV file has `job_id` and `jct_s` or `listed_jct_s`, empty for jobs that did not complete. A JSON file has a list
+    `jct_s` in order of job numbers, or one under `policies` for each policy.
+    """
+    if path.suffix == ".csv":
+        columns = ("jct_s", "listed_jct_s")
+        return {
+            row.text("job_id"): row.number(column, above=0)
+            for row in read_rows(path, ("job_id",))
+            for column in columns
+            if row.has(column)
+        }
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        times = (content["policies"][policy] if policy else content)["jct_s"]
+        return {str(number): float(seconds) for number, seconds in enumerate(times)}
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInputError(f"{path}: cannot be read as completion times of jobs ({error!r})") from None
+
+
+def compare_job_times(ours: Mapping[str, float], published: Mapping[str, float]) -> dict[str, float]:
+    """Return the `PER_JOB` metrics of two runs, given the completion time of each job [s], NaN if it did not complete.
+
+    Differences are |ours / published − 1| over the jobs that completed in both. They are left out, and so is the
+    correlation, if fewer than three jobs did.
+
+    >>> found = compare_job_times({"a": 10, "b": 110, "c": 1050}, {"a": 10, "b": 100, "c": 1000})
+    >>> {metric: round(value, 4) for metric, value in found.items()}  # doctest: +NORMALIZE_WHITESPACE
+    {'jobs completed as published': 1.0, 'correlation of log JCTs': 0.9998,
+     'median difference of JCTs': 0.05, '90th percentile difference of JCTs': 0.09}
+    """
+    series = [pd.Series(times, dtype=float) for times in (ours, published)]
+    times = pd.concat(series, axis=1, keys=["ours", "theirs"]).dropna(how="all")
+    both = times.dropna()
+    found = {SAME_JOBS: len(both) / len(times)} if len(times) else {}
+    if len(both) < 3:
+        return found
+    differences = (both["ours"] / both["theirs"] - 1).abs()
+    logs = both.map(log)
+    correlation = float(logs["ours"].corr(logs["theirs"]))
+    return found | {
+        CORRELATION: 0.0 if isnan(correlation) else correlation,  # NaN where all times are equal
+        MEDIAN_DIFFERENCE: float(differences.median()),
+        P90_DIFFERENCE: float(differences.quantile(0.9)),
+    }

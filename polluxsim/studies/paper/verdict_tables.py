@@ -1,0 +1,142 @@
+"""Findings as a table for people: ours, the paper's and the published simulator's, a row for each quantity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from polluxsim.common.durations import HOUR, MINUTE
+from polluxsim.studies.paper.published import BOUNDS, in_points
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from polluxsim.studies.paper.published import Finding, Published
+
+COLUMNS = ("", "ours", "95 % interval", "paper", "off", "verdict", "published simulator", "off", "verdict")
+LEFT = (0, 5, 8)
+"""Columns of words."""
+
+STYLES = {True: "green", False: "red", None: "dim"}
+
+SCALES = {"h": (HOUR, 3, 0.7), "min": (MINUTE, 2, 1.0), "s": (1.0, 4, 0.0)}
+"""Units of times: seconds in each, decimals shown, and how many of it the largest time of a row has at least."""
+
+
+def table_cells(findings: Sequence[Finding]) -> list[list[str]]:
+    """Return the cells of a table, a row for each quantity, in the order of the findings."""
+    return [_cells(group) for group in by_quantity(findings)]
+
+
+def by_quantity(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Return the findings of each quantity, the paper's and the simulator's."""
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in findings:
+        groups.setdefault(finding.published.quantity, []).append(finding)
+    return list(groups.values())
+
+
+def verdict_table(findings: Sequence[Finding], title: str) -> Table:
+    """Return the table for a terminal."""
+    cells = table_cells(findings)
+    kept = _filled(cells)
+    table = Table(title=escape(title), title_justify="left")
+    for index in kept:
+        table.add_column(COLUMNS[index], justify="left" if index in LEFT else "right", no_wrap=index == 1)
+    styles = {finding.verdict.words: STYLES[finding.verdict.passed] for finding in findings}
+    metrics = [(group[0].published.metric, bool(group[0].published.against)) for group in by_quantity(findings)]
+    for index, line in enumerate(cells):
+        if index and metrics[index] != metrics[index - 1] and len(set(metrics)) < len(metrics) / 2:
+            table.add_section()
+        table.add_row(*(_styled(line[column], styles.get(line[column], "")) for column in kept))
+    return table
+
+
+def verdict_markdown(findings: Sequence[Finding], title: str, notes: Sequence[str] = ()) -> str:
+    """Return the table as Markdown, with notes below it."""
+    cells = table_cells(findings)
+    kept = _filled(cells)
+    lines = [COLUMNS, ("---",) * len(COLUMNS), *cells]
+    table = "".join(f"| {' | '.join(line[index] for index in kept)} |\n" for line in lines)
+    return f"## {title}\n\n{table}" + "".join(f"\n{note}\n" for note in notes)
+
+
+def notes(findings: Sequence[Finding]) -> list[str]:
+    """Return notes for below the table: explanations of numbers that are not met, and the units of intervals."""
+    found = [f"Not met: {finding.published}. {finding.published.note}".strip() for finding in failed(findings)]
+    units = {
+        f"{finding.ours.num_units} {finding.ours.units}"
+        for finding in findings
+        if finding.ours is not None and finding.ours.estimate.low is not None
+    }
+    return [*dict.fromkeys(found), *([f"Intervals are over {', '.join(sorted(units))}."] if units else [])]
+
+
+def _filled(cells: Sequence[Sequence[str]]) -> list[int]:
+    """Return the columns in which something stands."""
+    return [index for index in range(len(COLUMNS)) if any(line[index] not in ("", "–") for line in cells)]
+
+
+def _styled(cell: str, style: str) -> str:
+    return f"[{style}]{escape(cell)}[/]" if style else escape(cell)
+
+
+def _cells(findings: Sequence[Finding]) -> list[str]:
+    row, ours, unit = findings[0].published, findings[0].ours, unit_of(findings)
+    shown, interval = "–", "–"
+    if ours is not None:
+        found, low, high = ours.estimate
+        shown = value_text(found, row, unit)
+        if low is not None and high is not None:
+            interval = f"{value_text(low, row, unit)} to {value_text(high, row, unit)}"
+    by = {finding.published.by_simulator: finding for finding in reversed(findings)}
+    return [str(row), shown, interval, *_published(by.get(False), unit), *_published(by.get(True), unit)]
+
+
+def _published(finding: Finding | None, unit: str) -> tuple[str, str, str]:
+    if finding is None:
+        return "–", "", ""
+    row = finding.published
+    bound, origin = BOUNDS.get(finding.rule.kind, ""), " (rerun)" if row.is_rerun else ""
+    return f"{bound}{value_text(row.in_base_units, row, unit)}{origin}", difference_text(finding), finding.verdict.words
+
+
+def difference_text(finding: Finding) -> str:
+    """Return how far ours is from the published value, as text."""
+    if finding.off is None:
+        return ""
+    return f"{100 * finding.off:+.1f} points" if in_points(finding.published) else f"{100 * finding.off:+.2f} %"
+
+
+def unit_of(findings: Sequence[Finding]) -> str:
+    """Return the one unit of a row: for times by the largest of them, else as published."""
+    unit = findings[0].published.unit
+    if unit not in SCALES:
+        return unit
+    times = [abs(finding.published.in_base_units) for finding in findings]
+    times += [abs(finding.ours.estimate.value) for finding in findings if finding.ours is not None]
+    finite = [time for time in times if time < float("inf")]
+    return next(name for name, (seconds, _, least) in SCALES.items() if max(finite, default=0.0) >= least * seconds)
+
+
+def value_text(number: float, row: Published, unit: str) -> str:
+    """Return a number in base units as text in a unit."""
+    if unit == "%":
+        return f"{100 * number:+.1f} %" if row.against else f"{100 * number:.2f} %"
+    if unit not in SCALES:
+        return f"{number:.6g}"
+    seconds, decimals, _ = SCALES[unit]
+    return f"{number / seconds:.{decimals}f} {unit}"
+
+
+def failed(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings whose verdict is against us."""
+    return [finding for finding in findings if finding.verdict.passed is False]
+
+
+def tally(findings: Iterable[Finding]) -> Mapping[bool, int]:
+    """Return how many numbers are met and how many are not."""
+    verdicts = [finding.verdict.passed for finding in findings]
+    return {met: verdicts.count(met) for met in (True, False)}

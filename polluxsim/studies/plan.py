@@ -1,0 +1,206 @@
+"""The runs of a plan, each with its configuration, key and folder; and which of them are finished."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import shutil
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.files import TEMPORARY, appearing_together, remove
+from polluxsim.records.folders import difference, info_of, remove_if_empty, runs_below
+from polluxsim.records.storage import RUN_FILE, RUN_FILES, SOMETIMES
+from polluxsim.run.composing import CONFIG_NAME, Loader, get_overrides_dirname, hydra_in_words, without_hydra
+from polluxsim.run.configurations import as_hydra_takes, searched_first
+from polluxsim.run.execution import resolved
+from polluxsim.run.identity import key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from hydra.core.config_loader import ConfigLoader
+    from hydra.core.override_parser.types import Override
+
+LONGEST_NAME = 120
+KEY_DIGITS = 8
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run of a plan."""
+
+    overrides: tuple[str, ...]  # the overrides of this run, as Hydra writes them
+    config: Mapping[str, Any]  # resolved
+    key: str  # identifies the run by its settings, data and code
+    folder: Path  # where the run is, or will be
+
+    def __str__(self) -> str:
+        return " ".join(self.overrides) or "the default run"
+
+
+def entry_of(overrides: Sequence[str], config: DictConfig, folder: Path, name: str | None = None) -> Entry:
+    """Return the entry of a configuration that was composed from overrides; Hydra's own part is ignored.
+
+    `name` is the name of the run's folder in the sweep's folder. By default it consists of the overrides and the key.
+    """
+    values = resolved(without_hydra(config))
+    key = key_of(values)
+    return Entry(tuple(overrides), values, key, folder / (name or name_of(overrides, key)))
+
+
+def name_of(overrides: Sequence[str], key: str) -> str:
+    """Return the name of a run's folder in a sweep's folder."""
+    return f"{_readable(overrides)}{key[:KEY_DIGITS]}"
+
+
+def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Entry]:
+    """Return each run of a plan once, with its present folder, or with a folder that no other run has.
+
+    `finished` holds folders by key. Of entries with the same key, the first counts. A finished run is out of date if
+    only the content of its files or the code differs; its folder is free then.
+    """
+    distinct = {entry.key: entry for entry in reversed(entries)}
+    keys = dict.fromkeys(entry.key for entry in entries)
+    taken = {finished[key] for key in keys if key in finished}
+    result = []
+    for key in keys:
+        entry = distinct[key]
+        folder = finished.get(key, entry.folder)
+        if key not in finished and (folder in taken or _holds_another(folder, entry)):
+            folder = folder.with_name(f"{folder.name}-{key[:KEY_DIGITS]}")
+        taken.add(folder)
+        result.append(replace(entry, folder=folder))
+    return result
+
+
+def _holds_another(folder: Path, entry: Entry) -> bool:
+    """Return whether a finished run of other settings is in a folder."""
+    there = info_of(folder).get("config")
+    return there is not None and difference(there, entry.config) is not None
+
+
+class Composer:
+    """Composes the configurations of runs, which have overrides in common: Hydra's own.
+
+    Hydra takes long to compose one (some 70 ms), and the runs of a plan mostly differ by values; so what the choices
+    of groups give is kept, and plain values are put into a copy of it.
+    """
+
+    def __init__(self, loader: ConfigLoader, overrides: Sequence[str]) -> None:
+        self.loader = loader
+        self.common = list(overrides)
+        self._parser = OverridesParser.create(config_loader=loader)
+        self._kept: dict[tuple[str, ...], bytes] = {}  # pickled, which are copied fastest
+        self._groups: dict[str, bool] = {}
+
+    def compose(self, overrides: Sequence[str]) -> DictConfig:
+        """Return the configuration of a run, with Hydra's own part as if composed from these overrides alone.
+
+        Overrides are as users write them.
+        """
+        words = as_hydra_takes(overrides)
+        try:
+            parsed = self._parser.parse_overrides(words)
+            try:
+                return self._quickly(parsed)
+            except OmegaConfBaseException:
+                return self._wholly(words)  # Hydra's own error is the clearer one
+        except (HydraException, OmegaConfBaseException) as error:
+            raise InvalidConfigError(f"{' '.join(overrides)}: {hydra_in_words(error)}") from error
+
+    def _quickly(self, parsed: Sequence[Override]) -> DictConfig:
+        chosen = tuple(item.input_line or "" for item in parsed if not self._is_plain(item))
+        if chosen not in self._kept:
+            self._kept[chosen] = pickle.dumps(self._wholly(chosen))
+        config: DictConfig = pickle.loads(self._kept[chosen])  # noqa: S301  (this process pickled it)
+        for item in parsed:
+            if self._is_plain(item):
+                OmegaConf.update(config, item.key_or_group, item.value(), merge=True)
+        task = [item for item in parsed if not item.is_hydra_override()]
+        settings = config.hydra.job.config.override_dirname
+        config.hydra.overrides.task = [item.input_line for item in task]
+        config.hydra.job.override_dirname = get_overrides_dirname(
+            task, kv_sep=settings.kv_sep, item_sep=settings.item_sep, exclude_keys=settings.exclude_keys
+        )
+        return config
+
+    def _wholly(self, overrides: Sequence[str]) -> DictConfig:
+        return self.loader.load_configuration(CONFIG_NAME, [*self.common, *overrides], RunMode.RUN)
+
+    def _is_plain(self, override: Override) -> bool:
+        is_change = not (override.is_delete() or override.is_add() or override.is_force_add())
+        is_value = override.package is None and not self._is_group(override.key_or_group)
+        return is_change and is_value and not override.is_sweep_override() and not override.is_hydra_override()
+
+    def _is_group(self, name: str) -> bool:
+        if name not in self._groups:
+            self._groups[name] = bool(self.loader.get_group_options(name))
+        return self._groups[name]
+
+
+def composer(config_dirs: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Composer:
+    """Return a composer of configurations, first of the user's folders, then the shipped ones.
+
+    All runs have the overrides.
+    """
+    with searched_first(config_dirs):
+        return Composer(Loader(), overrides)
+
+
+def _readable(overrides: Sequence[str]) -> str:
+    """Return the overrides as the beginning of a folder's name; of a path, its last part."""
+    words = (re.sub(r"=.*/", "=", word) for word in overrides if not word.startswith("hydra"))
+    name = re.sub(r"[^\w.=,+~-]+", "_", ",".join(words))[:LONGEST_NAME]
+    return f"{name.lstrip('.')}-" if name.lstrip(".") else ""
+
+
+def finished_runs(folder: Path) -> dict[str, Path]:
+    """Return the folders of the finished runs in a folder, by their keys; of two with one key, the first by name."""
+    found: dict[str, Path] = {}
+    for path in runs_below(folder):
+        key = info_of(path).get("key")
+        if isinstance(key, str):
+            found.setdefault(key, path)
+    return found
+
+
+def is_finished(entry: Entry) -> bool:
+    """Return whether an entry's folder holds its run."""
+    return info_of(entry.folder).get("key") == entry.key
+
+
+def copy_run(source: Path, destination: Path) -> None:
+    """Copy a finished run, whole or not at all."""
+    with appearing_together(destination, last=RUN_FILE, only_if_written=SOMETIMES) as temporary:
+        for path in source.iterdir():
+            if path.is_file():
+                shutil.copyfile(path, temporary / path.name)
+
+
+def clear(folders: Iterable[Path]) -> None:
+    """Remove temporary files that killed processes left in folders, and the folders that are then empty."""
+    for folder in folders:
+        for path in list(folder.glob(TEMPORARY)):
+            remove(path)
+        remove_if_empty(folder)
+
+
+def clear_runs(folders: Iterable[Path]) -> None:
+    """Remove what killed processes left in the folders of runs, and the folders that are then empty.
+
+    A process may be killed after it moved a run's tables to their place and before `run.json` followed.
+    """
+    for folder in folders:
+        if not (folder / RUN_FILE).exists():
+            for name in (*RUN_FILES, *SOMETIMES):
+                remove(folder / name)
+        clear([folder])

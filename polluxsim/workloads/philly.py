@@ -1,0 +1,279 @@
+"""Workloads sampled from the Philly log, or drawn from its statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from polluxsim.common.durations import DAY, HOUR
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError
+from polluxsim.logs.formats import LogJob, find_format
+from polluxsim.logs.trace_table import TraceJob, origin_of, read_trace
+from polluxsim.workloads.mapping import (
+    CLASSES,
+    REPLICA_CHOICES,
+    Configuration,
+    check_profiles,
+    map_jobs,
+    tuned_configurations,
+)
+from polluxsim.workloads.philly_figures import CLASS_SHARES, GPUS_BY_CLASS, JOBS_BY_HOUR
+from polluxsim.workloads.philly_replay import ReplayLike, trace_jobs
+from polluxsim.workloads.selection import Selection
+from polluxsim.workloads.source import check_whole, draw
+from polluxsim.workloads.workload import Job, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polluxsim.models.profile import Profile
+
+# Source of all constants: Pollux (OSDI '21), §5.1, and its artifact.
+CLOCK_SHIFT = 2 * HOUR
+WINDOW_HOURS = 8
+
+
+@dataclass(frozen=True)
+class PhillySample:
+    """A workload drawn from the Philly trace.
+
+    Jobs of at least a minute and less than 1000 GPU-hours, submitted within an 8-hour window of the day, with all days
+    folded into one, are drawn without replacement.
+
+    Parameters
+    ----------
+    path
+        philly.csv, as in the artifact of Pollux, or any trace in Parquet that knows its time of day (UTC is used).
+    num_jobs
+        Jobs to draw.
+    tuned
+        Whether jobs ask for tuned GPUs and batch sizes, or for the trace's GPUs and the initial batch size for each.
+    seed
+        Seed of the drawing.
+
+    Source: Pollux (OSDI '21), §5.1, and its artifact.
+    """
+
+    path: str
+    num_jobs: int = 160
+    tuned: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_whole("seed", self.seed)
+
+    def load(self, profiles: Mapping[str, Profile]) -> Workload:
+        """Draw the workload; `profiles` says what tuned configurations there are."""
+        check_profiles(profiles)
+        usable = Selection().select(_folded(Path(self.path)))
+        candidates = [job for job in usable if job.submit_time < WINDOW_HOURS * HOUR]
+        if not 0 < self.num_jobs <= len(candidates):
+            raise InvalidConfigError(
+                f"workload.num_jobs is {self.num_jobs}, allowed are 1 to the {len(candidates)} jobs of {self.path}"
+            )
+        rng = np.random.default_rng(self.seed)
+        drawn = rng.choice(len(candidates), self.num_jobs, replace=False)
+        chosen = sorted((candidates[i] for i in drawn), key=lambda job: job.submit_time)
+        return map_jobs(chosen, usable, profiles, rng, tuned=self.tuned, source=self.path)
+
+
+def _folded(path: Path) -> list[TraceJob]:
+    """Return a trace's jobs with their submissions from midnight of the shifted clock, all days folded into one [s].
+
+    The runs of a sweep draw from one trace, and reading Philly's takes a second, so the last trace is kept.
+    """
+    state = path.stat() if path.is_file() else None
+    return list(_read_folded(path, state and (state.st_mtime_ns, state.st_size, state.st_ino)))
+
+
+@lru_cache(maxsize=1)
+def _read_folded(path: Path, state: tuple[int, ...] | None) -> tuple[TraceJob, ...]:
+    """Read the trace as `_folded` returns it. A changed `state` of the file makes it read again."""
+    if path.suffix == ".parquet":
+        info, jobs = read_trace(path)
+        origin = origin_of(path, info).timestamp()
+    else:
+        origin, jobs = 0.0, _read_philly(path)
+    return tuple(job._replace(submit_time=float(int(origin + job.submit_time - CLOCK_SHIFT) % DAY)) for job in jobs)
+
+
+def _read_philly(path: Path) -> list[TraceJob]:
+    """Read philly.csv in the order of the file, with submissions since 1970 UTC [s]."""
+    jobs = []
+    for entry in find_format("philly").read(path, UTC):
+        if not isinstance(entry, LogJob):
+            raise entry if isinstance(entry, Exception) else TypeError(entry)
+        jobs.append(TraceJob(entry.job, entry.submitted, entry.duration, entry.num_gpus, entry.tenant, entry.status))
+    return jobs
+
+
+MOST_HOURS = 10_000
+MOST_JOBS = 10_000_000
+LARGEST_REQUEST = REPLICA_CHOICES[-1]
+
+
+@dataclass(frozen=True)
+class PhillyLike:
+    """Independent draws over a window of hours, as the paper's workloads are.
+
+    Parameters
+    ----------
+    num_jobs
+        Jobs.
+    hours
+        Length of the window [h]; arrivals follow the trace's eight hours from 02 to 10 h UTC, again and again.
+    tuned
+        Whether jobs ask for tuned GPUs and batch sizes, or for GPUs as in the trace and the initial batch size on each.
+    seed
+        Seed of the drawing.
+    largest_request
+        A job that would ask for more GPUs asks for so many, so that gangs fit on a GPU type of which there are few.
+    """
+
+    num_jobs: int = 160
+    hours: int = 8
+    tuned: bool = True
+    seed: int = 0
+    largest_request: int = LARGEST_REQUEST
+
+    def __post_init__(self) -> None:
+        check_whole("num_jobs", self.num_jobs, 1, MOST_JOBS)
+        check_whole("hours", self.hours, 1, MOST_HOURS)
+        check_whole("largest_request", self.largest_request, 1, LARGEST_REQUEST)
+        check_whole("seed", self.seed)
+
+    def load(self, profiles: Mapping[str, Profile]) -> Workload:
+        """Draw the workload; `profiles` says what tuned configurations there are."""
+        check_profiles(profiles)
+        rng = np.random.default_rng(self.seed)
+        weights = np.resize(JOBS_BY_HOUR, self.hours).astype(float)
+        hours = rng.choice(self.hours, self.num_jobs, p=weights / weights.sum())
+        times = np.sort(hours * HOUR + rng.integers(0, HOUR, self.num_jobs))
+        applications = {name: names for name, _, names in CLASSES}
+        classes = draw(CLASS_SHARES, self.num_jobs, rng)
+        known = (name for names in applications.values() for name in names)
+        tuned = {name: tuned_configurations(profiles[name], self.largest_request) for name in known}
+        jobs = []
+        for index, (time, size_class) in enumerate(zip(times.tolist(), classes, strict=True)):
+            names = applications[size_class]
+            name = names[rng.integers(len(names))]
+            if self.tuned:
+                request = tuned[name][rng.integers(len(tuned[name]))]
+            else:
+                request = _realistic(profiles[name], size_class, rng, self.largest_request)
+            jobs.append(Job(f"{name}-{index}", float(time), name, *request))
+        return Workload(tuple(jobs), source=f"philly-like workload, seed {self.seed}")
+
+
+@dataclass(frozen=True)
+class PhillyLikeReplay:
+    """Bursts as `ReplayLike` has them, with an application that has a profile in place of each job, by its size class.
+
+    Parameters
+    ----------
+    hours
+        Length of the window [h].
+    start
+        When it begins, from Monday midnight UTC [h]; the paper's workloads are of the hours from 02 to 10.
+    rate
+        Bursts arrive so many times as often as in the trace, whose cluster had 2,490 GPUs [1].
+    tuned
+        Whether jobs ask for tuned GPUs and batch sizes, or for the load's GPUs and the initial batch size on each.
+    seed
+        Seed of the drawing.
+    heartbeat
+        Whether the heartbeat is among them.
+    """
+
+    hours: int = 8
+    start: int = 2
+    rate: float = 0.4
+    tuned: bool = True
+    seed: int = 0
+    heartbeat: bool = False
+
+    def __post_init__(self) -> None:
+        self._source()
+
+    def load(self, profiles: Mapping[str, Profile]) -> Workload:
+        """Draw the load and map the jobs that the paper would use: of a minute or more, under 1000 GPU-hours."""
+        check_profiles(profiles)
+        source = f"philly-like replay workload, seed {self.seed}"
+        usable = Selection().select(trace_jobs(self._source().draw(), self.start))
+        if not usable:
+            raise InvalidInputError(f"{source}: no job came in {self.hours} h at rate {self.rate:g}")
+        # A stream of its own, apart from those that the load is drawn with.
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed).spawn(4)[3])
+        return map_jobs(usable, usable, profiles, rng, tuned=self.tuned, source=source)
+
+    def _source(self) -> ReplayLike:
+        return ReplayLike(self.hours, self.start, self.rate, heartbeat=self.heartbeat, seed=self.seed)
+
+
+def _realistic(
+    profile: Profile, size_class: str, rng: np.random.Generator, largest: int = LARGEST_REQUEST
+) -> Configuration:
+    limits = profile.application
+    (gpus,) = draw(GPUS_BY_CLASS[size_class], 1, rng)
+    gpus = min(gpus, largest, limits.max_batch_size // limits.init_batch_size)
+    return Configuration(gpus, limits.init_batch_size * gpus)
+
+
+LEAST_SLACK = 1.2
+"""The tightest deadlines are at so many times a job's duration after its submission."""
+
+
+@dataclass(frozen=True)
+class PhillyLikeRigid:
+    """Bursts as `ReplayLike` has them, of jobs of a minute or more, and less than 1000 GPU-hours.
+
+    Parameters
+    ----------
+    hours, start, rate
+        As of `ReplayLike`.
+    most_gpus
+        Jobs with more GPUs are left out.
+    slack
+        Deadlines are at a time after submission, drawn evenly from 1.2 to so many times the duration; None for none.
+    seed
+        Seed of the drawing.
+    """
+
+    hours: int = 8
+    start: int = 2
+    rate: float = 0.4
+    most_gpus: int = 64
+    slack: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_whole("most_gpus", self.most_gpus, least=1)
+        if self.slack is not None and not self.slack >= LEAST_SLACK:
+            raise InvalidConfigError(f"workload.slack is {self.slack}, allowed is a number ≥ {LEAST_SLACK}, or null")
+        self._source()
+
+    def load(self, profiles: Mapping[str, Profile]) -> Workload:
+        """Draw the jobs."""
+        drawn = Selection().select(trace_jobs(self._source().draw(), self.start))
+        usable = [job for job in drawn if job.num_gpus <= self.most_gpus]
+        if not usable:
+            raise InvalidInputError(f"philly-like rigid workload: no job came in {self.hours} h at rate {self.rate:g}")
+        # A stream of its own, apart from those that the load is drawn with.
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed).spawn(5)[4])
+        slacks = rng.uniform(LEAST_SLACK, self.slack or LEAST_SLACK, len(usable)).tolist()
+        jobs = tuple(self._job(job, slack) for job, slack in zip(usable, slacks, strict=True))
+        return Workload(jobs, source=f"philly-like rigid workload, seed {self.seed}")
+
+    def _job(self, job: TraceJob, slack: float) -> Job:
+        duration = job.duration or 0.0  # all that are selected have one
+        deadline = None if self.slack is None else job.submit_time + slack * duration
+        gpus = int(job.num_gpus)
+        return Job.rigid(job.job, job.submit_time, gpus, duration, queue=job.tenant, deadline=deadline)
+
+    def _source(self) -> ReplayLike:
+        return ReplayLike(self.hours, self.start, self.rate, heartbeat=False, seed=self.seed)

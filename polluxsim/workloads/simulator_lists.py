@@ -1,0 +1,213 @@
+"""Workloads from the job lists of other simulators: Gavel and Shockwave, Muri, ElasticFlow."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from polluxsim.common.errors import InvalidInputError, bad_line
+from polluxsim.common.tables import read_rows
+from polluxsim.models.known_duration import speed_at
+from polluxsim.models.stages import Stages
+from polluxsim.workloads.gavel_lists import GavelList
+from polluxsim.workloads.workload import InvalidJobError, Job, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from polluxsim.common.tables import Row
+    from polluxsim.models.known_duration import Speeds
+    from polluxsim.models.profile import Profile
+
+    Build: TypeAlias = Callable[[Row, "_Columns"], Job]
+
+
+@dataclass(frozen=True)
+class GavelJobs(GavelList):
+    """The jobs of such a list; parameters as of `GavelList`."""
+
+    def load(self, profiles: Mapping[str, Profile]) -> Workload:
+        """Read the jobs; raises as `GavelList.read`."""
+        jobs, notes = self.read()
+        return Workload(jobs, source=self.path, notes=notes)
+
+
+MURI_COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "iteration_time")
+MILLISECOND = 1e-3
+STAGES = ("resource_time_0", "resource_time_1", "resource_time_2")
+PROFILED_TO_REAL = 1.015
+"""An iteration takes so many times as long as it was profiled. Source: Muri's simulator."""
+
+
+@dataclass(frozen=True)
+class MuriJobs:
+    """Jobs of a file of Muri's simulator, as that runs them alone.
+
+    Its columns are those of Tiresias' job lists and more, but in milliseconds, and `duration` is not how long a
+    job runs: that is `iterations` × `iteration_time` × 1.015. Guaranteed jobs (`priority` 0) have priority 0 here,
+    opportunistic ones less. With `resource_time_0` to `_2`, the stages of an iteration, they can share GPUs.
+
+    Parameters
+    ----------
+    path
+        The file (.csv).
+
+    Source: Zhao et al., "Multi-Resource Interleaving for Deep Learning Training" (SIGCOMM '22), and its simulator.
+    """
+
+    path: str
+
+    def load(self, profiles: Mapping[str, Profile]) -> Workload:
+        """Read the jobs."""
+        path = Path(self.path)
+        return Workload(tuple(_muri_job(row) for row in read_rows(path, MURI_COLUMNS)), source=self.path)
+
+
+def _muri_job(row: Row) -> Job:
+    iterations = row.integer("iterations", at_least=1)
+    seconds = row.number("iteration_time", above=0) * PROFILED_TO_REAL * MILLISECOND
+    try:
+        return Job.rigid(
+            row.text("job_id"),
+            row.number("submit_time", at_least=0) * MILLISECOND,
+            row.integer("num_gpu", at_least=1),
+            iterations * seconds,
+            row.line,
+            stages=_muri_stages(row, seconds),
+            priority=-row.number("priority") if row.has("priority") else 0.0,
+        )
+    except InvalidJobError as error:
+        raise bad_line(row.path, row.line, str(error)) from None
+
+
+def _muri_stages(row: Row, step: float) -> Stages | None:
+    """Return the stages of a step, None if the file does not tell."""
+    if not all(map(row.has, STAGES)):
+        return None
+    return Stages(step, *(row.number(name, at_least=0) * MILLISECOND for name in STAGES))
+
+
+Table: TypeAlias = "Mapping[tuple[str, int], Speeds]"
+"""Iterations a second by GPUs, of each model and global batch size."""
+
+BATCH_SIZE = "global_batch_size"
+GPUS = re.compile("[1-9][0-9]{0,8}")
+
+
+class _Columns(NamedTuple):
+    """What the columns are called that have two names in the published files."""
+
+    submit_time: str
+    deadline: str
+    iterations: str
+
+
+@dataclass(frozen=True)
+class ElasticFlowJobs:
+    """Jobs of a file of ElasticFlow's simulator.
+
+    Parameters
+    ----------
+    path
+        The file (.csv).
+    throughputs
+        Folder with a table MODEL.csv of every model: iterations a second by global batch size and GPUs; nothing, `nan`
+        or 0 is not measured. By default jobs train as the application of that name among the profiles.
+
+    Source: Gu et al., "ElasticFlow" (ASPLOS '23), and its simulator.
+    """
+
+    path: str
+    throughputs: str | None = None
+
+    def load(self, profiles: Mapping[str, Profile]) -> Workload:
+        """Read the jobs."""
+        build = _trained if self.throughputs is None else partial(_measured, read_throughputs(Path(self.throughputs)))
+        rows = list(read_rows(Path(self.path), ("job_id", "model_name", "batch_size", "num_gpu")))
+        columns = _Columns(
+            _either(rows[0], "submit_time", "submission_time"),
+            _either(rows[0], "ddl", "deadline"),
+            _either(rows[0], "iteration", "num_iteration"),
+        )
+        return Workload(tuple(_checked(build, row, columns) for row in rows), source=self.path)
+
+
+def read_throughputs(folder: Path) -> Table:
+    """Read a folder of tables MODEL.csv: a row for each global batch size, a column for each number of GPUs."""
+    tables = {
+        (path.stem, row.integer(BATCH_SIZE, at_least=1)): _speeds(row)
+        for path in sorted(folder.glob("*.csv"))
+        for row in read_rows(path, (BATCH_SIZE, "1"))
+    }
+    if not tables:
+        raise InvalidInputError(f"{folder}: no tables of throughput, needed is one MODEL.csv at least")
+    return tables
+
+
+def _speeds(row: Row) -> Speeds:
+    """Return what was measured at one batch size."""
+    counts = [name for name in row.values if name != BATCH_SIZE]
+    if wrong := [name for name in counts if not GPUS.fullmatch(name)]:
+        raise bad_line(row.path, 1, f"column {wrong[0]!r}, allowed are {BATCH_SIZE} and numbers of GPUs")
+    if any(int(fewer) >= int(more) for fewer, more in pairwise(counts)):
+        raise bad_line(row.path, 1, f"GPUs are {', '.join(counts)}, allowed are rising numbers")
+    known = [name for name in counts if row.has(name) and str(row.value(name)).lower() != "nan"]
+    measured = tuple((int(name), speed) for name in known if (speed := row.number(name, at_least=0)))
+    if not measured:
+        raise bad_line(row.path, row.line, "nothing was measured, needed is one speed at least")
+    return measured
+
+
+def _either(row: Row, *names: str) -> str:
+    """Return which of a column's names it has here."""
+    if (name := next((name for name in names if name in row.values), None)) is None:
+        raise bad_line(row.path, 1, f"missing column {names[0]!r}, or {names[1]!r}")
+    return name
+
+
+def _checked(build: Build, row: Row, columns: _Columns) -> Job:
+    try:
+        return build(row, columns)
+    except InvalidJobError as error:
+        raise bad_line(row.path, row.line, str(error)) from None
+
+
+def _trained(row: Row, columns: _Columns) -> Job:
+    """Return a job that trains as an application does."""
+    return Job(
+        row.text("job_id"),
+        row.number(columns.submit_time),
+        row.text("model_name"),
+        row.integer("num_gpu", at_least=1),
+        row.integer("batch_size", at_least=1),
+        row.line,
+        deadline=row.number(columns.deadline),
+    )
+
+
+def _measured(table: Table, row: Row, columns: _Columns) -> Job:
+    """Return a job that goes through its iterations at measured speeds."""
+    model, batch_size = row.text("model_name"), row.integer("batch_size", at_least=1)
+    if (speeds := table.get((model, batch_size))) is None:
+        known = sorted(str(size) for name, size in table if name == model)
+        raise row.error(
+            "batch_size" if known else "model_name",
+            f"{', '.join(known)} for {model}" if known else ", ".join(sorted({name for name, _ in table})),
+        )
+    num_replicas = row.integer("num_gpu", at_least=1)
+    if not speeds[0][0] <= num_replicas <= speeds[-1][0]:
+        raise row.error("num_gpu", f"{speeds[0][0]} to {speeds[-1][0]}, as {model} was measured on at {batch_size}")
+    iterations = row.integer(columns.iterations, at_least=1)
+    return Job.rigid(
+        row.text("job_id"),
+        row.number(columns.submit_time),
+        num_replicas,
+        iterations / speed_at(speeds, num_replicas),
+        row.line,
+        deadline=row.number(columns.deadline),
+        speeds=speeds,
+    )

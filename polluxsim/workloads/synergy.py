@@ -1,0 +1,116 @@
+"""The load of Synergy's experiments: models of image, language and speech that CPUs and memory make faster, or not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from polluxsim.common.durations import HOUR
+from polluxsim.common.errors import InvalidConfigError, check_number
+from polluxsim.common.shipped import shipped
+from polluxsim.common.tables import read_rows
+from polluxsim.hardware.clusters import MOST_GPUS
+from polluxsim.models.sensitivity import is_curve
+from polluxsim.workloads.source import check_whole, draw
+from polluxsim.workloads.workload import Job, Workload, curve_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from polluxsim.common.tables import Row
+    from polluxsim.models.profile import Profile
+    from polluxsim.models.sensitivity import Curve
+
+MODELS = "synergy-models.csv"
+
+MINUTE = 60.0
+SHORT, LONG = (1.5, 3.0), (3.0, 4.0)
+"""Short and long jobs last 10^x minutes, with x drawn evenly between these."""
+
+SHARE_OF_SHORT = 0.8
+
+
+class Model(NamedTuple):
+    """A model, and how fast it is by CPUs and memory for each GPU, over that with 3 CPUs and 62.5 GB."""
+
+    name: str
+    cpu_speeds: Curve
+    memory_speeds: Curve
+
+
+@dataclass(frozen=True)
+class SplitLoad:
+    """Jobs at random times, of so many parts of image, language and speech models, without profiles.
+
+    Durations are those with 3 CPUs and 62.5 GB for each GPU.
+
+    Parameters
+    ----------
+    num_jobs
+        How many.
+    jobs_per_hour
+        Submissions an hour on average, at independent times.
+    split
+        Parts of jobs by task: image, language, speech.
+    gpus
+        Parts of jobs by the GPUs they ask for.
+    seed
+        Seed of the drawing.
+
+    Source: Mohan et al., Synergy (OSDI '22), §5.1, and the simulator published with it (MIT), whose tables of
+    throughputs `synergy-models.csv` has; durations as of Gavel (OSDI '20), §7.1.
+    """
+
+    num_jobs: int = 1000
+    jobs_per_hour: float = 8.0
+    split: Mapping[str, float] = field(default_factory=lambda: {"image": 20.0, "language": 70.0, "speech": 10.0})
+    gpus: Mapping[int, float] = field(default_factory=lambda: {1: 1.0})
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_whole("num_jobs", self.num_jobs, least=1)
+        check_whole("seed", self.seed)
+        check_number("workload.jobs_per_hour", self.jobs_per_hour, self.jobs_per_hour > 0, "a number > 0")
+        for name, parts in (("split", self.split), ("gpus", self.gpus)):
+            if not parts or not all(0 <= part < inf for part in parts.values()) or not sum(parts.values()):
+                raise InvalidConfigError(f"workload.{name} is {dict(parts)}, allowed are parts of 0 or more")
+        for count in self.gpus:
+            if type(count) is not int or not 1 <= count <= MOST_GPUS:
+                raise InvalidConfigError(f"workload.gpus names {count!r} GPUs, allowed is a whole number ≥ 1")
+        tasks = models_by_task()
+        if unknown := sorted(set(self.split) - tasks.keys()):
+            raise InvalidConfigError(f"workload.split names {unknown[0]!r}, allowed are {', '.join(tasks)}")
+
+    def load(self, profiles: Mapping[str, Profile]) -> Workload:
+        """Draw the jobs."""
+        rng, tasks = np.random.default_rng(self.seed), models_by_task()
+        times = np.cumsum(rng.exponential(HOUR / self.jobs_per_hour, self.num_jobs))
+        names, gpus = draw(self.split, self.num_jobs, rng), draw(self.gpus, self.num_jobs, rng)
+        is_short = rng.random(self.num_jobs) < SHARE_OF_SHORT
+        powers = np.where(is_short, rng.uniform(*SHORT, self.num_jobs), rng.uniform(*LONG, self.num_jobs))
+        jobs = list[Job]()
+        for time, task, count, power in zip(times.tolist(), names, gpus, powers.tolist(), strict=True):
+            model = tasks[task][int(rng.integers(len(tasks[task])))]
+            name, speeds = f"{model.name}-{len(jobs)}", model._asdict()
+            del speeds["name"]
+            jobs.append(Job.rigid(name, time, count, MINUTE * 10.0**power, len(jobs) + 1, **speeds))
+        return Workload(tuple(jobs), source="split load")
+
+
+def models_by_task() -> Mapping[str, list[Model]]:
+    """Return the measured models by task."""
+    found = defaultdict[str, list[Model]](list)
+    for row in read_rows(shipped("workloads") / MODELS, ("model", "task", "cpu_speeds", "memory_speeds")):
+        model = Model(row.text("model"), _measured(row, "cpu_speeds"), _measured(row, "memory_speeds"))
+        found[row.text("task")].append(model)
+    return found
+
+
+def _measured(row: Row, column: str) -> Curve:
+    if not is_curve(curve := curve_of(row, column)):
+        raise row.error(column, "rising amounts, and speeds that do not fall")
+    return curve
