@@ -60,7 +60,7 @@ _ROOMS = {
     "polluxsim.common.errors": ("PolluxSimError",),
     "polluxsim.metrics.declared": ("Metric",),
     "polluxsim.policies.contract.view": ("Decision", "Traits"),
-    "polluxsim.hardware.placements": ("Cluster",),
+    "polluxsim.hardware.clusters": ("Cluster",),
     "polluxsim.workloads.workload": ("Job", "Workload"),
 }  # fmt: skip
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}

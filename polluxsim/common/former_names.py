@@ -94,6 +94,7 @@ FORMER_NAMES: Mapping[str, str] = {
     "polluxsim.records.SharingRecord": "polluxsim.records.results.SharingRecord",
     "polluxsim.records.Status": "polluxsim.records.results.Status",
     "polluxsim.records.TimingRecord": "polluxsim.records.results.TimingRecord",
+    "polluxsim.sweeps.run_sweep": "polluxsim.studies.driver.run_sweep",
     "polluxsim.types.Cluster": "polluxsim.hardware.clusters.Cluster",
     "polluxsim.types.MOST_GPUS": "polluxsim.hardware.clusters.MOST_GPUS",
     "polluxsim.types.MOST_NODES": "polluxsim.hardware.clusters.MOST_NODES",
