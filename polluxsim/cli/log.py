@@ -263,8 +263,8 @@ def _without_failures(names: Sequence[str]) -> list[str]:
 
 def _replayed(log: Path, present: Candidates, cases: Sequence[Case], extra: Sequence[str], folder: Path) -> list[Path]:
     """Replay the log in every case, and return the runs."""
+    from polluxsim.studies.driver import run_sweep
     from polluxsim.studies.log_replays import replay_of
-    from polluxsim.sweeps import run_sweep
 
     size = present.gpus_per_node
     most = f"workload.most_gpus={size * min(case.nodes for case in cases)}"

@@ -14,7 +14,7 @@ from polluxsim.common.errors import InvalidInputError
 from polluxsim.logs.trace_table import read_trace
 from polluxsim.records.folders import info_of
 from polluxsim.run.configurations import quoted
-from polluxsim.sweeps import run_sweep
+from polluxsim.studies.driver import run_sweep
 from polluxsim.workloads.trace import TraceReplay
 
 if TYPE_CHECKING:

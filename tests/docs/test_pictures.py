@@ -75,7 +75,7 @@ def test_a_plot_has_the_words_and_colours_of_today_in_light_and_dark(tmp_path: P
 
 
 def test_the_live_view_is_that_of_today(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures.live_picture, "perf_counter", perf_counter)  # put back, as drawing sets another
+    monkeypatch.setattr(pictures.live, "perf_counter", perf_counter)  # put back, as drawing sets another
     pictures.draw_live(tmp_path, Namespace(output=tmp_path))
     drawn, kept = ((folder / "live.svg").read_text(encoding="utf-8") for folder in (tmp_path, DOCS / "images"))
     assert drawn == kept

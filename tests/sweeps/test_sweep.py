@@ -23,7 +23,6 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from hydra.types import RunMode
-from polluxsim.sweeps import run_sweep
 from rich.console import Console
 from small_sweeps import HereAndNow, Inputs, command, dataset, in_process, planned, process, results, write_inputs
 from toy import write_jobs
@@ -34,7 +33,7 @@ from polluxsim.common.files import TEMPORARY, appearing_together
 from polluxsim.records.storage import read_run
 from polluxsim.run.composing import hydra_in_words, without_hydra
 from polluxsim.studies import driver
-from polluxsim.studies.driver import CACHE_LOCK, complete, locked, sweep_progress
+from polluxsim.studies.driver import CACHE_LOCK, complete, locked, run_sweep, sweep_progress
 from polluxsim.studies.launching import StartOrder
 from polluxsim.studies.plan import Entry, composer
 
