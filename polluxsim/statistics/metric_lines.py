@@ -222,7 +222,7 @@ def _texts(metric: Metric, values: Sequence[float | None]) -> tuple[str, list[st
 def number_text(value: float) -> str:
     """Return a whole number with all its digits, another with four that count, and thousands apart.
 
-    >>> number(71100), number(942.26), number(0.71812), number_text(20.5)
+    >>> number_text(71100), number_text(942.26), number_text(0.71812), number_text(20.5)
     ('71,100', '942.3', '0.7181', '20.50')
     """
     digits = 0 if isinstance(value, int) or not value else min(max(3 - floor(log10(abs(value))), 0), 4)

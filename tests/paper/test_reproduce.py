@@ -138,7 +138,7 @@ def test_an_experiment_that_fails_leaves_the_others_be(
             raise SweepError("the disk is full")
         return {}
 
-    monkeypatch.setattr("polluxsim.studies.paper.reproduction.make", fails)
+    monkeypatch.setattr("polluxsim.studies.paper.reproduction.make_runs", fails)
     assert reproduce("table1", "fig1", *TINY, "--out", str(tmp_path)) == 2
     assert "table1 cannot be made: the disk is full" in capsys.readouterr().err
     assert {path.stem for path in tmp_path.glob("*.csv")} == {"fig1"}

@@ -264,7 +264,7 @@ def test_links_to_the_folder_itself_do_not_lead_round_in_circles(folder: Path) -
 
 
 def test_pythons_own_modules_are_not_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "_imported", lambda path: pytest.fail(str(path)))
+    monkeypatch.setattr(identity, "_imported_modules", lambda path: pytest.fail(str(path)))
     assert key_of(changed("policy", _target_="types.SimpleNamespace"))
 
 
@@ -275,8 +275,8 @@ def test_installed_packages_are_not_listed_and_each_module_is_read_once(
     write(**{"a.py": "import b, numpy, pandas\nclass P: ...\n", "b.py": "import a, c, numpy\n", "c.py": "import b\n"})
     listed, read = [], []
     code, imported = identity._code_files, identity._imported_modules
-    monkeypatch.setattr(identity, "_code", lambda place: (listed.append(place), code(place))[1])
-    monkeypatch.setattr(identity, "_imported", lambda path: (read.append(path.name), imported(path))[1])
+    monkeypatch.setattr(identity, "_code_files", lambda place: (listed.append(place), code(place))[1])
+    monkeypatch.setattr(identity, "_imported_modules", lambda path: (read.append(path.name), imported(path))[1])
     before = key_of(changed("policy", _target_="a.P"))
     assert listed == []
     assert sorted(read) == ["a.py", "b.py", "c.py"]
