@@ -13,7 +13,7 @@ from polluxsim.policies.contract.view import ClusterView
 
 
 def view(interval: float) -> ClusterView:
-    return ClusterView(interval, (4,), (), 30.0, round_interval=interval)
+    return ClusterView(interval, (4,), (), round_interval=interval)
 
 
 @given(st.floats(0.01, 1e4), st.integers(1, 100_000))

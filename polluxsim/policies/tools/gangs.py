@@ -11,75 +11,89 @@ from typing import TYPE_CHECKING, Any
 
 from polluxsim.common.errors import check_number
 from polluxsim.policies.contract.view import Change, Decision, Reason
-from polluxsim.policies.tools.free_gpus import FreeGpus
+from polluxsim.policies.tools.free_gpus import FreeGpus, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
-    from polluxsim.hardware.placements import Crew, JobId, Placement
+    from polluxsim.hardware.placements import Crew, JobId
     from polluxsim.policies.contract.view import ClusterView, JobView
 
     Describe = Callable[[JobView], Mapping[str, float]]
 
 
 class Budget:
-    """The GPUs of each type that are left, as one job after the other takes some of a cluster's.
+    """The GPUs of each type that are left while one job after the other takes some.
 
-    `mixes` says whether jobs that can have GPUs of several types at once take these where no type has enough. `left`
-    are the GPUs that are left of all types, `mixed` says of which types those jobs took GPUs that took several.
+    Parameters
+    ----------
+    view
+        The cluster. All of its GPUs are left at first.
+    mixes
+        Whether jobs that can use several types at once take GPUs of several if no type has enough.
+
+    Attributes
+    ----------
+    left
+        GPUs of all types that are left.
     """
 
     def __init__(self, view: ClusterView, *, mixes: bool = False) -> None:
         self._view = view
         self._mixes = mixes
-        self.mixed: dict[JobId, Crew] = {}
         self._left = {name: view.gpus_of(name) for name in view.types}
         self._only = next(iter(self._left)) if len(self._left) == 1 else None
         self.left = sum(self._left.values())
 
-    def take(self, job: JobView) -> str | None:
-        """Take the GPUs of a job: of the type it runs on, else of the fastest that it can use; None if none fits.
+    def take(self, job: JobView, gpus: int | None = None) -> Crew:
+        """Take GPUs for a job, by default as many as it requests; return their types, or nothing if they do not fit.
 
-        Of several types at once, it is that of most speed.
+        They are of the type on which the job runs, otherwise of its fastest type with enough GPUs.
         """
-        if (asked := job.num_replicas) > self.left:
-            return None
+        wanted = job.num_replicas if gpus is None else gpus
+        if wanted > self.left:
+            return ()
         if self._only is None and self._mixes and job.mixes_types:
-            return self._take_mixed(job)
-        name = self._only or next((name for name in self._wanted(job) if asked <= self._left[name]), None)
-        if name is not None:
-            self._left[name] -= asked
-            self.left -= asked
-        return name
+            crew = self._mixed(job, wanted)
+        else:
+            crew = self._of_one_type(wanted, [self._only] if self._only else self._by_preference(job))
+        for name, count in crew:
+            self._left[name] -= count
+            self.left -= count
+        return crew
 
-    def _take_mixed(self, job: JobView) -> str | None:
-        """Take what a job has, else GPUs of one type if one has enough, else those that are left of several."""
-        asked, order = job.num_replicas, self._wanted(job)
-        crew = self._view.node_types.crew(job.placement)
-        if sum(gpus for _, gpus in crew) != asked or any(gpus > self._left[name] for name, gpus in crew):
-            if (one := next((name for name in order if asked <= self._left[name]), None)) is not None:
-                crew = ((one, asked),)
-            else:
-                crew = _filled(asked, {name: self._left[name] for name in self._view.types if name in order}, order)
-        for name, gpus in crew:
-            self._left[name] -= gpus
-            self.left -= gpus
-        if len(crew) > 1:
-            self.mixed[job.job_id] = crew
-        return crew[0][0] if crew else None
+    def take_one_more(self, gpu_type: str) -> bool:
+        """Take one GPU of a type; return False if none is left."""
+        if not self._left[gpu_type]:
+            return False
+        self._left[gpu_type] -= 1
+        self.left -= 1
+        return True
 
-    def _wanted(self, job: JobView) -> Sequence[str]:
+    def _of_one_type(self, wanted: int, order: Sequence[str]) -> Crew:
+        for name in order:
+            if wanted <= self._left[name]:
+                return ((name, wanted),)
+        return ()
+
+    def _mixed(self, job: JobView, wanted: int) -> Crew:
+        """Return the GPUs that a job holds, else GPUs of one type, else GPUs of several types; nothing if too few."""
+        held = self._view.node_types.crew(job.placement)
+        if sum(gpus for _, gpus in held) == wanted and all(gpus <= self._left[name] for name, gpus in held):
+            return held
+        order = self._by_preference(job)
+        if crew := self._of_one_type(wanted, order):
+            return crew
+        taken = {name: 0 for name in self._view.types if name in order}
+        for name in order:
+            taken[name] = min(self._left[name], wanted)
+            wanted -= taken[name]
+        return () if wanted else tuple((name, gpus) for name, gpus in taken.items() if gpus)
+
+    def _by_preference(self, job: JobView) -> Sequence[str]:
+        """Return the types that a job can use: first the type on which it runs, then the fastest."""
         speeds, here = job.speeds, self._view.type_of(job.placement) if job.placement else None
         return sorted(speeds, key=lambda name: (name != here, -speeds[name]))
-
-
-def _filled(asked: int, left: Mapping[str, int], order: Sequence[str]) -> Crew:
-    """Return GPUs of types in an order, all of each until there are enough, as a crew; none if there are too few."""
-    taken = dict.fromkeys(left, 0)
-    for name in order:
-        taken[name] = min(left[name], asked)
-        asked -= taken[name]
-    return () if asked else tuple((name, gpus) for name, gpus in taken.items() if gpus)
 
 
 NEAREST = 3
@@ -132,9 +146,9 @@ def schedule_gangs(
     some_wait = len(admitted) < len(view.jobs)
     tell = partial(_reasons, gpus=view.num_gpus, overtaking=overtaking, describe=describe)
     return Decision(
-        _placements(view, admitted, budget.mixed),
+        place(view, admitted),
         valid_until=order_lasts_until,
-        outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES if some_wait else Change.ARRIVAL,
+        outdated_by=Change.JOBS_OR_NODES if some_wait else Change.ARRIVAL,
         explain=lambda jobs: tell(copy(again), {job.job_id for job, _ in admitted}, jobs),
     )
 
@@ -147,44 +161,11 @@ def _first_of(order: Iterable[JobView], few: Sequence[JobView]) -> Iterable[JobV
     return islice((job for job in order if job.job_id in wanted), len(wanted))
 
 
-def _placements(
-    view: ClusterView, admitted: Iterable[tuple[JobView, str]], mixed: Mapping[JobId, Crew]
-) -> dict[JobId, Placement]:
-    """Return the placements of the jobs that are to run: those who do so already first, the others packed in order."""
-    placements = {}
-    new = []
-    is_one = len(view.types) == 1
-    for job, gpu_type in admitted:
-        if (placement := job.placement) and (is_one or _stays(view, job, gpu_type, mixed)):
-            placements[job.job_id] = placement
-        else:
-            new.append((job, gpu_type))
-    free = FreeGpus(view.free)
-    for job in view.running if len(placements) < len(view.running) else ():
-        if job.job_id not in placements:
-            free.give_back(job.placement)
-    nodes = {name: view.nodes_of(name) for name in view.types} if len(view.types) > 1 else {}
-    for job, gpu_type in new:
-        if crew := mixed.get(job.job_id):
-            parts = (free.pack(gpus, nodes[name]) or () for name, gpus in crew)
-            placements[job.job_id] = tuple(chain.from_iterable(parts))
-        elif found := free.pack(job.num_replicas, nodes.get(gpu_type, ())):
-            placements[job.job_id] = found
-    return placements
-
-
-def _stays(view: ClusterView, job: JobView, gpu_type: str, mixed: Mapping[JobId, Crew]) -> bool:
-    """Return whether a job that runs has its GPUs on the type, or types, that it is to have."""
-    if job.mixes_types:
-        return view.node_types.crew(job.placement) == mixed.get(job.job_id, ((gpu_type, job.num_replicas),))
-    return view.type_of(job.placement) == gpu_type
-
-
-def _admitted(order: Iterable[JobView], budget: Budget, *, overtaking: bool) -> list[tuple[JobView, str]]:
+def _admitted(order: Iterable[JobView], budget: Budget, *, overtaking: bool) -> list[tuple[JobView, Crew]]:
     admitted = []
     for job in order:
-        if (gpu_type := budget.take(job)) is not None:
-            admitted.append((job, gpu_type))
+        if crew := budget.take(job):
+            admitted.append((job, crew))
             if not budget.left:
                 break
         elif not overtaking:

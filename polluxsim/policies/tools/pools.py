@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 from functools import reduce, wraps
 from math import inf
 from operator import or_
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from polluxsim.hardware.gpu_types import NodeTypes
-from polluxsim.policies.contract.view import Decision, Standing
+from polluxsim.policies.contract.view import Decision, JobProxy, decision_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,41 +26,34 @@ if TYPE_CHECKING:
 Given = TypeVar("Given", bound=type[Any])
 
 
-class JobOnType:
-    """A `JobView` of a job that is in the pool of a GPU type: what it shows of types is of that one."""
+class JobOnType(JobProxy):
+    """A job in the pool of a GPU type. Its speed, goodput and oracle are those of the type."""
 
-    __slots__ = ("_oracles", "gpu_type", "job")
+    __slots__ = ("_oracles",)
 
     def __init__(self, job: JobView, gpu_type: str) -> None:
-        self.job = job
-        self.gpu_type = gpu_type
-        self._oracles: tuple[Oracle, Oracle] | None = None
+        super().__init__(job, gpu_type=gpu_type)
+        object.__setattr__(self, "_oracles", None)
 
     @property
     def oracle(self) -> Oracle:
-        """Return the truth on the type."""
+        """Return the oracle on the type."""
         if self._oracles is None or self._oracles[0] is not self.job.oracle:
-            self._oracles = self.job.oracle, self.job.oracle.on(self.gpu_type)
+            object.__setattr__(self, "_oracles", (self.job.oracle, self.job.oracle.on(self.gpu_type)))
         return self._oracles[1]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.job, name)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> JobOnType:
-        return JobOnType(deepcopy(self.job, memo), self.gpu_type)
-
-    def __repr__(self) -> str:
-        return f"{self.job!r} on {self.gpu_type}"
 
     @property
     def speeds(self) -> Mapping[str, float]:
-        """Return its speed on the type."""
+        """Return the speed on the type."""
         return {self.gpu_type: self.job.speeds[self.gpu_type]}
 
     @property
     def goodput(self) -> Goodput | None:
-        """Return what its agent knows of the type."""
+        """Return the goodput on the type."""
         return self.job.goodputs[self.gpu_type]
+
+    def __repr__(self) -> str:
+        return f"{self.job!r} on {self.gpu_type}"
 
 
 class Pools:
@@ -92,7 +84,7 @@ class Pools:
         for job in view.changes.arrived:
             arrived[self.of(job.job_id)].append(job.job_id)
         changes = view.changes
-        if not self._jobs_stay and (changes.arrived or changes.ended or changes.nodes):
+        if not self._jobs_stay and changes.jobs_or_nodes:
             for name, before, after in list(self._sent_on(view)):
                 # One that has just come was never in the pool it was sent to first.
                 if name in arrived[before]:
@@ -108,14 +100,13 @@ class Pools:
 
     def seen(self, jobs: Iterable[JobView], name: str) -> list[JobView]:
         """Return those of some jobs that are in a pool, as its policy sees them, in their order."""
-        here = (self._seen[job.job_id] for job in jobs if self.of(job.job_id) == name)
-        return [cast("JobView", job) for job in here]
+        return [self._seen[job.job_id] for job in jobs if self.of(job.job_id) == name]
 
     def _send(self, view: ClusterView) -> None:
         """Send jobs that are new, and see to it that all are shown as they are now."""
         for job in view.jobs:
-            if job.job_id in self._seen:
-                self._seen[job.job_id].job = job
+            if (seen := self._seen.get(job.job_id)) is not None and seen.job is not job:
+                self._seen[job.job_id] = JobOnType(job, seen.gpu_type)
         new = [job for job in view.jobs if job.job_id not in self._seen]
         demand = self._demand(view) if new else {}
         gpus = {name: view.gpus_of(name) for name in view.types} if new else {}
@@ -181,41 +172,12 @@ class Pools:
         self, view: ClusterView, name: str, arrived: Sequence[JobId], ended: Mapping[JobId, float]
     ) -> ClusterView:
         nodes = set(view.nodes_of(name))
-        there = tuple(gpus if node in nodes else 0 for node, gpus in enumerate(view.gpus_per_node))
-        jobs = self.seen(view.jobs, name)
-        mine = {job.job_id for job in jobs}
-        return replace(
-            view,
-            gpus_per_node=there,
-            jobs=jobs,
-            changes=replace(
-                view.changes,
-                arrived=[cast("JobView", self._seen[job_id]) for job_id in arrived],
-                ended=ended,
-                passed_epoch=[job_id for job_id in view.changes.passed_epoch if job_id in mine],
-                learnt=[job_id for job_id in view.changes.learnt if job_id in mine],
-                evicted=[job_id for job_id in view.changes.evicted if job_id in mine],
-            ),
-            standing=Standing(
-                self.seen(view.running, name),
-                self.seen(view.waiting, name),
-                [gpus if node in nodes else 0 for node, gpus in enumerate(view.free)],
-                sum(job.num_replicas for job in jobs),
-            ),
-            health=view.health._replace(
-                down=tuple(node for node in view.health.down if node in nodes),
-                down_gpus=tuple(gpus for node, gpus in _down(view) if node in nodes),
-                coming=tuple((node, time) for node, time in view.health.coming if node in nodes),
-            ),
-            node_types=self._types.setdefault(name, NodeTypes([view.types[name]] * len(there))),
-            shared={job_id: gpus for job_id, gpus in view.shared.items() if job_id in mine},
-            shared_speeds={job_id: speed for job_id, speed in view.shared_speeds.items() if job_id in mine},
-        )
-
-
-def _down(view: ClusterView) -> Iterator[tuple[int, int]]:
-    """Return the nodes that are down, with their GPUs."""
-    return zip(view.health.down, view.health.down_gpus, strict=False)
+        sizes = [gpus if node in nodes else 0 for node, gpus in enumerate(view.gpus_per_node)]
+        jobs = {job_id: job for job_id, job in self._seen.items() if job.gpu_type == name}
+        changes = view.changes.among(jobs, arrived=[self._seen[job_id] for job_id in arrived], ended=ended)
+        node_types = self._types.setdefault(name, NodeTypes([view.types[name]] * len(sizes)))
+        free = [gpus if node in nodes else 0 for node, gpus in enumerate(view.free)]
+        return view.part(sizes, jobs, changes, nodes=nodes, node_types=node_types, free=free)
 
 
 def together(view: ClusterView, pools: Pools, made: Mapping[str, Decision]) -> Decision:
@@ -263,8 +225,7 @@ class PolicyPerType:
         """Ask each of them about its pool."""
         made = dict[str, Decision]()
         for name, part in self._pools.views(view).items():
-            answer = self._policies[name].allocate(part, rng)
-            made[name] = answer if isinstance(answer, Decision) else Decision(answer)
+            made[name] = decision_of(self._policies[name].allocate(part, rng))
         return together(view, self._pools, made)
 
 
