@@ -197,7 +197,7 @@ def test_what_a_policy_is_it_says_by_its_traits() -> None:
     class Wrong(Fifo):
         traits = "adaptive"
 
-    with pytest.raises(PolicyError, match=r"policy Wrong: traits are 'adaptive', allowed is a .*Traits"):
+    with pytest.raises(PolicyError, match=r"policy Wrong: traits are 'adaptive'; they must be a .*Traits"):
         traits_of(Wrong())
 
 

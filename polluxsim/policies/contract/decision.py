@@ -143,9 +143,7 @@ def traits_of(policy: object) -> Traits:
     traits = getattr(policy, "traits", Traits())
     name = type(policy).__name__
     if not isinstance(traits, Traits):
-        raise PolicyError(
-            f"policy {name}: traits are {short(traits)}, allowed is a polluxsim.policies.contract.view.Traits"
-        )
+        raise PolicyError(f"policy {name}: traits are {short(traits)}; they must be a polluxsim.Traits")
     stray = [field.name for field in fields(Traits) if getattr(policy, field.name, False)]
     if stray and not hasattr(policy, "traits"):
         raise PolicyError(

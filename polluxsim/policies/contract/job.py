@@ -1,4 +1,4 @@
-"""The view of one job: what a policy may know about it."""
+"""The view of a job, from which a policy decides."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Report(NamedTuple):
     epochs
         Statistical epochs done, with the completed part of the present epoch.
     losses
-        Loss after each complete epoch, in a unit of its own.
+        Loss after each complete epoch. Its unit depends on the application.
     steps_per_epoch
         Optimiser steps of the last complete epoch at the user's batch size; in the first epoch, the examples of an
         epoch over that batch size.

@@ -233,7 +233,7 @@ class ClusterView:
         Time between rounds [s]. Rounds are at its multiples. 0 in a view without an engine, where GPUs can change at
         any time.
     restarts
-        Time without training after each change of a job's placement. `delay_of` returns that of a job [s].
+        Times without training after a change of a job's GPUs. `delay_of` returns the time of one job [s].
     nodes
         Requested and allowed numbers of nodes, or None if the number is fixed.
     health
@@ -337,7 +337,7 @@ class ClusterView:
 
     @property
     def restart_delay(self) -> float:
-        """Return the restart delay of jobs whose application has none of its own [s]."""
+        """Return the restart delay of applications without an entry in `restarts` [s]."""
         return self.restarts.otherwise
 
     def delay_of(self, job: JobView) -> float:

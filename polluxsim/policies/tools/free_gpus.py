@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class FreeGpus:
     """The free GPUs of each node while jobs take GPUs one after the other, with CPUs and memory if nodes limit them.
 
-    `FreeGpus.of(view)` has all GPUs of a cluster, also those that jobs hold now, and knows their types.
+    `FreeGpus.of(view)` begins with all GPUs of a cluster, including those that jobs hold now.
 
     Parameters
     ----------
@@ -106,10 +106,11 @@ class FreeGpus:
         return tuple(placement)
 
     def pack_job(self, job: JobView, gpus: int | None = None) -> Placement | None:
-        """Find GPUs for a job, by default as many as it requests, of one type that it can use, and take them.
+        """Find GPUs for a job on one type that it can use, and take them. By default, find the requested number.
 
-        The job keeps the GPUs that it holds if they are as many and free. Otherwise it gets GPUs of its fastest type
-        with enough free GPUs, on the nodes with the most. If no type has enough, this returns None and takes nothing.
+        The job keeps its present GPUs if their number is right and they are free. Otherwise it gets GPUs of its fastest
+        type with enough free GPUs, on the nodes with the most. If no type has enough, this returns None and takes
+        nothing.
         """
         wanted, held = job.num_replicas if gpus is None else gpus, job.placement
         if held and num_replicas(held) == wanted and self.has(held):
@@ -184,7 +185,7 @@ def pack(free: Sequence[int], num_replicas: int, keep: Placement = ()) -> Placem
 
 
 def pack_gang(view: ClusterView, free: Sequence[int], job: JobView) -> Placement | None:
-    """Find the GPUs that a job requests as `FreeGpus.pack_job` does, where these GPUs of each node are free."""
+    """Find the requested GPUs of a job among the free GPUs of each node, as `FreeGpus.pack_job` does."""
     return FreeGpus(free, nodes_by_type=view.node_types.nodes if len(view.types) > 1 else {}).pack_job(job)
 
 
@@ -211,28 +212,37 @@ def placed_together(
     """
     free = {gpu for gpu in all_gpus(view) if nodes is None or gpu[0] in nodes}
     found: dict[int, Gpus] = {}
-    for place, pack in enumerate(packs):
+    for number, pack in enumerate(packs):
         held = (view.sharing.held.get(job.job_id, ()) for job in pack)
         if kept := next((gpus for gpus in held if gpus and free.issuperset(gpus)), ()):
-            found[place] = kept
+            found[number] = kept
             free.difference_update(kept)
     left = Counter(node for node, _ in free)
     emptiest = FreeGpus([left[node] for node in range(len(view.gpus_per_node))])
     by_node = {node: iter(sorted(gpu for gpu in free if gpu[0] == node)) for node in left}
-    for place, pack in enumerate(packs):
-        if place not in found and (placement := emptiest.pack(pack[0].num_replicas)) is not None:
-            found[place] = tuple(gpu for node, gpus in placement for gpu in islice(by_node[node], gpus))
-    return {job.job_id: gpus for place, gpus in found.items() for job in packs[place]}
+    for number, pack in enumerate(packs):
+        if number not in found and (placement := emptiest.pack(pack[0].num_replicas)) is not None:
+            found[number] = tuple(gpu for node, gpus in placement for gpu in islice(by_node[node], gpus))
+    return {job.job_id: gpus for number, gpus in found.items() for job in packs[number]}
 
 
 ROOM = 64
-"""Steps that there is room for at the least beyond those that are known."""
+"""Fewest unused entries of the arrays of a new timetable."""
 
 
 class Timetable:
-    """GPUs that are free from now on [s], by what is reserved.
+    """The number of free GPUs from now on, given the releases and reservations that are known.
 
-    So many are free at first, others become free at times [s], in order and none before now.
+    It is a step function in arrays, because there may be thousands of jobs.
+
+    Parameters
+    ----------
+    now
+        Present time [s].
+    free
+        GPUs that are free now.
+    releases
+        Times in ascending order, not before now, at which further GPUs become free, with their numbers [s; 1].
     """
 
     def __init__(self, now: float, free: int, releases: Iterable[tuple[float, int]] = ()) -> None:
@@ -240,23 +250,23 @@ class Timetable:
         for time, gpus in releases:
             freed[time] = freed.get(time, 0) + gpus
         self._steps = len(freed)
-        # When each step begins, with ∞ behind the last one, and the GPUs that are free in it; then room for more.
+        # Start of each step, with ∞ after the last one, and its free GPUs. Unused entries follow.
         self._times = np.full(2 * self._steps + ROOM, inf)
         self._free = np.zeros(len(self._times), dtype=np.int64)
         self._times[: self._steps], self._free[: self._steps] = list(freed), list(accumulate(freed.values()))
 
     @property
     def now(self) -> int:
-        """Return the GPUs that are free at the beginning."""
+        """Return the GPUs that are free now."""
         return int(self._free[0])
 
     def intervals(self) -> Iterator[tuple[float, float, int]]:
-        """Yield from when until when how many GPUs are free; the last interval does not end."""
+        """Yield the start, the end and the free GPUs of each step; the last step ends at ∞ [s]."""
         times = self._times[: self._steps + 1].tolist()
         return zip(times, times[1:], self._free[: self._steps].tolist(), strict=False)
 
     def forward(self, now: float) -> None:
-        """Forget what is past [s]."""
+        """Drop the steps before a time [s]."""
         past = int(self._times.searchsorted(now, side="right")) - 1
         self._steps -= past
         for values in (self._times, self._free):
@@ -265,14 +275,14 @@ class Timetable:
         self._times[0] = now
 
     def earliest(self, num_replicas: int, length: float) -> float:
-        """Return the earliest step at which so many GPUs are free for a length of time [s]; ∞ if they never are."""
+        """Return the start of the first step from which GPUs are free for a length of time; ∞ if there is none [s]."""
         times = self._times
         short = (self._free[: self._steps] < num_replicas).nonzero()[0]
         if not len(short):
             return float(times[0])
         if short[0] and times[short[0]] >= times[0] + length:
             return float(times[0])
-        # After each step with too few, until the next of them begins.
+        # Intervals between the steps that have too few GPUs.
         begins = times[short + 1]
         ends = np.append(times[short[1:]], inf)
         fits = (begins < ends) & (ends >= begins + length)
@@ -280,12 +290,12 @@ class Timetable:
         return float(begins[first]) if fits[first] else inf
 
     def take(self, num_replicas: int, start: float, end: float) -> None:
-        """Reserve GPUs from a step on to another time, at which a step is made if need be."""
+        """Reserve GPUs from one time to another; a step begins at each of them [s]."""
         first, last = self._step(start), self._step(end)
         self._free[first:last] -= num_replicas
 
     def _step(self, time: float) -> int:
-        """Return the index of the step at a time, which is made if need be."""
+        """Return the index of the step that begins at a time, and insert it if there is none."""
         index, end = int(self._times.searchsorted(time)), self._steps
         if time == inf or self._times[index] == time:
             return min(index, end)

@@ -97,7 +97,7 @@ class Budget:
 
 
 NEAREST = 3
-"""Jobs just ahead of one that are named to explain why it waits."""
+"""Most jobs that a reason names as those just ahead of a waiting job."""
 
 
 def schedule_gangs(
@@ -108,30 +108,28 @@ def schedule_gangs(
     order_lasts_until: float = -inf,
     describe: Describe = lambda job: {},
 ) -> Decision:
-    """Give GPUs to as many whole jobs as fit, in order. The policy is asked again at the next round, by default.
+    """Give GPUs to as many whole jobs as fit, in order. Running jobs keep their GPUs.
+
+    Jobs that start get GPUs of the nodes with the most free GPUs. By default the policy decides again at the next
+    round.
 
     Parameters
     ----------
     view
-        The cluster now.
+        The cluster.
     order
-        The active jobs by precedence; no further than needed is gone through.
+        All jobs by precedence. It is read only as far as needed.
     overtaking
-        Whether a job that fits may go ahead of one that does not.
+        Whether a job that fits may start before a job that does not fit.
     order_lasts_until
-        Time until which no job that has GPUs by this decision falls behind another one, unless one arrives [s]; that
-        they rise changes nothing. So long the policy is not asked, unless GPUs become free that somebody waits for.
+        Time until which no job that gets GPUs falls behind another job, unless a job arrives [s]. The policy does not
+        decide again before, unless GPUs become free while jobs wait.
     describe
-        Figures that say why a job stands where it does in the order.
-
-    Returns
-    -------
-    Decision
-        Jobs that run on keep their GPUs; the others take the emptiest nodes first.
+        Function that returns the numbers by which a job has its place in the order.
     """
-    order, again = tee(order)  # so that each job is asked for once, and not before it is needed
+    order, again = tee(order)  # the order may be long, and slow to compute
     if view.demand <= view.num_gpus and len(view.types) == 1:
-        # Everybody fits, so that nothing but the order of those who get GPUs anew matters.
+        # All jobs fit, so only the order of the jobs that start matters.
         free, waiting = FreeGpus(view.free), _first_of(order, view.waiting)
         new = {job.job_id: free.pack(job.num_replicas) or () for job in waiting}
         return Decision(
@@ -154,7 +152,7 @@ def schedule_gangs(
 
 
 def _first_of(order: Iterable[JobView], few: Sequence[JobView]) -> Iterable[JobView]:
-    """Return a few jobs in an order of all, of which no more is gone through than it takes."""
+    """Return a few jobs in an order of all jobs, which is read only as far as needed."""
     if len(few) < 2:
         return few
     wanted = {job.job_id for job in few}
@@ -174,14 +172,14 @@ def _admitted(order: Iterable[JobView], budget: Budget, *, overtaking: bool) -> 
 
 
 def _all_fit(
-    view: ClusterView, everybody: Sequence[JobView], describe: Describe, jobs: Sequence[JobId]
+    view: ClusterView, ordered: Sequence[JobView], describe: Describe, jobs: Sequence[JobId]
 ) -> dict[JobId, Reason]:
-    """Say of the jobs asked about what they met when their turn came, where everybody fits.
+    """Return the reasons of some jobs if all jobs fit.
 
-    Those that something happens to are most often the last: the order is gone through from behind.
+    Most often these jobs are the last ones, so the order is read from its end.
     """
     asked, left, reasons = set(jobs), view.num_gpus - view.demand, {}
-    for position, job in zip(range(len(everybody), 0, -1), reversed(everybody), strict=True):
+    for position, job in zip(range(len(ordered), 0, -1), reversed(ordered), strict=True):
         left += job.num_replicas
         if job.job_id in asked:
             numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": left, **describe(job)}
@@ -200,10 +198,10 @@ def _reasons(
     overtaking: bool,
     describe: Describe,
 ) -> dict[JobId, Reason]:
-    """Go through the order again, and say of the jobs asked about what they met when their turn came.
+    """Return the reasons of some jobs.
 
-    Kinds: `gang-fits`; `gang-does-not-fit`, where the others are the nearest jobs ahead that got GPUs; and
-    `behind-head-of-line`, where the other is the first job that does not fit and lets nobody past.
+    Kinds: `gang-fits`; `gang-does-not-fit` with the nearest jobs ahead that got GPUs; and `behind-head-of-line` with
+    the first job that does not fit, which no job may overtake.
     """
     asked, left, head = set(jobs), gpus, None
     ahead = deque[str](maxlen=NEAREST)
@@ -229,7 +227,7 @@ def _reasons(
 
 
 NEARLY = 1 - 1e-9
-"""Asking early is free; asking late, after rounding, is not."""
+"""Factor on the time to the next decision, so that rounding never makes the decision late."""
 
 
 def gangs_by(
@@ -240,23 +238,25 @@ def gangs_by(
     preemptive: bool = True,
     lasts_until: float = inf,
 ) -> Decision:
-    """Give GPUs to whole jobs by rising key, ties in order of submission; one that fits may overtake one that does not.
+    """Give GPUs to whole jobs in ascending order of a key, equal ones in order of submission.
+
+    A job that fits may start before a job that does not fit.
 
     Parameters
     ----------
     view
-        The cluster now.
+        The cluster.
     key
-        What a job is ordered by, for as long as nothing happens or to its advantage while it runs.
+        Sort key of a job. It may only fall while the job runs, unless an event happens.
     describe
-        Figures that say why a job stands where it does.
+        Function that returns the numbers by which a job has its place in the order.
     preemptive
-        Whether jobs that run stand in the queue like all others, or before them all.
+        Whether running jobs are sorted with the waiting jobs, instead of before them.
     lasts_until
-        Time until which no job that runs falls behind one that waits [s].
+        Time until which no running job falls behind a waiting job [s].
     """
-    everybody_fits = view.demand <= view.num_gpus
-    stay = everybody_fits or not preemptive
+    all_fit = view.demand <= view.num_gpus
+    stay = all_fit or not preemptive
     first, others = (view.running, view.waiting) if stay else ((), view.jobs)
     order = chain(first, sorted(others, key=key))
     return schedule_gangs(view, order, order_lasts_until=inf if stay else lasts_until, describe=describe)

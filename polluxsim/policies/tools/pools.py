@@ -1,4 +1,4 @@
-"""A pool of GPUs of each type of a cluster, with a policy of its own, for policies that know one pool."""
+"""Several GPU types for policies that know one: a pool for each type, with a policy of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from copy import deepcopy
 from functools import reduce, wraps
 from math import inf
 from operator import or_
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from polluxsim.hardware.gpu_types import NodeTypes
 from polluxsim.policies.contract.view import Decision, JobProxy, decision_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.hardware.placements import Allocation, JobId, Placement
-    from polluxsim.models.goodput import Goodput
+    from polluxsim.models.goodput import GoodputModel
     from polluxsim.policies.contract.view import ClusterView, JobView, Oracle, Policy, Reason
 
     MayUse: TypeAlias = Callable[[JobView, str], bool]
@@ -29,18 +29,22 @@ Given = TypeVar("Given", bound=type[Any])
 class JobOnType(JobProxy):
     """A job in the pool of a GPU type. Its speed, goodput and oracle are those of the type."""
 
-    __slots__ = ("_oracles",)
+    __slots__ = ("_oracle", "_oracle_on_type")
+    gpu_type: str
+    _oracle: Oracle | None
+    _oracle_on_type: Oracle
 
     def __init__(self, job: JobView, gpu_type: str) -> None:
         super().__init__(job, gpu_type=gpu_type)
-        object.__setattr__(self, "_oracles", None)
+        object.__setattr__(self, "_oracle", None)
 
     @property
     def oracle(self) -> Oracle:
-        """Return the oracle on the type."""
-        if self._oracles is None or self._oracles[0] is not self.job.oracle:
-            object.__setattr__(self, "_oracles", (self.job.oracle, self.job.oracle.on(self.gpu_type)))
-        return self._oracles[1]
+        """Return the oracle on the type. It is made when it is first read."""
+        if self._oracle is not self.job.oracle:
+            object.__setattr__(self, "_oracle", self.job.oracle)
+            object.__setattr__(self, "_oracle_on_type", self.job.oracle.on(self.gpu_type))
+        return self._oracle_on_type
 
     @property
     def speeds(self) -> Mapping[str, float]:
@@ -48,25 +52,27 @@ class JobOnType(JobProxy):
         return {self.gpu_type: self.job.speeds[self.gpu_type]}
 
     @property
-    def goodput(self) -> Goodput | None:
+    def goodput(self) -> GoodputModel | None:
         """Return the goodput on the type."""
-        return self.job.goodputs[self.gpu_type]
+        return cast("GoodputModel | None", self.job.goodputs[self.gpu_type])
 
     def __repr__(self) -> str:
         return f"{self.job!r} on {self.gpu_type}"
 
 
 class Pools:
-    """Sends each job to the pool of one GPU type of the cluster.
+    """Sends each job to the pool of one GPU type, as in a system with a partition for each type.
 
-    When it comes, it goes where it would be soonest done if all jobs of the pool shared its GPUs in proportion to what
-    they ask for: to the type with the largest speed / max(1, demand / GPUs), its own demand counted; to the first of
-    equals. While it has no GPUs, as too few of its type are idle, it goes on to the fastest type that has enough to
-    spare, if it would be sooner done there by the same rule. So it is in a system with a partition for each type, of
-    which users name several.
+    A new job is sent to the type with the largest speed / max(1, demand / GPUs), where the demand includes the job. A
+    waiting job that does not fit on the idle GPUs of its type moves to the fastest type that has enough to spare, if
+    the same rule prefers that type.
 
-    `may_use` says whether a job may have GPUs of a type, beside what it can use: by default it may. Where `jobs_stay`,
-    those without GPUs stay where they were sent.
+    Parameters
+    ----------
+    may_use
+        Function that returns whether a job may get GPUs of a type; by default it may use all types that it can.
+    jobs_stay
+        Whether waiting jobs stay in the pool to which they were sent.
     """
 
     def __init__(self, may_use: MayUse | None = None, *, jobs_stay: bool = False) -> None:
@@ -76,7 +82,7 @@ class Pools:
         self._types: dict[str, NodeTypes] = {}
 
     def views(self, view: ClusterView) -> dict[str, ClusterView]:
-        """Return what each pool is to its policy: a cluster on which all other nodes are down."""
+        """Return the view of each pool. In it, the nodes of other types have no GPUs."""
         gone = [(job, self.of(job), end) for job, end in view.changes.ended.items() if job in self._seen]
         ended = {name: {job: end for job, pool, end in gone if pool == name} for name in view.types}
         arrived: dict[str, list[JobId]] = {name: [] for name in view.types}
@@ -85,9 +91,8 @@ class Pools:
             arrived[self.of(job.job_id)].append(job.job_id)
         changes = view.changes
         if not self._jobs_stay and changes.jobs_or_nodes:
-            for name, before, after in list(self._sent_on(view)):
-                # One that has just come was never in the pool it was sent to first.
-                if name in arrived[before]:
+            for name, before, after in list(self._moved(view)):
+                if name in arrived[before]:  # the policy of that pool has not seen the job
                     arrived[before].remove(name)
                 else:
                     ended[before][name] = view.time
@@ -99,11 +104,11 @@ class Pools:
         return self._seen[job_id].gpu_type
 
     def seen(self, jobs: Iterable[JobView], name: str) -> list[JobView]:
-        """Return those of some jobs that are in a pool, as its policy sees them, in their order."""
+        """Return the jobs that are in a pool, as its policy sees them, in their order."""
         return [self._seen[job.job_id] for job in jobs if self.of(job.job_id) == name]
 
     def _send(self, view: ClusterView) -> None:
-        """Send jobs that are new, and see to it that all are shown as they are now."""
+        """Send new jobs to pools, and forget jobs that ended."""
         for job in view.jobs:
             if (seen := self._seen.get(job.job_id)) is not None and seen.job is not job:
                 self._seen[job.job_id] = JobOnType(job, seen.gpu_type)
@@ -118,7 +123,7 @@ class Pools:
             self._seen = {job.job_id: self._seen[job.job_id] for job in view.jobs}
 
     def _demand(self, view: ClusterView) -> dict[str, int]:
-        """Return the GPUs that the jobs of each pool ask for."""
+        """Return the GPUs that the jobs of each pool request."""
         demand = dict.fromkeys(view.types, 0)
         for job in view.jobs:
             if job.job_id in self._seen:
@@ -126,12 +131,12 @@ class Pools:
         return demand
 
     def _usable(self, job: JobView) -> Sequence[str]:
-        """Return the types that a job may have; all that it can use where it may have none of these."""
+        """Return the types that a job may use; if it may use none, all that it can use."""
         allowed = [name for name in job.speeds if self._may_use is None or self._may_use(job, name)]
         return allowed or list(job.speeds)
 
     def _soonest(self, job: JobView, demand: Mapping[str, int], gpus: Mapping[str, int]) -> str:
-        """Return the type on which a job would be soonest done; one without a GPU that is up comes last."""
+        """Return the type on which a job would end first; a type whose nodes are all down comes last."""
 
         def worth(name: str) -> float:
             load = (demand[name] + job.num_replicas) / gpus[name] if gpus[name] else inf
@@ -139,8 +144,8 @@ class Pools:
 
         return max(self._usable(job), key=worth)
 
-    def _sent_on(self, view: ClusterView) -> Iterator[tuple[JobId, str, str]]:
-        """Send on the jobs that wait where too few GPUs are idle; yield each, with the types before and after."""
+    def _moved(self, view: ClusterView) -> Iterator[tuple[JobId, str, str]]:
+        """Move waiting jobs to other pools; yield the name of each, with its types before and after."""
         idle = {name: sum(view.free[node] for node in view.nodes_of(name)) for name in view.types}
         spare, demand = dict(idle), self._demand(view)
         late: list[JobView] = []
@@ -181,7 +186,7 @@ class Pools:
 
 
 def together(view: ClusterView, pools: Pools, made: Mapping[str, Decision]) -> Decision:
-    """Return one decision for the cluster of those for its pools, by type."""
+    """Return one decision for the cluster from the decisions for its pools, by type."""
     allocation: dict[JobId, Placement] = {}
     for name, decision in made.items():
         allocation |= decision.allocation
@@ -210,10 +215,10 @@ def together(view: ClusterView, pools: Pools, made: Mapping[str, Decision]) -> D
 
 
 class PolicyPerType:
-    """A policy of one kind for each GPU type of a cluster.
+    """A copy of a policy for each GPU type of a cluster.
 
-    The policy given was not asked yet. It may have a method `on_type`, which returns the policy for a type, by name, of
-    those of a cluster; else each is a copy of it. `may_use` and `jobs_stay` are as of `Pools`, where it has them.
+    A method `on_type(name, types)` of the policy returns its copy for a type. `may_use` and `jobs_stay` of the policy
+    are those of `Pools`. The policy must not have decided before.
     """
 
     def __init__(self, policy: Policy, view: ClusterView) -> None:
@@ -222,7 +227,7 @@ class PolicyPerType:
         self._pools = Pools(getattr(policy, "may_use", None), jobs_stay=getattr(policy, "jobs_stay", False))
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Ask each of them about its pool."""
+        """Let each copy decide about its pool."""
         made = dict[str, Decision]()
         for name, part in self._pools.views(view).items():
             made[name] = decision_of(self._policies[name].allocate(part, rng))
@@ -230,10 +235,10 @@ class PolicyPerType:
 
 
 def pool_per_type(policy: Given) -> Given:
-    """Let a class of policies that know one pool of GPUs decide on clusters of several types: for each by itself.
+    """Decorate a class of policies that know one GPU type, so that on several types a copy decides for each type.
 
-    On a cluster of one type nothing changes. It is for policies whose every decision is about the jobs and GPUs that
-    they see; one that counts something over the whole cluster asks `Pools` itself.
+    On a cluster of one type nothing changes. It is for policies that need nothing but the jobs and GPUs that they see.
+    A policy that counts something over the whole cluster uses `Pools` itself.
     """
     alone = policy.allocate
 
