@@ -264,14 +264,15 @@ class Deal:
         self.gpus[job.job_id] = gpus
         return True
 
-    def speedup(self, job: JobView, gpus: int) -> float:
-        """Return the goodput of a job on a number of GPUs of its type over that on one GPU; `gpus` if it is unknown."""
-        gpu_type = self._types[job.job_id]
+    def gain(self, job: JobView) -> float:
+        """Return the speedup that one GPU more adds: goodput over that on one GPU; 1 while the goodput is unknown."""
+        gpu_type, gpus = self._types[job.job_id], self.gpus[job.job_id]
         model = job.goodput if len(self._view.types) == 1 else job.goodputs[gpu_type]
         if model is None:
-            return float(gpus)
-        num_nodes = ceil(gpus / max(self._view.gpus_per_node[node] for node in self._view.nodes_of(gpu_type)))
-        return model.best(num_nodes, gpus)[0] / model.best(1, 1)[0]
+            return 1.0
+        node_size = max(self._view.gpus_per_node[node] for node in self._view.nodes_of(gpu_type))
+        now, then, alone = (model.best(ceil(count / node_size), count)[0] for count in (gpus, gpus + 1, 1))
+        return (then - now) / alone
 
     def placements(self) -> dict[JobId, Placement]:
         """Return placements. A job with an unchanged number keeps its GPUs; the others are packed in order."""
