@@ -99,7 +99,7 @@ def faster(step_time: Callable[..., float]) -> Callable[..., float]:
     return lambda *arguments: step_time(*arguments) / 1.05
 
 
-def submitted(job: JobView, gpus_per_node: int = 0) -> float:
+def submitted(job: JobView) -> float:
     """Order jobs by submission."""
     return job.submit_time
 
@@ -107,8 +107,8 @@ def submitted(job: JobView, gpus_per_node: int = 0) -> float:
 def misjudged(remaining_time: Callable[..., float]) -> Callable[..., float]:
     """Multiply remaining times by a factor between 1/2 and 2, drawn once for each job."""
 
-    def wrong(job: JobView, gpus_per_node: int) -> float:
-        return remaining_time(job, gpus_per_node) * 2 ** (zlib.crc32(job.job_id.encode()) % 201 / 100 - 1)
+    def wrong(job: JobView) -> float:
+        return remaining_time(job) * 2 ** (zlib.crc32(job.job_id.encode()) % 201 / 100 - 1)
 
     return wrong
 
@@ -192,8 +192,8 @@ CASES = (
             Perturbation(
                 "remaining time × GPUs in place of remaining time",
                 patches={
-                    "polluxsim.policies.ordered.classic.remaining_time": lambda job, gpus_per_node: (
-                        remaining_time(job, gpus_per_node) * job.num_replicas
+                    "polluxsim.policies.ordered.classic.remaining_time": lambda job: (
+                        remaining_time(job) * job.num_replicas
                     )
                 },
             ),
@@ -214,8 +214,8 @@ CASES = (
             Perturbation(
                 "remaining time in place of remaining time × GPUs",
                 patches={
-                    "polluxsim.policies.ordered.classic.remaining_time": lambda job, gpus_per_node: (
-                        remaining_time(job, gpus_per_node) / job.num_replicas
+                    "polluxsim.policies.ordered.classic.remaining_time": lambda job: (
+                        remaining_time(job) / job.num_replicas
                     )
                 },
             ),
@@ -253,9 +253,7 @@ CASES = (
             Perturbation(
                 "remaining time in place of remaining time × GPUs",
                 patches={
-                    "polluxsim.policies.sharing.muri.remaining_time": lambda job, gpus_per_node: (
-                        remaining_time(job, gpus_per_node) / job.num_replicas
-                    )
+                    "polluxsim.policies.sharing.muri.remaining_time": lambda job: remaining_time(job) / job.num_replicas
                 },
             ),
         ),

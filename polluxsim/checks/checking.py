@@ -289,7 +289,7 @@ def _starving(result: Result) -> Iterator[Finding]:
 
 
 def _on_empty(guest: NamedPolicy, timeout: float | None) -> Iterator[Finding]:
-    view = ClusterView(0.0, (4, 2), [], 30.0, round_interval=60.0)
+    view = ClusterView(0.0, (4, 2), [], round_interval=60.0)
     try:
         answer = decided(guest.make(afresh=True), view, np.random.default_rng(0), timeout)
     except FoundError as error:

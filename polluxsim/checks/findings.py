@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.hardware.placements import num_replicas
 from polluxsim.policies.contract.view import Decision
-from polluxsim.policies.ordered.classic import remaining_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -110,9 +109,9 @@ def observer(view: ClusterView, answer: object, ask: Callable[[Callable[[], obje
     is_one = len(view.types) == 1
     jobs = []
     for job in view.jobs:
-        gang = job.oracle.application.gang_size
+        gang = job.gang_size
         delay = view.delay_of(job)
-        time_left = delay + remaining_time(job, view.node_size) if is_one else 0.0
+        time_left = delay + job.oracle.time_left(job.num_replicas) if is_one else 0.0
         jobs.append(
             SeenJob(
                 job.job_id, job.num_replicas, job.min_replicas or 1, job.max_replicas, gang is not None,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from polluxsim.common.errors import PolicyError, PolluxSimError, did_you_mean, short
 from polluxsim.engine.views import JobWindows
-from polluxsim.policies.contract.view import ClusterView, JobView, Oracle, Reason, Standing
+from polluxsim.policies.contract.view import ClusterView, JobView, Oracle, Reason, SharedGpus, Standing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Sequence
@@ -107,14 +107,13 @@ class FitTogether:
 def cluster_view(state: State, rounds: Rounds) -> ClusterView:
     """Open the views of a run, and return the view of its cluster now."""
     jobs, nodes, shutter, settings = state.jobs, state.nodes, state.shutter, state.scenario.settings
-    shutter.time, shutter.is_open = state.clock.now, True
-    up = nodes.present(shutter.time)
+    up = nodes.present(state.clock.now)
+    shutter.open(state.clock.now, up, nodes.health)
     return ClusterView(
         time=shutter.time,
         gpus_per_node=up,
         jobs=JobWindows(shutter, len(jobs.active), jobs.all_views),
-        restart_delay=settings.restart_delay,
-        restart_delays=settings.delays,
+        restarts=settings.delays,
         nodes=nodes.counts,
         changes=rounds.changes(jobs.views),
         round_interval=settings.round_interval,
@@ -126,9 +125,11 @@ def cluster_view(state: State, rounds: Rounds) -> ClusterView:
         ),
         health=nodes.health,
         node_types=nodes.types,
-        shared=dict(nodes.shared.held),
-        shared_speeds={job_id: speed for job_id, (_, speed) in state.shares.items()},
-        fit_together=None if settings.sharing is None else FitTogether(settings.sharing, nodes.types),
+        sharing=SharedGpus(
+            dict(nodes.shared.held),
+            {job_id: speed for job_id, (_, speed) in state.shares.items()},
+            None if settings.sharing is None else FitTogether(settings.sharing, nodes.types),
+        ),
         hosts=state.scenario.cluster.hosts[: len(up)],
     )
 

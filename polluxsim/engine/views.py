@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from polluxsim.common.errors import ViewClosedError
 from polluxsim.engine.sharing import tenant_of
 from polluxsim.hardware.gpu_types import ANY
+from polluxsim.hardware.placements import packed
+from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import sensitivity_of
-from polluxsim.policies.contract.view import Report
+from polluxsim.policies.contract.view import HEALTHY, JobView, Report, largest_node
 
 if TYPE_CHECKING:
     from polluxsim.engine.job import ActiveJob
@@ -19,14 +21,11 @@ if TYPE_CHECKING:
     from polluxsim.engine.sharing import Tenant
     from polluxsim.engine.truth import Truth
     from polluxsim.hardware.gpu_types import NodeTypes
-    from polluxsim.hardware.hosts import Host
-    from polluxsim.hardware.placements import BatchChoice, JobId, Placement
+    from polluxsim.hardware.placements import BatchChoice, Placement
     from polluxsim.models.goodput import Goodput, GoodputModel
-    from polluxsim.models.known_duration import BatchPlan
     from polluxsim.models.profile import Application
     from polluxsim.models.sensitivity import Sensitivity
-    from polluxsim.models.stages import Stages
-    from polluxsim.policies.contract.view import JobView
+    from polluxsim.policies.contract.view import Health
 
 
 class ReadOnly:
@@ -49,14 +48,33 @@ set_field = object.__setattr__
 
 
 class Shutter:
-    """Whether the views of a run are open, and the time [s] and the scenario that they show."""
+    """Whether the views of a run are open, and the time [s], the scenario and the nodes that they show."""
 
-    __slots__ = ("is_open", "scenario", "time")
+    __slots__ = ("_gpus_per_node", "_health", "_node_sizes", "is_open", "scenario", "time")
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.time = 0.0
         self.is_open = False
+        self._gpus_per_node: Sequence[int] = ()
+        self._health = HEALTHY
+        self._node_sizes: dict[str | None, int] = {}
+
+    def open(self, time: float, gpus_per_node: Sequence[int], health: Health) -> None:
+        """Let views show a time [s] and the nodes that are up."""
+        self.time, self.is_open = time, True
+        if gpus_per_node != self._gpus_per_node or health != self._health:
+            self._gpus_per_node, self._health, self._node_sizes = gpus_per_node, health, {}
+
+    def node_size(self, gpu_type: str | None) -> int:
+        """Return the GPUs of the largest node of a type, by default of any type."""
+        if gpu_type not in self._node_sizes:
+            gpus, health, types = self._gpus_per_node, self._health, self.scenario.cluster.node_types
+            if gpu_type is not None and types:
+                gpus = [gpus[node] for node in types.nodes[gpu_type] if node < len(gpus)]
+                health = health.of(types.nodes[gpu_type])
+            self._node_sizes[gpu_type] = largest_node(gpus, health)
+        return self._node_sizes[gpu_type]
 
     def look(self) -> None:
         """Raise a `ViewClosedError` if the policy has decided already."""
@@ -111,6 +129,12 @@ class OracleWindow(ReadOnly):
         self._shutter.look()
         return self._active.progress_at(self._shutter.time)
 
+    def time_left(self, gpus: int) -> float:
+        """Return the true time to completion at the user's batch size on GPUs of as few nodes as possible [s]."""
+        choice = split_batch_size(self.application, self._active.job.batch_size, gpus)
+        shape = packed(gpus, self._shutter.node_size(self._gpu_type))
+        return self._truth.time_left(shape, choice, self.epoch, self.progress)
+
     def optimiser_step_time(
         self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None
     ) -> float:
@@ -129,37 +153,13 @@ class OracleWindow(ReadOnly):
         return self._truth if gpu_type is None else self._truth.on(gpu_type)
 
 
-def _request(name: str) -> Any:
-    """Return a property of views: a field of the job's request."""
-    return property(attrgetter(f"_active.job.{name}"))
+class JobWindow(ReadOnly, JobView):
+    """The live view of one job. It is made once; values other than those of the request are read from the job."""
 
-
-class JobWindow(ReadOnly):
-    """A `JobView` of one job. It is made once; values other than the request are read from the job."""
-
-    __slots__ = ("_active", "_shutter", "batch_size", "job_id", "num_replicas", "oracle", "submit_time")
+    __slots__ = ("_active", "_shutter")
 
     _active: ActiveJob
     _shutter: Shutter
-    batch_size: int
-    job_id: JobId
-    num_replicas: int
-    oracle: OracleWindow
-    submit_time: float
-
-    application: str = _request("application")
-    user: str | None = _request("user")
-    queue: str | None = _request("queue")
-    priority: float = _request("priority")
-    deadline: float | None = _request("deadline")
-    time_limit: float | None = _request("time_limit")
-    gpu_types: tuple[str, ...] = _request("gpu_types")
-    plan: BatchPlan | None = _request("plan")
-    stages: Stages | None = _request("stages")
-    host: Host | None = _request("host")
-    min_replicas: int | None = _request("min_replicas")
-    job_name: str | None = _request("job_name")
-    qos: str | None = _request("qos")
 
     def __init__(self, active: ActiveJob, shutter: Shutter) -> None:
         set_field(self, "job_id", active.job.job_id)
@@ -244,6 +244,20 @@ class JobWindow(ReadOnly):
     def goodputs(self) -> Mapping[str, Goodput | None]:
         self._shutter.look()
         return {name: self._active.agent.goodput_on(name) for name in self.speeds}
+
+    @property
+    def gang_size(self) -> int | None:
+        return self._active.truth.application.gang_size
+
+
+REQUEST = (
+    "application", "deadline", "gpu_types", "host", "job_name", "min_replicas", "plan", "priority", "qos", "queue",
+    "stages", "time_limit", "user",
+)  # fmt: skip
+"""Attributes of a view that are those of the job's request."""
+
+for _name in REQUEST:
+    setattr(JobWindow, _name, property(attrgetter(f"_active.job.{_name}")))
 
 
 def _report(active: ActiveJob, now: float) -> Report | None:

@@ -134,9 +134,6 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-NEWS = Change.ARRIVAL | Change.COMPLETION | Change.NODES
-
-
 class Turn:
     """What an agent sees and may pick at one scheduling round."""
 
@@ -157,7 +154,7 @@ class Turn:
     def is_news(self) -> bool:
         """Return whether something happened that ends a decision."""
         changes = self.view.changes
-        return bool(changes.arrived or changes.ended or changes.nodes or changes.evicted)
+        return bool(changes.jobs_or_nodes or changes.evicted)
 
     @property
     def can_pick(self) -> bool:
@@ -199,7 +196,7 @@ class Turn:
     def decision(self) -> Decision:
         """Return the decision: who was picked starts, others keep their GPUs; it stands until something happens."""
         until = inf if self._somebody_runs or not self._num_waiting else -inf
-        return Decision(self._picked, others_keep=True, valid_until=until, outdated_by=NEWS)
+        return Decision(self._picked, others_keep=True, valid_until=until, outdated_by=Change.JOBS_OR_NODES)
 
     @property
     def _somebody_runs(self) -> bool:

@@ -190,14 +190,14 @@ def test_what_a_policy_is_it_says_by_its_traits() -> None:
         adaptive = True
 
     with pytest.raises(
-        PolicyError, match=r"policy Old has an attribute adaptive, .* write traits = Traits\(adaptive=True"
+        PolicyError, match=r"policy Old has an attribute adaptive, .* write traits = polluxsim.Traits\(adaptive=True"
     ):
         simulate(JOBS, PROFILES, CLUSTER, Old())
 
     class Wrong(Fifo):
         traits = "adaptive"
 
-    with pytest.raises(PolicyError, match=r"policy Wrong: traits are 'adaptive', allowed is a .*Traits"):
+    with pytest.raises(PolicyError, match=r"policy Wrong: traits are 'adaptive'; they must be a .*Traits"):
         traits_of(Wrong())
 
 

@@ -159,7 +159,7 @@ def test_a_snapshot_stays_as_it_was() -> None:
     assert running.placement == ((0, 2),)
     assert running.attained_service == 2 * (view.time - 60.0)
     assert running.trained > 0
-    assert running._replace(placement=(), attained_service=0.0, trained=0.0, report=waiting.report) == waiting
+    assert replace(running, placement=(), attained_service=0.0, trained=0.0, report=waiting.report) == waiting
 
 
 class Listening:

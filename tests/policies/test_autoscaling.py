@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polluxsim.policies.elastic.cluster_size import Autoscaler
+from polluxsim.policies.elastic.cluster_size import FirstJobUse
 
 GPUS = 4
 shares = st.floats(0.01, 1.0)
@@ -37,7 +37,7 @@ def test_nodes_follow_their_use(
     model = SimpleNamespace(best=lambda count, gpus: (1.0 if gpus == 1 else uses[count - 1] * gpus,))
     nodes = SimpleNamespace(least=least, most=most, requested=requested, gpus=lambda count: GPUS * count)
     job = SimpleNamespace(goodput=model, max_replicas=max_replicas, min_replicas=min_replicas)
-    answer = Autoscaler(aim=aim, grow_above=above)._num_nodes(job, nodes)
+    answer = FirstJobUse(above, aim).wanted(SimpleNamespace(jobs=[job]), nodes)
     now = uses[requested - 1]
     if aim <= now <= above:
         assert answer == max(requested, fewest)
@@ -53,6 +53,7 @@ def test_nodes_follow_their_use(
 def test_nodes_stay_while_the_agent_knows_nothing() -> None:
     nodes = SimpleNamespace(least=1, most=8, requested=3, gpus=lambda count: GPUS * count)
     job = SimpleNamespace(goodput=None, min_replicas=None)
-    assert Autoscaler()._num_nodes(job, nodes) == 3
+    view, rule = SimpleNamespace(jobs=[job]), FirstJobUse(2 / 3, 0.5)
+    assert rule.wanted(view, nodes) == 3
     job.min_replicas = 4 * GPUS
-    assert Autoscaler()._num_nodes(job, nodes) == 4
+    assert rule.wanted(view, nodes) == 4

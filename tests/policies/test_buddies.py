@@ -17,7 +17,7 @@ def view_of(gpus_per_node: tuple[int, ...], placements: dict[str, Placement]) ->
         JobSnapshot(name, 0.0, max(num_replicas(placement), 1), 1, placement, 0.0, 0, 99, None, None)  # type: ignore[arg-type]
         for name, placement in placements.items()
     )
-    return ClusterView(0.0, gpus_per_node, jobs, 30.0)
+    return ClusterView(0.0, gpus_per_node, jobs)
 
 
 def used(gpus_per_node: tuple[int, ...], placements: dict[str, Placement]) -> list[int]:

@@ -60,8 +60,7 @@ def test_a_job_that_does_not_fit_lets_later_jobs_pass() -> None:
 def test_a_job_between_two_powers_of_two_gets_as_many_as_it_can() -> None:
     from types import SimpleNamespace
 
-    oracle = SimpleNamespace(application=SimpleNamespace(gang_size=None))
-    job = SimpleNamespace(min_replicas=5, max_replicas=7, oracle=oracle)
+    job = SimpleNamespace(min_replicas=5, max_replicas=7, gang_size=None)
     assert list(powers_of_two(job, 8)) == [7]  # type: ignore[arg-type]
     job.max_replicas = 9
     assert list(powers_of_two(job, 16)) == [8]  # type: ignore[arg-type]

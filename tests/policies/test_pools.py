@@ -20,7 +20,8 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interleaved
 from polluxsim.engine.simulation import Simulation, simulate
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.placements import Allocation
+from polluxsim.hardware.placements import Allocation, packed
+from polluxsim.models.batch_size import split_batch_size
 from polluxsim.policies.contract.view import ClusterView, Policy, traits_of
 from polluxsim.policies.elastic.true_times import Afs
 from polluxsim.policies.reserving.easy import Easy, Multifactor
@@ -316,3 +317,21 @@ def test_a_type_whose_nodes_are_down_is_sent_nobody() -> None:
     parts = pools.views(replace(view, gpus_per_node=(4, 4, 0)))
     assert pools.of("a") == "t4"
     assert [part.num_gpus for part in parts.values()] == [8, 0]
+
+
+def test_the_time_left_is_that_on_the_largest_nodes_that_are_up() -> None:
+    """It counts the nodes of all types, and in a pool those of its type; the two types have unlike speeds."""
+    cluster = Cluster.of_groups([[1, 4, "t4"], [2, 2, "a100-40"]])
+    policy = Afs()
+    workload = toy_workload(toy_job("a", 0.0, 4), toy_job("b", 0.0, 2))
+    run = Simulation(Scenario.under(policy, workload, PROFILES, cluster, EngineSettings()), 1)
+    view = run.advance()
+    assert view is not None
+    pools = Pools(lambda job, name: name == ("a100-40" if job.job_id == "a" else "t4"))
+    seen = [(view, job) for job in view.jobs]
+    seen += [(part, job) for part in pools.views(view).values() for job in part.jobs]
+    for part, job in seen:
+        choice = split_batch_size(job.oracle.application, job.batch_size, job.num_replicas)
+        shape = packed(job.num_replicas, part.node_size)
+        assert job.oracle.time_left(job.num_replicas) == job.oracle.remaining_time(shape, choice)
+    assert [(job.job_id, part.node_size) for part, job in seen] == [("a", 4), ("b", 4), ("b", 4), ("a", 2)]

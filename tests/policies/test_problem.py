@@ -42,7 +42,6 @@ VIEW = ClusterView(
         job("new", 940.0, 0.0, max_replicas=1),
         job("newer", 970.0, 0.0, max_replicas=99),
     ),
-    restart_delay=30.0,
 )
 
 

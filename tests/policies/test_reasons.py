@@ -75,8 +75,7 @@ class Checked:
         if isinstance(self.inner, Srtf):
             # Where everybody fits, those who run go first, as nobody has to give way.
             fits = sum(job.num_replicas for job in view.jobs) <= view.num_gpus
-            size = max(view.gpus_per_node)
-            return sorted(view.jobs, key=lambda j: -1.0 if fits and j.placement else remaining_time(j, size))
+            return sorted(view.jobs, key=lambda j: -1.0 if fits and j.placement else remaining_time(j))
         self.demoted += [
             j.job_id
             for j in view.jobs
@@ -108,7 +107,7 @@ class Checked:
                 assert numbers["queue"] == (2 if job.job_id in self.demoted else 1)
                 assert numbers["attained_service"] == job.attained_service
             if isinstance(self.inner, Srtf):
-                assert numbers["remaining_time"] == remaining_time(job, max(view.gpus_per_node))
+                assert numbers["remaining_time"] == remaining_time(job)
 
     def check_optimus(self, view: ClusterView, decision: Decision, reasons: dict[str, Reason]) -> None:
         counts = {job.job_id: sum(g for _, g in decision.allocation.get(job.job_id, ())) for job in view.jobs}

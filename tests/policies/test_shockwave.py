@@ -163,7 +163,7 @@ def test_who_could_be_done_in_the_window_is_weighed_by_far_the_most() -> None:
 
 
 def test_gangs_run_in_order_as_long_as_they_fit() -> None:
-    view = ClusterView(0.0, (4, 2), (), 30.0, node_types=Cluster((4, 2)).node_types)
+    view = ClusterView(0.0, (4, 2), (), node_types=Cluster((4, 2)).node_types)
     (name,) = view.types
     jobs = [
         SimpleNamespace(job_id=f"{place}", num_replicas=gpus, speeds={name: 1.0})

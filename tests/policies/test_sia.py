@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
@@ -24,15 +25,16 @@ from polluxsim.models.profile import Application
 from polluxsim.models.throughput import ThroughputParams
 from polluxsim.policies.contract.view import ClusterView, JobSnapshot
 from polluxsim.policies.pollux.policy import cut_to_one_type, with_like_nodes
-from polluxsim.policies.sia.configurations import Matrix, _Nodes, configurations, place
+from polluxsim.policies.sia.configurations import Matrix, _part_or_whole, configurations, place
 from polluxsim.policies.sia.policy import Programme, Sia
+from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.workloads.workload import Job, Workload
 
 CLUSTER = Cluster.of_groups([[2, 4, "t4"], [2, 8, "a100-40"]])
 
 
 def view(cluster: Cluster) -> ClusterView:
-    return ClusterView(0.0, cluster.gpus_per_node, (), 30.0, node_types=cluster.node_types)
+    return ClusterView(0.0, cluster.gpus_per_node, (), node_types=cluster.node_types)
 
 
 def test_configurations_are_parts_of_a_node_and_whole_nodes():
@@ -63,6 +65,7 @@ def test_a_batch_size_that_changed_is_worth_what_it_is_anew() -> None:
             oracle=oracle,
             num_replicas=1,
             min_replicas=1,
+            gang_size=None,
             max_replicas=8,
         )
         rows.append(tables.fill([job], known))
@@ -80,7 +83,7 @@ def test_worths_are_goodputs_over_the_least_of_them_and_guesses_are_scaled() -> 
     goodputs = {t4: model, a100: ScaledGoodput(model, 2.5, 4)}
     job = SimpleNamespace(
         job_id="j", goodputs=goodputs, oracle=SimpleNamespace(application=model.application),
-        num_replicas=1, min_replicas=1, max_replicas=16,
+        num_replicas=1, min_replicas=1, gang_size=None, max_replicas=16,
     )  # fmt: skip
     known = configurations(view(CLUSTER), gangs=())
     (row,) = Matrix(guesses=True).fill([job], known)
@@ -220,12 +223,13 @@ def test_every_bootstrap_completes_what_is_asked(bootstrap):
 
 
 def test_whole_nodes_are_found_where_there_are_just_enough() -> None:
-    nodes = _Nodes({0: 4, 1: 4, 2: 2}, {})
-    assert nodes.find(1, 3, ()) == ((0, 3),)
-    assert nodes.find(2, 8, ()) == ((0, 4), (1, 4))
-    nodes.take(((0, 3),))
-    assert nodes.find(1, 1, ()) == ((0, 1),)  # the fullest node with room
-    assert nodes.find(2, 8, ()) == ()
+    sizes = {0: 4, 1: 4, 2: 2}
+    free, likes = FreeGpus((4, 4, 2)), Counter[int]()
+    assert _part_or_whole(free, sizes, likes, 1, 3) == ((0, 3),)
+    assert _part_or_whole(free, sizes, likes, 2, 8) == ((0, 4), (1, 4))
+    free.take(((0, 3),))
+    assert _part_or_whole(free, sizes, likes, 1, 1) == ((0, 1),)  # the fullest node with room
+    assert _part_or_whole(free, sizes, likes, 2, 8) == ()
 
 
 def test_a_job_has_a_configuration_of_its_minimum() -> None:

@@ -1,7 +1,9 @@
-"""The view of the cluster: times of rounds."""
+"""The view of the cluster: times of rounds, former names, parts of a view, and proxies of jobs."""
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -9,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polluxsim.common.durations import first_round
-from polluxsim.policies.contract.view import ClusterView
+from polluxsim.hardware.placements import Placement
+from polluxsim.hardware.restarts import RestartDelays
+from polluxsim.policies.contract.view import Changes, ClusterView, Health, JobProxy, JobSnapshot, SharedGpus
 
 
 def view(interval: float) -> ClusterView:
-    return ClusterView(interval, (4,), (), 30.0, round_interval=interval)
+    return ClusterView(interval, (4,), (), round_interval=interval)
 
 
 @given(st.floats(0.01, 1e4), st.integers(1, 100_000))
@@ -42,3 +46,54 @@ def test_with_fractional_intervals_rounding_skips_no_round() -> None:
 def test_never_is_never(interval: float) -> None:
     assert view(interval).round_at(inf) == inf
     assert view(0.0).round_at(61.5) == 61.5
+
+
+def test_former_attributes_of_a_view_keep_working_with_a_warning() -> None:
+    shared = SharedGpus({"a": ((0, 1),)}, {"a": 0.5}, lambda one, other: True)
+    now = ClusterView(0.0, (4,), (), sharing=shared, restarts=RestartDelays(45.0))
+    present = {
+        "shared": shared.held,
+        "shared_speeds": shared.speeds,
+        "fit_together": shared.fit_together,
+        "restart_delays": now.restarts,
+    }
+    for name, value in present.items():
+        with pytest.warns(FutureWarning, match=f"view.{name} is now called view."):
+            assert getattr(now, name) is value
+    assert now.restart_delay == 45.0
+    with pytest.raises(AttributeError, match="a view has no attribute 'nothing'"):
+        now.nothing  # noqa: B018
+
+
+def snapshot(name: str, placement: Placement = (), gpus: int = 2) -> JobSnapshot:
+    return JobSnapshot(name, 0.0, gpus, 1, placement, 0.0, 0, 8, None, None)  # type: ignore[arg-type]
+
+
+def test_a_part_of_a_view_has_nothing_of_other_jobs_and_nodes() -> None:
+    jobs = [snapshot("a", ((0, 2),)), snapshot("b", ((1, 1),), 1), snapshot("c")]
+    held = {"a": ((0, 0), (0, 1)), "b": ((1, 0),)}
+    changes = Changes(arrived=jobs[2:], passed_epoch=["a", "b"], learnt=["b"], nodes=True, evicted=["b", "c"])
+    health = Health((1, 2), (0, 1, 1), ((0, 60.0), (2, 90.0)), (4, 8))
+    whole = ClusterView(0.0, (4, 0, 0), jobs, changes, health=health, sharing=SharedGpus(held, {"a": 1.0, "b": 0.5}))
+    seen = {"a": JobProxy(jobs[0], max_replicas=3), "c": jobs[2]}
+    part = whole.part((4, 0), seen, changes.among(seen, nodes=False), nodes=range(2))
+    assert [job.job_id for job in part.jobs] == ["a", "c"]
+    assert (part.jobs[0].max_replicas, part.jobs[0].placement, jobs[0].max_replicas) == (3, ((0, 2),), 8)
+    assert part.jobs[1] is jobs[2]
+    assert (part.running, part.waiting, part.free, part.demand) == ([seen["a"]], [jobs[2]], [2, 0], 4)
+    assert part.changes == Changes(arrived=jobs[2:], passed_epoch=["a"], learnt=[], nodes=False, evicted=["c"])
+    assert part.health == Health((1,), (0, 1, 1), ((0, 60.0),), (4,))
+    assert part.sharing == SharedGpus({"a": held["a"]}, {"a": 1.0})
+    assert part.nominal_gpus == 8
+
+
+def test_a_proxy_shows_the_job_but_for_its_own_values_and_can_be_copied() -> None:
+    job = snapshot("a", ((0, 2),))
+    proxy = JobProxy(job, placement=())
+    for each in (proxy, deepcopy(proxy)):
+        assert (each.job_id, each.placement, each.num_replicas) == ("a", (), 2)
+        assert JobSnapshot.of(each) == replace(job, placement=())
+        with pytest.raises(AttributeError):
+            each.nothing  # noqa: B018
+    with pytest.raises(AttributeError):
+        proxy.placement = ()  # type: ignore[misc]

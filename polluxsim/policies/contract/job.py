@@ -1,9 +1,10 @@
-"""What a policy sees of one job."""
+"""The view of a job, from which a policy decides."""
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from copy import deepcopy
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Oracle(Protocol):
-    """What no scheduler of a real cluster can know: a job's true speed and how much it has left."""
+    """The true speed and the remaining work of a job, which no scheduler of a real cluster can know."""
 
     @property
     def application(self) -> Application:
@@ -26,7 +27,7 @@ class Oracle(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Return the epoch that the job is in, from 0."""
+        """Return the present epoch, from 0."""
 
     @property
     def progress(self) -> float:
@@ -34,7 +35,16 @@ class Oracle(Protocol):
 
     @property
     def batch_choice(self) -> BatchChoice:
-        """Return how it would split its batch now on the GPUs that its user asked for."""
+        """Return the batch that the job would choose now on the GPUs that its user requested."""
+
+    def time_left(self, gpus: int) -> float:
+        """Return the true time to completion at the user's batch size on GPUs of as few nodes as possible [s].
+
+        Raises
+        ------
+        ProfileRangeError
+            If the job cannot run on this number of GPUs.
+        """
 
     def optimiser_step_time(
         self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None
@@ -42,31 +52,31 @@ class Oracle(Protocol):
         """Return the true time of one optimiser step on a placement [s]; by default on the type measured first."""
 
     def remaining_iterations(self, batch_size: int) -> float:
-        """Return the optimiser steps to completion at a fixed batch size, by whole epochs."""
+        """Return the optimiser steps to completion at a constant batch size, by whole epochs."""
 
     def remaining_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None) -> float:
-        """Return the true time to completion if this placement and batch choice were kept [s]; type as above."""
+        """Return the true time to completion on a constant placement at a constant batch size [s]; type as above."""
 
     def on(self, gpu_type: str) -> Oracle:
-        """Return the truth on GPUs of a type, where nothing else is said."""
+        """Return the oracle on GPUs of a type, which is then the default."""
 
 
 class Report(NamedTuple):
-    """What a job logs as it trains: nothing of it is ahead of now.
+    """The log of a job so far.
 
     Attributes
     ----------
     epochs
-        Statistical epochs done, with the part done of the present one.
+        Statistical epochs done, with the completed part of the present epoch.
     losses
-        The loss after each complete epoch, in a unit of its own.
+        Loss after each complete epoch. Its unit depends on the application.
     steps_per_epoch
-        Optimiser steps of the last complete epoch at the batch size its user asked for; before there is one, the
-        examples of an epoch over that.
+        Optimiser steps of the last complete epoch at the user's batch size; in the first epoch, the examples of an
+        epoch over that batch size.
     step_time
-        Time of an optimiser step on the GPUs it holds, as it is now [s]; None while it does not train.
+        Present time of an optimiser step [s]; None while the job does not train.
     last_drop
-        What its user said when submitting it: training is complete once the loss falls by less in an epoch.
+        The training is complete when the loss falls by less than this in an epoch.
     """
 
     epochs: float
@@ -76,139 +86,75 @@ class Report(NamedTuple):
     last_drop: float
 
 
-class JobView(Protocol):
-    """One job that is submitted and has not ended, as a policy sees it.
+@dataclass(frozen=True, eq=False, slots=True)
+class JobView:
+    """A job that is submitted and has not ended.
 
-    It is a window on the run: it costs nothing until it is looked at, shows the present whenever the policy is asked,
-    and raises `ViewClosedError` at any other time. It is read-only: assigning to it raises `AttributeError`.
-    `JobSnapshot` is the same as a value.
+    The engine's views are live. They show the present while the policy decides, and raise `ViewClosedError` at other
+    times. They are read-only. A `JobSnapshot` keeps the values of a view.
+
+    A first policy needs `job_id`, `submit_time`, `num_replicas`, `placement`, `attained_service`, and `goodput` if it
+    adapts the number of GPUs.
 
     Attributes
     ----------
-    job_id
-        Its name.
     submit_time
-        When it was submitted [s].
+        Time of submission [s].
     num_replicas, batch_size
-        GPUs and total batch size its user asked for [1; examples].
-    application
-        What it trains, by name; all jobs of an application do alike work.
-    job_name
-        Name that its user gives to like jobs, or the application that a log states; not unique. None if unknown.
-    user, queue
-        Who pays, and the queue (virtual cluster, partition, tenant) it was submitted to; None if not said.
-    priority
-        Larger goes first, for policies that look at it; 0 if not said.
-    qos
-        Quality of service or priority class, by name; None if unknown.
-    deadline
-        When it should be complete [s since the start of the workload]; None if not said.
-    time_limit
-        Time of running that its user promised not to exceed [s]; None if not said.
-    gpu_types
-        Types of GPUs it can use, by name; empty for any.
-    stages
-        What a step of it takes on which resource; None if not known.
-    host
-        CPUs and memory that its user asks for, for each GPU; None if not said.
-    sensitivity
-        How fast it is by CPUs and memory, as users profile what they submit; None if not known.
-    min_replicas
-        Least GPUs its user lets it run on; None if not said.
-    plan
-        How it changes its batch size by itself; None for one that does not.
+        GPUs and total batch size that the user requests [1; examples].
     placement
-        The GPUs it holds, empty if none.
+        GPUs that the job holds. Empty if it holds none.
     attained_service
-        Time held × GPUs so far [GPU s].
+        GPUs times the time for which the job held them, so far [GPU s].
     num_restarts
-        Re-allocations since its first start.
+        Changes of its GPUs since its first start.
     max_replicas
-        Most GPUs it should be given now, by what its agent has seen and its user allows.
+        Most GPUs that the job can use now, according to its agent and its user.
     goodput
-        What its agent has learnt of its goodput; None before the first fit, and for jobs that do not adapt. Of several
-        GPU types, it is that of the type it ran on last.
-    goodputs
-        The same by the types of the cluster that it can use: of one that it never ran on, by what it learnt on others
-        and the ratio of its speeds on one GPU; None before it ran on any.
-    speeds
-        How fast it is as its user submitted it, by the types of the cluster that it can use [optimiser steps/s].
-    trained
-        Work done, as its agent counts it [M0-equivalent examples].
-    report
-        What it has logged so far; None where nobody knows its losses.
-    mixes_types
-        Whether it can have GPUs of several of these types at once, as its agent divides its batch among them.
-    may_grow
-        Whether its user says up to how many GPUs it may have beyond those asked for: as many as `max_replicas`.
+        Goodput that the agent has learnt, on the GPU type on which the job ran last. None before the first fit, and for
+        jobs that do not adapt their batch size.
     oracle
-        The truth, for policies that say openly that they use it.
+        True speed and remaining work. Only policies that assume this knowledge use it.
+    application
+        What the job trains. All jobs of an application do similar work.
+    job_name
+        Name that the user gives to similar jobs, or the application that a log states.
+    queue
+        Queue, virtual cluster, partition or tenant to which the job was submitted.
+    priority
+        A larger number goes first, in policies that use it.
+    qos
+        Quality of service or priority class.
+    deadline
+        Time by which the job should be complete [s since the start of the workload].
+    time_limit
+        Time of running that the user promises not to exceed [s].
+    min_replicas
+        Fewest GPUs that the user allows.
+    gang_size
+        The only number of GPUs on which the job can run. None if it can run on other numbers.
+    may_grow
+        Whether the user allows more GPUs than requested, up to `max_replicas`.
+    plan
+        How the job changes its batch size by itself. None if it does not.
+    gpu_types
+        GPU types that the user allows. Empty for all types.
+    speeds
+        Speed as the user submitted the job, by each type of the cluster that it can use [optimiser steps/s].
+    goodputs
+        `goodput` by each of these types. On a type on which the job never ran, it is scaled by the ratio of the speeds
+        on one GPU. None before the job has run on any type.
+    mixes_types
+        Whether the job can use GPUs of several types at once.
+    host, sensitivity
+        CPUs and memory that the user requests for each GPU, and the speed by CPUs and memory. None if unknown.
+    stages
+        Time of a step on each resource. None if unknown.
+    trained
+        Work done, as the agent counts it [M0-equivalent examples].
+    report
+        Log of the job. None if its losses are unknown.
     """
-
-    @property
-    def job_id(self) -> JobId: ...
-    @property
-    def submit_time(self) -> float: ...
-    @property
-    def num_replicas(self) -> int: ...
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def application(self) -> str: ...
-    @property
-    def job_name(self) -> str | None: ...
-    @property
-    def user(self) -> str | None: ...
-    @property
-    def queue(self) -> str | None: ...
-    @property
-    def priority(self) -> float: ...
-    @property
-    def qos(self) -> str | None: ...
-    @property
-    def deadline(self) -> float | None: ...
-    @property
-    def time_limit(self) -> float | None: ...
-    @property
-    def gpu_types(self) -> tuple[str, ...]: ...
-    @property
-    def min_replicas(self) -> int | None: ...
-    @property
-    def plan(self) -> BatchPlan | None: ...
-    @property
-    def stages(self) -> Stages | None: ...
-    @property
-    def host(self) -> Host | None: ...
-    @property
-    def sensitivity(self) -> Sensitivity | None: ...
-    @property
-    def placement(self) -> Placement: ...
-    @property
-    def attained_service(self) -> float: ...
-    @property
-    def num_restarts(self) -> int: ...
-    @property
-    def max_replicas(self) -> int: ...
-    @property
-    def goodput(self) -> GoodputModel | None: ...
-    @property
-    def goodputs(self) -> Mapping[str, Goodput | None]: ...
-    @property
-    def speeds(self) -> Mapping[str, float]: ...
-    @property
-    def trained(self) -> float: ...
-    @property
-    def report(self) -> Report | None: ...
-    @property
-    def mixes_types(self) -> bool: ...
-    @property
-    def may_grow(self) -> bool: ...
-    @property
-    def oracle(self) -> Oracle: ...
-
-
-class JobSnapshot(NamedTuple):
-    """What a `JobView` shows, as a value: for what a policy keeps, and for views made by hand."""
 
     job_id: JobId
     submit_time: float
@@ -220,28 +166,68 @@ class JobSnapshot(NamedTuple):
     max_replicas: int
     goodput: GoodputModel | None
     oracle: Oracle
+    # The request of the user.
+    application: str = ""
+    job_name: str | None = None
     user: str | None = None
     queue: str | None = None
     priority: float = 0.0
+    qos: str | None = None
     deadline: float | None = None
     time_limit: float | None = None
-    gpu_types: tuple[str, ...] = ()
     min_replicas: int | None = None
-    goodputs: Mapping[str, Goodput | None] = MappingProxyType({})
-    speeds: Mapping[str, float] = MappingProxyType({})
-    plan: BatchPlan | None = None
-    stages: Stages | None = None
-    application: str = ""
-    report: Report | None = None
-    mixes_types: bool = False
+    gang_size: int | None = None
     may_grow: bool = False
+    plan: BatchPlan | None = None
+    # GPU types, CPUs, memory, and sharing of GPUs.
+    gpu_types: tuple[str, ...] = ()
+    speeds: Mapping[str, float] = field(default_factory=dict)
+    goodputs: Mapping[str, Goodput | None] = field(default_factory=dict)
+    mixes_types: bool = False
     host: Host | None = None
     sensitivity: Sensitivity | None = None
+    stages: Stages | None = None
+    # The training so far.
     trained: float = 0.0
-    job_name: str | None = None
-    qos: str | None = None
+    report: Report | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobSnapshot(JobView):
+    """The values of a view at one time, for a policy that keeps them, and for views made by hand."""
 
     @classmethod
     def of(cls, job: JobView) -> JobSnapshot:
-        """Return what a view shows now."""
-        return cls(*(getattr(job, name) for name in cls._fields))
+        """Return the present values of a view."""
+        return cls(**{each.name: getattr(job, each.name) for each in fields(JobView)})
+
+
+class JobProxy(JobView):
+    """A job as a policy inside another policy sees it.
+
+    Parameters
+    ----------
+    job
+        The view of the job, from which all other values come.
+    values
+        Attributes that differ.
+    """
+
+    __slots__ = ("job", "values")
+    job: JobView
+    values: dict[str, Any]
+
+    def __init__(self, job: JobView, **values: Any) -> None:
+        object.__setattr__(self, "job", job)
+        object.__setattr__(self, "values", values)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name in JobProxy.__slots__:  # a copy asks for them before they are set
+            raise AttributeError(name)
+        return self.values[name] if name in self.values else getattr(self.job, name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> JobProxy:
+        return type(self)(deepcopy(self.job, memo), **deepcopy(self.values, memo))
+
+    def __repr__(self) -> str:
+        return repr(self.job)

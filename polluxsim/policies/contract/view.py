@@ -1,99 +1,34 @@
-"""The interface between the engine and policies: a policy receives a view and returns a decision."""
+"""The interface between the engine and policies: a policy receives a view of the cluster and returns a decision."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from enum import Flag, auto
+import warnings
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from operator import attrgetter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from polluxsim.common.durations import first_round
-from polluxsim.common.errors import PolicyError, short
 from polluxsim.hardware.gpu_types import ANY, NOBODY_SAYS
-from polluxsim.policies.contract.job import JobSnapshot, JobView, Oracle, Report
+from polluxsim.hardware.restarts import RESTART_DELAY, RestartDelays
+from polluxsim.policies.contract.decision import Change, Decision, Reason, Traits, decision_of, traits_of
+from polluxsim.policies.contract.job import JobProxy, JobSnapshot, JobView, Oracle, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
     import numpy as np
 
     from polluxsim.hardware.gpu_types import GpuType, NodeTypes
     from polluxsim.hardware.hosts import Host
     from polluxsim.hardware.placements import Allocation, Gpus, JobId, Placement
-    from polluxsim.hardware.restarts import RestartDelays
 
 __all__ = [
-    "HEALTHY",
-    "Change",
-    "Changes",
-    "ClusterView",
-    "Decision",
-    "Health",
-    "JobSnapshot",
-    "JobView",
-    "NodeCounts",
-    "Oracle",
-    "Policy",
-    "Reason",
-    "Report",
-    "Standing",
-    "Traits",
-    "traits_of",
-]
-
-
-@dataclass(frozen=True)
-class Traits:
-    """Properties of a policy. A policy without the attribute `traits` has none of them.
-
-    Attributes
-    ----------
-    adaptive
-        Jobs choose their batch sizes. Otherwise they keep the batch sizes of their users.
-    known_throughput
-        The agents of jobs start with the θ_sys of their application instead of exploring it.
-    maximises_throughput
-        The agents of jobs maximise throughput instead of goodput.
-    needs_profiles
-        The policy cannot schedule jobs without a profile.
-    scales
-        The policy chooses the number of nodes. It also decides when there are no jobs.
-    shares_gpus
-        The policy puts several jobs on a GPU. It needs `engine.sharing`.
-    one_type_as
-        Reason, as a clause, why the policy cannot use several GPU types. Empty for policies that can.
-    """
-
-    adaptive: bool = False
-    known_throughput: bool = False
-    maximises_throughput: bool = False
-    needs_profiles: bool = False
-    scales: bool = False
-    shares_gpus: bool = False
-    one_type_as: str = ""
-
-
-def traits_of(policy: object) -> Traits:
-    """Return the traits of a policy.
-
-    Raises
-    ------
-    PolicyError
-        If the attribute `traits` has another type, or if the policy has an attribute with the name of a trait.
-    """
-    traits = getattr(policy, "traits", Traits())
-    name = type(policy).__name__
-    if not isinstance(traits, Traits):
-        raise PolicyError(
-            f"policy {name}: traits are {short(traits)}, allowed is a polluxsim.policies.contract.view.Traits"
-        )
-    stray = [field.name for field in fields(Traits) if getattr(policy, field.name, False)]
-    if stray and not hasattr(policy, "traits"):
-        raise PolicyError(
-            f"policy {name} has an attribute {stray[0]}, which says nothing by itself; write traits = "
-            f"Traits({stray[0]}=True), of polluxsim.policies.contract.view"
-        )
-    return traits
+    "HEALTHY", "Change", "Changes", "ClusterView", "Decision", "Health", "JobProxy", "JobSnapshot", "JobView",
+    "NodeCounts", "Oracle", "Policy", "Reason", "Report", "SharedGpus", "Standing", "Traits", "decision_of",
+    "largest_node", "traits_of",
+]  # fmt: skip
 
 
 class Policy(Protocol):
@@ -158,6 +93,20 @@ class Changes:
     nodes: bool = False
     evicted: Collection[JobId] = ()
 
+    @property
+    def jobs_or_nodes(self) -> bool:
+        """Return whether an event in `Change.JOBS_OR_NODES` happened."""
+        return bool(self.arrived or self.ended or self.nodes)
+
+    def among(self, jobs: Container[JobId], **changed: Any) -> Changes:
+        """Return the events of some jobs; `changed` has attributes that differ from the events so far."""
+
+        def these(names: Iterable[JobId]) -> list[JobId]:
+            return [name for name in names if name in jobs]
+
+        learnt, passed_epoch, evicted = these(self.learnt), these(self.passed_epoch), these(self.evicted)
+        return replace(replace(self, learnt=learnt, passed_epoch=passed_epoch, evicted=evicted), **changed)
+
 
 class Health(NamedTuple):
     """Failures of nodes.
@@ -179,8 +128,51 @@ class Health(NamedTuple):
     coming: tuple[tuple[int, float], ...] = ()
     down_gpus: tuple[int, ...] = ()
 
+    def of(self, nodes: Container[int]) -> Health:
+        """Return the failures of some nodes."""
+        down_gpus = zip(self.down, self.down_gpus, strict=False)
+        return self._replace(
+            down=tuple(node for node in self.down if node in nodes),
+            coming=tuple((node, time) for node, time in self.coming if node in nodes),
+            down_gpus=tuple(gpus for node, gpus in down_gpus if node in nodes),
+        )
+
 
 HEALTHY = Health()
+
+
+def largest_node(gpus_per_node: Sequence[int], health: Health) -> int:
+    """Return the GPUs of the largest node; if all nodes are down, of the largest node that is down."""
+    return max(gpus_per_node, default=0) or max(health.down_gpus, default=1)
+
+
+class SharedGpus(NamedTuple):
+    """The use of GPUs that several jobs share.
+
+    Attributes
+    ----------
+    held
+        Numbered GPUs of the jobs that can share GPUs.
+    speeds
+        Measured speed of each of these jobs since the last round, relative to its speed alone.
+    fit_together
+        Function that returns whether two jobs with equal requests can share GPUs, or None without sharing.
+    """
+
+    held: Mapping[JobId, Gpus] = MappingProxyType({})
+    speeds: Mapping[JobId, float] = MappingProxyType({})
+    fit_together: Callable[[JobView, JobView], bool] | None = None
+
+    def of(self, jobs: Container[JobId]) -> SharedGpus:
+        """Return the use of GPUs by some jobs."""
+        return self._replace(
+            held={name: gpus for name, gpus in self.held.items() if name in jobs},
+            speeds={name: speed for name, speed in self.speeds.items() if name in jobs},
+        )
+
+
+NOT_SHARED = SharedGpus()
+DEFAULT_DELAYS = RestartDelays(RESTART_DELAY)
 
 
 class Standing(NamedTuple):
@@ -212,9 +204,20 @@ class Standing(NamedTuple):
         return cls(running, waiting, free, sum(job.num_replicas for job in jobs))
 
 
+FORMER_ATTRIBUTES: Mapping[str, str] = {
+    "restart_delays": "restarts",
+    "shared": "sharing.held",
+    "shared_speeds": "sharing.speeds",
+    "fit_together": "sharing.fit_together",
+}
+"""Present names of attributes of a view, by former name."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """The cluster and its jobs at a decision. Values are computed when they are read.
+
+    A first policy needs `time` and `jobs`, and `FreeGpus.of(view)` for the GPUs.
 
     Attributes
     ----------
@@ -224,85 +227,51 @@ class ClusterView:
         GPUs of each node, in use or not; 0 for a node that is down.
     jobs
         Jobs that are submitted and have not ended, in order of submission.
-    restart_delay
-        Time without training after each change of a job's placement [s].
-    restart_delays
-        Restart delays by application and GPU type, or None. `delay_of` returns the delay of a job.
-    nodes
-        Requested and allowed numbers of nodes, or None if the number is fixed.
     changes
         Events since the last decision.
-    standing
-        The use of the GPUs, if the engine has computed it.
     round_interval
         Time between rounds [s]. Rounds are at its multiples. 0 in a view without an engine, where GPUs can change at
         any time.
+    restarts
+        Times without training after a change of a job's GPUs. `delay_of` returns the time of one job [s].
+    nodes
+        Requested and allowed numbers of nodes, or None if the number is fixed.
     health
         Failures of nodes.
     node_types
         GPU type of each node. Empty if all GPUs are equal and their type is not stated.
-    shared
-        Numbered GPUs of the jobs that can share GPUs.
-    shared_speeds
-        Measured speed of each of these jobs since the last round, relative to its speed alone.
-    fit_together
-        Function that returns whether two jobs with equal requests can share GPUs, or None without sharing.
     hosts
         CPUs and memory of each node. Empty if they do not limit jobs.
+    sharing
+        Use of GPUs that several jobs share.
+    standing
+        Use of all GPUs, if it is known. Otherwise it follows from the placements of the jobs.
     """
 
     time: float
     gpus_per_node: tuple[int, ...]
     jobs: Sequence[JobView]
-    restart_delay: float
-    nodes: NodeCounts | None = None
     changes: Changes = field(default_factory=Changes)
-    standing: Standing | None = None
     round_interval: float = 0.0
+    restarts: RestartDelays = DEFAULT_DELAYS
+    # The nodes.
+    nodes: NodeCounts | None = None
     health: Health = HEALTHY
     node_types: NodeTypes = NOBODY_SAYS
-    shared: Mapping[JobId, Gpus] = field(default_factory=dict)
-    restart_delays: RestartDelays | None = None
-    shared_speeds: Mapping[JobId, float] = field(default_factory=dict)
-    fit_together: Callable[[JobView, JobView], bool] | None = None
     hosts: tuple[Host, ...] = ()
+    # The use of the GPUs.
+    sharing: SharedGpus = NOT_SHARED
+    standing: Standing | None = None
 
-    @property
-    def types(self) -> Mapping[str, GpuType]:
-        """Return the GPU types by name, in the order of their first nodes. Without stated types there is one."""
-        return self.node_types.types
+    def __getattr__(self, name: str) -> Any:
+        if name not in FORMER_ATTRIBUTES:
+            raise AttributeError(f"a view has no attribute {name!r}", name=name, obj=self)
+        present = FORMER_ATTRIBUTES[name]
+        warnings.warn(f"view.{name} is now called view.{present}", FutureWarning, stacklevel=2)
+        return attrgetter(present)(self)
 
     def __repr__(self) -> str:
         return f"ClusterView(at {self.time:g} s, {len(self.jobs)} jobs, {self.num_gpus} GPUs)"
-
-    def nodes_of(self, gpu_type: str) -> Sequence[int]:
-        """Return the numbers of the nodes of a type."""
-        if not self.node_types:
-            return range(len(self.gpus_per_node))
-        return self.node_types.nodes[gpu_type]
-
-    def gpus_of(self, gpu_type: str) -> int:
-        """Return the number of GPUs of a type."""
-        if not self.node_types:
-            return self.num_gpus
-        return sum(self.gpus_per_node[node] for node in self.nodes_of(gpu_type))
-
-    def type_of(self, placement: Placement) -> str:
-        """Return the GPU type of a placement, by name."""
-        return self.node_types[placement[0][0]].name if self.node_types else ANY.name
-
-    def delay_of(self, job: JobView) -> float:
-        """Return the restart delay of a job on its GPU type, or the longest delay of a job without GPUs [s]."""
-        if self.restart_delays is None or not self.restart_delays.known:
-            return self.restart_delay
-        gpu_type = self.type_of(job.placement) if job.placement else None
-        return self.restart_delays.of(job.application, gpu_type)
-
-    def round_at(self, time: float) -> float:
-        """Return the time of the first round at or after a time [s]. The time of a round stays."""
-        if not self.round_interval or time == inf:
-            return time
-        return first_round(time, self.round_interval) * self.round_interval
 
     @property
     def num_gpus(self) -> int:
@@ -319,7 +288,7 @@ class ClusterView:
     @property
     def node_size(self) -> int:
         """Return the GPUs of the largest node; if all nodes are down, of the largest node that is down."""
-        return max(self.gpus_per_node, default=0) or max(self.health.down_gpus, default=1)
+        return largest_node(self.gpus_per_node, self.health)
 
     @property
     def running(self) -> Sequence[JobView]:
@@ -345,81 +314,82 @@ class ClusterView:
     def _standing(self) -> Standing:
         return self.standing or Standing.of(self.gpus_per_node, self.jobs)
 
+    @property
+    def types(self) -> Mapping[str, GpuType]:
+        """Return the GPU types by name, in the order of their first nodes. Without stated types there is one."""
+        return self.node_types.types
 
-class Change(Flag):
-    """Kinds of events between rounds."""
+    def nodes_of(self, gpu_type: str) -> Sequence[int]:
+        """Return the numbers of the nodes of a type."""
+        if not self.node_types:
+            return range(len(self.gpus_per_node))
+        return self.node_types.nodes[gpu_type]
 
-    ARRIVAL = auto()
-    EPOCH = auto()
-    COMPLETION = auto()
-    LEARNING = auto()
-    NODES = auto()
-    EVICTION = auto()
-    ANY = ARRIVAL | EPOCH | COMPLETION | LEARNING | NODES | EVICTION
+    def gpus_of(self, gpu_type: str) -> int:
+        """Return the number of GPUs of a type."""
+        if not self.node_types:
+            return self.num_gpus
+        return sum(self.gpus_per_node[node] for node in self.nodes_of(gpu_type))
 
+    def type_of(self, placement: Placement) -> str:
+        """Return the GPU type of a placement, by name."""
+        return self.node_types[placement[0][0]].name if self.node_types else ANY.name
 
-class Reason(NamedTuple):
-    """The reason for the allocation of a job in a round.
+    @property
+    def restart_delay(self) -> float:
+        """Return the restart delay of applications without an entry in `restarts` [s]."""
+        return self.restarts.otherwise
 
-    Attributes
-    ----------
-    kind
-        Kind of the reason, a word that the policy chooses. `look/why/sentences.py` has sentences for the kinds of
-        polluxsim, and prints other kinds unchanged.
-    numbers
-        Numbers by name. `REASON_UNITS` in `record_units.py` has the units of polluxsim's numbers.
-    others
-        Jobs that caused the decision. Their role depends on `kind`.
-    """
+    def delay_of(self, job: JobView) -> float:
+        """Return the restart delay of a job on its GPU type, or the longest delay of a job without GPUs [s]."""
+        if not self.restarts.known:
+            return self.restarts.otherwise
+        gpu_type = self.type_of(job.placement) if job.placement else None
+        return self.restarts.of(job.application, gpu_type)
 
-    kind: str
-    numbers: Mapping[str, float]
-    others: tuple[JobId, ...] = ()
+    def round_at(self, time: float) -> float:
+        """Return the time of the first round at or after a time [s]. The time of a round stays."""
+        if not self.round_interval or time == inf:
+            return time
+        return first_round(time, self.round_interval) * self.round_interval
 
+    def part(
+        self,
+        gpus_per_node: Sequence[int],
+        jobs: Mapping[JobId, JobView],
+        changes: Changes,
+        *,
+        nodes: Container[int],
+        node_types: NodeTypes | None = None,
+        free: Sequence[int] | None = None,
+    ) -> ClusterView:
+        """Return a view of some jobs on some nodes, for a policy inside another policy. It cannot choose nodes.
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """An allocation with its quality and its validity. By default the policy decides again at the next round.
-
-    Attributes
-    ----------
-    allocation
-        GPUs of each job. A job that is left out gets no GPUs, or keeps its GPUs if `others_keep`.
-    others_keep
-        Whether jobs that the allocation leaves out keep their GPUs.
-    shared
-        Jobs on numbered GPUs, which they may share with other jobs as `engine.sharing` allows. The allocation must
-        not contain them.
-    hosts
-        CPUs and memory for each GPU of a job, equal on all of its nodes. The cluster must state the CPUs and memory of
-        its nodes. A job that is left out gets them in proportion to its GPUs. A change causes no restart.
-    rejected
-        Jobs that the policy does not admit. They end, and must not hold GPUs. Their end does not call the policy.
-    num_nodes
-        Number of nodes from now on, on a cluster that can change it. None keeps the number. New nodes come up after
-        their start-up time. Surplus nodes are released at once, and the allocation must not use them.
-    fitness
-        Objective of the policy for this allocation, or None.
-    upper_bound
-        Upper bound of the objective over all allocations, or None.
-    valid_until
-        Time until which the policy would give the remaining jobs the same GPUs, unless an event in `outdated_by`
-        happens [s]. The policy does not decide again before.
-    outdated_by
-        Events that end the validity earlier.
-    explain
-        Function that returns the reasons for the allocations of some jobs, or None. It is called before the decision is
-        applied, and only if reasons are recorded. It must not change the policy.
-    """
-
-    allocation: Allocation
-    others_keep: bool = False
-    shared: Mapping[JobId, Gpus] = field(default_factory=dict)
-    hosts: Mapping[JobId, Host] = field(default_factory=dict)
-    rejected: Collection[JobId] = ()
-    num_nodes: int | None = None
-    fitness: float | None = None
-    upper_bound: float | None = None
-    valid_until: float = -inf
-    outdated_by: Change = Change.ANY
-    explain: Callable[[Sequence[JobId]], Mapping[JobId, Reason]] | None = None
+        Parameters
+        ----------
+        gpus_per_node
+            GPUs of each node that the inner policy sees. Nodes at the end may be left out.
+        jobs
+            Views of the jobs that the inner policy sees, by name.
+        changes
+            Events that the inner policy sees.
+        nodes
+            Numbers of the nodes whose failures the inner policy sees.
+        node_types
+            GPU type of each node; by default as in this view.
+        free
+            Free GPUs of each node; by default, those that the placements of the jobs leave.
+        """
+        seen = [jobs[job.job_id] for job in self.jobs if job.job_id in jobs]
+        standing = Standing.of(gpus_per_node, seen)
+        return replace(
+            self,
+            gpus_per_node=tuple(gpus_per_node),
+            jobs=seen,
+            changes=changes,
+            nodes=None,
+            health=self.health.of(nodes),
+            node_types=self.node_types if node_types is None else node_types,
+            sharing=self.sharing.of(jobs),
+            standing=standing if free is None else standing._replace(free=free),
+        )

@@ -244,7 +244,7 @@ class ElasticFlow:
         """Admit jobs and plan after arrivals, completions and changes of nodes; otherwise follow the plans."""
         rejected: dict[JobId, Reason] = {}
         self._forget(view.changes.ended)
-        if view.changes.arrived or view.changes.ended or view.changes.nodes:
+        if view.changes.jobs_or_nodes:
             rejected = self._plan_anew(view)
         counts = {job_id: following(plan, view.time).gpus for job_id, plan in self._plans.items()}
         placed = self._placed(view, counts)
@@ -256,7 +256,7 @@ class ElasticFlow:
             placed,
             rejected=tuple(rejected),
             valid_until=min(steps, default=inf),
-            outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES,
+            outdated_by=Change.JOBS_OR_NODES,
             explain=lambda jobs: (
                 {name: rejected[name] for name in jobs if name in rejected}
                 | _reasons(view, plans, late, [name for name in jobs if name in plans])
@@ -346,9 +346,9 @@ class ElasticFlow:
         If it does not move, a job is as slow on its present number of GPUs as its present nodes make it.
         """
         held, delay = num_replicas(job.placement), view.delay_of(job)
-        known = self._times.on(view, job, powers_of_two(job, view.num_gpus))
+        known = self._times.on(job, powers_of_two(job, view.num_gpus))
         if held in known and not moves:
-            known[held] *= self._times.slowdown(view, job)
+            known[held] *= self._times.slowdown(job)
         times = dict[int, float]()
         for gpus, time in known.items():
             if time < min(times.values(), default=inf):
@@ -362,8 +362,8 @@ class ElasticFlow:
         held = num_replicas(job.placement)
         if len(job.placement) <= len(packed(held, max(view.gpus_per_node))):
             return True
-        times = self._times.on(view, job, [held])
-        return times.get(held, 0.0) * (self._times.slowdown(view, job) - 1.0) > view.delay_of(job)
+        times = self._times.on(job, [held])
+        return times.get(held, 0.0) * (self._times.slowdown(job) - 1.0) > view.delay_of(job)
 
 
 def _moves(job: JobView, placement: Placement) -> bool:

@@ -6,13 +6,22 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_number
 from polluxsim.policies.contract.settings import without_effect
-from polluxsim.policies.contract.view import Change, Decision, NodeCounts, Reason, Standing, Traits, traits_of
-from polluxsim.policies.tools.free_gpus import pack
+from polluxsim.policies.contract.view import (
+    Change,
+    Decision,
+    JobProxy,
+    NodeCounts,
+    Reason,
+    Traits,
+    decision_of,
+    traits_of,
+)
+from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.gpu_counts import fewest_gpus, most_gpus
 
@@ -41,32 +50,22 @@ class Scale(Protocol):
         """Return the time until which the answer stays the same without events [s]."""
 
 
-class _Shown:
-    """A job as the inner policy sees it. A job on nodes that will be released has no GPUs."""
+class _Shown(JobProxy):
+    """A job as the inner policy sees it. A job on nodes that will be released must move, and has no GPUs."""
 
-    def __init__(self, job: JobView, scaled: Scaled) -> None:
-        self._job, self._scaled = job, scaled
+    __slots__ = ()
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # a copy asks for these before there is a job
-            raise AttributeError(name)
-        return getattr(self._job, name)
+    def __init__(self, job: JobView, *, must_move: bool = False) -> None:
+        super().__init__(job, must_move=must_move)
 
     @property
     def placement(self) -> Placement:
-        """Return the GPUs that the job holds and can keep."""
-        return () if self.must_move else self._job.placement
+        return () if self.must_move else self.job.placement
 
     @property
     def report(self) -> Report | None:
-        """Return the log of the job. Without GPUs there is no step time."""
-        logged = self._job.report
+        logged = self.job.report
         return logged._replace(step_time=None) if logged is not None and self.must_move else logged
-
-    @property
-    def must_move(self) -> bool:
-        """Return whether the job holds GPUs of a node that will be released."""
-        return any(node >= self._scaled.nodes_shown for node, _ in self._job.placement)
 
 
 @dataclass
@@ -95,8 +94,7 @@ class Scaled:
     idle_time: float = 600.0
     moves: bool = True
     _surplus_since: float = field(default=inf, init=False, repr=False)
-    # Number of nodes that the inner policy sees, and the GPUs of each node that takes new jobs.
-    nodes_shown: int = field(default=0, init=False, repr=False)
+    # GPUs of each node that takes new jobs, and the jobs as the inner policy sees them.
     _open_nodes: tuple[int, ...] = field(default=(), init=False, repr=False)
     _jobs: dict[JobId, _Shown] = field(default_factory=dict, init=False, repr=False)
     # Events since the inner policy last decided. It does not decide while there are no jobs.
@@ -122,17 +120,20 @@ class Scaled:
         self._missed.append(view.changes)
         if (nodes := view.nodes) is None:
             every = len(view.gpus_per_node)
-            return self._inside(self._shown(view, every, every), rng) if view.jobs else Decision({})
+            return self._decide(self._shown(view, every, every), rng) if view.jobs else Decision({})
         wanted = min(max(self.scale.wanted(view, nodes), self._for_largest(view, nodes), nodes.least), nodes.most)
         count = settled = self._settled(view, nodes, wanted)
         if not self.moves:
             count = max(count, _nodes_with_jobs(view, Decision({}, others_keep=True)))
-        decision = self._inside(self._shown(view, wanted, count), rng) if view.jobs else Decision({}, valid_until=inf)
+        decision = self._decide(self._shown(view, wanted, count), rng) if view.jobs else Decision({}, valid_until=inf)
         until = min(decision.valid_until, self.scale.until(view.time), self._surplus_since + self.idle_time)
         if count > max(settled, _nodes_with_jobs(view, decision)):
             until = view.time  # the jobs leave the last nodes by this decision, which releases them at the next round
-        outdated_by = decision.outdated_by | Change.ARRIVAL | Change.COMPLETION | Change.NODES
+        outdated_by = decision.outdated_by | Change.JOBS_OR_NODES
         return replace(decision, num_nodes=count, valid_until=until, outdated_by=outdated_by)
+
+    def _decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        return decision_of(self.inner.allocate(view, rng))
 
     def _for_largest(self, view: ClusterView, nodes: NodeCounts) -> int:
         """Return the fewest nodes on which each job can run. With fewer, a job could wait for ever."""
@@ -140,10 +141,6 @@ class Scaled:
         is_elastic = traits.adaptive or traits.needs_profiles
         needed = (job.min_replicas or 0 if is_elastic else job.num_replicas for job in view.jobs)
         return nodes_for(nodes, max(needed, default=0))
-
-    def _inside(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        answer = self.inner.allocate(view, rng)
-        return answer if isinstance(answer, Decision) else Decision(answer)
 
     def _settled(self, view: ClusterView, nodes: NodeCounts, wanted: int) -> int:
         """Return the number of nodes to request. Surplus nodes stay for the idle time."""
@@ -162,30 +159,32 @@ class Scaled:
         It is a change of nodes if other nodes take new jobs than before, or if a job must leave its node. That job is
         evicted. Otherwise a policy that repeats its last decision would use nodes that are gone.
         """
-        arrived = [job for missed in self._missed for job in missed.arrived]
+        arrived = [job.job_id for missed in self._missed for job in missed.arrived]
         ended = {job_id: end for missed in self._missed for job_id, end in missed.ended.items()}
-        self._jobs |= {job.job_id: _Shown(job, self) for job in arrived}
-        self.nodes_shown = count
-        jobs = [self._jobs[job.job_id] for job in view.jobs]
-        held = Counter(node for job in jobs for node, gpus in job.placement for _ in range(gpus))
-        sizes = tuple(
-            size if node < wanted else held[node] for node, size in enumerate(view.gpus_per_node[: max(count, 0)])
-        )
-        leaving = [job.job_id for job in jobs if job.must_move]
+        self._jobs |= {job.job_id: _Shown(job) for missed in self._missed for job in missed.arrived}
+        held, leaving = Counter[int](), []
+        for job in view.running:
+            shown = self._jobs[job.job_id]
+            shown.values["must_move"] = any(node >= count for node, _ in job.placement)
+            if shown.must_move:
+                leaving.append(job.job_id)
+            else:
+                held.update(dict(job.placement))
+        sizes = [size if node < wanted else held[node] for node, size in enumerate(view.gpus_per_node[: max(count, 0)])]
         open_nodes = view.gpus_per_node[: max(min(wanted, count), 0)]
         is_news = any(missed.nodes for missed in self._missed) or open_nodes != self._open_nodes or bool(leaving)
-        changes = replace(
-            view.changes,
-            arrived=[self._jobs[job.job_id] for job in arrived],
+        changes = view.changes.among(
+            self._jobs,
+            arrived=[self._jobs[job_id] for job_id in arrived],
             ended=ended,
             nodes=is_news,
             evicted=[*view.changes.evicted, *leaving],
         )
-        standing = Standing.of(sizes, jobs)
         self._missed, self._open_nodes = [], open_nodes
+        part = view.part(sizes, self._jobs, changes, nodes=range(count))
         for job_id in ended:
             del self._jobs[job_id]
-        return replace(view, gpus_per_node=sizes, jobs=jobs, nodes=None, standing=standing, changes=changes)
+        return part
 
 
 def _nodes_with_jobs(view: ClusterView, decision: Decision) -> int:
@@ -204,47 +203,52 @@ def nodes_for(nodes: NodeCounts, gpus: float) -> int:
 
 @dataclass(frozen=True)
 class PendingGpus:
-    """As many nodes as hold all that users asked for: nodes are added for jobs that cannot be placed.
+    """Request the nodes that hold the GPUs of all jobs, running and waiting.
 
-    Source: the Kubernetes cluster autoscaler's rule.
+    Source: the rule of the Kubernetes cluster autoscaler.
     """
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
-        """Return the nodes for all jobs that are here."""
+        """Return the number of nodes for all jobs."""
         return nodes_for(nodes, view.demand)
 
     def until(self, time: float) -> float:
-        """Return that only jobs change it."""
+        """Return ∞: only jobs change the answer."""
         return inf
+
+
+def _check_uses(setting: str, aim: float, grow_above: float) -> None:
+    if not 0 < aim < grow_above <= 1:
+        raise InvalidConfigError(
+            f"{setting}.aim is {aim}, {setting}.grow_above {grow_above}, allowed are 0 < aim < grow_above ≤ 1"
+        )
 
 
 @dataclass(frozen=True)
 class GoodputUse:
-    """As many nodes as are put to good use by all jobs together.
+    """Request as many nodes as all jobs together use well.
 
-    Use is the sum of the jobs' goodput, each over its own on one GPU, per GPU; GPUs go where they add most. A job of
-    which no goodput is known uses what it asked for in full.
+    The use is the sum of the speedups of the jobs, by goodput over that on one GPU, per GPU. Each GPU counts for the
+    job to which it adds the most. A job without a known goodput uses the requested GPUs in full.
 
     Parameters
     ----------
     grow_above
-        Use above which more nodes are asked for, in (0, 1].
+        Use above which more nodes are requested, in (0, 1].
     aim
-        Use that is aimed at, in (0, grow_above); below it nodes are given back.
+        Target use, in (0, grow_above); below it nodes are released.
 
-    Source: Pollux (OSDI '21), §5.4.1 for one job, here over all.
+    Source: Pollux (OSDI '21), §5.4.1, which has one job; here the rule is over all jobs.
     """
 
     grow_above: float = 2 / 3
     aim: float = 0.5
 
     def __post_init__(self) -> None:
-        if not 0 < self.aim < self.grow_above <= 1:
-            said = f"policy.scale.aim is {self.aim}, policy.scale.grow_above {self.grow_above}"
-            raise InvalidConfigError(f"{said}, allowed are 0 < aim < grow_above ≤ 1")
+        _check_uses("policy.scale", self.aim, self.grow_above)
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
-        """Return as many nodes as before where their use is good, else those whose use is nearest to the aim."""
+        """Return the present number of nodes if jobs use them well, else the number whose use is nearest to `aim`."""
         gains = sorted((gain for job in view.jobs for gain in _gains(job, nodes)), reverse=True)
         use = {count: _use(gains, nodes.gpus(count)) for count in range(max(nodes.least, 1), nodes.most + 1)}
         if self.aim <= use.get(nodes.requested, 0.0) <= self.grow_above:
@@ -252,7 +256,7 @@ class GoodputUse:
         return min(use, key=lambda count: abs(use[count] - self.aim))
 
     def until(self, time: float) -> float:
-        """Return that it is to be asked at every round, as goodputs change."""
+        """Return −∞: goodputs may change at every round."""
         return -inf
 
 
@@ -261,7 +265,7 @@ def _use(gains: list[float], gpus: int) -> float:
 
 
 def _gains(job: JobView, nodes: NodeCounts) -> Iterator[float]:
-    """Yield what each GPU adds to a job's goodput over that on one GPU."""
+    """Yield the speedup that each further GPU adds."""
     if (model := job.goodput) is None:
         yield from [1.0] * job.num_replicas
         return
@@ -276,30 +280,31 @@ def _gains(job: JobView, nodes: NodeCounts) -> Iterator[float]:
 
 @dataclass
 class Forecast:
-    """Nodes for all jobs that are here, and for those that will come while a node starts, by hours and weekdays so far.
+    """Request nodes for all jobs, and for the jobs that are expected to arrive while a node starts.
 
-    What comes is the mean of the GPUs asked for in the hours of the day alike and in those of the week alike.
+    The forecast is the mean of two means of the GPUs requested so far: in the same hour of the day, and in the same
+    hour of the week.
 
     Parameters
     ----------
     headroom
-        How much more than the forecast there is room for, as a share of it; below 0 for less.
+        Further room, as a share of the forecast; below 0 for less room than the forecast.
     ahead
-        For how long new jobs are to find room [s]; a node's start-up time at least.
+        Time for which new jobs should find room, at least the start-up time of a node [s].
 
-    Source: "A Predictive Autoscaler for Elastic Batch Jobs" (2020), with means by the hour for its neural network.
+    Source: "A Predictive Autoscaler for Elastic Batch Jobs" (2020), with hourly means in place of its neural network.
     """
 
     headroom: float = 1.0
     ahead: float = 600.0
-    # GPUs asked for in each hour so far, by its number from the start.
+    # GPUs requested in each hour so far.
     _asked: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_above_zero(**{"scale.ahead": self.ahead, "scale.headroom + 1": self.headroom + 1})
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
-        """Return the nodes for who is here and who is to be expected."""
+        """Return the number of nodes for all jobs and for the expected ones."""
         now = int(view.time // HOUR)
         self._asked += [0.0] * (now + 1 - len(self._asked))
         for job in view.changes.arrived:
@@ -309,11 +314,11 @@ class Forecast:
         return nodes_for(nodes, view.demand + (1 + self.headroom) * coming)
 
     def until(self, time: float) -> float:
-        """Return when another hour begins, or comes into sight [s]."""
+        """Return when the next hour begins, or the next hour of the forecast [s]."""
         return min((at // HOUR + 1) * HOUR - (at - time) for at in (time, time + self.ahead))
 
     def _expected(self, hour: int) -> float:
-        """Return the GPUs that are asked for in such an hour on average, 0 where there was none yet."""
+        """Return the GPUs that jobs are expected to request in an hour; 0 if no such hour is over."""
         past = self._asked[:-1]
         alike = [past[hour % period :: period] for period in (DAY, WEEK)]
         means = [sum(found) / len(found) for found in alike if found]
@@ -323,11 +328,67 @@ class Forecast:
 MEASURES = ("goodput", "throughput")
 
 
+class FirstJobOnly:
+    """Give the first job all GPUs that it can use. The other jobs wait."""
+
+    traits: ClassVar[Traits] = Traits(adaptive=True, needs_profiles=True)
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        """Return the GPUs of the first job."""
+        job, free = view.jobs[0], FreeGpus(view.gpus_per_node)
+        gpus = min(free.total, most_gpus(job))
+        placement = free.pack_job(job, gpus) if gpus >= fewest_gpus(job) else None
+        return Decision(
+            {job.job_id: placement or ()},
+            explain=lambda asked: {
+                name: Reason("behind-only-job", {}, (job.job_id,)) for name in asked if name != job.job_id
+            },
+        )
+
+
 @dataclass(frozen=True)
+class FirstJobUse:
+    """As many nodes as the first job uses well.
+
+    The use of a number of nodes is the predicted goodput per GPU, over the goodput of one GPU alone. The number stays
+    while the use is between `aim` and `grow_above`, and the nodes suffice for the job.
+
+    Source: Pollux (OSDI '21), §5.4.1.
+    """
+
+    grow_above: float
+    aim: float
+
+    def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
+        """Return the number of nodes whose use is nearest to the aim."""
+        if not view.jobs:
+            return nodes.requested
+        job = view.jobs[0]
+        fewest = max(nodes_for(nodes, fewest_gpus(job)), nodes.least)
+        if (model := job.goodput) is None:
+            return max(nodes.requested, fewest)
+        now = _use_by_one_job(model, nodes, nodes.requested)
+        if self.aim <= now <= self.grow_above:
+            return max(nodes.requested, fewest)
+        # The job cannot use more GPUs than its agent allows, and no node should be idle.
+        counts = [count for count in range(fewest, nodes.most + 1) if nodes.gpus(count) <= most_gpus(job)]
+        wanted = min(counts or [fewest], key=lambda count: abs(_use_by_one_job(model, nodes, count) - self.aim))
+        return max(wanted, nodes.requested) if now > self.grow_above else min(wanted, max(nodes.requested, fewest))
+
+    def until(self, time: float) -> float:
+        """Return −∞: the goodput may change at every round."""
+        return -inf
+
+
+def _use_by_one_job(model: GoodputModel, nodes: NodeCounts, count: int) -> float:
+    """Return the goodput per GPU of `count` full nodes, over the goodput of one GPU."""
+    gpus = nodes.gpus(count)
+    return model.best(count, gpus)[0] / gpus / model.best(1, 1)[0]
+
+
+@dataclass
 class Autoscaler:
     """Give the first job all nodes, and change their number if it uses its GPUs too well or too badly.
-
-    The use of a number of nodes is the predicted measure per GPU, over the measure of one GPU alone.
 
     Parameters
     ----------
@@ -344,13 +405,12 @@ class Autoscaler:
     measure: str = "goodput"
     grow_above: float = 2 / 3
     aim: float = 0.5
+    _scaled: Scaled = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_choice("policy.measure", self.measure, MEASURES)
-        if not 0 < self.aim < self.grow_above <= 1:
-            raise InvalidConfigError(
-                f"policy.aim is {self.aim}, policy.grow_above {self.grow_above}, allowed are 0 < aim < grow_above ≤ 1"
-            )
+        _check_uses("policy", self.aim, self.grow_above)
+        self._scaled = Scaled(FirstJobOnly(), FirstJobUse(self.grow_above, self.aim), idle_time=0.0)
 
     @property
     def traits(self) -> Traits:
@@ -364,35 +424,4 @@ class Autoscaler:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return the GPUs for the first job, and the number of nodes to request."""
-        if not view.jobs:
-            return Decision({})
-        job = view.jobs[0]
-        num_nodes = None if view.nodes is None else self._num_nodes(job, view.nodes)
-        up = view.gpus_per_node[:num_nodes]
-        gpus = min(sum(up), most_gpus(job))
-        placement = pack(up, gpus, keep=job.placement) if gpus >= fewest_gpus(job) else None
-        return Decision(
-            {job.job_id: placement or ()},
-            num_nodes=num_nodes,
-            explain=lambda asked: {
-                name: Reason("behind-only-job", {}, (job.job_id,)) for name in asked if name != job.job_id
-            },
-        )
-
-    def _num_nodes(self, job: JobView, nodes: NodeCounts) -> int:
-        """Return the number of nodes to request. It stays if the nodes are used well and suffice for the job."""
-        fewest = max(nodes_for(nodes, fewest_gpus(job)), nodes.least)
-        if (model := job.goodput) is None:
-            return max(nodes.requested, fewest)
-        now = self._use(model, nodes, nodes.requested)
-        if self.aim <= now <= self.grow_above:
-            return max(nodes.requested, fewest)
-        # The job cannot use more GPUs than its agent allows, and no node should be idle.
-        counts = [count for count in range(fewest, nodes.most + 1) if nodes.gpus(count) <= most_gpus(job)]
-        wanted = min(counts or [fewest], key=lambda count: abs(self._use(model, nodes, count) - self.aim))
-        return max(wanted, nodes.requested) if now > self.grow_above else min(wanted, max(nodes.requested, fewest))
-
-    def _use(self, model: GoodputModel, nodes: NodeCounts, count: int) -> float:
-        """Return the measure per GPU of `count` full nodes, over the measure of one GPU."""
-        gpus = nodes.gpus(count)
-        return model.best(count, gpus)[0] / gpus / model.best(1, 1)[0]
+        return self._scaled.allocate(view, rng)

@@ -241,7 +241,7 @@ class Afs(AtEvents):
     def decide(self, view: ClusterView) -> Decision:
         """Deal the GPUs out."""
         self._times.forget(view.changes.ended)
-        known = {job.job_id: self._times.on(view, job, counts_of(job, view.num_gpus)) for job in view.jobs}
+        known = {job.job_id: self._times.on(job, counts_of(job, view.num_gpus)) for job in view.jobs}
         bids = {job_id: Bid(job_id, times) for job_id, times in known.items() if times}
         last = _deal_by_bids(list(bids.values()), view.num_gpus)
         counts = {job_id: bid.gpus for job_id, bid in bids.items()}
@@ -324,7 +324,7 @@ class EffectiveScaling(AtEvents):
         self._times.forget(view.changes.ended)
         values, left, head = dict[str, dict[int, float]](), view.num_gpus, None
         for job in view.jobs:
-            times = self._times.on(view, job, counts_of(job, view.num_gpus))
+            times = self._times.on(job, counts_of(job, view.num_gpus))
             fewest = min(times, default=0)
             if left < fewest <= view.num_gpus:
                 head = Head(job.job_id, fewest, left)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.common.errors import check_number
-from polluxsim.hardware.placements import packed
-from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.known_duration import ELASTIC, RIGID
 from polluxsim.policies.contract.settings import unless_jobs_differ
 from polluxsim.policies.tools.gangs import gangs_by, schedule_gangs
@@ -50,14 +47,12 @@ class Srtf:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining time; a job that fits may overtake one that does not."""
-        time = partial(remaining_time, gpus_per_node=view.node_size)
-        return gangs_by(view, time, lambda job: {"remaining_time": time(job)})
+        return gangs_by(view, remaining_time, lambda job: {"remaining_time": remaining_time(job)})
 
 
-def remaining_time(job: JobView, gpus_per_node: int) -> float:
+def remaining_time(job: JobView) -> float:
     """Return the true time to completion on packed nodes, as the user configured the job [s]."""
-    choice = split_batch_size(job.oracle.application, job.batch_size, job.num_replicas)
-    return job.oracle.remaining_time(packed(job.num_replicas, gpus_per_node), choice)
+    return job.oracle.time_left(job.num_replicas)
 
 
 @dataclass(frozen=True)
@@ -69,10 +64,9 @@ class Srsf:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining service."""
-        node_size = view.node_size
 
         def service(job: JobView) -> float:
-            return remaining_time(job, node_size) * job.num_replicas
+            return remaining_time(job) * job.num_replicas
 
         return gangs_by(view, service, lambda job: {"remaining_service": service(job)})
 
@@ -90,8 +84,7 @@ class ShortestJobFirst:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, and start waiting jobs in order of duration."""
-        duration = partial(remaining_time, gpus_per_node=view.node_size)
-        return gangs_by(view, duration, lambda job: {"remaining_time": duration(job)}, preemptive=False)
+        return gangs_by(view, remaining_time, lambda job: {"remaining_time": remaining_time(job)}, preemptive=False)
 
 
 @dataclass

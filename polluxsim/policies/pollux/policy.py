@@ -14,7 +14,7 @@ import numpy as np
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_number
 from polluxsim.hardware.gpu_types import NOBODY_SAYS
 from polluxsim.hardware.placements import num_replicas
-from polluxsim.policies.contract.view import Decision, JobSnapshot, Traits
+from polluxsim.policies.contract.view import Decision, JobProxy, Traits
 from polluxsim.policies.pollux.annealing import AnnealingSearch
 from polluxsim.policies.pollux.explanation import Explanation
 from polluxsim.policies.pollux.genetic import GeneticSearch
@@ -73,7 +73,7 @@ def with_like_nodes(view: ClusterView) -> tuple[ClusterView, Sequence[int]]:
         parts += sizes
         owners += [node] * len(sizes)
     free = list(parts)
-    jobs = [JobSnapshot.of(job)._replace(placement=_on_parts(job.placement, owners, free)) for job in view.jobs]
+    jobs = [JobProxy(job, placement=_on_parts(job.placement, owners, free)) for job in view.jobs]
     return replace(view, gpus_per_node=tuple(parts), jobs=jobs, standing=None, node_types=NOBODY_SAYS), owners
 
 

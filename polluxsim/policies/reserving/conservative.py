@@ -137,7 +137,7 @@ class Conservative:
             others_keep=True,
             # A job that exceeds its limit postpones reservations.
             valid_until=min(self._limits.next_release(view), self._reserved.next) if self._reserved else inf,
-            outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES if self._reserved else Change.ARRIVAL,
+            outdated_by=Change.JOBS_OR_NODES if self._reserved else Change.ARRIVAL,
             explain=lambda jobs: _reasons(view, starting, reserved.of if reserved else {}, jobs),
         )
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.policies.contract.settings import check_owners, overestimate_without_effect, unless_jobs_differ
 from polluxsim.policies.contract.view import Change, Decision, Reason
-from polluxsim.policies.ordered.classic import remaining_time
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.ledger import NO_USER, Ledger, user_of
@@ -57,7 +56,7 @@ class Limits:
     def limit(self, view: ClusterView, job: JobView) -> float:
         """Return the longest time for which a waiting job will hold its GPUs, according to its limit [s]."""
         if job.job_id not in self._limits:
-            run_time = view.delay_of(job) + remaining_time(job, view.node_size)
+            run_time = view.delay_of(job) + job.oracle.time_left(job.num_replicas)
             self._limits[job.job_id] = job.time_limit or self.overestimate * run_time
         return self._limits[job.job_id]
 
@@ -197,7 +196,7 @@ def backfilled(view: ClusterView, order: Iterable[JobView], limits: Limits, desc
         others_keep=True,
         # A job that exceeds its limit postpones the reservation.
         valid_until=limits.next_release(view) if some_wait else inf,
-        outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES if some_wait else Change.ARRIVAL,
+        outdated_by=Change.JOBS_OR_NODES if some_wait else Change.ARRIVAL,
         explain=lambda jobs: _reasons(view, backfill_steps(view, order, limits, reserve), describe, set(jobs)),
     )
 

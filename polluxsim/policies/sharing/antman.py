@@ -76,10 +76,10 @@ class AntMan:
         gpus = all_gpus(view)
         for job in view.running:
             if job.job_id not in self._gpus and job.job_id not in self._others:
-                taken = set(chain(*self._others.values(), *view.shared.values()))
+                taken = set(chain(*self._others.values(), *view.sharing.held.values()))
                 free = [gpu for gpu in gpus if gpu not in taken]
                 there = ([gpu for gpu in free if gpu[0] == node][:count] for node, count in job.placement)
-                self._others[job.job_id] = view.shared.get(job.job_id) or tuple(chain(*there))
+                self._others[job.job_id] = view.sharing.held.get(job.job_id) or tuple(chain(*there))
         taken = set(chain(*self._others.values()))
         return [gpu for gpu in gpus if gpu not in taken]
 
@@ -148,7 +148,7 @@ def _is_guest(job: JobView | Job) -> bool:
     return job.priority < 0
 
 
-EVENTS = Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.EVICTION
+EVENTS = Change.JOBS_OR_NODES | Change.EVICTION
 
 
 def _first_with(free: Mapping[int, Sequence[Gpu]], wanted: int) -> Sequence[Gpu]:

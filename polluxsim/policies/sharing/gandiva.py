@@ -8,11 +8,10 @@ from itertools import chain, islice
 from math import inf
 from typing import TYPE_CHECKING
 
-from polluxsim.policies.contract.view import Change, Decision, JobSnapshot, Reason, Traits
-from polluxsim.policies.tools.free_gpus import placed_together
+from polluxsim.policies.contract.view import Change, Decision, JobProxy, Reason, Traits
+from polluxsim.policies.tools.free_gpus import place_gangs, placed_together
 from polluxsim.policies.tools.gangs import Budget, check_above_zero
 from polluxsim.policies.tools.ledger import Ledger
-from polluxsim.policies.typed.rounds import placements_by_type
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,13 +45,15 @@ class Growth:
         """Return a view, and its jobs, in which nobody has more GPUs than it asked for."""
         if not self.extra:
             return view, jobs
-        large = {name: jobs[name] for name in self.extra if name in jobs and jobs[name].placement}
-        shared = {name: view.shared[name][: job.num_replicas] for name, job in large.items() if name in view.shared}
-        placed = {
-            name: JobSnapshot.of(job)._replace(placement=((job.placement[0][0], job.num_replicas),))
-            for name, job in large.items()
-        }
-        return replace(view, shared={**view.shared, **shared}), {**jobs, **placed}
+        seen, held = dict(jobs), dict(view.sharing.held)
+        for name in self.extra:
+            if name in jobs and (placement := jobs[name].placement):
+                requested = jobs[name].num_replicas
+                seen[name] = JobProxy(jobs[name], placement=((placement[0][0], requested),))
+                if name in held:
+                    held[name] = held[name][:requested]
+        part = view.part(view.gpus_per_node, seen, view.changes, nodes=range(len(view.gpus_per_node)))
+        return replace(part, sharing=view.sharing._replace(held=held)), seen
 
     def grown(
         self,
@@ -166,15 +167,14 @@ class Gandiva:
         """Part, pack, and give GPUs to those whose turn it is."""
         jobs: Mapping[JobId, JobView] = {job.job_id: job for job in view.jobs}
         self._take_note(view, jobs)
-        changes = view.changes
-        if self.packing and (self._part(view, jobs) or changes.arrived or changes.ended or changes.nodes):
+        if self.packing and (self._part(view, jobs) or view.changes.jobs_or_nodes):
             self._pack(view, jobs, rng)
         packs = self._packs(jobs)
         is_over = view.time >= self._turn
         had = {job_id: self._had.balance(job_id, view.time) for job_id in jobs}
         order = sorted(packs, key=lambda pack: self._rank(pack, had, is_over=is_over))
         budget = Budget(view)
-        chosen = {pack: name for pack in order if (name := budget.take(pack[0])) is not None}
+        chosen = {pack: crew[0][0] for pack in order if (crew := budget.take(pack[0]))}
         self._running = dict.fromkeys(job.job_id for pack in chosen for job in pack)
         self._had.hold(view.time, {job_id: (jobs[job_id], job_id) for job_id in self._running})
         waits = len(self._running) < len(jobs)
@@ -184,14 +184,14 @@ class Gandiva:
         view, jobs = self._growth.without(view, jobs)
         running = {pack[0].job_id: name for pack, name in chosen.items()}
         shared = _numbered(view, chosen) if self.packing else {}
-        placed = {} if self.packing else placements_by_type(view, running, jobs)
+        placed = {} if self.packing else place_gangs(view, running, jobs)
         alone = [jobs[pack[0].job_id] for pack in chosen if len(pack) == 1]
         shared, placed = self._growth.grown(view, alone, shared, placed, waits=waits)
         return Decision(
             placed,
             shared=shared,
             valid_until=min(until, self._growth.due),
-            outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.EVICTION | Change.EPOCH,
+            outdated_by=Change.JOBS_OR_NODES | Change.EVICTION | Change.EPOCH,
             explain=lambda asked: self._reasons(asked, order, had),
         )
 
@@ -211,8 +211,10 @@ class Gandiva:
         # Whether two fit depends on their batch sizes, which stand for an epoch.
         moved_on = {*changes.passed_epoch, *changes.evicted}
         for one, other in list(self._partner.items()):
-            speeds = [view.shared_speeds.get(job_id) for job_id in (one, other)]
-            together = view.shared.get(one) and set(view.shared[one]) == set(view.shared.get(other, ()))
+            speeds = [view.sharing.speeds.get(job_id) for job_id in (one, other)]
+            together = view.sharing.held.get(one) and set(view.sharing.held[one]) == set(
+                view.sharing.held.get(other, ())
+            )
             is_slow = together and None not in speeds and sum(filter(None, speeds)) < GAIN
             if is_slow:
                 self._parted.add(frozenset((one, other)))
@@ -281,4 +283,4 @@ def _numbered(view: ClusterView, chosen: Mapping[Pack, str]) -> dict[JobId, Gpus
 
 
 def _fit(view: ClusterView, one: JobView, other: JobView) -> bool:
-    return view.fit_together is not None and view.fit_together(one, other)
+    return view.sharing.fit_together is not None and view.sharing.fit_together(one, other)

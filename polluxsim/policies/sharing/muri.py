@@ -96,22 +96,20 @@ class Muri(AtEvents):
 
     def decide(self, view: ClusterView) -> Decision:
         """Order, choose, merge, and place the packs that come first."""
-        node_size = view.node_size
 
         def service(job: JobView) -> float:
             if not self.knows_durations:
                 return job.attained_service
-            return remaining_time(job, node_size) * job.num_replicas
+            return remaining_time(job) * job.num_replicas
 
         order = sorted(view.jobs, key=service)
         packs = _merged(_candidates(view, order), view.num_gpus)
         if self.falls_apart:
             packs = [part for pack in packs for part in (_singles(pack) if pack.is_slower_than_in_turn else (pack,))]
         budget = Budget(view)
-        chosen = [pack for pack in sorted(packs, key=lambda pack: pack.rank) if budget.take(pack.jobs[0]) is not None]
+        chosen = [pack for pack in sorted(packs, key=lambda pack: pack.rank) if budget.take(pack.jobs[0])]
         chosen.sort(key=lambda pack: -pack.gpus)
         shared = placed_together(view, [pack.jobs for pack in chosen])
-        until = Change.ARRIVAL | Change.COMPLETION | Change.NODES
         figure = "remaining_service" if self.knows_durations else "attained_service"
 
         def explain(jobs: Sequence[JobId]) -> dict[JobId, Reason]:
@@ -121,7 +119,7 @@ class Muri(AtEvents):
             mates = {job.job_id: pack for pack in packs for job in pack.jobs}
             return {name: _reason(name, places[name], mates.get(name), has_gpus=name in shared) for name in jobs}
 
-        return Decision({}, shared=shared, valid_until=inf, outdated_by=until, explain=explain)
+        return Decision({}, shared=shared, valid_until=inf, outdated_by=Change.JOBS_OR_NODES, explain=explain)
 
 
 def _reason(name: JobId, place: Mapping[str, float], pack: Pack | None, *, has_gpus: bool) -> Reason:
@@ -141,7 +139,7 @@ def _candidates(view: ClusterView, order: Sequence[JobView]) -> list[Pack]:
     budget, room, found = Budget(view), dict[int, int](), list[Pack]()
     for rank, job in enumerate(order):
         size = job.num_replicas
-        if not room.get(size) and budget.take(job) is not None:
+        if not room.get(size) and budget.take(job):
             room[size] = MOST_JOBS if job.stages is not None else 1
         if room.get(size):
             room[size] -= 1

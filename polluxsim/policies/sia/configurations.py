@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -91,7 +92,7 @@ class Matrix:
         types = np.array([each.gpu_type for each in configurations])
         matrix = np.full((len(jobs), len(configurations)), np.nan)
         for row, job in zip(matrix, jobs, strict=True):
-            if job.oracle.application.gang_size is not None:
+            if job.gang_size is not None:
                 _fill_gang(row, job, gpus, types)
             else:
                 self._fill(row, job, gpus, several, types)
@@ -159,53 +160,41 @@ def _placed(
     splits: bool = False,
 ) -> dict[JobId, Placement] | None:
     """Return the placements, None if parts of nodes lie so that somebody does not fit and nobody is to be split."""
-    nodes = _Nodes(sizes, liked)
+    free = FreeGpus([sizes.get(node, 0) for node in range(max(sizes) + 1)])
     found = dict(kept)
     for placement in kept.values():
-        nodes.take(placement)
+        free.take(placement)
+    likes = Counter[int]()
+    for placement in liked.values():
+        likes.update(dict(placement))
     new = [job for job in wanted if job not in kept]
     for job in sorted(new, key=lambda job: (-wanted[job][1], job not in liked)):
-        placement = nodes.find(*wanted[job], liked.get(job, ()))
-        if not placement and splits:
-            placement = nodes.split(wanted[job][1])
+        num_nodes, gpus = wanted[job]
+        held = liked.get(job, ())
+        if placement := held if held and free.has(held) else _part_or_whole(free, sizes, likes, num_nodes, gpus):
+            free.take(placement)
+        elif splits:
+            placement = free.pack(gpus, list(sizes)) or ()
         if not placement:
             return None
-        nodes.take(placement)
         found[job] = placement
     return found
 
 
-class _Nodes:
-    """The free GPUs of a type's nodes, and how many of them somebody would like to keep."""
+def _part_or_whole(
+    free: FreeGpus, sizes: Mapping[int, int], likes: Mapping[int, int], num_nodes: int, gpus: int
+) -> Placement:
+    """Return a part of a node, or whole nodes; nothing if there are none.
 
-    def __init__(self, sizes: Mapping[int, int], liked: Mapping[JobId, Placement]) -> None:
-        self._sizes = sizes
-        self._free = dict(sizes)
-        self._liked = dict.fromkeys(sizes, 0)
-        for placement in liked.values():
-            for node, gpus in placement:
-                self._liked[node] += gpus
-
-    def take(self, placement: Placement) -> None:
-        for node, gpus in placement:
-            self._free[node] -= gpus
-
-    def find(self, num_nodes: int, gpus: int, liked: Placement) -> Placement:
-        """Return a part of a node, or whole nodes; empty if there are none."""
-        if liked and all(count <= self._free[node] for node, count in liked):
-            return liked
-        if num_nodes == 1:
-            fitting = [node for node, free in self._free.items() if free >= gpus]
-            best = min(fitting, key=lambda node: (self._free[node], self._liked[node], node), default=None)
-            return () if best is None else ((best, gpus),)
-        size = max(self._sizes.values())
-        whole = [node for node, free in self._free.items() if free == size]
-        if gpus != num_nodes * size or len(whole) < num_nodes:
-            return ()
-        return tuple((node, size) for node in sorted(sorted(whole, key=self._liked.__getitem__)[:num_nodes]))
-
-    def split(self, gpus: int) -> Placement:
-        """Return GPUs on the emptiest nodes."""
-        numbers: Sequence[int] = list(self._free)
-        found = FreeGpus([self._free[node] for node in numbers]).pack(gpus) or ()
-        return tuple((numbers[index], count) for index, count in found)
+    The node with the least free GPUs that suffice comes first, then the node with the fewest GPUs that jobs would like
+    to keep.
+    """
+    if num_nodes == 1:
+        fitting = [node for node in sizes if free.gpus[node] >= gpus]
+        best = min(fitting, key=lambda node: (free.gpus[node], likes[node], node), default=None)
+        return () if best is None else ((best, gpus),)
+    size = max(sizes.values())
+    whole = [node for node in sizes if free.gpus[node] == size]
+    if gpus != num_nodes * size or len(whole) < num_nodes:
+        return ()
+    return tuple((node, size) for node in sorted(sorted(whole, key=likes.__getitem__)[:num_nodes]))

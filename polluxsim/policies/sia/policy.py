@@ -221,14 +221,14 @@ class Sia:
 
     def _restart_factor(self, job: JobView, view: ClusterView) -> float:
         """Return what is left of a job's worth if it is re-allocated now; a job that is young loses nothing."""
-        age = job.attained_service if job.oracle.application.gang_size else view.time - job.submit_time
+        age = job.attained_service if job.gang_size else view.time - job.submit_time
         delay = view.delay_of(job)
         return 1.0 if age < delay else restart_factor(view.time - job.submit_time, job.num_restarts, delay)
 
 
 def _least_gpus(job: JobView) -> int:
     """Return the smallest number of GPUs that a job can run on."""
-    return job.num_replicas if job.oracle.application.gang_size else job.min_replicas or 1
+    return job.num_replicas if job.gang_size else job.min_replicas or 1
 
 
 def _placements(

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from polluxsim.policies.contract.view import Decision, Reason
-from polluxsim.policies.ordered.classic import remaining_time
+from polluxsim.policies.tools.free_gpus import place_gangs
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.solver_output import without_chatter
 from polluxsim.policies.typed.linear_programmes import gpus_by_type
-from polluxsim.policies.typed.rounds import placements_by_type
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -39,7 +38,7 @@ class Prospect(NamedTuple):
 def prospect(view: ClusterView, job: JobView) -> Prospect:
     """Return what is expected of a job, by its plan or, without one, by its true remaining time."""
     if (plan := job.plan) is None:
-        left = max(remaining_time(job, view.node_size), 1.0)
+        left = max(job.oracle.time_left(job.num_replicas), 1.0)
         return Prospect(job.num_replicas, 1, 0, 0.0, left, left)
     epochs = len(plan.expected_sizes)
     times = [max(round(plan.expected_time(size)), 1) for size in plan.expected_sizes]
@@ -235,7 +234,7 @@ class Shockwave:
             return Decision({})
         jobs = {job.job_id: job for job in view.jobs}
         prospects = {name: prospect(view, job) for name, job in jobs.items()}
-        has_changed = bool(view.changes.arrived or view.changes.ended or view.changes.nodes)
+        has_changed = view.changes.jobs_or_nodes
         self._estimate(view, prospects, has_changed=has_changed)
         if has_changed or self._rounds_left <= self.window - self.resolve:
             self._plan(view, prospects)
@@ -246,7 +245,7 @@ class Shockwave:
         explain = partial(_reasons, running, self._planned, prospects, self._weights)
         self._rounds_left -= 1
         self._planned = {name: max(rounds - (name in running), 0) for name, rounds in self._planned.items()}
-        return Decision(placements_by_type(view, running, jobs), explain=explain)
+        return Decision(place_gangs(view, running, jobs), explain=explain)
 
     def _estimate(self, view: ClusterView, prospects: Mapping[JobId, Prospect], *, has_changed: bool) -> None:
         """Say when each job should be complete on an equal share of the GPUs."""

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from polluxsim.common.errors import InvalidConfigError, check_choice
 from polluxsim.hardware.hosts import Host, least, shares_of, with_gpus
+from polluxsim.hardware.placements import num_replicas
 from polluxsim.policies.contract.settings import without_effect
-from polluxsim.policies.contract.view import Change, Decision, Traits, traits_of
+from polluxsim.policies.contract.view import Change, Decision, Traits, decision_of, traits_of
 from polluxsim.policies.tools.free_gpus import FreeGpus
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from polluxsim.workloads.job import Job
 
 ALLOCATIONS = ("tuned", "proportional")
-ENDS = Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.EVICTION
+ENDS = Change.JOBS_OR_NODES | Change.EVICTION
 
 
 @dataclass
@@ -70,8 +71,7 @@ class Synergy:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Have the policy inside choose who runs, place who starts, and give all of them CPUs and memory."""
-        answer = self.order.allocate(view, rng)
-        decision = answer if isinstance(answer, Decision) else Decision(answer)
+        decision = decision_of(self.order.allocate(view, rng))
         if not view.hosts or self.allocation == "proportional":
             return decision
         runs, changes = _who_runs(view, decision)
@@ -82,10 +82,13 @@ class Synergy:
         demands = {name: _demand(job, shares[name]) for name, job in jobs.items()}
         total = reduce(Host.plus, view.hosts)
         largest = sorted(jobs.values(), key=lambda job: -demands[job.job_id].part_of(total) * job.num_replicas)
-        shelf = _Shelf(view, {name: held for name, held in runs.items() if name not in new}, demands)
+        free = FreeGpus(view.gpus_per_node, view.hosts)
+        for name, held in runs.items():
+            if name not in new:
+                free.take(held, demands[name])
         for job in largest:
             if job.job_id in new:
-                changes[job.job_id] = runs[job.job_id] = shelf.place(runs[job.job_id], demands[job.job_id])
+                changes[job.job_id] = runs[job.job_id] = _place(free, view, runs[job.job_id], demands[job.job_id])
                 shares[job.job_id] = with_gpus(each, runs[job.job_id])
         hosts = tuned(view.hosts, each, largest, runs)
         return replace(
@@ -113,42 +116,24 @@ def _demand(job: JobView, share: Host) -> Host:
     return share if (known := job.sensitivity) is None else known.least(known.full, share)
 
 
-class _Shelf:
-    """What is free on each node, GPUs, CPUs and memory; these two may be owed where demands are more than there is.
+def _place(free: FreeGpus, view: ClusterView, placement: Placement, demand: Host) -> Placement:
+    """Return where a job goes in place of a placement, on GPUs of the same type, and take them.
 
-    Jobs that are kept stay where they are; a demand is what a job would have for each GPU.
+    It is the node with room for the whole demand that then has the least left; otherwise the node with the most CPUs
+    left and enough GPUs; otherwise several nodes, those with the most free GPUs first.
     """
-
-    def __init__(self, view: ClusterView, kept: Mapping[JobId, Placement], demands: Mapping[JobId, Host]) -> None:
-        self._view = view
-        self._gpus = list(view.gpus_per_node)
-        self._left = list(view.hosts)
-        for name, placement in kept.items():
-            self._take(placement, demands[name])
-
-    def place(self, placement: Placement, demand: Host) -> Placement:
-        """Return where a job goes in place of a placement, on GPUs of the same type, which it takes.
-
-        One node with room for its whole demand, the least of which is left then; else the node with most CPUs left;
-        else several, the emptiest first.
-        """
-        wanted = sum(gpus for _, gpus in placement)
-        nodes = self._view.nodes_of(self._view.type_of(placement))
-        roomy = [node for node in nodes if self._gpus[node] >= wanted]
-        whole = demand.times(wanted)
-        if good := [node for node in roomy if self._left[node].holds(whole)]:
-            found: Placement = ((min(good, key=lambda node: (self._left[node].cpus, self._gpus[node])), wanted),)
-        elif roomy:
-            found = ((max(roomy, key=lambda node: (self._left[node].cpus, -self._gpus[node])), wanted),)
-        else:
-            found = FreeGpus(self._gpus).pack(wanted, nodes) or placement
-        self._take(found, demand)
-        return found
-
-    def _take(self, placement: Placement, demand: Host) -> None:
-        for node, gpus in placement:
-            self._gpus[node] -= gpus
-            self._left[node] = self._left[node].less(demand.times(gpus))
+    wanted = num_replicas(placement)
+    nodes = view.nodes_of(view.type_of(placement))
+    enough = [node for node in nodes if free.gpus[node] >= wanted]
+    whole = demand.times(wanted)
+    if not enough:
+        found = FreeGpus(free.gpus).pack(wanted, nodes) or placement
+    elif good := [node for node in enough if free.hosts[node].holds(whole)]:
+        found = ((min(good, key=lambda node: (free.hosts[node].cpus, free.gpus[node])), wanted),)
+    else:
+        found = ((max(enough, key=lambda node: (free.hosts[node].cpus, -free.gpus[node])), wanted),)
+    free.take(found, demand)
+    return found
 
 
 def tuned(

@@ -79,14 +79,14 @@ class Themis:
         self._work |= {job.job_id: self._asked_for(view, job) for job in view.changes.arrived}
 
     def _asked_for(self, view: ClusterView, job: JobView) -> float:
-        return self._times.on(view, job, [job.num_replicas])[job.num_replicas]
+        return self._times.on(job, [job.num_replicas])[job.num_replicas]
 
     def _bid(self, view: ClusterView, job: JobView, *, restarts: bool = False) -> dict[int, float]:
         """Return −log ρ by numbers of GPUs. Without GPUs, a job would get the GPUs that it requests a lease later.
 
         If the job restarts, a number of GPUs that differs from the present one costs the restart delay.
         """
-        times = self._times.on(view, job, counts_of(job, view.num_gpus))
+        times = self._times.on(job, counts_of(job, view.num_gpus))
         if not times:  # while nodes are down, it may fit on no number of GPUs
             return {0: 0.0}
         age, asked_for = view.time - job.submit_time, self._asked_for(view, job)

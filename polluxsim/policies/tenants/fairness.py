@@ -172,7 +172,7 @@ class DominantResourceFairness:
             hosts={job.job_id: filling.needs_of(job) for job in holding} if view.hosts else {},
             rejected=rejected,
             valid_until=inf,
-            outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES,
+            outdated_by=Change.JOBS_OR_NODES,
             explain=lambda jobs: filling.reasons(jobs, started),
         )
 
@@ -186,8 +186,7 @@ class _Filling:
 
     def __init__(self, view: ClusterView, policy: DominantResourceFairness) -> None:
         self._view, self._policy = view, policy
-        self._gpus = list(view.gpus_per_node)
-        self._left = list(view.hosts)
+        self._free = FreeGpus(view.gpus_per_node, view.hosts)
         # Where jobs do not say: so much of any node can be had for each of its GPUs.
         self._usual = least(shares_of(view.hosts, view.gpus_per_node)) if view.hosts else NOTHING
         self._all = (float(sum(view.gpus_per_node)), *map(sum, zip(*view.hosts, strict=True)))
@@ -200,10 +199,10 @@ class _Filling:
     def _too_full(self) -> frozenset[int]:
         """Return nodes where jobs run that ask for more together than there is, as another policy put them there."""
         needed: defaultdict[int, Host] = defaultdict(lambda: NOTHING)
-        for job in self._view.running if self._left else ():
+        for job in self._view.running if self._view.hosts else ():
             for node, gpus in job.placement:
                 needed[node] = needed[node].plus(self.needs_of(job).times(gpus))
-        return frozenset(node for node, needs in needed.items() if not self._left[node].holds(needs))
+        return frozenset(node for node, needs in needed.items() if not self._view.hosts[node].holds(needs))
 
     def needs_of(self, job: JobView) -> Host:
         """Return the CPUs and memory of a job for each of its GPUs."""
@@ -228,27 +227,18 @@ class _Filling:
 
     def place(self, job: JobView) -> Placement:
         """Return GPUs for a job with its CPUs and memory, which it takes; the nodes with room for most of it first."""
-        needs, every = self.needs_of(job), range(len(self._gpus))
+        needs, every = self.needs_of(job), range(len(self._view.gpus_per_node))
         for name in job.speeds or self._view.types:
             here = set(self._view.nodes_of(name))
-            room = FreeGpus([max(self._room(node, needs), 0) if node in here else 0 for node in every])
+            room = FreeGpus([max(self._free.room(node, needs), 0) if node in here else 0 for node in every])
             if placement := room.pack(job.num_replicas):
                 self._take(job, placement)
                 return placement
         return ()
 
-    def _room(self, node: int, needs: Host) -> int:
-        """Return how many GPUs of a job a node has room for."""
-        if not self._left or not self._gpus[node]:
-            return self._gpus[node]
-        return min(self._gpus[node], self._left[node].count(needs))
-
     def _take(self, job: JobView, placement: Placement) -> None:
         needs = self.needs_of(job)
-        for node, gpus in placement:
-            self._gpus[node] -= gpus
-            if self._left:
-                self._left[node] = self._left[node].less(needs.times(gpus))
+        self._free.take(placement, needs)
         owner, whole = self._policy.owner_of(job), needs.times(job.num_replicas)
         used = zip(self._used[owner], (job.num_replicas, *whole), strict=True)
         self._used[owner] = tuple(before + more for before, more in used)

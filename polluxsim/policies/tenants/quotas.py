@@ -165,7 +165,7 @@ class Quotas:
             others_keep=True,
             # A preempted job may fit elsewhere at the next round.
             valid_until=-inf if cohort.preempted else inf,
-            outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES,
+            outdated_by=Change.JOBS_OR_NODES,
             explain=cohort.reasons,
         )
         self._ledger.follow(view, decision, queue_of)

@@ -3,45 +3,88 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+from polluxsim.hardware.hosts import NOTHING
+from polluxsim.hardware.placements import num_replicas
 
-    from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from polluxsim.hardware.hosts import Host
+    from polluxsim.hardware.placements import Crew, Gpu, Gpus, JobId, Placement
     from polluxsim.policies.contract.view import ClusterView, JobView
 
 
 class FreeGpus:
-    """The free GPUs of each node, while jobs take GPUs one after the other."""
+    """The free GPUs of each node while jobs take GPUs one after the other, with CPUs and memory if nodes limit them.
 
-    def __init__(self, gpus_per_node: Sequence[int]) -> None:
-        self._free = list(gpus_per_node)
-        self._total = sum(self._free)
+    `FreeGpus.of(view)` begins with all GPUs of a cluster, including those that jobs hold now.
 
-    def take(self, placement: Placement) -> None:
-        """Take the GPUs of a placement."""
+    Parameters
+    ----------
+    gpus_per_node
+        Free GPUs of each node.
+    hosts
+        Free CPUs and memory of each node. Empty if they are not limited.
+    nodes_by_type
+        Numbers of the nodes of each GPU type. Empty if there is one type.
+
+    Attributes
+    ----------
+    gpus, hosts
+        Free GPUs, and free CPUs and memory, of each node now. Negative CPUs or memory are owed.
+    total
+        Free GPUs of all nodes.
+    """
+
+    def __init__(
+        self,
+        gpus_per_node: Sequence[int],
+        hosts: Sequence[Host] = (),
+        nodes_by_type: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        self.gpus = list(gpus_per_node)
+        self.hosts = list(hosts)
+        self.total = sum(self.gpus)
+        self._nodes_by_type = nodes_by_type or {}
+
+    @classmethod
+    def of(cls, view: ClusterView) -> FreeGpus:
+        """Return all GPUs of a cluster."""
+        return cls(view.gpus_per_node, nodes_by_type=view.node_types.nodes if len(view.types) > 1 else {})
+
+    def take(self, placement: Placement, needs: Host = NOTHING) -> None:
+        """Take the GPUs of a placement, with CPUs and memory for each GPU."""
         for node, gpus in placement:
-            self._free[node] -= gpus
-            self._total -= gpus
+            self.gpus[node] -= gpus
+            self.total -= gpus
+            if self.hosts:
+                self.hosts[node] = self.hosts[node].less(needs.times(gpus))
 
     def give_back(self, placement: Placement) -> None:
         """Give back the GPUs of a placement."""
         for node, gpus in placement:
-            self._free[node] += gpus
-            self._total += gpus
+            self.gpus[node] += gpus
+            self.total += gpus
 
     def has(self, placement: Placement) -> bool:
-        """Return whether the GPUs of a placement are free."""
-        return fits(self._free, placement)
+        """Return whether the GPUs of a placement are free. Its nodes may no longer exist."""
+        return all(node < len(self.gpus) and gpus <= self.gpus[node] for node, gpus in placement)
 
-    def on(self, nodes: Sequence[int]) -> int:
+    def on(self, nodes: Iterable[int]) -> int:
         """Return the free GPUs of some nodes."""
-        return sum(self._free[node] for node in nodes)
+        return sum(self.gpus[node] for node in nodes)
+
+    def room(self, node: int, needs: Host) -> int:
+        """Return the free GPUs of a node for which it has CPUs and memory."""
+        if not self.hosts or not self.gpus[node]:
+            return self.gpus[node]
+        return min(self.gpus[node], self.hosts[node].count(needs))
 
     def pack(self, num_replicas: int, nodes: Sequence[int] = ()) -> Placement | None:
         """Find GPUs for one job on some nodes, by default on any, and take them.
@@ -49,44 +92,92 @@ class FreeGpus:
         The node with the most free GPUs comes first, the lowest number at a tie. If the free GPUs do not suffice, this
         returns None and takes nothing.
         """
-        if num_replicas > (self.on(nodes) if nodes else self._total):
+        if num_replicas > (self.on(nodes) if nodes else self.total):
             return None
         placement = []
         while num_replicas:
-            most = max(map(self._free.__getitem__, nodes)) if nodes else max(self._free)
-            node = next(node for node in nodes if self._free[node] == most) if nodes else self._free.index(most)
+            most = max(map(self.gpus.__getitem__, nodes)) if nodes else max(self.gpus)
+            node = next(node for node in nodes if self.gpus[node] == most) if nodes else self.gpus.index(most)
             taken = min(most, num_replicas)
             placement.append((node, taken))
-            self._free[node] -= taken
-            self._total -= taken
+            self.gpus[node] -= taken
+            self.total -= taken
             num_replicas -= taken
         return tuple(placement)
+
+    def pack_job(self, job: JobView, gpus: int | None = None) -> Placement | None:
+        """Find GPUs for a job on one type that it can use, and take them. By default, find the requested number.
+
+        The job keeps its present GPUs if their number is right and they are free. Otherwise it gets GPUs of its fastest
+        type with enough free GPUs, on the nodes with the most. If no type has enough, this returns None and takes
+        nothing.
+        """
+        wanted, held = job.num_replicas if gpus is None else gpus, job.placement
+        if held and num_replicas(held) == wanted and self.has(held):
+            self.take(held)
+            return held
+        if not self._nodes_by_type:
+            return self.pack(wanted)
+        fastest_first = sorted(job.speeds, key=job.speeds.__getitem__, reverse=True)
+        found = (self.pack(wanted, self._nodes_by_type[name]) for name in fastest_first)
+        return next((placement for placement in found if placement), None)
+
+
+def place(view: ClusterView, chosen: Iterable[tuple[JobView, Crew]]) -> dict[JobId, Placement]:
+    """Return placements of jobs on GPUs of given types.
+
+    A job that already has these GPUs keeps them. The other jobs are packed in order, each type on the nodes with the
+    most free GPUs. A job for which no GPUs are left is left out.
+
+    Parameters
+    ----------
+    view
+        The cluster. All jobs that are not chosen lose their GPUs.
+    chosen
+        Jobs with the number of GPUs of each type that they get, in order.
+    """
+    placements: dict[JobId, Placement] = {}
+    new: list[tuple[JobView, Crew]] = []
+    nodes = view.node_types.nodes if len(view.types) > 1 else {}
+    for job, crew in chosen:
+        if (held := job.placement) and _has(view, held, crew):
+            placements[job.job_id] = held
+        else:
+            new.append((job, crew))
+    free = FreeGpus(view.free)
+    if len(placements) < len(view.running):
+        for job in view.running:
+            if job.job_id not in placements:
+                free.give_back(job.placement)
+    for job, crew in new:
+        parts = [free.pack(gpus, nodes.get(name, ())) or () for name, gpus in crew]
+        if placement := tuple(chain.from_iterable(parts)):
+            placements[job.job_id] = placement
+    return placements
+
+
+def place_gangs(view: ClusterView, types: Mapping[JobId, str], jobs: Mapping[JobId, JobView]) -> dict[JobId, Placement]:
+    """Return placements of gangs on the GPU types chosen for them, as `place` does; the widest gang is packed first."""
+    gangs = sorted((jobs[name] for name in types), key=lambda job: -job.num_replicas)
+    return place(view, [(job, ((types[job.job_id], job.num_replicas),)) for job in gangs])
+
+
+def _has(view: ClusterView, placement: Placement, crew: Crew) -> bool:
+    """Return whether a placement has these GPUs of each type."""
+    if len(view.types) == 1:
+        return num_replicas(placement) == crew[0][1]
+    return view.node_types.crew(placement) == crew
 
 
 def fits(free: Sequence[int], placement: Placement) -> bool:
     """Return whether the free GPUs of each node include the placement; its nodes may be gone."""
-    return all(node < len(free) and gpus <= free[node] for node, gpus in placement)
+    return FreeGpus(free).has(placement)
 
 
 def pack(free: Sequence[int], num_replicas: int, keep: Placement = ()) -> Placement | None:
     """Find GPUs for one job: its present GPUs if they are free, else GPUs of the nodes with the most free GPUs.
 
-    This function ignores GPU types: on a cluster of several types, the nodes may have different types, or a type that
-    the job cannot use. Use `pack_gang` there.
-
-    Parameters
-    ----------
-    free
-        Free GPUs of each node. They are not changed.
-    num_replicas
-        GPUs to find.
-    keep
-        Present placement of the job. It is kept if it has `num_replicas` GPUs and they are free.
-
-    Returns
-    -------
-    Placement | None
-        The placement, or None if the free GPUs do not suffice.
+    This function ignores GPU types. Use `FreeGpus.of(view)` and `pack_job` on a cluster of several types.
     """
     if keep and sum(gpus for _, gpus in keep) == num_replicas and fits(free, keep):
         return keep
@@ -94,41 +185,15 @@ def pack(free: Sequence[int], num_replicas: int, keep: Placement = ()) -> Placem
 
 
 def pack_gang(view: ClusterView, free: Sequence[int], job: JobView) -> Placement | None:
-    """Find the GPUs that a job requests, on nodes of one GPU type that the job can use.
-
-    The job keeps the GPUs that it holds if they are free. Otherwise it gets GPUs of its fastest type with enough free
-    GPUs, on the nodes with the most free GPUs.
-
-    Parameters
-    ----------
-    view
-        The cluster.
-    free
-        Free GPUs of each node. They are not changed.
-    job
-        The job.
-
-    Returns
-    -------
-    Placement | None
-        The placement, or None if no type has enough free GPUs.
-    """
-    if len(view.types) == 1:
-        return pack(free, job.num_replicas, keep=job.placement)
-    if job.placement and fits(free, job.placement):
-        return job.placement
-    for name in sorted(job.speeds, key=job.speeds.__getitem__, reverse=True):
-        if found := FreeGpus(free).pack(job.num_replicas, view.nodes_of(name)):
-            return found
-    return None
+    """Find the requested GPUs of a job among the free GPUs of each node, as `FreeGpus.pack_job` does."""
+    return FreeGpus(free, nodes_by_type=view.node_types.nodes if len(view.types) > 1 else {}).pack_job(job)
 
 
 def remove(free: Sequence[int], placement: Placement) -> tuple[int, ...]:
     """Return the free GPUs of each node after a placement is taken."""
-    left = list(free)
-    for node, gpus in placement:
-        left[node] -= gpus
-    return tuple(left)
+    left = FreeGpus(free)
+    left.take(placement)
+    return tuple(left.gpus)
 
 
 def all_gpus(view: ClusterView) -> list[Gpu]:
@@ -147,28 +212,37 @@ def placed_together(
     """
     free = {gpu for gpu in all_gpus(view) if nodes is None or gpu[0] in nodes}
     found: dict[int, Gpus] = {}
-    for place, pack in enumerate(packs):
-        held = (view.shared.get(job.job_id, ()) for job in pack)
+    for number, pack in enumerate(packs):
+        held = (view.sharing.held.get(job.job_id, ()) for job in pack)
         if kept := next((gpus for gpus in held if gpus and free.issuperset(gpus)), ()):
-            found[place] = kept
+            found[number] = kept
             free.difference_update(kept)
     left = Counter(node for node, _ in free)
     emptiest = FreeGpus([left[node] for node in range(len(view.gpus_per_node))])
     by_node = {node: iter(sorted(gpu for gpu in free if gpu[0] == node)) for node in left}
-    for place, pack in enumerate(packs):
-        if place not in found and (placement := emptiest.pack(pack[0].num_replicas)) is not None:
-            found[place] = tuple(gpu for node, gpus in placement for gpu in islice(by_node[node], gpus))
-    return {job.job_id: gpus for place, gpus in found.items() for job in packs[place]}
+    for number, pack in enumerate(packs):
+        if number not in found and (placement := emptiest.pack(pack[0].num_replicas)) is not None:
+            found[number] = tuple(gpu for node, gpus in placement for gpu in islice(by_node[node], gpus))
+    return {job.job_id: gpus for number, gpus in found.items() for job in packs[number]}
 
 
 ROOM = 64
-"""Steps that there is room for at the least beyond those that are known."""
+"""Fewest unused entries of the arrays of a new timetable."""
 
 
 class Timetable:
-    """GPUs that are free from now on [s], by what is reserved.
+    """The number of free GPUs from now on, given the releases and reservations that are known.
 
-    So many are free at first, others become free at times [s], in order and none before now.
+    It is a step function in arrays, because there may be thousands of jobs.
+
+    Parameters
+    ----------
+    now
+        Present time [s].
+    free
+        GPUs that are free now.
+    releases
+        Times in ascending order, not before now, at which further GPUs become free, with their numbers [s; 1].
     """
 
     def __init__(self, now: float, free: int, releases: Iterable[tuple[float, int]] = ()) -> None:
@@ -176,23 +250,23 @@ class Timetable:
         for time, gpus in releases:
             freed[time] = freed.get(time, 0) + gpus
         self._steps = len(freed)
-        # When each step begins, with ∞ behind the last one, and the GPUs that are free in it; then room for more.
+        # Start of each step, with ∞ after the last one, and its free GPUs. Unused entries follow.
         self._times = np.full(2 * self._steps + ROOM, inf)
         self._free = np.zeros(len(self._times), dtype=np.int64)
         self._times[: self._steps], self._free[: self._steps] = list(freed), list(accumulate(freed.values()))
 
     @property
     def now(self) -> int:
-        """Return the GPUs that are free at the beginning."""
+        """Return the GPUs that are free now."""
         return int(self._free[0])
 
     def intervals(self) -> Iterator[tuple[float, float, int]]:
-        """Yield from when until when how many GPUs are free; the last interval does not end."""
+        """Yield the start, the end and the free GPUs of each step; the last step ends at ∞ [s]."""
         times = self._times[: self._steps + 1].tolist()
         return zip(times, times[1:], self._free[: self._steps].tolist(), strict=False)
 
     def forward(self, now: float) -> None:
-        """Forget what is past [s]."""
+        """Drop the steps before a time [s]."""
         past = int(self._times.searchsorted(now, side="right")) - 1
         self._steps -= past
         for values in (self._times, self._free):
@@ -201,14 +275,14 @@ class Timetable:
         self._times[0] = now
 
     def earliest(self, num_replicas: int, length: float) -> float:
-        """Return the earliest step at which so many GPUs are free for a length of time [s]; ∞ if they never are."""
+        """Return the start of the first step from which GPUs are free for a length of time; ∞ if there is none [s]."""
         times = self._times
         short = (self._free[: self._steps] < num_replicas).nonzero()[0]
         if not len(short):
             return float(times[0])
         if short[0] and times[short[0]] >= times[0] + length:
             return float(times[0])
-        # After each step with too few, until the next of them begins.
+        # Intervals between the steps that have too few GPUs.
         begins = times[short + 1]
         ends = np.append(times[short[1:]], inf)
         fits = (begins < ends) & (ends >= begins + length)
@@ -216,12 +290,12 @@ class Timetable:
         return float(begins[first]) if fits[first] else inf
 
     def take(self, num_replicas: int, start: float, end: float) -> None:
-        """Reserve GPUs from a step on to another time, at which a step is made if need be."""
+        """Reserve GPUs from one time to another; a step begins at each of them [s]."""
         first, last = self._step(start), self._step(end)
         self._free[first:last] -= num_replicas
 
     def _step(self, time: float) -> int:
-        """Return the index of the step at a time, which is made if need be."""
+        """Return the index of the step that begins at a time, and insert it if there is none."""
         index, end = int(self._times.searchsorted(time)), self._steps
         if time == inf or self._times[index] == time:
             return min(index, end)

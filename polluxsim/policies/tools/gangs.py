@@ -11,79 +11,93 @@ from typing import TYPE_CHECKING, Any
 
 from polluxsim.common.errors import check_number
 from polluxsim.policies.contract.view import Change, Decision, Reason
-from polluxsim.policies.tools.free_gpus import FreeGpus
+from polluxsim.policies.tools.free_gpus import FreeGpus, place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
-    from polluxsim.hardware.placements import Crew, JobId, Placement
+    from polluxsim.hardware.placements import Crew, JobId
     from polluxsim.policies.contract.view import ClusterView, JobView
 
     Describe = Callable[[JobView], Mapping[str, float]]
 
 
 class Budget:
-    """The GPUs of each type that are left, as one job after the other takes some of a cluster's.
+    """The GPUs of each type that are left while one job after the other takes some.
 
-    `mixes` says whether jobs that can have GPUs of several types at once take these where no type has enough. `left`
-    are the GPUs that are left of all types, `mixed` says of which types those jobs took GPUs that took several.
+    Parameters
+    ----------
+    view
+        The cluster. All of its GPUs are left at first.
+    mixes
+        Whether jobs that can use several types at once take GPUs of several if no type has enough.
+
+    Attributes
+    ----------
+    left
+        GPUs of all types that are left.
     """
 
     def __init__(self, view: ClusterView, *, mixes: bool = False) -> None:
         self._view = view
         self._mixes = mixes
-        self.mixed: dict[JobId, Crew] = {}
         self._left = {name: view.gpus_of(name) for name in view.types}
         self._only = next(iter(self._left)) if len(self._left) == 1 else None
         self.left = sum(self._left.values())
 
-    def take(self, job: JobView) -> str | None:
-        """Take the GPUs of a job: of the type it runs on, else of the fastest that it can use; None if none fits.
+    def take(self, job: JobView, gpus: int | None = None) -> Crew:
+        """Take GPUs for a job, by default as many as it requests; return their types, or nothing if they do not fit.
 
-        Of several types at once, it is that of most speed.
+        They are of the type on which the job runs, otherwise of its fastest type with enough GPUs.
         """
-        if (asked := job.num_replicas) > self.left:
-            return None
+        wanted = job.num_replicas if gpus is None else gpus
+        if wanted > self.left:
+            return ()
         if self._only is None and self._mixes and job.mixes_types:
-            return self._take_mixed(job)
-        name = self._only or next((name for name in self._wanted(job) if asked <= self._left[name]), None)
-        if name is not None:
-            self._left[name] -= asked
-            self.left -= asked
-        return name
+            crew = self._mixed(job, wanted)
+        else:
+            crew = self._of_one_type(wanted, [self._only] if self._only else self._by_preference(job))
+        for name, count in crew:
+            self._left[name] -= count
+            self.left -= count
+        return crew
 
-    def _take_mixed(self, job: JobView) -> str | None:
-        """Take what a job has, else GPUs of one type if one has enough, else those that are left of several."""
-        asked, order = job.num_replicas, self._wanted(job)
-        crew = self._view.node_types.crew(job.placement)
-        if sum(gpus for _, gpus in crew) != asked or any(gpus > self._left[name] for name, gpus in crew):
-            if (one := next((name for name in order if asked <= self._left[name]), None)) is not None:
-                crew = ((one, asked),)
-            else:
-                crew = _filled(asked, {name: self._left[name] for name in self._view.types if name in order}, order)
-        for name, gpus in crew:
-            self._left[name] -= gpus
-            self.left -= gpus
-        if len(crew) > 1:
-            self.mixed[job.job_id] = crew
-        return crew[0][0] if crew else None
+    def take_one_more(self, gpu_type: str) -> bool:
+        """Take one GPU of a type; return False if none is left."""
+        if not self._left[gpu_type]:
+            return False
+        self._left[gpu_type] -= 1
+        self.left -= 1
+        return True
 
-    def _wanted(self, job: JobView) -> Sequence[str]:
+    def _of_one_type(self, wanted: int, order: Sequence[str]) -> Crew:
+        for name in order:
+            if wanted <= self._left[name]:
+                return ((name, wanted),)
+        return ()
+
+    def _mixed(self, job: JobView, wanted: int) -> Crew:
+        """Return the GPUs that a job holds, else GPUs of one type, else GPUs of several types; nothing if too few."""
+        held = self._view.node_types.crew(job.placement)
+        if sum(gpus for _, gpus in held) == wanted and all(gpus <= self._left[name] for name, gpus in held):
+            return held
+        order = self._by_preference(job)
+        if crew := self._of_one_type(wanted, order):
+            return crew
+        taken = {name: 0 for name in self._view.types if name in order}
+        for name in order:
+            taken[name] = min(self._left[name], wanted)
+            wanted -= taken[name]
+        return () if wanted else tuple((name, gpus) for name, gpus in taken.items() if gpus)
+
+    def _by_preference(self, job: JobView) -> Sequence[str]:
+        """Return the types that a job can use: first the type on which it runs, then the fastest."""
         speeds, here = job.speeds, self._view.type_of(job.placement) if job.placement else None
         return sorted(speeds, key=lambda name: (name != here, -speeds[name]))
 
 
-def _filled(asked: int, left: Mapping[str, int], order: Sequence[str]) -> Crew:
-    """Return GPUs of types in an order, all of each until there are enough, as a crew; none if there are too few."""
-    taken = dict.fromkeys(left, 0)
-    for name in order:
-        taken[name] = min(left[name], asked)
-        asked -= taken[name]
-    return () if asked else tuple((name, gpus) for name, gpus in taken.items() if gpus)
-
-
 NEAREST = 3
-"""Jobs just ahead of one that are named to explain why it waits."""
+"""Most jobs that a reason names as those just ahead of a waiting job."""
 
 
 def schedule_gangs(
@@ -94,30 +108,28 @@ def schedule_gangs(
     order_lasts_until: float = -inf,
     describe: Describe = lambda job: {},
 ) -> Decision:
-    """Give GPUs to as many whole jobs as fit, in order. The policy is asked again at the next round, by default.
+    """Give GPUs to as many whole jobs as fit, in order. Running jobs keep their GPUs.
+
+    Jobs that start get GPUs of the nodes with the most free GPUs. By default the policy decides again at the next
+    round.
 
     Parameters
     ----------
     view
-        The cluster now.
+        The cluster.
     order
-        The active jobs by precedence; no further than needed is gone through.
+        All jobs by precedence. It is read only as far as needed.
     overtaking
-        Whether a job that fits may go ahead of one that does not.
+        Whether a job that fits may start before a job that does not fit.
     order_lasts_until
-        Time until which no job that has GPUs by this decision falls behind another one, unless one arrives [s]; that
-        they rise changes nothing. So long the policy is not asked, unless GPUs become free that somebody waits for.
+        Time until which no job that gets GPUs falls behind another job, unless a job arrives [s]. The policy does not
+        decide again before, unless GPUs become free while jobs wait.
     describe
-        Figures that say why a job stands where it does in the order.
-
-    Returns
-    -------
-    Decision
-        Jobs that run on keep their GPUs; the others take the emptiest nodes first.
+        Function that returns the numbers by which a job has its place in the order.
     """
-    order, again = tee(order)  # so that each job is asked for once, and not before it is needed
+    order, again = tee(order)  # the order may be long, and slow to compute
     if view.demand <= view.num_gpus and len(view.types) == 1:
-        # Everybody fits, so that nothing but the order of those who get GPUs anew matters.
+        # All jobs fit, so only the order of the jobs that start matters.
         free, waiting = FreeGpus(view.free), _first_of(order, view.waiting)
         new = {job.job_id: free.pack(job.num_replicas) or () for job in waiting}
         return Decision(
@@ -132,59 +144,26 @@ def schedule_gangs(
     some_wait = len(admitted) < len(view.jobs)
     tell = partial(_reasons, gpus=view.num_gpus, overtaking=overtaking, describe=describe)
     return Decision(
-        _placements(view, admitted, budget.mixed),
+        place(view, admitted),
         valid_until=order_lasts_until,
-        outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES if some_wait else Change.ARRIVAL,
+        outdated_by=Change.JOBS_OR_NODES if some_wait else Change.ARRIVAL,
         explain=lambda jobs: tell(copy(again), {job.job_id for job, _ in admitted}, jobs),
     )
 
 
 def _first_of(order: Iterable[JobView], few: Sequence[JobView]) -> Iterable[JobView]:
-    """Return a few jobs in an order of all, of which no more is gone through than it takes."""
+    """Return a few jobs in an order of all jobs, which is read only as far as needed."""
     if len(few) < 2:
         return few
     wanted = {job.job_id for job in few}
     return islice((job for job in order if job.job_id in wanted), len(wanted))
 
 
-def _placements(
-    view: ClusterView, admitted: Iterable[tuple[JobView, str]], mixed: Mapping[JobId, Crew]
-) -> dict[JobId, Placement]:
-    """Return the placements of the jobs that are to run: those who do so already first, the others packed in order."""
-    placements = {}
-    new = []
-    is_one = len(view.types) == 1
-    for job, gpu_type in admitted:
-        if (placement := job.placement) and (is_one or _stays(view, job, gpu_type, mixed)):
-            placements[job.job_id] = placement
-        else:
-            new.append((job, gpu_type))
-    free = FreeGpus(view.free)
-    for job in view.running if len(placements) < len(view.running) else ():
-        if job.job_id not in placements:
-            free.give_back(job.placement)
-    nodes = {name: view.nodes_of(name) for name in view.types} if len(view.types) > 1 else {}
-    for job, gpu_type in new:
-        if crew := mixed.get(job.job_id):
-            parts = (free.pack(gpus, nodes[name]) or () for name, gpus in crew)
-            placements[job.job_id] = tuple(chain.from_iterable(parts))
-        elif found := free.pack(job.num_replicas, nodes.get(gpu_type, ())):
-            placements[job.job_id] = found
-    return placements
-
-
-def _stays(view: ClusterView, job: JobView, gpu_type: str, mixed: Mapping[JobId, Crew]) -> bool:
-    """Return whether a job that runs has its GPUs on the type, or types, that it is to have."""
-    if job.mixes_types:
-        return view.node_types.crew(job.placement) == mixed.get(job.job_id, ((gpu_type, job.num_replicas),))
-    return view.type_of(job.placement) == gpu_type
-
-
-def _admitted(order: Iterable[JobView], budget: Budget, *, overtaking: bool) -> list[tuple[JobView, str]]:
+def _admitted(order: Iterable[JobView], budget: Budget, *, overtaking: bool) -> list[tuple[JobView, Crew]]:
     admitted = []
     for job in order:
-        if (gpu_type := budget.take(job)) is not None:
-            admitted.append((job, gpu_type))
+        if crew := budget.take(job):
+            admitted.append((job, crew))
             if not budget.left:
                 break
         elif not overtaking:
@@ -193,14 +172,14 @@ def _admitted(order: Iterable[JobView], budget: Budget, *, overtaking: bool) -> 
 
 
 def _all_fit(
-    view: ClusterView, everybody: Sequence[JobView], describe: Describe, jobs: Sequence[JobId]
+    view: ClusterView, ordered: Sequence[JobView], describe: Describe, jobs: Sequence[JobId]
 ) -> dict[JobId, Reason]:
-    """Say of the jobs asked about what they met when their turn came, where everybody fits.
+    """Return the reasons of some jobs if all jobs fit.
 
-    Those that something happens to are most often the last: the order is gone through from behind.
+    Most often these jobs are the last ones, so the order is read from its end.
     """
     asked, left, reasons = set(jobs), view.num_gpus - view.demand, {}
-    for position, job in zip(range(len(everybody), 0, -1), reversed(everybody), strict=True):
+    for position, job in zip(range(len(ordered), 0, -1), reversed(ordered), strict=True):
         left += job.num_replicas
         if job.job_id in asked:
             numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": left, **describe(job)}
@@ -219,10 +198,10 @@ def _reasons(
     overtaking: bool,
     describe: Describe,
 ) -> dict[JobId, Reason]:
-    """Go through the order again, and say of the jobs asked about what they met when their turn came.
+    """Return the reasons of some jobs.
 
-    Kinds: `gang-fits`; `gang-does-not-fit`, where the others are the nearest jobs ahead that got GPUs; and
-    `behind-head-of-line`, where the other is the first job that does not fit and lets nobody past.
+    Kinds: `gang-fits`; `gang-does-not-fit` with the nearest jobs ahead that got GPUs; and `behind-head-of-line` with
+    the first job that does not fit, which no job may overtake.
     """
     asked, left, head = set(jobs), gpus, None
     ahead = deque[str](maxlen=NEAREST)
@@ -248,7 +227,7 @@ def _reasons(
 
 
 NEARLY = 1 - 1e-9
-"""Asking early is free; asking late, after rounding, is not."""
+"""Factor on the time to the next decision, so that rounding never makes the decision late."""
 
 
 def gangs_by(
@@ -259,23 +238,25 @@ def gangs_by(
     preemptive: bool = True,
     lasts_until: float = inf,
 ) -> Decision:
-    """Give GPUs to whole jobs by rising key, ties in order of submission; one that fits may overtake one that does not.
+    """Give GPUs to whole jobs in ascending order of a key, equal ones in order of submission.
+
+    A job that fits may start before a job that does not fit.
 
     Parameters
     ----------
     view
-        The cluster now.
+        The cluster.
     key
-        What a job is ordered by, for as long as nothing happens or to its advantage while it runs.
+        Sort key of a job. It may only fall while the job runs, unless an event happens.
     describe
-        Figures that say why a job stands where it does.
+        Function that returns the numbers by which a job has its place in the order.
     preemptive
-        Whether jobs that run stand in the queue like all others, or before them all.
+        Whether running jobs are sorted with the waiting jobs, instead of before them.
     lasts_until
-        Time until which no job that runs falls behind one that waits [s].
+        Time until which no running job falls behind a waiting job [s].
     """
-    everybody_fits = view.demand <= view.num_gpus
-    stay = everybody_fits or not preemptive
+    all_fit = view.demand <= view.num_gpus
+    stay = all_fit or not preemptive
     first, others = (view.running, view.waiting) if stay else ((), view.jobs)
     order = chain(first, sorted(others, key=key))
     return schedule_gangs(view, order, order_lasts_until=inf if stay else lasts_until, describe=describe)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from heapq import heapify, heappop, heapreplace
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from polluxsim.hardware.placements import gpus_by_node, num_replicas, packed
+from polluxsim.hardware.placements import gpus_by_node, num_replicas
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.policies.contract.view import Change, Decision, Reason
-from polluxsim.policies.tools.free_gpus import FreeGpus
+from polluxsim.policies.tools.free_gpus import place
+from polluxsim.policies.tools.gangs import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,17 +39,16 @@ class TrueTimes:
         self._factors: dict[JobId, dict[int, float]] = {}
         self._spread: dict[JobId, dict[int, bool]] = {}
 
-    def on(self, view: ClusterView, job: JobView, counts: Iterable[int]) -> dict[int, float]:
+    def on(self, job: JobView, counts: Iterable[int]) -> dict[int, float]:
         """Return the remaining time of a job on each of these numbers of GPUs on which it can run [s]."""
-        node_size = view.node_size
         known = self._factors.setdefault(job.job_id, {})
-        asked_for = _time(job, job.num_replicas, node_size)
+        requested = job.oracle.time_left(job.num_replicas)
         times = {}
         for gpus in counts:
             if gpus not in known:
-                known[gpus] = _factor(job, gpus, node_size, asked_for)
+                known[gpus] = _factor(job, gpus, requested)
             if known[gpus]:
-                times[gpus] = asked_for * known[gpus]
+                times[gpus] = requested * known[gpus]
         return times
 
     def is_equal_anywhere(self, job: JobView, gpus: int) -> bool:
@@ -58,7 +58,7 @@ class TrueTimes:
             known[gpus] = gpus < 2 or _is_equal_anywhere(job, gpus)
         return known[gpus]
 
-    def slowdown(self, view: ClusterView, job: JobView) -> float:
+    def slowdown(self, job: JobView) -> float:
         """Return the remaining time of a job on its present GPUs over the one that `on` returns.
 
         It differs from 1 on more nodes than needed. It also differs a little where the number of GPUs does not divide
@@ -67,7 +67,7 @@ class TrueTimes:
         gpus = num_replicas(job.placement)
         choice = split_batch_size(job.oracle.application, job.batch_size, gpus)
         here = job.oracle.remaining_time(gpus_by_node(job.placement), choice)
-        ratio = here / self.on(view, job, [gpus])[gpus]
+        ratio = here / self.on(job, [gpus])[gpus]
         return ratio if abs(ratio - 1.0) > ROUNDING else 1.0
 
     def forget(self, jobs: Iterable[JobId]) -> None:
@@ -77,24 +77,21 @@ class TrueTimes:
             self._spread.pop(job_id, None)
 
 
-def _factor(job: JobView, gpus: int, node_size: int, asked_for: float) -> float:
-    """Return the time on `gpus` GPUs over the time `asked_for`, or 0 if the job cannot run on them."""
+def _factor(job: JobView, gpus: int, requested: float) -> float:
+    """Return the time on `gpus` GPUs over the time on the requested ones, or 0 if the job cannot run on them."""
     try:
-        return _time(job, gpus, node_size) / asked_for
+        return job.oracle.time_left(gpus) / requested
     except ProfileRangeError:
         return 0.0
 
 
 def _is_equal_anywhere(job: JobView, gpus: int) -> bool:
+    choice = split_batch_size(job.oracle.application, job.batch_size, gpus)
     try:
-        return _time(job, gpus, 1) <= _time(job, gpus, gpus)
+        apart, together = (job.oracle.remaining_time(shape, choice) for shape in ((1,) * gpus, (gpus,)))
     except ProfileRangeError:  # the profile does not know one of these placements
         return False
-
-
-def _time(job: JobView, gpus: int, node_size: int) -> float:
-    choice = split_batch_size(job.oracle.application, job.batch_size, gpus)
-    return job.oracle.remaining_time(packed(gpus, node_size), choice)
+    return apart <= together
 
 
 def fewest_gpus(job: JobView) -> int:
@@ -112,7 +109,7 @@ def most_gpus(job: JobView) -> int:
 
 def counts_of(job: JobView, num_gpus: int) -> Sequence[int]:
     """Return the numbers of GPUs that a job can be given, in ascending order. A gang has one."""
-    if (gang := job.oracle.application.gang_size) is not None:
+    if (gang := job.gang_size) is not None:
         return [gang]
     return range(fewest_gpus(job), min(most_gpus(job), num_gpus) + 1)
 
@@ -218,21 +215,69 @@ def dealt(view: ClusterView, counts: Mapping[JobId, int], explain: Explain) -> D
     return Decision(
         placements(view, counts),
         valid_until=inf,
-        outdated_by=Change.ARRIVAL | Change.COMPLETION | Change.NODES | Change.LEARNING,
+        outdated_by=Change.JOBS_OR_NODES | Change.LEARNING,
         explain=explain,
     )
 
 
 def placements(view: ClusterView, counts: Mapping[JobId, int]) -> dict[JobId, Placement]:
-    """Return placements. A job with an unchanged number keeps its GPUs; the others are packed, the smallest first."""
-    kept = {job.job_id: job.placement for job in view.jobs if counts.get(job.job_id, 0) == num_replicas(job.placement)}
-    free = FreeGpus(view.gpus_per_node)
-    for placement in kept.values():
-        free.take(placement)
-    moved = [job.job_id for job in view.jobs if job.job_id not in kept]
-    return kept | {
-        name: free.pack(counts.get(name, 0)) or () for name in sorted(moved, key=lambda name: counts.get(name, 0))
-    }
+    """Return placements on one GPU type. A job with an unchanged number keeps its GPUs; small jobs are packed first."""
+    (gpu_type,) = view.types
+    given = [(job, counts[job.job_id]) for job in view.jobs if counts.get(job.job_id)]
+    given.sort(key=lambda pair: pair[1])
+    return place(view, [(job, ((gpu_type, gpus),)) for job, gpus in given])
+
+
+class Deal:
+    """Numbers of GPUs of jobs, each on one GPU type, while GPUs are given out.
+
+    Parameters
+    ----------
+    view
+        The cluster. All of its GPUs can be given out.
+
+    Attributes
+    ----------
+    gpus
+        GPUs of each job, by name. Jobs without GPUs are left out.
+    """
+
+    def __init__(self, view: ClusterView) -> None:
+        self.gpus: dict[JobId, int] = {}
+        self._view = view
+        self._budget = Budget(view)
+        self._types: dict[JobId, str] = {}
+
+    def start(self, job: JobView) -> bool:
+        """Give a job the fewest GPUs on which it can run; return False if they do not fit."""
+        counts = counts_of(job, self._view.num_gpus)
+        if not counts or not (crew := self._budget.take(job, counts[0])):
+            return False
+        ((self._types[job.job_id], self.gpus[job.job_id]),) = crew
+        return True
+
+    def grow(self, job: JobView) -> bool:
+        """Give a job that has started one GPU more; return False if it cannot use it or none of its type is left."""
+        gpus = self.gpus[job.job_id] + 1
+        if gpus not in counts_of(job, self._view.num_gpus) or not self._budget.take_one_more(self._types[job.job_id]):
+            return False
+        self.gpus[job.job_id] = gpus
+        return True
+
+    def gain(self, job: JobView) -> float:
+        """Return the speedup that one GPU more adds: goodput over that on one GPU; 1 while the goodput is unknown."""
+        gpu_type, gpus = self._types[job.job_id], self.gpus[job.job_id]
+        model = job.goodput if len(self._view.types) == 1 else job.goodputs[gpu_type]
+        if model is None:
+            return 1.0
+        node_size = max(self._view.gpus_per_node[node] for node in self._view.nodes_of(gpu_type))
+        now, then, alone = (model.best(ceil(count / node_size), count)[0] for count in (gpus, gpus + 1, 1))
+        return (then - now) / alone
+
+    def placements(self) -> dict[JobId, Placement]:
+        """Return placements. A job with an unchanged number keeps its GPUs; the others are packed in order."""
+        started = [job for job in self._view.jobs if job.job_id in self.gpus]
+        return place(self._view, [(job, ((self._types[job.job_id], self.gpus[job.job_id]),)) for job in started])
 
 
 class AtEvents(ABC):
@@ -246,8 +291,7 @@ class AtEvents(ABC):
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Decide after an event, or repeat the last decision."""
-        changes = view.changes
-        if self._last is None or changes.arrived or changes.ended or changes.nodes:
+        if self._last is None or view.changes.jobs_or_nodes:
             self._last = self.decide(view)
             return self._last
         return replace(self._last, explain=None)

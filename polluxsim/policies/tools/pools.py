@@ -1,16 +1,15 @@
-"""A pool of GPUs of each type of a cluster, with a policy of its own, for policies that know one pool."""
+"""Several GPU types for policies that know one: a pool for each type, with a policy of its own."""
 
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import replace
 from functools import reduce, wraps
 from math import inf
 from operator import or_
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from polluxsim.hardware.gpu_types import NodeTypes
-from polluxsim.policies.contract.view import Decision, Standing
+from polluxsim.policies.contract.view import Decision, JobProxy, decision_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polluxsim.hardware.placements import Allocation, JobId, Placement
-    from polluxsim.models.goodput import Goodput
+    from polluxsim.models.goodput import GoodputModel
     from polluxsim.policies.contract.view import ClusterView, JobView, Oracle, Policy, Reason
 
     MayUse: TypeAlias = Callable[[JobView, str], bool]
@@ -27,54 +26,53 @@ if TYPE_CHECKING:
 Given = TypeVar("Given", bound=type[Any])
 
 
-class JobOnType:
-    """A `JobView` of a job that is in the pool of a GPU type: what it shows of types is of that one."""
+class JobOnType(JobProxy):
+    """A job in the pool of a GPU type. Its speed, goodput and oracle are those of the type."""
 
-    __slots__ = ("_oracles", "gpu_type", "job")
+    __slots__ = ("_oracle", "_oracle_on_type")
+    gpu_type: str
+    _oracle: Oracle | None
+    _oracle_on_type: Oracle
 
     def __init__(self, job: JobView, gpu_type: str) -> None:
-        self.job = job
-        self.gpu_type = gpu_type
-        self._oracles: tuple[Oracle, Oracle] | None = None
+        super().__init__(job, gpu_type=gpu_type)
+        object.__setattr__(self, "_oracle", None)
 
     @property
     def oracle(self) -> Oracle:
-        """Return the truth on the type."""
-        if self._oracles is None or self._oracles[0] is not self.job.oracle:
-            self._oracles = self.job.oracle, self.job.oracle.on(self.gpu_type)
-        return self._oracles[1]
+        """Return the oracle on the type. It is made when it is first read."""
+        if self._oracle is not self.job.oracle:
+            object.__setattr__(self, "_oracle", self.job.oracle)
+            object.__setattr__(self, "_oracle_on_type", self.job.oracle.on(self.gpu_type))
+        return self._oracle_on_type
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.job, name)
+    @property
+    def speeds(self) -> Mapping[str, float]:
+        """Return the speed on the type."""
+        return {self.gpu_type: self.job.speeds[self.gpu_type]}
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> JobOnType:
-        return JobOnType(deepcopy(self.job, memo), self.gpu_type)
+    @property
+    def goodput(self) -> GoodputModel | None:
+        """Return the goodput on the type."""
+        return cast("GoodputModel | None", self.job.goodputs[self.gpu_type])
 
     def __repr__(self) -> str:
         return f"{self.job!r} on {self.gpu_type}"
 
-    @property
-    def speeds(self) -> Mapping[str, float]:
-        """Return its speed on the type."""
-        return {self.gpu_type: self.job.speeds[self.gpu_type]}
-
-    @property
-    def goodput(self) -> Goodput | None:
-        """Return what its agent knows of the type."""
-        return self.job.goodputs[self.gpu_type]
-
 
 class Pools:
-    """Sends each job to the pool of one GPU type of the cluster.
+    """Sends each job to the pool of one GPU type, as in a system with a partition for each type.
 
-    When it comes, it goes where it would be soonest done if all jobs of the pool shared its GPUs in proportion to what
-    they ask for: to the type with the largest speed / max(1, demand / GPUs), its own demand counted; to the first of
-    equals. While it has no GPUs, as too few of its type are idle, it goes on to the fastest type that has enough to
-    spare, if it would be sooner done there by the same rule. So it is in a system with a partition for each type, of
-    which users name several.
+    A new job is sent to the type with the largest speed / max(1, demand / GPUs), where the demand includes the job. A
+    waiting job that does not fit on the idle GPUs of its type moves to the fastest type that has enough to spare, if
+    the same rule prefers that type.
 
-    `may_use` says whether a job may have GPUs of a type, beside what it can use: by default it may. Where `jobs_stay`,
-    those without GPUs stay where they were sent.
+    Parameters
+    ----------
+    may_use
+        Function that returns whether a job may get GPUs of a type; by default it may use all types that it can.
+    jobs_stay
+        Whether waiting jobs stay in the pool to which they were sent.
     """
 
     def __init__(self, may_use: MayUse | None = None, *, jobs_stay: bool = False) -> None:
@@ -84,7 +82,7 @@ class Pools:
         self._types: dict[str, NodeTypes] = {}
 
     def views(self, view: ClusterView) -> dict[str, ClusterView]:
-        """Return what each pool is to its policy: a cluster on which all other nodes are down."""
+        """Return the view of each pool. In it, the nodes of other types have no GPUs."""
         gone = [(job, self.of(job), end) for job, end in view.changes.ended.items() if job in self._seen]
         ended = {name: {job: end for job, pool, end in gone if pool == name} for name in view.types}
         arrived: dict[str, list[JobId]] = {name: [] for name in view.types}
@@ -92,10 +90,9 @@ class Pools:
         for job in view.changes.arrived:
             arrived[self.of(job.job_id)].append(job.job_id)
         changes = view.changes
-        if not self._jobs_stay and (changes.arrived or changes.ended or changes.nodes):
-            for name, before, after in list(self._sent_on(view)):
-                # One that has just come was never in the pool it was sent to first.
-                if name in arrived[before]:
+        if not self._jobs_stay and changes.jobs_or_nodes:
+            for name, before, after in list(self._moved(view)):
+                if name in arrived[before]:  # the policy of that pool has not seen the job
                     arrived[before].remove(name)
                 else:
                     ended[before][name] = view.time
@@ -107,15 +104,14 @@ class Pools:
         return self._seen[job_id].gpu_type
 
     def seen(self, jobs: Iterable[JobView], name: str) -> list[JobView]:
-        """Return those of some jobs that are in a pool, as its policy sees them, in their order."""
-        here = (self._seen[job.job_id] for job in jobs if self.of(job.job_id) == name)
-        return [cast("JobView", job) for job in here]
+        """Return the jobs that are in a pool, as its policy sees them, in their order."""
+        return [self._seen[job.job_id] for job in jobs if self.of(job.job_id) == name]
 
     def _send(self, view: ClusterView) -> None:
-        """Send jobs that are new, and see to it that all are shown as they are now."""
+        """Send new jobs to pools, and forget jobs that ended."""
         for job in view.jobs:
-            if job.job_id in self._seen:
-                self._seen[job.job_id].job = job
+            if (seen := self._seen.get(job.job_id)) is not None and seen.job is not job:
+                self._seen[job.job_id] = JobOnType(job, seen.gpu_type)
         new = [job for job in view.jobs if job.job_id not in self._seen]
         demand = self._demand(view) if new else {}
         gpus = {name: view.gpus_of(name) for name in view.types} if new else {}
@@ -127,7 +123,7 @@ class Pools:
             self._seen = {job.job_id: self._seen[job.job_id] for job in view.jobs}
 
     def _demand(self, view: ClusterView) -> dict[str, int]:
-        """Return the GPUs that the jobs of each pool ask for."""
+        """Return the GPUs that the jobs of each pool request."""
         demand = dict.fromkeys(view.types, 0)
         for job in view.jobs:
             if job.job_id in self._seen:
@@ -135,12 +131,12 @@ class Pools:
         return demand
 
     def _usable(self, job: JobView) -> Sequence[str]:
-        """Return the types that a job may have; all that it can use where it may have none of these."""
+        """Return the types that a job may use; if it may use none, all that it can use."""
         allowed = [name for name in job.speeds if self._may_use is None or self._may_use(job, name)]
         return allowed or list(job.speeds)
 
     def _soonest(self, job: JobView, demand: Mapping[str, int], gpus: Mapping[str, int]) -> str:
-        """Return the type on which a job would be soonest done; one without a GPU that is up comes last."""
+        """Return the type on which a job would end first; a type whose nodes are all down comes last."""
 
         def worth(name: str) -> float:
             load = (demand[name] + job.num_replicas) / gpus[name] if gpus[name] else inf
@@ -148,8 +144,8 @@ class Pools:
 
         return max(self._usable(job), key=worth)
 
-    def _sent_on(self, view: ClusterView) -> Iterator[tuple[JobId, str, str]]:
-        """Send on the jobs that wait where too few GPUs are idle; yield each, with the types before and after."""
+    def _moved(self, view: ClusterView) -> Iterator[tuple[JobId, str, str]]:
+        """Move waiting jobs to other pools; yield the name of each, with its types before and after."""
         idle = {name: sum(view.free[node] for node in view.nodes_of(name)) for name in view.types}
         spare, demand = dict(idle), self._demand(view)
         late: list[JobView] = []
@@ -181,45 +177,16 @@ class Pools:
         self, view: ClusterView, name: str, arrived: Sequence[JobId], ended: Mapping[JobId, float]
     ) -> ClusterView:
         nodes = set(view.nodes_of(name))
-        there = tuple(gpus if node in nodes else 0 for node, gpus in enumerate(view.gpus_per_node))
-        jobs = self.seen(view.jobs, name)
-        mine = {job.job_id for job in jobs}
-        return replace(
-            view,
-            gpus_per_node=there,
-            jobs=jobs,
-            changes=replace(
-                view.changes,
-                arrived=[cast("JobView", self._seen[job_id]) for job_id in arrived],
-                ended=ended,
-                passed_epoch=[job_id for job_id in view.changes.passed_epoch if job_id in mine],
-                learnt=[job_id for job_id in view.changes.learnt if job_id in mine],
-                evicted=[job_id for job_id in view.changes.evicted if job_id in mine],
-            ),
-            standing=Standing(
-                self.seen(view.running, name),
-                self.seen(view.waiting, name),
-                [gpus if node in nodes else 0 for node, gpus in enumerate(view.free)],
-                sum(job.num_replicas for job in jobs),
-            ),
-            health=view.health._replace(
-                down=tuple(node for node in view.health.down if node in nodes),
-                down_gpus=tuple(gpus for node, gpus in _down(view) if node in nodes),
-                coming=tuple((node, time) for node, time in view.health.coming if node in nodes),
-            ),
-            node_types=self._types.setdefault(name, NodeTypes([view.types[name]] * len(there))),
-            shared={job_id: gpus for job_id, gpus in view.shared.items() if job_id in mine},
-            shared_speeds={job_id: speed for job_id, speed in view.shared_speeds.items() if job_id in mine},
-        )
-
-
-def _down(view: ClusterView) -> Iterator[tuple[int, int]]:
-    """Return the nodes that are down, with their GPUs."""
-    return zip(view.health.down, view.health.down_gpus, strict=False)
+        sizes = [gpus if node in nodes else 0 for node, gpus in enumerate(view.gpus_per_node)]
+        jobs = {job_id: job for job_id, job in self._seen.items() if job.gpu_type == name}
+        changes = view.changes.among(jobs, arrived=[self._seen[job_id] for job_id in arrived], ended=ended)
+        node_types = self._types.setdefault(name, NodeTypes([view.types[name]] * len(sizes)))
+        free = [gpus if node in nodes else 0 for node, gpus in enumerate(view.free)]
+        return view.part(sizes, jobs, changes, nodes=nodes, node_types=node_types, free=free)
 
 
 def together(view: ClusterView, pools: Pools, made: Mapping[str, Decision]) -> Decision:
-    """Return one decision for the cluster of those for its pools, by type."""
+    """Return one decision for the cluster from the decisions for its pools, by type."""
     allocation: dict[JobId, Placement] = {}
     for name, decision in made.items():
         allocation |= decision.allocation
@@ -248,10 +215,10 @@ def together(view: ClusterView, pools: Pools, made: Mapping[str, Decision]) -> D
 
 
 class PolicyPerType:
-    """A policy of one kind for each GPU type of a cluster.
+    """A copy of a policy for each GPU type of a cluster.
 
-    The policy given was not asked yet. It may have a method `on_type`, which returns the policy for a type, by name, of
-    those of a cluster; else each is a copy of it. `may_use` and `jobs_stay` are as of `Pools`, where it has them.
+    A method `on_type(name, types)` of the policy returns its copy for a type. `may_use` and `jobs_stay` of the policy
+    are those of `Pools`. The policy must not have decided before.
     """
 
     def __init__(self, policy: Policy, view: ClusterView) -> None:
@@ -260,19 +227,18 @@ class PolicyPerType:
         self._pools = Pools(getattr(policy, "may_use", None), jobs_stay=getattr(policy, "jobs_stay", False))
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Ask each of them about its pool."""
+        """Let each copy decide about its pool."""
         made = dict[str, Decision]()
         for name, part in self._pools.views(view).items():
-            answer = self._policies[name].allocate(part, rng)
-            made[name] = answer if isinstance(answer, Decision) else Decision(answer)
+            made[name] = decision_of(self._policies[name].allocate(part, rng))
         return together(view, self._pools, made)
 
 
 def pool_per_type(policy: Given) -> Given:
-    """Let a class of policies that know one pool of GPUs decide on clusters of several types: for each by itself.
+    """Decorate a class of policies that know one GPU type, so that on several types a copy decides for each type.
 
-    On a cluster of one type nothing changes. It is for policies whose every decision is about the jobs and GPUs that
-    they see; one that counts something over the whole cluster asks `Pools` itself.
+    On a cluster of one type nothing changes. It is for policies that need nothing but the jobs and GPUs that they see.
+    A policy that counts something over the whole cluster uses `Pools` itself.
     """
     alone = policy.allocate
 

@@ -1,4 +1,4 @@
-"""Solvers that keep quiet: what compiled code writes to standard output by itself is left out of it."""
+"""Remove lines that solvers print to standard output and that no option switches off."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 STDOUT = 1
 
 CHATTER = (b"HighsMipSolverData::",)
-"""Beginnings of lines that HiGHS prints whatever it is told (ERGO-Code/HiGHS, issue 2783)."""
+"""Beginnings of lines that HiGHS always prints (ERGO-Code/HiGHS, issue 2783)."""
 
 _one_at_a_time = Lock()
 
 
 @contextmanager
 def without_chatter() -> Iterator[None]:
-    """Leave out what HiGHS prints meanwhile; what others write to standard output comes after it.
+    """Remove these lines from standard output inside the block. Other lines are written after the block.
 
-    It prints by C's own buffer onto the file descriptor, where nothing of Python's can catch it. So that stands for a
-    file of ours meanwhile, whose other lines are passed on.
+    HiGHS writes to the file descriptor through a buffer of C, where Python cannot intercept it. Inside the block, the
+    file descriptor therefore refers to a temporary file.
     """
     with _one_at_a_time:
         try:
             before = os.dup(STDOUT)
-        except OSError:  # closed, so that nothing can be printed
+        except OSError:  # it is closed
             yield
             return
         with tempfile.TemporaryFile() as kept:
@@ -49,6 +49,6 @@ def without_chatter() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Have C's buffers written to where they are to go now."""
+    """Write the buffers of C to the present file."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).fflush(None)

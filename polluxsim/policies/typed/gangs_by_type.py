@@ -11,8 +11,8 @@ import numpy as np
 
 from polluxsim.common.errors import InvalidConfigError, check_number
 from polluxsim.policies.contract.view import Decision, Reason
+from polluxsim.policies.tools.free_gpus import place_gangs
 from polluxsim.policies.typed.linear_programmes import Demand
-from polluxsim.policies.typed.rounds import placements_by_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ def typed_decision(
     """Return the decision to give jobs their GPUs on these types, None for no GPUs; `explain` says why of one job."""
     running = {job: demand.types[number] for job, number in types.items() if number is not None}
     return Decision(
-        placements_by_type(view, running, {job.job_id: job for job in view.jobs}),
+        place_gangs(view, running, {job.job_id: job for job in view.jobs}),
         explain=lambda asked: {job: explain(job) for job in asked if job in types},
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.common.errors import check_choice, check_number
 from polluxsim.policies.contract.view import Decision, Reason
-from polluxsim.policies.tools.free_gpus import fits, pack
+from polluxsim.policies.tools.free_gpus import place_gangs
 from polluxsim.policies.tools.gangs import NEAREST
 from polluxsim.policies.tools.ledger import Ledger
 from polluxsim.policies.typed.linear_programmes import SOLVERS, gpus_by_type, speed
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from polluxsim.hardware.placements import JobId, Placement
+    from polluxsim.hardware.placements import JobId
     from polluxsim.policies.contract.view import ClusterView, JobView
     from polluxsim.policies.typed.rules import Rule
 
@@ -111,7 +111,7 @@ class RoundsOfShares:
         running = {job: turns[job].gpu_type for job in taken if not self._stays_idle(job)}
         holders: dict[JobId, tuple[JobView, Pair]] = {job: (taken[job], (job, name)) for job, name in running.items()}
         self._time.hold(view.time, holders, view.delay_of)
-        placements = placements_by_type(view, running, taken)
+        placements = place_gangs(view, running, taken)
         return Decision(placements, explain=partial(self._reasons, turns, {job.job_id: job for job in view.jobs}))
 
     def _stays_idle(self, job: JobId) -> bool:
@@ -120,7 +120,7 @@ class RoundsOfShares:
     def _take_note(self, view: ClusterView) -> None:
         """Charge jobs that lost their GPUs, and open and close accounts."""
         self._time.settle(view)
-        if view.changes.arrived or view.changes.ended or view.changes.nodes:
+        if view.changes.jobs_or_nodes:
             self._is_stale = True
         pairs = [(job.job_id, name) for job in view.jobs for name in gpus_by_type(view)]
         self._time.keep(pairs)
@@ -188,22 +188,3 @@ class RoundsOfShares:
 def _relative_speed(job: JobView, gpu_type: str) -> float:
     """Return the speed of a job on a type over its speed on its fastest type; 0 on a type that it cannot use."""
     return job.speeds.get(gpu_type, 0.0) / max(job.speeds.values(), default=1.0)
-
-
-def placements_by_type(
-    view: ClusterView, running: Mapping[JobId, str], jobs: Mapping[JobId, JobView]
-) -> dict[JobId, Placement]:
-    """Return placements on the chosen types: first of jobs that keep their GPUs, then of the others, widest first."""
-    placements: dict[JobId, Placement] = {}
-    for name in gpus_by_type(view):
-        nodes = set(view.nodes_of(name))
-        free = [gpus if node in nodes else 0 for node, gpus in enumerate(view.gpus_per_node)]
-        here = sorted((jobs[job] for job in running if running[job] == name), key=lambda job: -job.num_replicas)
-        kept = [job for job in here if job.placement and fits(free, job.placement)]
-        for job in kept + [job for job in here if job not in kept]:
-            keep = job.placement if job in kept else ()
-            if (found := pack(free, job.num_replicas, keep)) is not None:
-                placements[job.job_id] = found
-                for node, gpus in found:
-                    free[node] -= gpus
-    return placements

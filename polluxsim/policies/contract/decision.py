@@ -1,0 +1,153 @@
+"""The decision of a policy, and the properties of policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import Flag, auto
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.common.errors import PolicyError, short
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from polluxsim.hardware.hosts import Host
+    from polluxsim.hardware.placements import Allocation, Gpus, JobId
+
+
+class Change(Flag):
+    """Kinds of events between rounds."""
+
+    ARRIVAL = auto()
+    EPOCH = auto()
+    COMPLETION = auto()
+    LEARNING = auto()
+    NODES = auto()
+    EVICTION = auto()
+    JOBS_OR_NODES = ARRIVAL | COMPLETION | NODES
+    ANY = ARRIVAL | EPOCH | COMPLETION | LEARNING | NODES | EVICTION
+
+
+class Reason(NamedTuple):
+    """The reason for the allocation of a job in a round.
+
+    Attributes
+    ----------
+    kind
+        Kind of the reason, a word that the policy chooses. `look/why/words.py` has sentences for the kinds of
+        polluxsim, and prints other kinds unchanged.
+    numbers
+        Numbers by name. `REASON_UNITS` in `record_units.py` has the units of polluxsim's numbers.
+    others
+        Jobs that caused the decision. Their role depends on `kind`.
+    """
+
+    kind: str
+    numbers: Mapping[str, float]
+    others: tuple[JobId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An allocation with its quality and its validity. By default the policy decides again at the next round.
+
+    Attributes
+    ----------
+    allocation
+        GPUs of each job. A job that is left out gets no GPUs, or keeps its GPUs if `others_keep`.
+    others_keep
+        Whether jobs that the allocation leaves out keep their GPUs.
+    shared
+        Jobs on numbered GPUs, which they may share with other jobs as `engine.sharing` allows. The allocation must
+        not contain them.
+    hosts
+        CPUs and memory for each GPU of a job, equal on all of its nodes. The cluster must state the CPUs and memory of
+        its nodes. A job that is left out gets them in proportion to its GPUs. A change causes no restart.
+    rejected
+        Jobs that the policy does not admit. They end, and must not hold GPUs. Their end does not call the policy.
+    num_nodes
+        Number of nodes from now on, on a cluster that can change it. None keeps the number. New nodes come up after
+        their start-up time. Surplus nodes are released at once, and the allocation must not use them.
+    fitness
+        Objective of the policy for this allocation, or None.
+    upper_bound
+        Upper bound of the objective over all allocations, or None.
+    valid_until
+        Time until which the policy would give the remaining jobs the same GPUs, unless an event in `outdated_by`
+        happens [s]. The policy does not decide again before.
+    outdated_by
+        Events that end the validity earlier.
+    explain
+        Function that returns the reasons for the allocations of some jobs, or None. It is called before the decision is
+        applied, and only if reasons are recorded. It must not change the policy.
+    """
+
+    allocation: Allocation
+    others_keep: bool = False
+    shared: Mapping[JobId, Gpus] = field(default_factory=dict)
+    hosts: Mapping[JobId, Host] = field(default_factory=dict)
+    rejected: Collection[JobId] = ()
+    num_nodes: int | None = None
+    fitness: float | None = None
+    upper_bound: float | None = None
+    valid_until: float = -inf
+    outdated_by: Change = Change.ANY
+    explain: Callable[[Sequence[JobId]], Mapping[JobId, Reason]] | None = None
+
+
+def decision_of(answer: Allocation | Decision) -> Decision:
+    """Return the answer of a policy as a decision."""
+    return answer if isinstance(answer, Decision) else Decision(answer)
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Properties of a policy. A policy without the attribute `traits` has none of them.
+
+    Attributes
+    ----------
+    adaptive
+        Jobs choose their batch sizes. Otherwise they keep the batch sizes of their users.
+    known_throughput
+        The agents of jobs start with the θ_sys of their application instead of exploring it.
+    maximises_throughput
+        The agents of jobs maximise throughput instead of goodput.
+    needs_profiles
+        The policy cannot schedule jobs without a profile.
+    scales
+        The policy chooses the number of nodes. It also decides when there are no jobs.
+    shares_gpus
+        The policy puts several jobs on a GPU. It needs `engine.sharing`.
+    one_type_as
+        Reason, as a clause, why the policy cannot use several GPU types. Empty for policies that can.
+    """
+
+    adaptive: bool = False
+    known_throughput: bool = False
+    maximises_throughput: bool = False
+    needs_profiles: bool = False
+    scales: bool = False
+    shares_gpus: bool = False
+    one_type_as: str = ""
+
+
+def traits_of(policy: object) -> Traits:
+    """Return the traits of a policy.
+
+    Raises
+    ------
+    PolicyError
+        If the attribute `traits` has another type, or if the policy has an attribute with the name of a trait.
+    """
+    traits = getattr(policy, "traits", Traits())
+    name = type(policy).__name__
+    if not isinstance(traits, Traits):
+        raise PolicyError(f"policy {name}: traits are {short(traits)}; they must be a polluxsim.Traits")
+    stray = [field.name for field in fields(Traits) if getattr(policy, field.name, False)]
+    if stray and not hasattr(policy, "traits"):
+        raise PolicyError(
+            f"policy {name} has an attribute {stray[0]}, which has no effect; write traits = "
+            f"polluxsim.Traits({stray[0]}=True)"
+        )
+    return traits
