@@ -12,7 +12,7 @@ from polluxsim.common.errors import InvalidInputError, short
 from polluxsim.common.tables import read_number, read_rows
 from polluxsim.hardware.placements import JobId, Placement, num_replicas, placement_from_nodes
 from polluxsim.policies.contract.view import Traits
-from polluxsim.policies.tools.free_gpus import FreeGpus, fits
+from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.records.storage import read_run
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Timeline:
 
 def _side_by_side(gpus_per_node: tuple[int, ...], wanted: Allocation) -> Allocation:
     """Return placements such that the first keep theirs, and the others get as many GPUs elsewhere or none."""
-    if not all(fits(gpus_per_node, placement) for placement in wanted.values()):
+    if not all(FreeGpus(gpus_per_node).has(placement) for placement in wanted.values()):
         return wanted  # of another cluster, which the engine names
     free, given = FreeGpus(gpus_per_node), dict[JobId, Placement]()
     for job_id, placement in wanted.items():

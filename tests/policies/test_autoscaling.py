@@ -6,8 +6,11 @@ from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from toy import ToyProfile, toy_job, toy_workload
 
-from polluxsim.policies.elastic.cluster_size import FirstJobUse
+from polluxsim.engine.simulation import simulate
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.policies.elastic.cluster_size import Autoscaler, FirstJobUse
 
 GPUS = 4
 shares = st.floats(0.01, 1.0)
@@ -57,3 +60,14 @@ def test_nodes_stay_while_the_agent_knows_nothing() -> None:
     assert rule.wanted(view, nodes) == 3
     job.min_replicas = 4 * GPUS
     assert rule.wanted(view, nodes) == 4
+
+
+def test_jobs_that_wait_behind_the_first_one_need_no_nodes() -> None:
+    cluster = Cluster.elastic(8, 1, GPUS, 0.0, 1.0)
+    ends, nodes = [], []
+    for behind in ([], [toy_job("b", 0.0, 28, min_replicas=28)]):
+        result = simulate(toy_workload(toy_job("a", 0.0, 1), *behind), {"toy": ToyProfile()}, cluster, Autoscaler())
+        ends.append(result.job_records[0].completion_time)
+        nodes.append([round.nodes for round in result.round_records if round.time < ends[0]])
+    assert ends[0] == ends[1]
+    assert nodes[0] == nodes[1]

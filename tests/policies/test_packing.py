@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polluxsim.policies.sharing.antman import _first_with
-from polluxsim.policies.tools.free_gpus import FreeGpus, fits, pack, remove
+from polluxsim.policies.tools.free_gpus import FreeGpus, pack, remove
 
 nodes = st.lists(st.integers(0, 5), min_size=1, max_size=5)
 
@@ -26,7 +26,7 @@ def test_a_job_is_packed_exactly_where_there_is_room(free: list[int]) -> None:
         if placement is None:
             continue
         assert sum(gpus for _, gpus in placement) == wanted
-        assert fits(free, placement)
+        assert FreeGpus(free).has(placement)
         assert len({node for node, _ in placement}) == len(placement)
         # The emptiest nodes first: no other node could spare one of those used.
         largest = sorted(free, reverse=True)
@@ -57,7 +57,7 @@ def test_packing_one_job_after_the_other_takes_each_gpu_once(
     wanted = sum(gpus for _, gpus in held)
     assert pack(free, wanted, keep=held) == (held or FreeGpus(free).pack(wanted))
     gone = second[1]
-    if gone and not fits(free, gone):  # its nodes are gone or taken
+    if gone and not FreeGpus(free).has(gone):  # its nodes are gone or taken
         count = sum(gpus for _, gpus in gone)
         assert pack(free, count, keep=gone) == FreeGpus(free).pack(count)
     several, taken = FreeGpus(free), [0] * len(free)

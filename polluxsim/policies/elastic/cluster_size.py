@@ -348,7 +348,7 @@ class FirstJobOnly:
 
 @dataclass(frozen=True)
 class FirstJobUse:
-    """As many nodes as the first job uses well.
+    """Request as many nodes as the first job uses well.
 
     The use of a number of nodes is the predicted goodput per GPU, over the goodput of one GPU alone. The number stays
     while the use is between `aim` and `grow_above`, and the nodes suffice for the job.
@@ -378,6 +378,11 @@ class FirstJobUse:
     def until(self, time: float) -> float:
         """Return −∞: the goodput may change at every round."""
         return -inf
+
+
+class _ScaledForFirstJob(Scaled):
+    def _for_largest(self, view: ClusterView, nodes: NodeCounts) -> int:
+        return 0  # the rule counts the first job, and no other job runs
 
 
 def _use_by_one_job(model: GoodputModel, nodes: NodeCounts, count: int) -> float:
@@ -410,7 +415,7 @@ class Autoscaler:
     def __post_init__(self) -> None:
         check_choice("policy.measure", self.measure, MEASURES)
         _check_uses("policy", self.aim, self.grow_above)
-        self._scaled = Scaled(FirstJobOnly(), FirstJobUse(self.grow_above, self.aim), idle_time=0.0)
+        self._scaled = _ScaledForFirstJob(FirstJobOnly(), FirstJobUse(self.grow_above, self.aim), idle_time=0.0)
 
     @property
     def traits(self) -> Traits:

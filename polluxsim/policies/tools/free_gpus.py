@@ -169,19 +169,15 @@ def _has(view: ClusterView, placement: Placement, crew: Crew) -> bool:
     return view.node_types.crew(placement) == crew
 
 
-def fits(free: Sequence[int], placement: Placement) -> bool:
-    """Return whether the free GPUs of each node include the placement; its nodes may be gone."""
-    return FreeGpus(free).has(placement)
-
-
 def pack(free: Sequence[int], num_replicas: int, keep: Placement = ()) -> Placement | None:
     """Find GPUs for one job: its present GPUs if they are free, else GPUs of the nodes with the most free GPUs.
 
     This function ignores GPU types. Use `FreeGpus.of(view)` and `pack_job` on a cluster of several types.
     """
-    if keep and sum(gpus for _, gpus in keep) == num_replicas and fits(free, keep):
+    left = FreeGpus(free)
+    if keep and sum(gpus for _, gpus in keep) == num_replicas and left.has(keep):
         return keep
-    return FreeGpus(free).pack(num_replicas)
+    return left.pack(num_replicas)
 
 
 def pack_gang(view: ClusterView, free: Sequence[int], job: JobView) -> Placement | None:

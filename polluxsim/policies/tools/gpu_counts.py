@@ -46,7 +46,10 @@ class TrueTimes:
         times = {}
         for gpus in counts:
             if gpus not in known:
-                known[gpus] = _factor(job, gpus, requested)
+                try:
+                    known[gpus] = job.oracle.time_left(gpus) / requested
+                except ProfileRangeError:  # the job cannot run on this number of GPUs
+                    known[gpus] = 0.0
             if known[gpus]:
                 times[gpus] = requested * known[gpus]
         return times
@@ -75,14 +78,6 @@ class TrueTimes:
         for job_id in jobs:
             self._factors.pop(job_id, None)
             self._spread.pop(job_id, None)
-
-
-def _factor(job: JobView, gpus: int, requested: float) -> float:
-    """Return the time on `gpus` GPUs over the time on the requested ones, or 0 if the job cannot run on them."""
-    try:
-        return job.oracle.time_left(gpus) / requested
-    except ProfileRangeError:
-        return 0.0
 
 
 def _is_equal_anywhere(job: JobView, gpus: int) -> bool:
