@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from heapq import heappush
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import simpy
@@ -43,19 +43,7 @@ class Rank(IntEnum):
 
 
 class Event(simpy.Event):
-    """An action at a known time.
-
-    Parameters
-    ----------
-    clock
-        The queue that the event is in.
-    rank
-        Its rank among the events at that time.
-    action
-        Bound method that is called with the event. A copy of the run then acts on itself.
-    about
-        Data for the action.
-    """
+    """An action at a known time: a bound method, which is called with the event, so that a copy acts on itself."""
 
     def __init__(self, clock: Clock, rank: Rank, action: Action, about: Any) -> None:
         super().__init__(clock)
@@ -73,8 +61,8 @@ class Event(simpy.Event):
 class Clock(simpy.Environment):
     """SimPy's clock and queue. `step` processes the next event, and `peek` returns its time.
 
-    Events are pushed into SimPy's queue directly. Its public `timeout` takes a delay, and `now + (time - now)` is not
-    always `time` in floating point. Its public `schedule` knows two priorities, and the order of events needs five.
+    Events are pushed into SimPy's queue directly, because `timeout` takes a delay, and `now + (time - now)` is not
+    always `time`. `schedule` has two priorities, and the order of events needs five.
     """
 
     def at(self, time: float, rank: Rank, action: Action, about: Any = None, *, order: int = 0) -> None:
@@ -87,8 +75,8 @@ def check_range(time: float, interval: float, what: str) -> None:
     """Raise an `InvalidConfigError` if rounds around a time [s] are not different floats."""
     if not time < MOST_ROUNDS * interval:
         raise InvalidConfigError(
-            f"{what} comes to {time:g} s, allowed are times below {MOST_ROUNDS * interval:.4g} s where "
-            f"engine.round_interval is {interval:g}: rounds beyond cannot be told apart"
+            f"{what} comes to {time:g} s, must be below {MOST_ROUNDS * interval:.4g} s: later rounds cannot be told "
+            f"apart where engine.round_interval is {interval:g}"
         )
 
 
@@ -120,13 +108,14 @@ class Milestone(NamedTuple):
 NEVER = Milestone(inf)
 
 
-class TimeRule(Protocol):
-    """Turn a constant rate of progress into times and back.
+@dataclass(frozen=True)
+class ExactTime:
+    """A rule that turns a constant rate of progress into times and back. Time is continuous.
 
     `has_intervals` says whether progress is added interval by interval.
     """
 
-    has_intervals: ClassVar[bool]
+    has_intervals: ClassVar[bool] = False
 
     def course(
         self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]
@@ -142,27 +131,6 @@ class TimeRule(Protocol):
         boundaries
             Work to be done, rising [M0-steps].
         """
-        ...
-
-    def last_boundary(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
-        """Return progress and time of the last boundary of an interval from `start` to `now`, from which to go on."""
-        ...
-
-    def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
-        """Return the progress at `now`, before the next boundary of progress."""
-        ...
-
-
-@dataclass(frozen=True)
-class ExactTime:
-    """Time is continuous: progress is rate times time."""
-
-    has_intervals: ClassVar[bool] = False
-
-    def course(
-        self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]
-    ) -> list[tuple[float, bool]]:
-        """Return the times in turn."""
         course: list[tuple[float, bool]] = []
         for rate, boundary in zip(rates, boundaries, strict=True):
             start += max(boundary - progress, 0.0) / rate
@@ -171,11 +139,11 @@ class ExactTime:
         return course
 
     def last_boundary(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
-        """Return progress and start, because there are no intervals."""
+        """Return progress and time of the last boundary of an interval from `start` to `now`, from which to go on."""
         return progress, start
 
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
-        """Return progress + rate · time."""
+        """Return the progress at `now`, before the next boundary of progress."""
         return progress + rate * (now - start)
 
 
@@ -237,6 +205,9 @@ class WholeSeconds:
         return progress, start
 
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:
-        """Return the progress after the complete intervals, plus that of the rest."""
+        """Return the progress after the complete intervals, plus the progress since then."""
         progress, start = self.last_boundary(progress, rate, start, now)
         return progress + rate * (now - start) if now > start else progress
+
+
+TimeRule: TypeAlias = ExactTime | WholeSeconds

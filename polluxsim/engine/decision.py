@@ -10,7 +10,7 @@ from numbers import Real
 from operator import index, is_
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
-from polluxsim.common.errors import InvalidAllocationError, PolluxSimError, short
+from polluxsim.common.errors import InvalidAllocationError, short
 from polluxsim.engine.job import Move
 from polluxsim.engine.progress import spread
 from polluxsim.engine.sharing import ceded_gpus, tenant_of
@@ -36,34 +36,20 @@ ROUNDING = 1e-9
 
 
 class Plan(NamedTuple):
-    """A checked decision.
+    """A checked decision."""
 
-    Attributes
-    ----------
-    decision
-        The decision with plain values.
-    moves
-        Changes of GPUs, in order of submission.
-    hosts
-        CPUs and memory per GPU of jobs to which the policy granted them.
-    """
-
-    decision: Decision
-    moves: Mapping[JobId, Move]
-    hosts: Mapping[JobId, Host]
+    decision: Decision  # with plain values
+    moves: Mapping[JobId, Move]  # changes of GPUs, in order of submission
+    hosts: Mapping[JobId, Host]  # CPUs and memory per GPU of jobs to which the policy granted them
 
 
 def plan_of(answer: object, state: State) -> Plan:
-    """Return the plan of a policy's answer, which is a mapping or a `Decision`.
-
-    Raises
-    ------
-    InvalidAllocationError
-        If the answer is invalid. The message names the policy, the job and the node of the first error.
-    """
+    """Return the plan of a policy's answer, which is a mapping or a `Decision`. An error names the policy."""
     try:
-        decision = answer if isinstance(answer, Decision) else Decision(_mapping(answer))
-        decision = _with_plain_values(decision, state)
+        if not isinstance(answer, Decision) and not _is_mapping(answer):
+            kinds = "a mapping of jobs to placements, or a Decision"
+            raise InvalidAllocationError(f"answered {short(answer)}, must be {kinds}")
+        decision = _with_plain_values(answer if isinstance(answer, Decision) else Decision(answer), state)
         moves = _moves(decision, state)
         return Plan(decision, moves, _granted(decision, moves, state) if decision.hosts else {})
     except InvalidAllocationError as error:
@@ -75,33 +61,32 @@ def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
     return type(value) is dict or isinstance(value, Mapping)
 
 
-def _mapping(answer: object) -> Mapping[JobId, Placement]:
-    if not _is_mapping(answer):
-        raise InvalidAllocationError(
-            f"answered {short(answer)}, allowed is a mapping of jobs to placements, or a Decision"
-        )
-    return answer
+FIELDS: tuple[tuple[str, Callable[[object], bool], str], ...] = (
+    ("allocation", _is_mapping, "a mapping of jobs to placements"),
+    ("shared", _is_mapping, "a mapping of jobs to GPUs by number"),
+    ("others_keep", lambda value: type(value) is bool, "True or False"),
+    ("outdated_by", lambda value: isinstance(value, Change), "Change.ARRIVAL and the like, joined by |"),
+    ("explain", lambda value: value is None or callable(value), "a function from jobs to reasons, or None"),
+    ("rejected", lambda value: isinstance(value, Collection) and not isinstance(value, str), "names of jobs"),
+    ("hosts", _is_mapping, "a mapping of jobs to CPUs and memory"),
+)
+"""Fields of a decision: name, check of the type, and type in words."""
 
 
 def _with_plain_values(decision: Decision, state: State) -> Decision:
     """Return a decision with plain values in all fields other than its allocation."""
-    _mapping(decision.allocation)
-    if not _is_mapping(decision.shared):
-        raise _wrong("shared", decision.shared, "a mapping of jobs to GPUs by number")
-    if type(decision.others_keep) is not bool:
-        raise _wrong("others_keep", decision.others_keep, "True or False")
-    if not isinstance(decision.outdated_by, Change):
-        raise _wrong("outdated_by", decision.outdated_by, "Change.ARRIVAL and the like, joined by |")
-    if decision.explain is not None and not callable(decision.explain):
-        raise _wrong("explain", decision.explain, "a function from jobs to reasons, or None")
+    for name, is_valid, must_be in FIELDS:
+        if not is_valid(value := getattr(decision, name)):
+            raise _wrong(name, value, must_be)
     fitness = _number("fitness", decision.fitness)
     bound = _number("upper_bound", decision.upper_bound)
-    if bound is not None and (bound <= 0 or (fitness is not None and fitness > bound * (1 + ROUNDING))):
-        allowed = "a number > 0" if bound <= 0 else f"no less than the fitness, {fitness!r}, or None"
-        raise _wrong("upper_bound", decision.upper_bound, allowed)
+    if bound is not None and bound <= 0:
+        raise _wrong("upper_bound", decision.upper_bound, "> 0")
+    if bound is not None and fitness is not None and fitness > bound * (1 + ROUNDING):
+        raise _wrong("upper_bound", decision.upper_bound, f"no less than the fitness, {fitness!r}, or None")
     if (until := _real(decision.valid_until)) is None or isnan(until):
         raise _wrong("valid_until", decision.valid_until, "a time [s], −inf to be asked at every round")
-    rejected = _rejected(decision, state)
+    rejected = _rejected(decision, state) if decision.rejected else ()
     wanted = None if decision.num_nodes is None else _num_nodes(decision.num_nodes, state)
     given = (decision.fitness, decision.upper_bound, decision.valid_until, decision.num_nodes)
     if all(map(is_, given, (fitness, bound, until, wanted))) and not decision.rejected:
@@ -111,13 +96,11 @@ def _with_plain_values(decision: Decision, state: State) -> Decision:
 
 def _rejected(decision: Decision, state: State) -> tuple[JobId, ...]:
     """Return the rejected jobs, each once, in order of submission."""
-    if isinstance(decision.rejected, str) or not isinstance(decision.rejected, Collection):
-        raise _wrong("rejected", decision.rejected, "names of jobs")
     for job_id in decision.rejected:
         if not isinstance(job_id, str) or (job := state.jobs.active.get(job_id)) is None:
             raise InvalidAllocationError(f"rejected job {short(job_id)}, which is not active")
         if job.placement or decision.allocation.get(job_id):
-            raise InvalidAllocationError(f"rejected job {job_id!r}, allowed are jobs that hold no GPUs and get none")
+            raise InvalidAllocationError(f"rejected job {job_id!r}, which must not hold GPUs or get any")
     return tuple(sorted(set(decision.rejected), key=lambda job_id: state.jobs.active[job_id].order))
 
 
@@ -158,24 +141,22 @@ def _num_nodes(wanted: object, state: State) -> int:
     if counts is None:
         raise InvalidAllocationError(f"asked for {short(wanted)} nodes, but their number cannot change")
     if (number := _whole(wanted)) is None or not counts.least <= number <= counts.most:
-        raise InvalidAllocationError(f"asked for {short(wanted)} nodes, allowed are {counts.least} to {counts.most}")
+        raise InvalidAllocationError(f"asked for {short(wanted)} nodes, must be {counts.least} to {counts.most}")
     return number
 
 
-def _wrong(name: str, value: object, allowed: str) -> InvalidAllocationError:
-    return InvalidAllocationError(f"decided with {name} {short(value)}, allowed is {allowed}")
+def _wrong(name: str, value: object, must_be: str) -> InvalidAllocationError:
+    return InvalidAllocationError(f"returned a Decision with {name}={short(value)}, must be {must_be}")
 
 
 def _pairs(job_id: JobId, pairs: object, what: str) -> tuple[tuple[int, int], ...]:
     """Return the GPUs given to a job as pairs of whole numbers."""
     try:
         plain: list[Any] = [(_whole(node), _whole(gpus)) for node, gpus in pairs]  # type: ignore[attr-defined]
-    except PolluxSimError:
-        raise
     except (TypeError, ValueError):
         plain = [(None, None)]
     if any(number is None for pair in plain for number in pair):
-        raise InvalidAllocationError(f"gave job {job_id!r} {short(pairs)}, allowed are pairs {what} of whole numbers")
+        raise InvalidAllocationError(f"gave job {job_id!r} {short(pairs)}, must be pairs {what} of whole numbers")
     return tuple(plain)
 
 
@@ -225,14 +206,12 @@ def _newly_shared(decision: Decision, state: State) -> dict[JobId, Gpus]:
         if not isinstance(job_id, str) or job_id not in state.jobs.active:
             raise InvalidAllocationError(f"gave GPUs to job {short(job_id)}, which is not active")
         if job_id in decision.allocation:
-            raise InvalidAllocationError(
-                f"named job {job_id!r} in its allocation and in shared, allowed is one of them"
-            )
+            raise InvalidAllocationError(f"named job {job_id!r} in allocation and in shared, must be one of them")
         if gpus is held.get(job_id):
             continue
         plain = _pairs(job_id, gpus, "(node, number)")
         if not plain or len(set(plain)) < len(plain):
-            raise InvalidAllocationError(f"gave job {job_id!r} {short(gpus)} in shared, allowed are GPUs, each once")
+            raise InvalidAllocationError(f"gave job {job_id!r} {short(gpus)} in shared, must be GPUs, each once")
         if set(plain) != set(held.get(job_id, ())):
             found[job_id] = plain
     return found
@@ -252,9 +231,13 @@ def _check_nodes(job_id: JobId, placement: Placement, num_nodes: int) -> None:
         raise InvalidAllocationError(f"named a node twice for job {job_id!r}: {placement}")
     for node, gpus in placement:
         if not 0 <= node < num_nodes:
-            raise InvalidAllocationError(f"gave job {job_id!r} node {node}, allowed are 0 to {num_nodes - 1}")
+            raise InvalidAllocationError(f"gave job {job_id!r} node {node}, must be 0 to {num_nodes - 1}")
         if gpus < 1:
-            raise InvalidAllocationError(f"gave job {job_id!r} {gpus} GPUs of node {node}, allowed are 1 or more")
+            raise InvalidAllocationError(f"gave job {job_id!r} {gpus} GPUs of node {node}, must be 1 or more")
+
+
+def _over(node: int, given: str, size: str, when: str = "") -> InvalidAllocationError:
+    return InvalidAllocationError(f"over-allocated node {node}: {when}jobs would hold {given}, the node has {size}")
 
 
 def _check_free(new: Mapping[JobId, Placement], up: Sequence[int], state: State) -> None:
@@ -268,19 +251,15 @@ def _check_free(new: Mapping[JobId, Placement], up: Sequence[int], state: State)
         for node, gpus in placement:
             free[node] -= gpus
             if free[node] < 0:
-                size = up[node]
-                raise InvalidAllocationError(
-                    f"over-allocated node {node}: with job {job_id!r} it is asked for {size - free[node]} GPUs, "
-                    f"allowed are {size}"
-                )
+                raise _over(node, f"{up[node] - free[node]} GPUs", f"{up[node]}", f"with job {job_id!r} ")
 
 
 def _check_shared(
     new: Mapping[JobId, Placement], shared: Mapping[JobId, Gpus], up: Sequence[int], state: State
 ) -> None:
-    """Check that all GPUs that jobs will hold are there (`up`, by node), and that jobs on one GPU fit together.
+    """Check that the nodes have all GPUs that jobs will hold, and that jobs on one GPU fit together.
 
-    `new` has all changes as placements, and `shared` those by number.
+    `new` has all changes as placements, and `shared` the new GPUs by number. `up` has the GPUs of each node.
     """
     users: defaultdict[Gpu, list[Tenant]] = defaultdict(list)
     used = Counter[int]()
@@ -291,20 +270,17 @@ def _check_shared(
     used.update(node for node, _ in users)
     for node, gpus in used.items():
         if gpus > up[node]:
-            raise InvalidAllocationError(
-                f"over-allocated node {node}: it is asked for {gpus} GPUs, allowed are {up[node]}"
-            )
+            raise _over(node, f"{gpus} GPUs", f"{up[node]}")
     for (node, number), there in users.items():
         if not 0 <= number < (size := state.scenario.cluster.gpus_per_node[node]):
-            raise InvalidAllocationError(
-                f"gave job {there[0].job.job_id!r} GPU {number} of node {node}, allowed are 0 to {size - 1}"
-            )
+            who = there[0].job.job_id
+            raise InvalidAllocationError(f"gave job {who!r} GPU {number} of node {node}, must be 0 to {size - 1}")
     _check_fit(users, state.scenario.settings.sharing)
 
 
 def _tenants(new: Mapping[JobId, Placement], shared: Mapping[JobId, Gpus], state: State) -> Iterable[Tenant]:
     """Yield the jobs that will hold GPUs."""
-    held, types = state.nodes.shared.held, state.nodes.types
+    held, types = state.nodes.shared.held, state.nodes.node_types
     for job in state.jobs.running:
         if job.job_id not in new:
             yield tenant_of(job, held.get(job.job_id, ()), types)
@@ -318,29 +294,33 @@ def _check_fit(users: Mapping[Gpu, Sequence[Tenant]], sharing: Sharing | None) -
     # Each group is checked once, at its first GPU.
     crowded = [(gpu, there) for gpu, there in users.items() if len(there) > 1]
     groups = {tuple(each.job.job_id for each in there): (gpu, there) for gpu, there in reversed(crowded)}
-    how = "whole GPUs, as engine.sharing is null" if sharing is None else f"what {type(sharing).__name__} can join"
+    why = "engine.sharing is null" if sharing is None else f"{type(sharing).__name__} does not let them share it"
     for names, ((node, number), there) in groups.items():
         if sharing is None or not sharing.fits(there):
             who = " and ".join(map(repr, names))
-            raise InvalidAllocationError(f"put jobs {who} on GPU {number} of node {node}, allowed is {how}")
+            raise InvalidAllocationError(f"put jobs {who} on GPU {number} of node {node}, but {why}")
 
 
 def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) -> Move:
     """Return a change of GPUs, with the speed of the job there."""
     if not placement:
         return Move(job, placement, None)
-    gpu_type, *others = _gpu_types(job, placement, nodes)
+    types, usable = nodes.node_types.names_of(placement), job.job.gpu_types
+    for gpu_type in types if usable else ():
+        if gpu_type not in usable and gpu_type != ANY.name:
+            given = f"{job.job_id!r} GPUs of {gpu_type}: {placement}"
+            raise InvalidAllocationError(f"gave job {given}, must be of {' or '.join(usable)}")
     _, shape, gpus = spread(placement)
     if gpus > (most := _most_replicas(job)):
-        raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, allowed are at most {most}")
+        raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, must be at most {most}")
     if gpus < (fewest := job.job.min_replicas or 1):
         reason = f"its min_replicas is {fewest}: give it none, or {fewest} or more"
         raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, but {reason}")
     try:
-        if others:
+        if len(types) > 1:
             return Move(job, placement, _mixed_pace(job, placement, nodes, numbered))
-        choice = job.agent.choose(len(placement), gpus, gpu_type, job.segment.epoch)
-        return Move(job, placement, job.truth.on(gpu_type).pace(shape, choice), numbered)
+        choice = job.agent.choose(len(placement), gpus, types[0], job.segment.epoch)
+        return Move(job, placement, job.truth.on(types[0]).pace(shape, choice), numbered)
     except ProfileRangeError as error:
         raise InvalidAllocationError(f"gave job {job.job_id!r} {placement}: {error}") from error
 
@@ -348,26 +328,15 @@ def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) ->
 def _mixed_pace(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) -> Pace:
     """Return the speed on GPUs of several types, among which the agent must know how to divide a batch."""
     if job.agent.divide is None or numbered:
-        mixed = " and ".join(nodes.types.names_of(placement))
-        raise InvalidAllocationError(f"gave job {job.job_id!r} GPUs of {mixed}: {placement}, allowed is one type")
-    crew, first = nodes.types.crew(placement), nodes.types[placement[0][0]].name
+        mixed = " and ".join(nodes.node_types.names_of(placement))
+        raise InvalidAllocationError(f"gave job {job.job_id!r} GPUs of {mixed}: {placement}, must be of one type")
+    crew, first = nodes.node_types.crew(placement), nodes.node_types[placement[0][0]].name
     _, shape, _ = spread(placement)
     return MixedPace(job.truth, shape, crew, job.agent.divide(crew, job.segment.epoch), first)
 
 
-def _gpu_types(job: ActiveJob, placement: Placement, nodes: Nodes) -> Sequence[str]:
-    """Return the GPU types of a placement. The job can use all of them."""
-    types, allowed = nodes.types.names_of(placement), job.job.gpu_types
-    for gpu_type in types if allowed else ():
-        if gpu_type not in allowed and gpu_type != ANY.name:
-            raise InvalidAllocationError(
-                f"gave job {job.job_id!r} GPUs of {gpu_type}: {placement}, allowed for it are {', '.join(allowed)}"
-            )
-    return types
-
-
 def _most_replicas(job: ActiveJob) -> int:
-    """Return the largest number of GPUs of a job: what its application and its user allow, or its user requested."""
+    """Return the largest number of GPUs by the application and the user of a job, at least the requested number."""
     application, asked = job.truth.application, job.job
     most = application.most_replicas(application.max_batch_size if job.agent.learns else asked.batch_size)
     most = max(most, asked.num_replicas)
@@ -375,9 +344,7 @@ def _most_replicas(job: ActiveJob) -> int:
 
 
 def _granted(decision: Decision, moves: Mapping[JobId, Move], state: State) -> Mapping[JobId, Host]:
-    """Return the granted CPUs and memory for each GPU, which must be there beside the parts of all other jobs."""
-    if not isinstance(decision.hosts, Mapping):
-        raise InvalidAllocationError(f"decided with hosts {short(decision.hosts)}, allowed is a mapping of jobs")
+    """Return the granted CPUs and memory for each GPU. The nodes must have them beside the parts of all other jobs."""
     cluster = state.scenario.cluster
     if not cluster.hosts:
         raise InvalidAllocationError("granted CPUs and memory, but the cluster does not say what its nodes have")
@@ -395,10 +362,7 @@ def _granted(decision: Decision, moves: Mapping[JobId, Move], state: State) -> M
     for node, (there, rest) in enumerate(zip(cluster.hosts, left, strict=True)):
         if any(part < -HOST_ROUNDING * all_ for part, all_ in zip(rest, there, strict=True)):
             cpus, memory = there.cpus - rest[0], there.memory - rest[1]
-            raise InvalidAllocationError(
-                f"over-allocated node {node}: it is asked for {cpus:g} CPUs and {memory:g} GB, allowed are "
-                f"{there.cpus:g} and {there.memory:g}"
-            )
+            raise _over(node, f"{cpus:g} CPUs and {memory:g} GB", f"{there.cpus:g} and {there.memory:g}")
     return granted
 
 
@@ -421,7 +385,6 @@ def _host(job_id: object, host: object, placements: Mapping[JobId, Placement]) -
         raise InvalidAllocationError(f"granted CPUs and memory to job {short(job_id)}, which holds no GPUs")
     plain = tuple(host) if isinstance(host, tuple | list) else ()
     if len(plain) != 2 or not all(type(part) in (int, float) and isfinite(part) and part > 0 for part in plain):
-        raise InvalidAllocationError(
-            f"granted job {job_id!r} {short(host)}, allowed are numbers > 0 of CPUs and GB for each GPU"
-        )
+        must_be = "numbers > 0 of CPUs and GB for each GPU"
+        raise InvalidAllocationError(f"granted job {job_id!r} {short(host)}, must be {must_be}")
     return Host(*map(float, plain))

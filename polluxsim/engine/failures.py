@@ -1,4 +1,4 @@
-"""When nodes and jobs fail: as it was recorded, or drawn from rates."""
+"""Failures of nodes and jobs: recorded in a file, or drawn from rates."""
 
 from __future__ import annotations
 
@@ -22,57 +22,39 @@ if TYPE_CHECKING:
     Draw = Callable[[int], Sequence[float]]
 
 COLUMNS = ("node", "time", "down_until")
-"""Of a record; `kind` may say what befell the node."""
-
-_LIMITS = (
-    ("rate", 0, NODE_DAYS),
-    ("shape", 0.05, inf),
-    ("repair_time", 0, MOST_SECONDS),
-    ("repair_spread", 0, 10),
-    ("group_size", 1, inf),
-    ("group_rate", 0, NODE_DAYS),
-)
-"""Least and most of each parameter: a failure a second, and times that a clock can tell."""
-
-_SPOT_LIMITS = (("rate", 0, NODE_DAYS), ("away_time", 0, MOST_SECONDS), ("warning", 0, MOST_SECONDS))
+"""Columns that a file of failures must have."""
 
 _NORMAL = NormalDist()
 
 
-def check_limits(group: str, settings: object, limits: Iterable[tuple[str, float, float]]) -> None:
-    """Check settings, each given with the least and the most allowed.
-
-    Raises
-    ------
-    InvalidConfigError
-        Naming the first that is not a finite number within them.
-    """
-    for name, least, most in limits:
+def check_limits(group: str, settings: object, **limits: tuple[float, float]) -> None:
+    """Check that settings, given by name with their minimum and maximum, are finite numbers within these limits."""
+    for name, (least, most) in limits.items():
         value = getattr(settings, name)
         if not (isfinite(value) and least <= value <= most):
-            allowed = f"a finite number ≥ {least:g}" + ("" if most == inf else f" up to {most:g}")
-            raise InvalidConfigError(f"{group}.{name} is {value}, allowed is {allowed}")
+            must_be = f"a finite number ≥ {least:g}" + ("" if most == inf else f" up to {most:g}")
+            raise InvalidConfigError(f"{group}.{name} is {value}, must be {must_be}")
 
 
 @dataclass(frozen=True)
 class DrawnFailures:
-    """Each node fails by itself, and each group of neighbours as one, again and again.
+    """Failures of nodes, and of groups of nodes with neighbouring numbers, at random.
 
     Parameters
     ----------
     rate
-        Failures per 1,000 days of a node's being up; 0 is never.
+        Failures per 1,000 days in which a node is up; 0 means never.
     shape
-        Of the Weibull distribution of the time from a repair to the next failure: 1 is exponential; below 1, a node
-        that has just failed is the likeliest to fail. All are new at time 0.
+        Shape of the Weibull distribution of the time from a repair to the next failure. With 1 it is exponential.
+        Below 1, failures are most likely just after a repair. All nodes are new at time 0.
     repair_time
         Mean time from a failure until the node is up again [s].
     repair_spread
-        Standard deviation of the logarithm of that time (log-normal); 0 is always the mean.
+        Standard deviation of the logarithm of that time (log-normal). With 0, each repair takes the mean time.
     group_size
-        Nodes of a rack or at a switch, neighbours by number.
+        Number of nodes in a group (for example, a rack).
     group_rate
-        Failures per 1,000 days of a group, which take all its nodes down; 0 is never.
+        Failures per 1,000 days of a group, which take all of its nodes down; 0 means never.
     """
 
     rate: float
@@ -83,7 +65,9 @@ class DrawnFailures:
     group_rate: float = 0.0
 
     def __post_init__(self) -> None:
-        check_limits("cluster.failures", self, _LIMITS)
+        rate, time = (0, NODE_DAYS), (0, MOST_SECONDS)  # at most one failure a second
+        check_limits("cluster.failures", self, rate=rate, shape=(0.05, inf), repair_time=time, repair_spread=(0, 10))
+        check_limits("cluster.failures", self, group_size=(1, inf), group_rate=rate)
 
     def without_effect(self, jobs: object, cluster: object) -> Iterator[str]:
         """Yield a sentence if nodes never fail at these rates, or groups of nodes never do."""
@@ -100,7 +84,7 @@ class DrawnFailures:
             yield from range(1, 2 * -(-num_nodes // self.group_size), 2)
 
     def outage(self, unit: int, number: int, since: float, draw: Draw) -> Outage:
-        """Return when a node or a group fails next, for how long."""
+        """Return the next outage of a node or a group."""
         index, is_group = divmod(unit, 2)
         nodes = range(index * self.group_size, (index + 1) * self.group_size) if is_group else (index,)
         mean = NODE_DAYS / (self.group_rate if is_group else self.rate)
@@ -113,16 +97,16 @@ class DrawnFailures:
 
 @dataclass(frozen=True)
 class SpotReclaims:
-    """Rented nodes are taken away at random, after a warning, and come back later.
+    """Reclaims of rented nodes at random, after a warning. Another node takes the place of each node later.
 
     Parameters
     ----------
     rate
-        Reclaims per 1,000 days of a node's being up.
+        Reclaims per 1,000 days in which a node is up.
     away_time
         Time until another node is there in its place [s].
     warning
-        Time between the warning and the reclaim [s]; who can save its work within it loses none.
+        Time between the warning and the reclaim [s]. A job whose checkpoint takes no longer loses no work.
     """
 
     rate: float
@@ -130,74 +114,69 @@ class SpotReclaims:
     warning: float = 120.0
 
     def __post_init__(self) -> None:
-        check_limits("cluster.spot", self, _SPOT_LIMITS)
+        time = (0, MOST_SECONDS)
+        check_limits("cluster.spot", self, rate=(0, NODE_DAYS), away_time=time, warning=time)
 
     def units(self, num_nodes: int) -> Iterable[int]:
         """Return a unit for each node."""
         return range(num_nodes if self.rate else 0)
 
     def outage(self, unit: int, number: int, since: float, draw: Draw) -> Outage:
-        """Return when a node is taken away next."""
+        """Return the next reclaim of a node."""
         (life,) = draw(1)
         return Outage((unit,), since - log(life) * NODE_DAYS / self.rate, self.away_time, "reclaimed", self.warning)
 
 
 @dataclass(frozen=True)
 class JobFailures:
-    """Each job fails at a rate while it holds GPUs, goes back to the queue, and after some retries fails for good.
+    """Failures of jobs that hold GPUs, at random. A job goes back to the queue, and fails for good after some retries.
 
     Parameters
     ----------
     rate
-        Failures an hour of holding GPUs.
+        Failures per hour in which a job holds GPUs.
     retries
-        How often a job is run again.
+        Number of times that a job starts again after a failure.
     """
 
     rate: float
     retries: int = 3
 
     def __post_init__(self) -> None:
-        check_limits("engine.job_failures", self, (("rate", 0, HOUR), ("retries", 0, inf)))
+        check_limits("engine.job_failures", self, rate=(0, HOUR), retries=(0, inf))
 
 
 @dataclass(frozen=True)
 class RecordedFailures:
-    """Nodes fail as a file says.
+    """Failures of nodes from a file.
 
     Parameters
     ----------
     path
-        CSV or Parquet with columns node (from 0), time and down_until [s]; an empty `down_until` is for good. Optional
-        are `kind`, a word, `warning`, for how long it is known before [s], as that of maintenance is, and `drain`, for
-        how long before the node takes no further jobs [s].
+        CSV or Parquet with the columns `node` (from 0), `time` and `down_until` [s]; an empty `down_until` means for
+        good. Optional columns are `kind` (a word), `warning` (time from the announcement of the outage to its start
+        [s]), and `drain` (time before the outage in which the node starts no jobs [s]).
     """
 
     path: str
     _outages: tuple[tuple[Row, Outage], ...] = field(init=False, repr=False, compare=False)
 
     repairs_are_given: ClassVar = True
-    """The file has the end of each failure, so that `cluster.repairs` changes nothing."""
+    """True, because the file has the end of each failure. `cluster.repairs` has no effect on these."""
 
     def __post_init__(self) -> None:
         outages = tuple((row, _outage(row)) for row in read_rows(Path(self.path), COLUMNS))
         object.__setattr__(self, "_outages", outages)
 
     def units(self, num_nodes: int) -> Iterable[int]:
-        """Return a unit for each row.
-
-        Raises
-        ------
-        InvalidInputError
-            Naming the first row with a node that is not there.
-        """
+        """Return a unit for each row. A row with a node that is not there raises an `InvalidInputError`."""
         for row, outage in self._outages:
             if max(outage.nodes) >= num_nodes:
                 raise row.error("node", f"a node's number, 0 to {num_nodes - 1}")
         return range(len(self._outages))
 
     def outage(self, unit: int, number: int, since: float, draw: Draw) -> Outage | None:
-        """Return what the row says, once."""
+        """Return the outage of a row. Each happens once."""
         return None if number else self._outages[unit][1]
 
 

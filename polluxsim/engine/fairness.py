@@ -35,8 +35,8 @@ def finish_time_fairness(
 ) -> Iterator[float | None]:
     """Yield ρ of each job; None if it is not complete, or its time alone is unknown.
 
-    The equal share is that of the mean number of GPUs over the life of the job, among the jobs that were unfinished on
-    average over that time. The time alone is that in the scenario in which the job ended.
+    The equal share is the mean number of GPUs over the mean number of unfinished jobs, both over the life of the job.
+    The time alone is the time in the scenario in which the job ended.
 
     Source: Mahajan et al., Themis (NSDI '20).
     """
@@ -110,8 +110,8 @@ def run_alone(
 ) -> float:
     """Return the time from the first start to completion of a job that keeps its GPUs [s].
 
-    Its start costs the restart delay. Its new agent learns, and can change the batch size after each epoch and at each
-    round, as on a shared cluster. Rounds without such a change are passed over.
+    Its start costs the restart delay. Its agent can change the batch size after each epoch and at each round, as on a
+    shared cluster.
     """
     alone, shape = ActiveJob(job, truth, agent, settings.time_rule), gpus_by_node(placement)
     pace = truth.pace(shape, agent.choose(len(placement), sum(shape), gpu_type))
@@ -135,7 +135,7 @@ def run_alone(
 class TimesAlone:
     """Completion times alone. The time after the start is computed once for equal jobs.
 
-    With a constant batch size it is a sum over epochs. A job whose agent learns is simulated with an agent of its own.
+    With a constant batch size it is a sum over epochs. A job whose agent learns is simulated with a new agent.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -143,12 +143,11 @@ class TimesAlone:
         self._run_times: dict[tuple[object, ...], float] = {}
 
     def time(self, job: Job, share: float, submit_time: float) -> float | None:
-        """Return the completion time of a job on a share of GPUs, or on as many of these as it can use [s].
+        """Return the completion time of a job on a share of GPUs, or on its largest number of GPUs if lower [s].
 
-        None if the profile does not cover so many GPUs. The job starts at the first round after its submission, as on
-        the shared cluster. A gang needs all its GPUs at once: on a smaller share, it has them for a part of the time.
-        On several GPU types, a job has its share of each in turn, and the result is the mean over types, weighted by
-        GPUs.
+        None if its profile does not cover these GPUs. The job starts at the first round after its submission. A gang
+        that needs more GPUs than its share has them for a part of the time. On several GPU types, the result is the
+        mean over types, weighted by GPUs.
 
         Source: for several types, Sia (SOSP '23), §5.
         """
@@ -163,7 +162,6 @@ class TimesAlone:
         return sum(gpus[name] for name in known) / rate if known else None
 
     def _time_on(self, job: Job, share: float, submit_time: float, gpu_type: str) -> float | None:
-        """Return the completion time on GPUs of one type."""
         settings = self._scenario.settings
         wait = first_round(submit_time, settings.round_interval) * settings.round_interval - submit_time
         if (duration := job.fixed_duration) is not None:
@@ -184,7 +182,7 @@ class TimesAlone:
         nodes, agent = scenario.cluster.by_type[gpu_type], scenario.agents.new(job, truth)
         batch_size = application.max_batch_size if agent.learns else job.batch_size
         gpus = min(gpus, application.most_replicas(batch_size), sum(nodes))
-        start = job.batch_size if scenario.agent else None
+        start = job.batch_size if scenario.batch_rule else None
         key = (job.application, job.duration, job.speeds, batch_size, start, gpus, gpu_type)
         if (known := self._run_times.get(key)) is None:
             placement = pack(nodes, gpus) or ()

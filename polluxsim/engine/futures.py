@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.engine.clock import Rank
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Fork(NamedTuple):
-    """What changes in a run at a time.
+    """The changes of a run at a time.
 
     Attributes
     ----------
@@ -66,7 +67,7 @@ class Fork(NamedTuple):
             lost.remove(last)
         if last == cluster.num_nodes:
             return self
-        scenario = self.scenario.with_cluster(cluster.first_nodes(last))
+        scenario = replace(self.scenario, cluster=cluster.first_nodes(last))
         return self._replace(scenario=scenario, lost_nodes=tuple(node for node in self.lost_nodes if node in lost))
 
 
@@ -76,13 +77,10 @@ class Forks:
     def __init__(
         self, state: State, submissions: Submissions, downtime: Downtime, crashes: Crashes, rounds: Rounds
     ) -> None:
-        self._state = state
-        self._submissions = submissions
-        self._downtime = downtime
-        self._crashes = crashes
-        self._rounds = rounds
+        self._state, self._rounds, self._submissions = state, rounds, submissions
+        self._downtime, self._crashes = downtime, crashes
 
-    def expect(self, fork: Fork) -> None:
+    def schedule(self, fork: Fork) -> None:
         """Schedule the changes of a fork."""
         self._state.clock.at(fork.time, Rank.ARRIVAL, self._begin, fork)
 
@@ -106,11 +104,11 @@ class Forks:
             self._rounds.ask_anew()
 
     def _change_nodes(self, fork: Fork, before: Scenario) -> bool:
-        """Add and drop nodes, and return whether there were such nodes."""
+        """Add and drop nodes, and return whether the nodes changed."""
         state, is_larger = self._state, fork.scenario.cluster.num_nodes > before.cluster.num_nodes
         if is_larger:
             state.add_nodes(fork.scenario.cluster)
-            self._downtime.expect()
+            self._downtime.schedule_new_units()
         if fork.lost_nodes:
             if not before.work_can_be_lost:
                 self._leave(fork.lost_nodes)
@@ -121,7 +119,7 @@ class Forks:
         """Remove, add and alter jobs, and return whether one changed."""
         state = self._state
         left_out = self._submissions.leave_out(fork.without)
-        self._submissions.expect(fork.added)
+        self._submissions.add(fork.added)
         altered = [state.alter(job) for job in fork.altered if job.job_id in state.jobs.active]
         for name, other in fork.overtaken:
             state.overtake(name, other)

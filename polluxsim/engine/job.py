@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from copy import deepcopy
+from copy import copy, deepcopy
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from polluxsim.engine.clock import NEVER, Milestone
 from polluxsim.engine.progress import CheckpointCycle, Holding, Segment
+from polluxsim.records.columns import Records
 from polluxsim.records.results import Status
 
 if TYPE_CHECKING:
@@ -19,28 +20,14 @@ if TYPE_CHECKING:
     from polluxsim.hardware.placements import Gpus, Placement
     from polluxsim.workloads.workload import Job
 
+ObjectT = TypeVar("ObjectT")
 SlottedT = TypeVar("SlottedT", bound=Any)
 
 
 class ActiveJob:
     """A job that is submitted and has not ended.
 
-    Methods named like a time (`progress_at`) are queries. All others change the job, and only `State` calls them.
-
-    Attributes
-    ----------
-    order
-        Position in the order of submission.
-    pace
-        Its speed on its GPUs; None without GPUs.
-    segment
-        Its progress since the last change.
-    serial
-        Number of segments so far. An event of an earlier segment is void.
-    slowdown
-        Share of its speed that it loses to other jobs, or to few CPUs and little memory; below 0 if it gains.
-    agent_is_steady
-        Whether its agent would make the same choice until the epoch or the placement changes.
+    Methods named like a time (`progress_at`) are queries. The other methods change the job. Only `State` calls them.
     """
 
     __slots__ = (
@@ -54,15 +41,15 @@ class ActiveJob:
         self.truth = truth
         self.agent = agent
         self.rule = rule
-        self.order = order
+        self.order = order  # position in the order of submission
         self.holding = Holding()
-        self.pace: Pace | None = None
-        self.segment = Segment()
-        self.serial, self.slowdown = 0, 0.0
-        self.agent_is_steady = False
+        self.pace: Pace | None = None  # speed on its GPUs; None without GPUs
+        self.segment = Segment()  # progress since the last change
+        self.serial = 0  # number of segments so far; an event of an earlier segment is void
+        self.slowdown = 0.0  # share of its speed lost to other jobs, or to few CPUs or little memory; < 0 if it gains
+        self.agent_is_steady = False  # whether its agent chooses the same until the epoch or the placement changes
         self._has_observed = False
-        # Training before it got its present GPUs [s].
-        self._trained = 0.0
+        self._trained = 0.0  # training before it got its present GPUs [s]
         # Ends of the epochs after the present one if nothing changes, the last one first.
         self._ahead: list[tuple[float, bool]] = []
         # A segment, and progress and time of its last boundary of an interval that was asked for.
@@ -148,7 +135,8 @@ class ActiveJob:
         progress = self.progress_at(now)
         if self.segment.checkpoints is not None:
             self.holding.losses = self.losses_at(now)
-        self._trained = self._time_trained(now)
+        if self.placement:
+            self._trained += max(now - self.holding.since - self.holding.delay, 0.0)
         self.holding.hold(placement, now, restart_delay)
         self.pace = pace
         self.serial += 1
@@ -156,10 +144,7 @@ class ActiveJob:
         self._ahead = []
 
     def lose(self, now: float, restart_delay: float, saving: float | None = None) -> None:
-        """Lose all GPUs, and the work since the last checkpoint.
-
-        `saving` is the length of a last checkpoint that is complete now [s], with which no work is lost.
-        """
+        """Lose all GPUs and the work since the last checkpoint, unless a checkpoint of `saving` [s] is complete now."""
         before, gpus = self.segment, self.holding.num_replicas
         until = now if saving is None else self.saves_from(now, saving)
         progress, cycle = self.progress_at(until), self.checkpoints_at(until) or CheckpointCycle()
@@ -173,20 +158,12 @@ class ActiveJob:
         epoch = min(bisect_right(self.truth.epoch_ends, cycle.kept), before.epoch)
         self.segment = Segment(epoch, cycle.kept)
 
-    def fail(self) -> None:
-        """Count a failure of the job itself, after `lose`."""
-        losses = self.holding.losses
-        self.holding.losses = losses._replace(num_crashes=losses.num_crashes + 1)
-
     def save_by(self, cycle: CheckpointCycle) -> None:
         """Make checkpoints on the GPUs that it was just given; all work before is saved."""
         self.segment = self.segment._replace(checkpoints=cycle._replace(kept=self.segment.progress))
 
     def begin_segment(self, now: float) -> Milestone:
-        """Begin a segment with the present speed, and return its next milestone that is an event.
-
-        Training starts when the restart delay is over.
-        """
+        """Begin a segment with the present speed, and return its next milestone that is an event."""
         before = self.segment
         epoch, progress, start = before.epoch, self.progress_at(now), max(before.start, now)
         last = epoch + 1 if self.ends_epochs_by_events else len(self.truth.epoch_ends)
@@ -207,7 +184,7 @@ class ActiveJob:
         return end
 
     def pass_epochs(self, now: float) -> bool:
-        """Enter the epoch of a time [s] within a known course, and return whether it is another one."""
+        """Enter the epoch of a time [s] within a known course, and return whether the epoch changed."""
         segment = self.segment_at(now)
         if segment is self.segment:
             return False
@@ -224,10 +201,7 @@ class ActiveJob:
             self._choose_again()
 
     def end_interval(self) -> bool:
-        """Let the agent of a training job observe and choose again at a scheduling round.
-
-        Return whether the batch size changed. A new segment must then begin.
-        """
+        """Let the agent observe and choose again. Return whether the batch size changed and a segment must begin."""
         self._observe()
         # The same choice after the same observation stays the same until the epoch or the placement changes.
         self.agent_is_steady = not self._choose_again()
@@ -284,10 +258,6 @@ class ActiveJob:
             self._reached = segment, progress, start
         return progress + segment.rate * (time - start) if time > start else progress
 
-    def _time_trained(self, now: float) -> float:
-        here = now - self.holding.since - self.holding.delay
-        return self._trained + (max(here, 0.0) if self.placement else 0.0)
-
     def _choose_again(self) -> bool:
         before = self._pace
         self.pace = before.chosen_by(self.agent, self.truth, self.segment.epoch)
@@ -301,7 +271,7 @@ class ActiveJob:
 
 
 class Move(NamedTuple):
-    """A change of a job's GPUs. Without GPUs, `pace` is None. `gpus` are GPUs by number, which others may share."""
+    """A change of a job's GPUs. Without GPUs, `pace` is None. `gpus` are GPUs by number, which jobs can share."""
 
     job: ActiveJob
     placement: Placement
@@ -310,17 +280,22 @@ class Move(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """A change of one job, as observers are told of it. The job is in its state after the change.
-
-    `checkpoint` is the start and the end of a checkpoint that the change made, if any [s]. `was_training` is about the
-    time before a job lost its GPUs, and `status` about a job that has ended.
-    """
+    """A change of one job, as observers are told of it."""
 
     time: float
-    job: ActiveJob
-    status: Status = Status.CUT_OFF
-    checkpoint: tuple[float, float] | None = None
-    was_training: bool = False
+    job: ActiveJob  # in its state after the change
+    status: Status = Status.CUT_OFF  # of a job that has ended
+    checkpoint: tuple[float, float] | None = None  # start and end of a checkpoint that the change made [s]
+    was_training: bool = False  # before the job lost its GPUs
+
+
+def copy_containers(original: ObjectT) -> ObjectT:
+    """Return a copy with its own containers. Their items are shared, because they never change."""
+    new = copy(original)
+    for name, value in vars(original).items():
+        if isinstance(value, dict | list | set | Records):
+            setattr(new, name, copy(value))
+    return new
 
 
 def twin(original: SlottedT) -> SlottedT:

@@ -1,4 +1,4 @@
-"""The nodes of a cluster over time: which are up, which have free GPUs, and what they have cost."""
+"""The nodes of a cluster over time: outages, free GPUs, requests and costs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Account(NamedTuple):
-    """What was requested up to a time, and what is requested from then on."""
+    """Requested nodes and GPUs: the sums up to a time, and the numbers from then on."""
 
     time: float = 0.0  # [s]
     node_seconds: float = 0.0
@@ -33,56 +33,33 @@ class Account(NamedTuple):
     gpus: int = 0
     gpu_price: float = 0.0  # rent of the requested GPUs [$/h]
 
-    def node_seconds_at(self, now: float) -> float:
-        """Return the node-seconds up to a time [s]."""
-        return self.node_seconds + (now - self.time) * self.nodes
-
-    def gpu_seconds_at(self, now: float) -> float:
-        """Return the GPU-seconds up to a time [s]."""
-        return self.gpu_seconds + (now - self.time) * self.gpus
-
-    def gpu_cost_at(self, now: float) -> float:
-        """Return the rent of GPUs up to a time [$]."""
-        return self.gpu_cost + (now - self.time) / HOUR * self.gpu_price
+    def at(self, now: float) -> Account:
+        """Return the account at a later time [s], at which the same nodes are requested."""
+        passed = now - self.time
+        return self._replace(
+            time=now,
+            node_seconds=self.node_seconds + passed * self.nodes,
+            gpu_seconds=self.gpu_seconds + passed * self.gpus,
+            gpu_cost=self.gpu_cost + passed / HOUR * self.gpu_price,
+        )
 
 
 class Nodes:
     """Nodes that are requested and released one by one. The last requested node is released first.
 
     A node costs its price from its request to its release. It can be used after its start-up time, so that the nodes
-    that are up are always the first ones. The smallest number of nodes is up at time 0.
-
-    Only `State` calls the methods that change nodes.
-
-    Attributes
-    ----------
-    free
-        Free GPUs of each node, also of nodes that are not up yet.
-    shared
-        Jobs that hold GPUs by number.
-    down
-        Nodes that are down, with their outages.
-    coming
-        Announced outages: node and time [s].
-    draining
-        Nodes that start no jobs until they go down, and that time [s].
-    num_failures
-        Outages of each node so far.
-    outages
-        Records of the outages that are over.
-    granted
-        CPUs and memory per GPU of jobs to which the policy granted them. The mapping is replaced, never changed.
+    that are up are always the first ones. The smallest number of nodes is up at time 0. Only `State` changes nodes.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self.free = list(cluster.gpus_per_node)
+        self.free = list(cluster.gpus_per_node)  # also of nodes that are not up yet
         self.shared = SharedGpus(self.free)
         self.down: dict[int, OutageRecord] = {}
-        self.coming: dict[int, float] = {}
-        self.draining: dict[int, float] = {}
+        self.coming: dict[int, float] = {}  # announced outages: node and time [s]
+        self.draining: dict[int, float] = {}  # nodes that start no jobs until they go down, and that time [s]
         self.num_failures = [0] * cluster.num_nodes
-        self.outages = Records(OutageRecord)
-        self.granted: Mapping[JobId, Host] = NOBODY
+        self.outages = Records(OutageRecord)  # of past outages
+        self.granted: Mapping[JobId, Host] = NOBODY  # CPUs and memory per GPU; replaced, never changed
         self._health: Health | None = None
         self._cluster = cluster
         self._least = cluster.num_nodes if cluster.least_nodes is None else cluster.least_nodes
@@ -90,7 +67,8 @@ class Nodes:
         self._up_at = [0.0] * self._least
         self._present = cluster.gpus_per_node[: self._least]
         # Each request, release and growth begins a new account.
-        self._accounts = [self._account(Account(), 0.0)]
+        self._accounts: list[Account] = []
+        self._begin_account(0.0)
 
     @property
     def counts(self) -> NodeCounts | None:
@@ -100,7 +78,7 @@ class Nodes:
         return NodeCounts(len(self._up_at), self._least, self._cluster.num_nodes, self._cluster.gpus_per_node)
 
     @property
-    def types(self) -> NodeTypes:
+    def node_types(self) -> NodeTypes:
         """Return the GPU type of each node; empty if the cluster does not state types."""
         return self._cluster.node_types
 
@@ -116,12 +94,12 @@ class Nodes:
     def present(self, now: float, at_most: int | None = None) -> tuple[int, ...]:
         """Return the GPUs of each node that has started, of the first `at_most` nodes.
 
-        A node that is down has no GPUs. A draining node has those that jobs hold.
+        A node that is down has no GPUs. A draining node has the GPUs that jobs hold.
         """
-        there = self._there(now, at_most)
+        started = self._started(now, at_most)
         if not self.draining:
-            return there
-        return tuple(gpus - self.free[node] if node in self.draining else gpus for node, gpus in enumerate(there))
+            return started
+        return tuple(gpus - self.free[node] if node in self.draining else gpus for node, gpus in enumerate(started))
 
     def idle(self, num_nodes: int) -> list[int]:
         """Return the free GPUs of each of the first nodes that jobs can be given."""
@@ -137,7 +115,7 @@ class Nodes:
 
     def num_up(self, now: float) -> int:
         """Return the number of nodes that have started and are not down."""
-        return len(self._there(now, None)) - len(self.down)
+        return len(self._started(now, None)) - len(self.down)
 
     def all_outages(self) -> Records[OutageRecord]:
         """Return the records of all outages so far, in order of time."""
@@ -156,8 +134,8 @@ class Nodes:
 
     def cost(self, now: float) -> float:
         """Return the cost of all nodes and GPUs up to a time [$]."""
-        last = self._accounts[-1]
-        return last.node_seconds_at(now) / HOUR * self._cluster.node_price + last.gpu_cost_at(now)
+        total = self._accounts[-1].at(now)
+        return total.node_seconds / HOUR * self._cluster.node_price + total.gpu_cost
 
     def mean_gpus(self, end: float, start: float = 0.0) -> float:
         """Return the mean number of requested GPUs from one time to another [s]."""
@@ -168,8 +146,8 @@ class Nodes:
         first, last = self._account_at(start), self._account_at(end)
         if first is last and start:
             return float(first.gpus)
-        before = first.gpu_seconds_at(start) if start else 0.0
-        return (last.gpu_seconds_at(end) - before) / (end - start)
+        before = first.at(start).gpu_seconds if start else 0.0
+        return (last.at(end).gpu_seconds - before) / (end - start)
 
     def add(self, cluster: Cluster, now: float) -> None:
         """Have all nodes of a larger cluster, which begins with the present nodes, from now on [s]."""
@@ -222,18 +200,18 @@ class Nodes:
             self._health = None
 
     def request(self, num_nodes: int, now: float) -> float:
-        """Request this number of nodes, and release the others. Return when new nodes are up [s], or ∞."""
+        """Request this number of nodes, and release all further nodes. Return when new nodes are up [s], or ∞."""
         more = num_nodes - len(self._up_at)
         del self._up_at[num_nodes:]
         for known in (self.coming, self.draining, self.down):
             for node in [node for node in known if node >= num_nodes]:
-                self._forget(node, now)
+                self._release(node, now)
         if more > 0:
             self._up_at += [now + self._cluster.startup_time] * more
         self._begin_account(now)
         return self._up_at[-1] if more > 0 else inf
 
-    def _there(self, now: float, at_most: int | None) -> tuple[int, ...]:
+    def _started(self, now: float, at_most: int | None) -> tuple[int, ...]:
         if at_most is None and self._is_fixed:
             return self._present
         # Nodes come up in the order of their requests.
@@ -249,8 +227,8 @@ class Nodes:
         # On an elastic cluster, it is computed again when it is needed.
         self._present = () if not self._is_fixed else (*self._present[:node], gpus, *self._present[node + 1 :])
 
-    def _forget(self, node: int, now: float) -> None:
-        """Release a node. A node that is requested in its place later has no outage."""
+    def _release(self, node: int, now: float) -> None:
+        """End all outages of a node. A node that is requested in its place later has none."""
         self.coming.pop(node, None)
         self.draining.pop(node, None)
         if node in self.down:
@@ -259,15 +237,10 @@ class Nodes:
         self._health = None
 
     def _begin_account(self, now: float) -> None:
-        self._accounts.append(self._account(self._accounts[-1], now))
-
-    def _account(self, before: Account, now: float) -> Account:
-        """Return the account from now on, given the account before."""
-        number, cluster = len(self._up_at), self._cluster
-        sizes = cluster.gpus_per_node[:number]
-        price = sum(gpus * gpu.price for gpus, gpu in zip(sizes, cluster.node_types, strict=False))
-        past = before.node_seconds_at(now), before.gpu_seconds_at(now), before.gpu_cost_at(now)
-        return Account(now, *past, number, sum(sizes), price)
+        sizes = self._cluster.gpus_per_node[: len(self._up_at)]
+        price = sum(gpus * gpu.price for gpus, gpu in zip(sizes, self._cluster.node_types, strict=False))
+        past = self._accounts[-1].at(now) if self._accounts else Account()
+        self._accounts.append(past._replace(nodes=len(sizes), gpus=sum(sizes), gpu_price=price))
 
     def _account_at(self, time: float) -> Account:
         return self._accounts[max(bisect_right(self._accounts, time, key=lambda account: account.time) - 1, 0)]

@@ -20,30 +20,24 @@ if TYPE_CHECKING:
 
 
 class ComingOutage(NamedTuple):
-    """An outage that is to come, or has begun: its source among the cluster's `outages`, its unit and its number."""
+    """An outage that is to come, or has begun."""
 
-    source: int
-    unit: int
-    number: int
+    source: int  # its position among the cluster's `outages`
+    unit: int  # node, group or row of the source
+    number: int  # number of outages of the unit before
     what: Outage
 
 
 class Workshop:
-    """Repair nodes in order of failure, so that the end of each repair is known when the node fails.
-
-    Without `repairs` there is a crew for every failure, and no spare node.
-    """
+    """Repair nodes in order of failure. Without `repairs`, each failure has its own crew, and no spare node exists."""
 
     def __init__(self, repairs: Repairs | None) -> None:
-        # Heaps of the times when each crew and each spare node are free.
+        # Heaps of the times at which each crew and each spare node is free.
         self._crews = [0.0] * ((repairs and repairs.crews) or 0)
         self._spares = [0.0] * (repairs.spare_nodes if repairs else 0)
 
     def until(self, now: float, outage: Outage) -> float:
-        """Return when the nodes of an outage that begins now are up again [s].
-
-        Of a group of nodes only the part that failed is repaired, so that no spare node helps.
-        """
+        """Return when the nodes of an outage that begins now are up again [s]. A spare replaces a single node only."""
         repaired = now + outage.duration
         if not outage.is_repair:
             return repaired
@@ -58,8 +52,7 @@ class Workshop:
 class Downtime:
     """Take nodes down by the outages of the cluster.
 
-    Each outage has random numbers of its own, by source, unit and number. So the draws do not depend on other events, a
-    copy of a run needs no generator, and another node does not change the failures of the others.
+    Each outage has its own random numbers, by source, unit and number. So the draws do not depend on other events.
     """
 
     def __init__(self, state: State, seed: int) -> None:
@@ -67,39 +60,30 @@ class Downtime:
         self._workshop = Workshop(state.scenario.cluster.repairs)
         self._seed = seed
         self._units: set[tuple[int, int]] = set()
-        # The next outage of each unit that is up.
-        self._coming: dict[tuple[int, int], ComingOutage] = {}
-        self.expect()
+        self._coming: dict[tuple[int, int], ComingOutage] = {}  # the next outage of each unit that is up
+        self.schedule_new_units()
 
-    def expect(self) -> None:
+    def schedule_new_units(self) -> None:
         """Schedule the first outage of each new unit. Units come with nodes."""
         cluster = self._state.scenario.cluster
         for source, each in enumerate(cluster.outages):
             for unit in each.units(cluster.num_nodes):
                 if (source, unit) not in self._units:
                     self._units.add((source, unit))
-                    self._expect(source, unit, 0)
+                    self._schedule(source, unit, 0)
 
     def draw_anew(self, seed: int) -> None:
         """Draw the next failures of the nodes that are up again, as if they came up now. Announced ones stay."""
         self._seed, now = seed, self._state.clock.now
         for coming in list(self._coming.values()):
             if coming.what.start - max(coming.what.warning, coming.what.drain) > now:
-                self._expect(coming.source, coming.unit, coming.number)
+                self._schedule(coming.source, coming.unit, coming.number)
 
     def drop(self, nodes: tuple[int, ...]) -> None:
         """Take nodes down for good."""
-        self.strike(Outage(nodes, self._state.clock.now, inf, "dropped"))
+        self._state.take_down(Outage(nodes, self._state.clock.now, inf, "dropped"), inf)
 
-    def strike(self, outage: Outage) -> float:
-        """Begin an outage, and return when it is over [s]."""
-        now, cluster = self._state.clock.now, self._state.scenario.cluster
-        is_replaced = cluster.is_elastic and outage.is_repair
-        until = now + cluster.startup_time if is_replaced else self._workshop.until(now, outage)
-        self._state.take_down(outage, until)
-        return until
-
-    def _expect(self, source: int, unit: int, number: int) -> None:
+    def _schedule(self, source: int, unit: int, number: int) -> None:
         """Schedule the next outage of a unit that is up from now on."""
         clock = self._state.clock
         draw = partial(uniforms, self._seed, (Stream.OUTAGES, source, unit, number))
@@ -116,23 +100,27 @@ class Downtime:
         return self._coming.get((coming.source, coming.unit)) == coming
 
     def _announce(self, event: Event) -> None:
-        """Announce an outage to the policy."""
         coming, drains = event.about
         if self._is_coming(coming):
             self._state.announce(coming.what, drains=drains)
 
     def _begin(self, event: Event) -> None:
-        if not self._is_coming(event.about):
+        """Begin an outage, and schedule its end."""
+        coming, now, cluster = event.about, self._state.clock.now, self._state.scenario.cluster
+        if not self._is_coming(coming):
             return
-        del self._coming[event.about.source, event.about.unit]
-        if (until := self.strike(event.about.what)) < inf:
-            self._state.clock.at(until, Rank.ARRIVAL, self._end, event.about)
+        del self._coming[coming.source, coming.unit]
+        is_replaced = cluster.is_elastic and coming.what.is_repair
+        until = now + cluster.startup_time if is_replaced else self._workshop.until(now, coming.what)
+        self._state.take_down(coming.what, until)
+        if until < inf:
+            self._state.clock.at(until, Rank.ARRIVAL, self._end, coming)
 
     def _end(self, event: Event) -> None:
         """End an outage, and schedule the next one of its unit."""
         coming = event.about
         self._state.bring_up(coming.what)
-        self._expect(coming.source, coming.unit, coming.number + 1)
+        self._schedule(coming.source, coming.unit, coming.number + 1)
 
 
 class Crashes:
@@ -146,13 +134,13 @@ class Crashes:
         """Draw the next failures of all running jobs again."""
         self._seed = seed
         for job in self._state.jobs.running:
-            self._expect(job)
+            self._schedule(job)
 
     def start(self, told: Transition) -> None:
         """Schedule the failure of a job that was just given GPUs. It is void if the job has other GPUs then."""
-        self._expect(told.job)
+        self._schedule(told.job)
 
-    def _expect(self, job: ActiveJob) -> None:
+    def _schedule(self, job: ActiveJob) -> None:
         clock, failures = self._state.clock, self._state.scenario.settings.job_failures
         if failures is None or not failures.rate:
             return
@@ -161,9 +149,10 @@ class Crashes:
         clock.at(time, Rank.ARRIVAL, self._crash, (job, job.holding.since, self._seed), order=job.order)
 
     def _crash(self, event: Event) -> None:
-        """Take the GPUs of a job that still has the same, and end it if it failed too often."""
+        """Take the GPUs of a job, unless they changed since, and end the job if it failed too often."""
         (job, since, seed), failures = event.about, self._state.scenario.settings.job_failures
         if not job.placement or (job.holding.since, self._seed) != (since, seed) or failures is None:
             return
-        if self._state.fail(job) > failures.retries:
+        self._state.release(job, is_crash=True)
+        if job.holding.num_crashes > failures.retries:
             self._state.end(job, Status.FAILED)

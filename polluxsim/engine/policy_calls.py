@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping
 from contextlib import contextmanager
-from copy import copy
 from heapq import heappop, heappush
 from math import isnan
 from pathlib import Path
@@ -14,6 +13,7 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, cast
 
 from polluxsim.common.errors import PolicyError, PolluxSimError, did_you_mean, short
+from polluxsim.engine.job import copy_containers
 from polluxsim.engine.views import JobWindows
 from polluxsim.policies.contract.view import ClusterView, JobView, Oracle, Reason, SharedGpus, Standing
 
@@ -41,22 +41,20 @@ _BEFORE: list[tuple[int, int, int]] = []
 
 
 class Interruption(BaseException):
-    """Base class of exceptions that a caller raises inside a policy, such as a time limit. They are passed on."""
+    """Base class of exceptions that a caller raises inside a policy (time limits). They are passed on."""
 
 
 class guarded:  # noqa: N801  (a context manager, like those of contextlib)
-    """Context manager that turns an error of a policy into a `PolicyError`.
+    """Context manager that turns an error of a policy, also `SystemExit`, into a `PolicyError`.
 
-    The message names the policy, the round [s], and the file and line in the policy's code. Exceptions that would end
-    the whole program, like `SystemExit`, become a `PolicyError` too. `KeyboardInterrupt`, `Interruption` and
-    `PolluxSimError` do not.
+    The message names the policy, the round [s], and the file and line in the policy's code. `KeyboardInterrupt`,
+    `Interruption` and `PolluxSimError` are passed on.
     """
 
     __slots__ = ("_name", "_time")
 
     def __init__(self, name: str, time: float) -> None:
-        self._name = name
-        self._time = time
+        self._name, self._time = name, time
 
     def __enter__(self) -> None: ...
 
@@ -124,11 +122,11 @@ def cluster_view(state: State, rounds: Rounds) -> ClusterView:
             jobs.demand,
         ),
         health=nodes.health,
-        node_types=nodes.types,
+        node_types=nodes.node_types,
         sharing=SharedGpus(
             dict(nodes.shared.held),
             {job_id: speed for job_id, (_, speed) in state.shares.items()},
-            None if settings.sharing is None else FitTogether(settings.sharing, nodes.types),
+            None if settings.sharing is None else FitTogether(settings.sharing, nodes.node_types),
         ),
         hosts=state.scenario.cluster.hosts[: len(up)],
     )
@@ -138,8 +136,7 @@ def cluster_view(state: State, rounds: Rounds) -> ClusterView:
 def rare_collections() -> Iterator[None]:
     """Collect garbage rarely inside the block, in all threads, and as before after the last block.
 
-    A run makes few cycles, and many records that stay. Each full collection goes through all of them: a sixth of the
-    time of a long run of rigid jobs.
+    A run makes few cycles and many records. Each full collection goes through all records.
     """
     with _LOCK:
         _BEFORE.append(_BEFORE[0] if _BEFORE else gc.get_threshold())
@@ -158,9 +155,8 @@ class DueReasons:
     """The jobs whose reasons a policy is asked for at a round.
 
     With `changes`, the reasons of a job are due when it is new and when its placement changes. After that they are due
-    1, 2, 4, 8 … rounds later while it waits, and 8, 16, 32 … rounds later while it keeps its GPUs. Their number grows
-    with the logarithm of the time. With `rounds`, those of all jobs are due at every round, and with `none` those of no
-    job.
+    1, 2, 4, 8 … rounds later while it waits, and 8, 16, 32 … rounds later while it keeps its GPUs. With `rounds`, the
+    reasons of all jobs are due at every round.
     """
 
     def __init__(self, whose: str, round_interval: float) -> None:
@@ -169,16 +165,14 @@ class DueReasons:
         self._interval = round_interval
         self._due: dict[JobId, float] = {}
         self._gaps: dict[JobId, float] = {}
-        self._queue: list[tuple[float, int, JobId]] = []
-        self._count = 0
+        self._queue: list[tuple[float, JobId]] = []
         self._pending: set[JobId] = set()
 
     def submit(self, told: Transition) -> None:
         """Take note of an arrival."""
         if self._whose == "changes":
             self._due[told.job.job_id] = 0.0
-            self._count += 1
-            heappush(self._queue, (0.0, self._count, told.job.job_id))
+            heappush(self._queue, (0.0, told.job.job_id))
 
     def evict(self, told: Transition) -> None:
         """Take note of a job that lost its GPUs: it waits like a new job."""
@@ -197,7 +191,7 @@ class DueReasons:
         if self._whose != "changes":
             return list(active) if self._whose == "rounds" else []
         while self._queue and self._queue[0][0] <= now:
-            time, _, job_id = heappop(self._queue)
+            time, job_id = heappop(self._queue)
             if self._due.get(job_id) == time:
                 self._pending.add(job_id)
         # The order must not depend on the layout of a set in memory.
@@ -215,26 +209,16 @@ class DueReasons:
             self._gaps[job_id] = 2 * gap
             # Half a round earlier, so that rounding cannot delay it to the next round.
             self._due[job_id] = time = now + gap - self._interval / 2
-            self._count += 1
-            heappush(self._queue, (time, self._count, job_id))
+            heappush(self._queue, (time, job_id))
 
     def __deepcopy__(self, memo: dict[int, object]) -> DueReasons:
-        new = copy(self)
-        new._due, new._gaps, new._queue = self._due.copy(), self._gaps.copy(), self._queue.copy()
-        new._pending = self._pending.copy()
-        return new
+        return copy_containers(self)
 
 
 def checked_reasons(answer: object, asked: Iterable[JobId]) -> Mapping[JobId, Reason]:
-    """Return a policy's reasons with plain numbers.
-
-    Raises
-    ------
-    PolicyError
-        If the answer is not a mapping of jobs to reasons, or names a job that is not in `asked`.
-    """
+    """Return a policy's reasons with plain numbers."""
     if type(answer) is not dict and not isinstance(answer, Mapping):
-        raise PolicyError(f"the policy explained itself by {short(answer)}, allowed is a mapping of jobs to reasons")
+        raise PolicyError(f"the policy explained itself by {short(answer)}, must be a mapping of jobs to reasons")
     known = set(asked)
     if stray := [job_id for job_id in answer if job_id not in known]:
         raise PolicyError(f"the policy explained job {short(stray[0])}, which it was not asked about")
@@ -249,6 +233,5 @@ def _reason(job_id: object, reason: object) -> Reason:
             raise TypeError
         return Reason(kind, plain, tuple(map(str, others)) if others else ())  # type: ignore[has-type]
     except (TypeError, ValueError, AttributeError):
-        raise PolicyError(
-            f"the policy explained job {job_id!r} by {short(reason)}, allowed is a Reason(kind, numbers, others)"
-        ) from None
+        must_be = "a Reason(kind, numbers, others)"
+        raise PolicyError(f"the policy explained job {job_id!r} by {short(reason)}, must be {must_be}") from None

@@ -1,4 +1,4 @@
-"""The progress of one job: segments of constant speed, checkpoints, the GPUs that it holds, and what it has lost."""
+"""The progress of one job: segments of constant speed, checkpoints, GPUs and losses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CheckpointCycle(NamedTuple):
         return Milestone(milestone.time + max(ceil(beyond / self.interval), 1) * self.cost + min(self.due, 0.0))
 
     def last_end(self, passed: float) -> float | None:
-        """Return the training up to the last checkpoint that was complete after `passed` [s]; None if there is none."""
+        """Return the training up to the last checkpoint that was complete after `passed` [s], or None."""
         if passed <= self.due:
             return None
         cycles, rest = self._cycles(passed)
@@ -99,24 +99,23 @@ class Losses(NamedTuple):
     """Time and work that checkpoints and failures cost a job so far."""
 
     num_failures: int = 0  # times it lost its GPUs
-    num_crashes: int = 0  # failures of the job itself
     checkpoint_time: float = 0.0  # time in checkpoints [s]
-    checkpoint_service: float = 0.0  # the same times GPUs [GPU s]
+    checkpoint_gpu_seconds: float = 0.0  # the same times GPUs [GPU s]
     lost_time: float = 0.0  # training that was lost [s]
-    lost_service: float = 0.0  # the same times GPUs [GPU s]
+    lost_gpu_seconds: float = 0.0  # the same times GPUs [GPU s]
     lost_work: float = 0.0  # work that was lost [M0-steps]
 
     def with_checkpoints(self, cycle: CheckpointCycle, gpus: int) -> Losses:
         """Return the losses with the checkpoints on GPUs that are released."""
-        time, service = self.checkpoint_time + cycle.paused, self.checkpoint_service + cycle.paused * gpus
-        return self._replace(checkpoint_time=time, checkpoint_service=service)
+        time, service = self.checkpoint_time + cycle.paused, self.checkpoint_gpu_seconds + cycle.paused * gpus
+        return self._replace(checkpoint_time=time, checkpoint_gpu_seconds=service)
 
     def with_failure(self, cycle: CheckpointCycle, gpus: int, progress: float) -> Losses:
         """Return the losses with a failure at a progress [M0-steps]."""
         return self._replace(
             num_failures=self.num_failures + 1,
             lost_time=self.lost_time + cycle.since,
-            lost_service=self.lost_service + cycle.since * gpus,
+            lost_gpu_seconds=self.lost_gpu_seconds + cycle.since * gpus,
             lost_work=self.lost_work + (progress - cycle.kept),
         )
 
@@ -132,27 +131,12 @@ def spread(placement: Placement) -> tuple[tuple[int, ...], tuple[int, ...], int]
 
 
 class Holding:
-    """The GPUs that a job holds, and its service so far.
-
-    Attributes
-    ----------
-    since, delay
-        Time when the job got its GPUs, and restart delay from then on [s].
-    ceded
-        Service of other jobs on its shared GPUs, up to the last change of their number [GPU s].
-    num_restarts
-        Changes of its GPUs by the policy since the first start.
-    losses
-        Losses on GPUs that it held before.
-    is_lost
-        Whether a failure took its last GPUs.
-    start_time
-        Time of the first start [s]; None before.
-    """
+    """The GPUs that a job holds, and its service so far."""
 
     __slots__ = (
-        "_ceded_since", "_cedes", "ceded", "delay", "is_lost", "losses", "nodes", "num_replicas", "num_restarts",
-        "placement", "restart_service", "restart_time", "run_time", "service", "shape", "since", "start_time",
+        "_ceded_since", "_cedes", "ceded", "delay", "is_lost", "losses", "nodes", "num_crashes", "num_replicas",
+        "num_restarts", "placement", "restart_service", "restart_time", "run_time", "service", "shape", "since",
+        "start_time",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -160,13 +144,15 @@ class Holding:
         self.nodes: tuple[int, ...] = ()
         self.shape: tuple[int, ...] = ()
         self.num_replicas = 0
-        self.since = self.delay = 0.0
-        self.service = self.run_time = self.restart_time = self.restart_service = 0.0
-        self.ceded = self._cedes = self._ceded_since = 0.0
-        self.num_restarts = 0
-        self.losses = NO_LOSSES
-        self.is_lost = False
-        self.start_time: float | None = None
+        self.since = self.delay = 0.0  # when it got these GPUs, and restart delay from then on [s]
+        self.service = self.run_time = self.restart_time = self.restart_service = 0.0  # on GPUs that it held before
+        self.ceded = 0.0  # service of other jobs on its shared GPUs, up to the last change of their number [GPU s]
+        self._cedes = self._ceded_since = 0.0
+        self.num_restarts = 0  # changes of its GPUs by the policy since the first start
+        self.losses = NO_LOSSES  # on GPUs that it held before
+        self.num_crashes = 0  # failures of the job itself
+        self.is_lost = False  # whether a failure took its last GPUs
+        self.start_time: float | None = None  # of the first start [s]
 
     def attained_service(self, now: float) -> float:
         """Return time held × GPUs so far [GPU s]."""
@@ -188,7 +174,7 @@ class Holding:
             self.ceded, self._cedes, self._ceded_since = self.ceded_until(now), gpus, now
 
     def hold(self, placement: Placement, now: float, restart_delay: float) -> None:
-        """Release the present GPUs, and hold others, or none."""
+        """Release the present GPUs, and hold the GPUs of a placement, which can be empty."""
         self.run_time, self.restart_time, self.restart_service = self.times(now)
         self.service = self.attained_service(now)
         self.since, self.delay = now, restart_delay

@@ -1,4 +1,4 @@
-"""The records of a run. The engine only writes to the recorder; what it reads is in `State`."""
+"""The records of a run. The engine only writes to the recorder. It reads `State`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polluxsim.engine.fairness import finish_time_fairness
+from polluxsim.engine.job import copy_containers
 from polluxsim.engine.progress import NO_LOSSES, Holding
 from polluxsim.hardware.placements import BatchChoice, DividedBatch
 from polluxsim.records.columns import Records
@@ -44,19 +45,11 @@ MATERIAL = 0.1
 
 
 class Recorder:
-    """Collect the records of one run.
-
-    Attributes
-    ----------
-    jobs
-        Records of the jobs that have ended, in this order.
-    last_round
-        Record of the last round, also if it is not kept; None before the first round.
-    """
+    """Collect the records of one run."""
 
     def __init__(self, state: State) -> None:
-        self.jobs = Records(JobRecord)
-        self.last_round: RoundRecord | None = None
+        self.jobs = Records(JobRecord)  # of ended jobs, in order of their ends
+        self.last_round: RoundRecord | None = None  # also if `_rounds` does not keep it
         self._state = state
         self._rounds = Records(RoundRecord)
         self._allocations = Records(AllocationRecord)
@@ -73,7 +66,7 @@ class Recorder:
 
     @property
     def mean_jct(self) -> float | None:
-        """Return the mean completion time of the complete jobs [s]; None if there are none."""
+        """Return the mean completion time of the complete jobs [s]; None without complete jobs."""
         self._sum_up()
         return self._sum_of_jcts / self._num_complete if self._num_complete else None
 
@@ -120,7 +113,7 @@ class Recorder:
         """Record a job that was cancelled before it was submitted."""
         self.jobs.append(job_record(job, None, Status.CANCELLED, self._state.clock.now))
 
-    def share(self, before: Mapping[JobId, Share], after: Mapping[JobId, Share]) -> None:
+    def record_shares(self, before: Mapping[JobId, Share], after: Mapping[JobId, Share]) -> None:
         """Record the changes of the jobs on GPUs by number, and of their speeds there."""
         gone = {job_id: ((), 1.0) for job_id in before if job_id not in after}
         for job_id, share in (gone | dict(after)).items():
@@ -128,7 +121,7 @@ class Recorder:
                 nodes, numbers = zip(*share[0], strict=True) if share[0] else ((), ())
                 self._sharing.append(SharingRecord(self._state.clock.now, job_id, nodes, numbers, share[1]))
 
-    def host(self, before: Mapping[JobId, Hosted], after: Mapping[JobId, Hosted]) -> None:
+    def record_hosts(self, before: Mapping[JobId, Hosted], after: Mapping[JobId, Hosted]) -> None:
         """Record the changes of the CPUs and memory of jobs, and of their speeds with them."""
         for job_id, each in after.items():
             if before.get(job_id) != each:
@@ -160,7 +153,7 @@ class Recorder:
         self._objective = (fitness, bound, None if fitness is None or bound is None else 1 - fitness / bound)
 
     def explain(self, job_id: JobId, reason: Reason, *, moved: bool) -> None:
-        """Record the reason of a job, unless its placement and its last reason are the same."""
+        """Record the reason of a job, unless its placement and its reason are unchanged."""
         record = ReasonRecord(self._state.clock.now, job_id, reason.kind, tuple(reason.numbers.items()), reason.others)
         last = self._last_reason.get(job_id)
         if moved or last is None or _is_news(record, last):
@@ -172,17 +165,14 @@ class Recorder:
         self._timings.append(TimingRecord(phase, time, seconds))
 
     def result(self, known: Mapping[JobId, Job], seconds: float, standstill: str | None, *, is_over: bool) -> Result:
-        """Return the result of a run of the known jobs, which took a wall-clock time [s].
-
-        If the run is over, the result shares the records.
-        """
+        """Return the result of a run of the known jobs, which took a wall-clock time [s]."""
         started, state, now = perf_counter(), self._state, self._state.clock.now
         jobs = self._all_jobs(known, is_over=is_over)
         jobs = jobs.with_column("finish_time_fairness", finish_time_fairness(state, known, jobs))
         timings = copy(self._timings)
         timings.append(TimingRecord("simulate", None, seconds))
         timings.append(TimingRecord("fairness", None, perf_counter() - started))
-        kept = self if is_over else self._copied()
+        kept = self if is_over else copy_containers(self)
         return Result(
             job_records=jobs,
             round_records=kept._rounds,
@@ -199,7 +189,7 @@ class Recorder:
         )
 
     def _reset_sums(self) -> None:
-        """Begin the sums over the first records of `jobs` anew. They are continued when they are read."""
+        """Set the sums over the records of `jobs` to 0. `_sum_up` continues them."""
         self._num_summed = self._num_complete = 0
         self._sum_of_jcts, self._spent = 0.0, GpuSeconds()
 
@@ -226,7 +216,7 @@ class Recorder:
         return records
 
     def _unfinished(self, known: Mapping[JobId, Job], ended: set[JobId]) -> Iterator[JobRecord]:
-        """Yield the records of the active jobs, then of those that were not submitted."""
+        """Yield the records of the active jobs, then of the jobs that were not submitted."""
         active, now = self._state.jobs.active, self._state.clock.now
         for job in active.values():
             yield job_record(job.job, job, Status.CUT_OFF, now)
@@ -234,25 +224,14 @@ class Recorder:
             if name not in ended and name not in active:
                 yield job_record(request, None, Status.CUT_OFF, now)
 
-    def _copied(self) -> Recorder:
-        """Return a copy that is about the same state. Records never change, so they are shared."""
-        new = copy(self)
-        for name, value in vars(self).items():
-            if isinstance(value, Records | dict):
-                setattr(new, name, copy(value))
-        return new
-
     def __deepcopy__(self, memo: dict[int, Any]) -> Recorder:
-        new = memo[id(self)] = self._copied()
+        new = memo[id(self)] = copy_containers(self)
         new._state = deepcopy(self._state, memo)
         return new
 
 
 def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -> JobRecord:
-    """Return the record of a job at `now` [s], when it ended or the run did.
-
-    `active` is its state. With None, it was not submitted.
-    """
+    """Return the record of a job at the end of the job or the run [s]. `active` is None if it was not submitted."""
     is_complete, is_cut_off = status is Status.COMPLETED, status is Status.CUT_OFF
     if active is None:
         holding, losses, work = Holding(), NO_LOSSES, 0.0
@@ -262,6 +241,7 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -
     submit_time = inf if active is None and job.after else job.submit_time
     start = holding.start_time
     run_time, restart_time, restart_service = holding.times(now)
+    # The columns are written out, because keyword arguments from a mapping take twice as long.
     return JobRecord(
         job=job.job_id,
         application=job.application,
@@ -292,8 +272,8 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -
         checkpoint_time=losses.checkpoint_time,
         lost_time=losses.lost_time,
         restart_gpu_seconds=restart_service,
-        checkpoint_gpu_seconds=losses.checkpoint_service,
-        lost_gpu_seconds=losses.lost_service,
+        checkpoint_gpu_seconds=losses.checkpoint_gpu_seconds,
+        lost_gpu_seconds=losses.lost_gpu_seconds,
         lost_work=losses.lost_work,
         work=work,
     )

@@ -35,23 +35,13 @@ class Rounds:
     """Schedule the rounds, and collect the changes since the policy was last called.
 
     A round is needed after a change, when a decision is no longer valid, or when agents observe. All other rounds would
-    change nothing, and are left out.
-
-    Parameters
-    ----------
-    clock
-        The queue of events.
-    interval
-        Time between two rounds [s].
-    action
-        Bound method that is called at each round.
-    ask_at_failures
-        Whether there is a round at once after a job lost its GPUs.
+    change nothing, and are left out. `action` is called at each round. With `ask_at_failures`, there is a round at once
+    after a job lost its GPUs.
     """
 
     def __init__(self, clock: Clock, interval: float, action: Action, *, ask_at_failures: bool = False) -> None:
         self.has_changed = True
-        self.has_hope = False  # whether a change since the last round may let jobs progress, or failed one that did
+        self.has_hope = False  # whether a change since the last round may let jobs progress, or stopped their progress
         self._clock = clock
         self._interval = interval
         self._action = action
@@ -60,14 +50,12 @@ class Rounds:
         self._last = 0
         self._valid_until = -inf
         self._outdated_by = Change.ANY.value
-        self._arrived: list[JobId] = []
         # By the value of the change, because the hash of an enumeration is slow.
         self._named: defaultdict[int, dict[JobId, float]] = defaultdict(dict)
 
     def submit(self, told: Transition) -> None:
         """Take note of an arrival."""
-        self._arrived.append(told.job.job_id)
-        self._note(Change.ARRIVAL)
+        self._note(Change.ARRIVAL, told.job.job_id)
 
     def end(self, told: Transition) -> None:
         """Take note of the end of a job."""
@@ -132,12 +120,11 @@ class Rounds:
     def changes(self, views: Mapping[JobId, JobWindow]) -> Changes:
         """Return the changes since the policy was last called. Jobs that arrived and ended since are left out."""
         named = self._named
-        ended = dict(named.get(Change.COMPLETION.value, {}))
-        for job_id in ended.keys() & set(self._arrived) if ended else ():
-            del ended[job_id]
+        arrived = named.get(Change.ARRIVAL.value, {})
+        ended = named.get(Change.COMPLETION.value, {})
         return Changes(
-            arrived=[views[job_id] for job_id in self._arrived if job_id in views],
-            ended=ended,
+            arrived=[views[job_id] for job_id in arrived if job_id in views],
+            ended={job_id: time for job_id, time in ended.items() if job_id not in arrived},
             passed_epoch=tuple(named.get(Change.EPOCH.value, ())),
             learnt=tuple(named.get(Change.LEARNING.value, ())),
             nodes=Change.NODES.value in named,
@@ -145,10 +132,10 @@ class Rounds:
         )
 
     def decide(self, decision: Decision) -> None:
-        """Keep a decision valid for as long as it says. The policy is not told of jobs that it rejects."""
+        """Keep the validity of a decision. The policy is not told of jobs that it rejects."""
         self._valid_until = decision.valid_until
         self._outdated_by = (decision.outdated_by | Change.EVICTION).value
-        self._arrived, self._named = [], defaultdict(dict)
+        self._named = defaultdict(dict)
 
     def ask_anew(self) -> None:
         """Call the policy at the next round, whatever its last decision says."""
@@ -158,7 +145,7 @@ class Rounds:
 
     def announce_all(self, jobs: Mapping[JobId, object]) -> None:
         """Announce all active jobs again, to a policy that has not seen the run."""
-        self._arrived, self._named = list(jobs), defaultdict(dict)
+        self._named = defaultdict(dict, {Change.ARRIVAL.value: dict.fromkeys(jobs, self._clock.now)})
 
     def finish(self, next_needed: float) -> None:
         """End a round, and schedule the next one: when the decision ends, or at `next_needed` [s]; ∞ is never."""
@@ -195,7 +182,7 @@ class Standstill:
         elif self._repair_since is not None:
             self._repairs += now - self._repair_since
         self._repair_since = now if _waits_for_repair(state) else None
-        # A job that is cancelled may let others run.
+        # The end of a cancelled job may let other jobs run.
         if now - self._since - self._repairs < self._patience or any(job.job.cancel_time is not None for job in active):
             return None
         return self.message(state)
@@ -218,7 +205,7 @@ def _waits_for_repair(state: State) -> bool:
     """Return whether a repair is pending, and no active job fits on the nodes that are up."""
     if all(down.until == inf for down in state.nodes.down.values()):
         return False
-    up, types = state.nodes.present(state.clock.now), state.nodes.types
+    up, types = state.nodes.present(state.clock.now), state.nodes.node_types
     for active in state.jobs.active.values():
         job = active.job
         least = (job.min_replicas or 1) if state.scenario.traits.adaptive else job.num_replicas

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from polluxsim.agent.adaptive import AdaptiveAgent
     from polluxsim.agent.agent import Agent
     from polluxsim.agent.rules import BatchRule
-    from polluxsim.engine.clock import TimeRule
     from polluxsim.engine.nodes import Nodes
     from polluxsim.engine.truth import Paces
     from polluxsim.hardware.clusters import Cluster
@@ -43,19 +42,11 @@ class Scenario:
 
     Parameters
     ----------
-    workload
-        The jobs.
     profiles
         Profiles by application name.
-    cluster
-        The cluster.
-    settings
-        The settings of the engine.
-    traits
-        Traits of the policy.
     policy_name
         Name of the policy in errors.
-    agent
+    batch_rule
         Rule by which jobs choose their batch sizes. With None, the traits of the policy decide.
 
     Raises
@@ -70,7 +61,7 @@ class Scenario:
     settings: EngineSettings = field(default_factory=EngineSettings)
     traits: Traits = field(default_factory=Traits)
     policy_name: str = "policy"
-    agent: BatchRule | None = None
+    batch_rule: BatchRule | None = None
     # Values of jobs and applications that were computed already.
     _speeds: dict[object, Mapping[str, float]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _truths: dict[str, Truth] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -87,14 +78,14 @@ class Scenario:
         profiles: Mapping[str, Profile],
         cluster: Cluster,
         settings: EngineSettings,
-        agent: BatchRule | None = None,
+        batch_rule: BatchRule | None = None,
     ) -> Scenario:
         """Return the scenario with the traits and the name of a policy."""
-        return cls(workload, profiles, cluster, settings, traits_of(policy), type(policy).__name__, agent)
+        return cls(workload, profiles, cluster, settings, traits_of(policy), type(policy).__name__, batch_rule)
 
     def __post_init__(self) -> None:
-        if self.agent is not None:
-            check_rule(self.agent)
+        if self.batch_rule is not None:
+            check_rule(self.batch_rule)
         self.check(self.workload)
         for setting, names in self.settings.named_applications.items():
             known = sorted({*self.profiles, *(job.application for job in self.workload.jobs)})
@@ -104,13 +95,7 @@ class Scenario:
                 )
 
     def check(self, workload: Workload) -> None:
-        """Check that every job of a workload can run.
-
-        Raises
-        ------
-        InvalidInputError
-            If a job cannot run. The message names the first of these jobs.
-        """
+        """Raise an `InvalidInputError` that names the first job of a workload that cannot run."""
         workload.check(self.profiles, self.cluster, shrinks=self.traits.adaptive)
         if self.traits.needs_profiles and (rigid := workload.first_rigid_job) is not None:
             raise workload.error(rigid, f"has no profile, and {self.policy_name} needs one of every job")
@@ -175,11 +160,6 @@ class Scenario:
         """Return whether jobs lose the work since their last checkpoint when they lose their GPUs."""
         return self.can_fail or self.settings.checkpoints is not None
 
-    @cached_property
-    def time_rule(self) -> TimeRule:
-        """Return the rule that turns progress into time."""
-        return self.settings.time_rule
-
     def checkpoint_cycle(self, job: Job, num_nodes: int, nodes: Nodes, now: float) -> CheckpointCycle | None:
         """Return the cycle of checkpoints of a job on a number of nodes, or None if no work can be lost."""
         if not self.work_can_be_lost:
@@ -191,14 +171,10 @@ class Scenario:
         interval, cost = checkpoints.interval(job.application, rate), checkpoints.cost_of(job.application)
         return CheckpointCycle(interval, cost, interval, at_epochs=checkpoints.every == "epoch")
 
-    def with_cluster(self, cluster: Cluster) -> Scenario:
-        """Return the scenario on another cluster."""
-        return replace(self, cluster=cluster)
-
     @cached_property
     def agents(self) -> Agents:
         """Return the factory of the agents of jobs."""
-        return Agents(self.traits, self.agent, {name: max(sizes) for name, sizes in self.cluster.by_type.items()})
+        return Agents(self.traits, self.batch_rule, {name: max(sizes) for name, sizes in self.cluster.by_type.items()})
 
     def __deepcopy__(self, memo: dict[int, object]) -> Scenario:
         return self
@@ -207,14 +183,8 @@ class Scenario:
 class Agents:
     """Make the agents of the jobs of a run.
 
-    Parameters
-    ----------
-    traits
-        Traits of the policy.
-    rule
-        Rule by which jobs choose their batch sizes. With None, the traits of the policy decide.
-    node_sizes
-        GPUs of the largest node, by GPU type. If θ_sys is known from the start, it was learnt on such nodes.
+    `node_sizes` has the GPUs of the largest node by GPU type. If θ_sys is known from the start, it was learnt on these
+    nodes.
     """
 
     def __init__(self, traits: Traits, rule: BatchRule | None, node_sizes: Mapping[str, int]) -> None:
@@ -228,7 +198,9 @@ class Agents:
         application = truth.profile.application
         if job.plan is not None:
             return PlanningAgent(application, job.batch_size, job.plan)
-        usable = [name for name in self._node_sizes if name in truth.types] if len(self._node_sizes) > 1 else []
+        usable = (
+            [name for name in self._node_sizes if name in truth.profiles_by_type] if len(self._node_sizes) > 1 else []
+        )
         by_type = {name: truth.on(name).application for name in usable}
         rule, adaptive = self._rule, self._traits.adaptive
         if application.gang_size is not None or (rule is None and not adaptive):

@@ -23,7 +23,7 @@ SHORTEST_INTERVAL = 1e-9
 """Shortest interval between rounds [s]. A float can count 2^52 of these intervals, which are 52 days."""
 
 REASONS = ("changes", "rounds", "none")
-"""Allowed values of `reasons`."""
+"""Values of the setting `reasons`."""
 
 
 @dataclass(frozen=True)
@@ -86,15 +86,15 @@ class EngineSettings:
         check_choice("engine.reasons", self.reasons, REASONS)
         for name, kind in (("checkpoints", Checkpoints), ("job_failures", JobFailures)):
             if not isinstance(value := getattr(self, name), kind | None):
-                raise InvalidConfigError(f"engine.{name} is {value!r}, allowed are {kind.__name__}, or null")
+                raise InvalidConfigError(f"engine.{name} is {value!r}, must be {kind.__name__}, or null")
         if self.sharing is not None and self.interference:
-            raise InvalidConfigError(f"engine.interference is {self.interference:g}, allowed is 0 with engine.sharing")
+            raise InvalidConfigError(f"engine.interference is {self.interference:g}, must be 0 with engine.sharing")
         if self.whole_seconds:
             if self.ask_at_failures:
-                raise InvalidConfigError("engine.ask_at_failures is set, allowed is false where whole_seconds is set")
+                raise InvalidConfigError("engine.ask_at_failures is true, must be false where whole_seconds is set")
             for name, value in [("round_interval", self.round_interval), *(("restart_delay", time) for time in delays)]:
-                allowed = "whole seconds where whole_seconds is set"
-                check_number(f"engine.{name}", value, float(value).is_integer(), allowed)
+                must_be = "whole seconds where whole_seconds is set"
+                check_number(f"engine.{name}", value, float(value).is_integer(), must_be)
 
     @cached_property
     def delays(self) -> RestartDelays:
@@ -114,7 +114,7 @@ class EngineSettings:
         """Return what slows jobs down that share GPUs or nodes, None if nothing does."""
         return Interference(self.interference) if self.interference else self.sharing
 
-    @property
+    @cached_property
     def time_rule(self) -> TimeRule:
         """Return the rule that turns progress into time."""
         return WholeSeconds(self.round_interval) if self.whole_seconds else ExactTime()

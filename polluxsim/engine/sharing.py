@@ -1,4 +1,4 @@
-"""Jobs that share GPUs or nodes: which jobs fit together, how much of its speed each loses, and who holds which GPU.
+"""Jobs that share GPUs or nodes: combinations of jobs, their losses of speed, and their GPUs by number.
 
 A sharing model has two methods, `fits` and `lost` (`Sharing`). The models are `Interference` (whole GPUs),
 `Interleaved` and `Leftovers` (by the stages of a step), and `Pairs` (by a table of measurements).
@@ -17,7 +17,7 @@ from polluxsim.models.stages import MOST_JOBS, beside, goes_beside, interleaved
 from polluxsim.policies.contract.settings import check_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from polluxsim.engine.job import ActiveJob
     from polluxsim.hardware.clusters import Cluster
@@ -77,7 +77,7 @@ class Sharing(Protocol):
         ...
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
-        """Return the share of its speed that each job loses to others, in [0, 1). Jobs without a loss can be left out.
+        """Return the share of its speed that each job loses, in [0, 1). Jobs without a loss can be left out.
 
         `tenants` are all jobs with GPUs, in order of submission.
         """
@@ -88,10 +88,10 @@ def losses_by(sharing: Sharing, tenants: Sequence[Tenant]) -> Mapping[JobId, flo
     """Return the losses by a sharing model, which must be below 1: a job without speed never completes."""
     lost = sharing.lost(tenants)
     if wrong := [job_id for job_id, share in lost.items() if not 0 <= share < 1]:
+        model, job_id, share = type(sharing).__name__, wrong[0], lost[wrong[0]]
         raise InvalidConfigError(
-            f"engine.sharing: {type(sharing).__name__} takes a share of {lost[wrong[0]]} of the speed of job "
-            f"{wrong[0]!r}, must be at least 0 and below 1, because a job without speed never completes: change the "
-            "sharing model or its table"
+            f"engine.sharing: {model} takes a share of {share} of the speed of job {job_id!r}, must be at least 0 and "
+            "below 1, because a job without speed never completes: change the sharing model or its table"
         )
     return lost
 
@@ -103,7 +103,7 @@ class Interference:
     Parameters
     ----------
     slowdown
-        Share of its speed that such a job loses, in [0, 1).
+        Share of its speed that a job loses, in [0, 1).
     """
 
     slowdown: float
@@ -113,7 +113,7 @@ class Interference:
         return False
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
-        """Return the slowdown of each job on several nodes that has another such job on one of its nodes.
+        """Return the slowdown of each job on several nodes if one of its nodes has a second job on several nodes.
 
         Source: Pollux (OSDI '21), §4.2.1: only jobs that use the network disturb each other.
         """
@@ -136,14 +136,14 @@ class Interleaved:
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
         """Return the losses to the turns of the other jobs."""
-        return dict(pair for pack in by_gpus(tenants) if len(pack) > 1 for pair in _losses_in_turn(pack))
-
-
-def _losses_in_turn(pack: Sequence[Tenant]) -> Iterator[tuple[JobId, float]]:
-    stages = [each.job.stages for each in pack if each.job.stages is not None]
-    time = interleaved(tuple(sorted(stages)))
-    for each, alone in zip(pack, stages, strict=True):
-        yield each.job.job_id, max(1 - alone.step / time, 0.0)
+        lost: dict[JobId, float] = {}
+        for pack in by_gpus(tenants):
+            if len(pack) > 1:
+                stages = [each.job.stages for each in pack if each.job.stages is not None]
+                time = interleaved(tuple(sorted(stages)))
+                for each, alone in zip(pack, stages, strict=True):
+                    lost[each.job.job_id] = max(1 - alone.step / time, 0.0)
+        return lost
 
 
 class Leftovers:
@@ -182,8 +182,8 @@ def _loss_beside(low: Tenant, guaranteed: Mapping[Gpu, Tenant]) -> float:
 class Pairs:
     """Two jobs can have the same GPUs if a table has their speeds together.
 
-    No job is faster than alone. A decision that combines other jobs is refused. If two jobs are not in the table after
-    one of them changed its batch size, they run in turn until the next decision.
+    No job is faster than alone. If two jobs are not in the table after one of them changed its batch size, they run in
+    turn until the next decision.
 
     Parameters
     ----------
@@ -194,12 +194,7 @@ class Pairs:
     gpu_type
         GPU type, if the cluster does not state types.
 
-    Raises
-    ------
-    InvalidInputError
-        If the table cannot be read, or a row is invalid.
-
-    Source: Narayanan et al., Gavel (OSDI '20), whose table has these columns.
+    Source: Narayanan et al., Gavel (OSDI '20). Its table has these columns.
     """
 
     path: str
@@ -265,14 +260,11 @@ def _model(tenant: Tenant) -> ModelAndBatch:
 
 
 class SharedGpus:
-    """Jobs that hold GPUs by number, which other jobs can hold too.
-
-    `free` has the number of free GPUs of each node. It is kept up to date: a GPU with several jobs counts once.
-    """
+    """Jobs that hold GPUs by number, which other jobs can hold too. It updates the `free` GPUs of each node."""
 
     def __init__(self, free: list[int]) -> None:
         self.held: dict[JobId, Gpus] = {}
-        self.num_extra = 0  # GPUs of all jobs, less the GPUs that have a job
+        self.num_extra = 0  # sum of the GPUs of all jobs, less the number of GPUs that have a job
         self._users: Counter[Gpu] = Counter()
         self._free = free
 

@@ -49,8 +49,6 @@ class Simulation:
 
     Parameters
     ----------
-    scenario
-        The input of the simulation.
     seed
         Seed of the policy's random generator and of all other random draws.
 
@@ -92,12 +90,11 @@ class Simulation:
             epoch_ended=(recorder.save, rounds.enter_epoch),
             interval_begun=(recorder.pass_over, rounds.pass_over),
             learnt=(jobs.learn, rounds.learn),
-            agent_replaced=(jobs.forget_agent,),
             evicted=(jobs.move, recorder.save, recorder.train, rounds.evict, reasons.evict),
             ended=(jobs.remove, recorder.end, rounds.end, reasons.end, submissions.end),
             nodes_changed=(rounds.change_nodes,),
-            shares_changed=(recorder.share,),
-            hosts_changed=(recorder.host,),
+            shares_changed=(recorder.record_shares,),
+            hosts_changed=(recorder.record_hosts,),
         )
         self._standstill = Standstill(settings)
         self._rechosen: list[ActiveJob] = []
@@ -118,15 +115,7 @@ class Simulation:
     def advance(self, before: float = inf) -> ClusterView | None:
         """Continue until a decision is needed, and return the view. Return None at the end of the run.
 
-        Parameters
-        ----------
-        before
-            Stop also if nothing more happens before this time [s].
-
-        Raises
-        ------
-        TurnError
-            If the run already waits for a decision.
+        Stop also if nothing more happens `before` this time [s]. Raise a `TurnError` if the run already waits.
         """
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the run can go on")
@@ -141,17 +130,12 @@ class Simulation:
         return self.view
 
     def commit(self, decision: Allocation | Decision) -> None:
-        """Apply a decision. After an invalid decision the run is unchanged and still waits.
-
-        Parameters
-        ----------
-        decision
-            GPUs of each job, as a mapping of jobs to placements, or a `Decision`.
+        """Apply a decision: a mapping of jobs to placements, or a `Decision`.
 
         Raises
         ------
         InvalidAllocationError
-            If the decision is invalid. The message names the first error.
+            If the decision is invalid. The run is unchanged and still waits. The message names the first error.
         TurnError
             If the run does not wait for a decision.
         """
@@ -167,16 +151,13 @@ class Simulation:
     def fork(self, fork: Fork) -> None:
         """Change the run from a time on. The past and copies of the run are unchanged.
 
-        Raises
-        ------
-        TurnError
-            If the run waits for a decision, or is past that time.
+        Raise a `TurnError` if the run waits for a decision, or is past that time.
         """
         if self.view is not None or self.time > fork.time:
             raise TurnError(f"the run is at {self.time:g} s, too far to go another way at {fork.time:g} s")
         if fork.seed is not None:
             self.rng = np.random.default_rng(fork.seed)
-        self._forks.expect(fork)
+        self._forks.schedule(fork)
 
     def result(self) -> Result:
         """Return the records of the run, or of its past if it is not over."""
@@ -233,10 +214,7 @@ class Simulation:
         return [job.job_id for job in self._state.jobs.waiting]
 
     def active(self, time: float) -> list[tuple[Job, float]]:
-        """Return the jobs that have not ended, in order of submission, and their work at a time [M0-steps].
-
-        The time [s] is now, or before the next event.
-        """
+        """Return the active jobs in order of submission, and their work now or before the next event [s; M0-steps]."""
         return [(job.job, job.progress_at(time)) for job in self._state.jobs.active.values()]
 
     @property
@@ -251,7 +229,7 @@ class Simulation:
 
     @property
     def mean_jct(self) -> float | None:
-        """Return the mean completion time of the complete jobs [s]; None if there are none."""
+        """Return the mean completion time of the complete jobs [s]; None without complete jobs."""
         return self._recorder.mean_jct
 
     @property
@@ -261,8 +239,8 @@ class Simulation:
 
     def _round(self, event: Event) -> None:
         state = self._state
-        is_needed = state.jobs.active or state.scenario.traits.scales
-        if not self._rounds.begin(event.about) or not is_needed:
+        may_change = state.jobs.active or state.scenario.traits.scales
+        if not self._rounds.begin(event.about) or not may_change:
             return
         if (why := self._standstill.at_round(state, self._rounds, self._submissions.num_coming)) is not None:
             self._stop(why)
@@ -330,29 +308,18 @@ def simulate(
     seed: int = 0,
     watcher: Watcher | None = None,
 ) -> Result:
-    """Replay a workload under a policy.
+    """Replay a workload under a policy, and return the records of all jobs, of the rounds, and of all changes.
 
     Parameters
     ----------
-    workload
-        The jobs.
     profiles
         Profiles by application name.
-    cluster
-        The cluster.
     policy
         A new policy. It may have a state, so each run needs its own.
-    settings
-        The settings of the engine.
     seed
         Seed of the policy's random generator and of all other random draws. The same seed gives the same result.
     watcher
         Called after each round in which the policy decided.
-
-    Returns
-    -------
-    Result
-        The records of all jobs, also of unfinished ones, of the rounds, and of all changes.
 
     Raises
     ------

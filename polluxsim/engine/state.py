@@ -38,22 +38,16 @@ Observer: TypeAlias = Callable[[Transition], None]
 
 
 class Observers(NamedTuple):
-    """The observers of each transition, in order. Each is a bound method, so that a copy of a run tells its own.
-
-    A job that gets other GPUs is `placed`, and then `started` there. It is `resumed` at another speed, or after
-    `epoch_ended`, an event. It has `epoch_entered` when it passed the end of an epoch of its known course.
-    `interval_begun`: an epoch ends in the interval that begins now.
-    """
+    """The observers of each transition, in order. Each is a bound method, so that a copy of a run tells its own."""
 
     submitted: tuple[Observer, ...]
-    placed: tuple[Observer, ...]
-    started: tuple[Observer, ...]
-    resumed: tuple[Observer, ...]
-    epoch_entered: tuple[Observer, ...]
-    epoch_ended: tuple[Observer, ...]
-    interval_begun: tuple[Observer, ...]
+    placed: tuple[Observer, ...]  # the job has other GPUs, or none
+    started: tuple[Observer, ...]  # its first segment on other GPUs begins
+    resumed: tuple[Observer, ...]  # another segment on the same GPUs begins
+    epoch_entered: tuple[Observer, ...]  # it passed the end of an epoch of its known course
+    epoch_ended: tuple[Observer, ...]  # an epoch ended by an event
+    interval_begun: tuple[Observer, ...]  # an epoch ends in the interval that begins now
     learnt: tuple[Observer, ...]
-    agent_replaced: tuple[Observer, ...]
     evicted: tuple[Observer, ...]
     ended: tuple[Observer, ...]
     nodes_changed: tuple[Callable[[], None], ...]
@@ -62,21 +56,9 @@ class Observers(NamedTuple):
 
 
 class State:
-    """The jobs, the nodes and the clock of a run. All other modules only read them.
+    """The jobs, the nodes and the clock of a run. All other modules only read them."""
 
-    Attributes
-    ----------
-    shares
-        Jobs with GPUs by number: these GPUs, and their speed there relative to that alone.
-    hosted
-        CPUs and memory of jobs with GPUs, if the cluster states those of its nodes.
-    past_scenarios
-        Scenarios before the present one, and the times until which they held [s].
-    observers
-        Set once, when the run is made.
-    """
-
-    observers: Observers
+    observers: Observers  # set once, when the run is made
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -84,9 +66,9 @@ class State:
         self.shutter = Shutter(scenario)
         self.jobs = JobTables(self.shutter)
         self.nodes = Nodes(scenario.cluster)
-        self.shares: dict[JobId, Share] = {}
-        self.hosted: Mapping[JobId, Hosted] = {}
-        self.past_scenarios: list[tuple[float, Scenario]] = []
+        self.shares: dict[JobId, Share] = {}  # of the jobs with GPUs by number
+        self.hosted: Mapping[JobId, Hosted] = {}  # of the jobs with GPUs, if the cluster states CPUs and memory
+        self.past_scenarios: list[tuple[float, Scenario]] = []  # with the times until which they held [s]
         self._num_submitted = 0
 
     def use_scenario(self, scenario: Scenario) -> None:
@@ -101,15 +83,12 @@ class State:
         """Submit a job."""
         truth = self.scenario.truth_of(job)
         agent = self.scenario.agents.new(job, truth)
-        active = ActiveJob(job, truth, agent, self.scenario.time_rule, self._num_submitted)
+        active = ActiveJob(job, truth, agent, self.scenario.settings.time_rule, self._num_submitted)
         self._num_submitted += 1
         _tell(self.observers.submitted, Transition(self.clock.now, active))
 
     def alter(self, job: Job) -> bool:
-        """Replace the request of an active job, and return whether it is another one.
-
-        A job with GPUs goes on with what remains of its new work.
-        """
+        """Replace the request of an active job. It goes on with the rest of its work. Return whether it changed."""
         active = self.jobs.active[job.job_id]
         if (before := active.job) == job:
             return False
@@ -130,8 +109,7 @@ class State:
     def replace_agents(self) -> None:
         """Give each active job a new agent, and the true speeds of the present scenario.
 
-        A job that trains is observed by the new agent. It loses its GPUs if the new agent cannot use so many, or not of
-        several types at once.
+        A new agent observes a job that trains. A job whose new agent cannot use its GPUs loses them.
         """
         for job in self.jobs.active.values():
             self._bring_to_present(job)
@@ -141,7 +119,7 @@ class State:
             if cannot_divide or job.holding.num_replicas > agent.max_replicas:
                 self.place([Move(job, (), None)])
             job.take_agent(agent, self.clock.now)
-            _tell(self.observers.agent_replaced, Transition(self.clock.now, job))
+            self.jobs.forget_agent(job.job_id)
             if job.placement:
                 self._begin_segment(job, self.observers.resumed)
 
@@ -174,8 +152,11 @@ class State:
             if job.placement:
                 self._begin_segment(job, self.observers.started if job in moved else self.observers.resumed)
 
-    def release(self, job: ActiveJob, warning: float = 0.0) -> None:
-        """Take all GPUs of a job after a failure. It saves its work if a warning came early enough before [s]."""
+    def release(self, job: ActiveJob, warning: float = 0.0, *, is_crash: bool = False) -> None:
+        """Take all GPUs of a job after a failure, of the job itself if `is_crash`.
+
+        The job saves its work if a warning came early enough before [s].
+        """
         now, settings = self.clock.now, self.scenario.settings
         self._bring_to_present(job)
         saving = None
@@ -186,13 +167,8 @@ class State:
         was_training = job.is_training(now)
         self.nodes.give_back(job.placement, job.job_id)
         job.lose(now, settings.restart_delay, saving)
+        job.holding.num_crashes += is_crash
         _tell(self.observers.evicted, Transition(now, job, checkpoint=checkpoint, was_training=was_training))
-
-    def fail(self, job: ActiveJob) -> int:
-        """Take the GPUs of a job that failed itself, and return how often it has failed."""
-        self.release(job)
-        job.fail()
-        return job.holding.losses.num_crashes
 
     def enter_epochs(self) -> None:
         """Bring the jobs whose courses are known to the epochs that they are in."""
@@ -217,7 +193,7 @@ class State:
         """Request a number of nodes. New ones are up after their start-up time."""
         if (time := self.nodes.request(num_nodes, self.clock.now)) < inf:
             check_range(time, self.scenario.settings.round_interval, "the start-up of a node")
-            self.clock.at(time, Rank.ARRIVAL, self._start_nodes)
+            self.clock.at(time, Rank.ARRIVAL, self._tell_nodes)
 
     def add_nodes(self, cluster: Cluster) -> None:
         """Have the nodes of a larger cluster from now on."""
@@ -226,13 +202,13 @@ class State:
 
     def announce(self, outage: Outage, *, drains: bool) -> None:
         """Announce that nodes go down at the start of an outage. Draining nodes start no jobs until then."""
-        for node in self._there(outage):
+        for node in self._started(outage):
             self.nodes.announce(node, outage.start, drains=drains)
         self._tell_nodes()
 
     def take_down(self, outage: Outage, until: float) -> None:
         """Take nodes down until a time [s]. Jobs with GPUs of these nodes lose all of their GPUs."""
-        nodes = self._there(outage)
+        nodes = self._started(outage)
         for job in in_order(self.jobs.placed.values()):
             if any(node in nodes for node, _ in job.placement):
                 self.release(job, outage.warning)
@@ -254,14 +230,11 @@ class State:
         self.nodes.granted = hosts
         return True
 
-    def _start_nodes(self, event: Event) -> None:
-        self._tell_nodes()
-
-    def _tell_nodes(self) -> None:
+    def _tell_nodes(self, event: Event | None = None) -> None:
         for observe in self.observers.nodes_changed:
             observe()
 
-    def _there(self, outage: Outage) -> list[int]:
+    def _started(self, outage: Outage) -> list[int]:
         """Return the nodes of an outage that are requested and have started."""
         return sorted(node for node in set(outage.nodes) if self.nodes.is_there(node, self.clock.now))
 
@@ -285,9 +258,8 @@ class State:
         _tell(self.observers.placed, Transition(self.clock.now, job))
 
     def _restart_delay(self, move: Move) -> float:
-        """Return the cost of a start on GPUs of this type [s]."""
         delays = self.scenario.settings.delays
-        gpu_type = self.nodes.types.names_of(move.placement)[0] if delays.known and move.placement else None
+        gpu_type = self.nodes.node_types.names_of(move.placement)[0] if delays.known and move.placement else None
         return delays.of(move.job.job.application, gpu_type)
 
     def _judge_speeds(self) -> list[ActiveJob]:
@@ -301,7 +273,7 @@ class State:
             self.jobs.placed[job_id].holding.cede(shared.ceded(job_id), self.clock.now)
         hosts = self._hosted(running) if self.scenario.cluster.hosts else None
         if (sharing := self.scenario.settings.disturbance) is not None:
-            tenants = [tenant_of(job, shared.held.get(job.job_id, ()), self.nodes.types) for job in running]
+            tenants = [tenant_of(job, shared.held.get(job.job_id, ()), self.nodes.node_types) for job in running]
             losses = losses_by(sharing, tenants)
         if shared.held or self.shares:
             self._change_shares({} if losses is None else losses)

@@ -1,4 +1,4 @@
-"""The jobs that are still to come: submissions, cancellations, and jobs that wait for others."""
+"""The jobs that are not submitted yet: submissions, cancellations, and jobs that wait for other jobs."""
 
 from __future__ import annotations
 
@@ -22,28 +22,19 @@ if TYPE_CHECKING:
 
 
 class Submissions:
-    """Submit the jobs of a workload, and those that follow from them.
-
-    Attributes
-    ----------
-    followers
-        Jobs that the workload did not name at the start.
-    num_expected
-        Known jobs that are still to be submitted.
-    """
+    """Submit the jobs of a workload, and the jobs that follow from their ends."""
 
     def __init__(self, state: State, recorder: Recorder) -> None:
         self._state = state
         self._recorder = recorder
         self._arrivals = state.scenario.workload.new_arrivals()
         self._next = 0
-        self.followers: dict[JobId, Job] = {}
-        self.num_expected = len(state.scenario.workload.jobs)
-        self._coming_followers: set[JobId] = set()
-        # The jobs that each waiting job waits for, and the jobs that wait for each job.
+        self.followers: dict[JobId, Job] = {}  # jobs that the workload did not name at the start
+        self.num_expected = len(state.scenario.workload.jobs)  # known jobs that are still to be submitted
+        self._scheduled: set[JobId] = set()  # jobs whose submission is an event
+        # The jobs that each blocked job waits for, and the jobs that wait for each job.
         self._waits_for: dict[JobId, set[JobId]] = {}
         self._waiting: defaultdict[JobId, list[Job]] = defaultdict(list)
-        self._num_blocked = 0
         self._left_out: frozenset[JobId] = frozenset()
         for job in state.scenario.workload.jobs:
             if job.after:
@@ -52,48 +43,37 @@ class Submissions:
 
     @property
     def known(self) -> Mapping[JobId, Job]:
-        """Return all jobs that are known so far, submitted or not: first those of the workload, then the others."""
+        """Return all jobs that are known so far, submitted or not. The jobs of the workload come first."""
         by_name = self._state.scenario.workload.by_name
         return ChainMap(self.followers, by_name) if self.followers else by_name
 
     @property
     def num_coming(self) -> int:
         """Return the number of jobs that are still to be submitted whatever the active jobs do."""
-        return self.num_expected - self._num_blocked
+        return self.num_expected - len(self._waits_for)
 
-    def expect(self, jobs: Iterable[Job]) -> None:
-        """Submit jobs later that the workload does not name.
-
-        Raises
-        ------
-        InvalidInputError
-            If a job cannot run, has the name of another job, or was to be submitted in the past.
-        """
+    def add(self, jobs: Iterable[Job]) -> None:
+        """Submit jobs later that the workload does not name. A job that cannot run raises an `InvalidInputError`."""
         scenario, now = self._state.scenario, self._state.clock.now
         for job in jobs:
             workload = Workload((job,), scenario.workload.source)
             scenario.check(workload)
             if job.job_id in self.known:
-                raise workload.error(job, "the workload has this name already, allowed is once")
+                raise workload.error(job, "the workload already has a job of this name, must be another name")
             if job.submit_time < now:
-                raise workload.error(job, f"submitted at {job.submit_time:g} s, allowed is {now:g} s or later")
+                raise workload.error(job, f"submitted at {job.submit_time:g} s, must be {now:g} s or later")
             self.followers[job.job_id] = job
-            self._coming_followers.add(job.job_id)
             self.num_expected += 1
-            self._state.clock.at(job.submit_time, Rank.ARRIVAL, self._submit_follower, job)
+            self._schedule(job)
 
     def leave_out(self, names: Iterable[JobId]) -> bool:
-        """Cancel active jobs, and jobs before they are submitted. Return whether there were such jobs.
-
-        Jobs that have ended stay as they are.
-        """
+        """Cancel jobs that are active or not submitted yet. Return whether there were any."""
         known, left_out = self.known, False
-        jobs = self._state.scenario.workload.jobs[self._next :]
-        coming = {job.job_id for job in jobs if not job.after} | self._coming_followers
+        coming = {job.job_id for job in self._state.scenario.workload.jobs[self._next :] if not job.after}
         for name in names:
             if (active := self._state.jobs.active.get(name)) is not None:
                 self._state.end(active, Status.CANCELLED)
-            elif name in self._waits_for or (name in coming and name not in self._left_out):
+            elif self._waits(name) or (name in coming and name not in self._left_out):
                 self._left_out |= {name}
                 self._give_up(known[name])
             else:
@@ -102,10 +82,10 @@ class Submissions:
         return left_out
 
     def end(self, told: Transition) -> None:
-        """Expect the followers of a job that has ended, and release or give up the jobs that wait for it."""
+        """Add the followers of a job that has ended, and release or give up the jobs that wait for it."""
         job_id, is_complete = told.job.job_id, told.status is Status.COMPLETED
         if is_complete:
-            self.expect(self._arrivals.after(told.job.job, told.time))
+            self.add(self._arrivals.after(told.job.job, told.time))
         for job in self._waiting.pop(job_id, ()):
             self._release(job, job_id, is_complete=is_complete)
 
@@ -122,22 +102,21 @@ class Submissions:
         while self._next < len(jobs) and jobs[self._next].submit_time == now:
             job = jobs[self._next]
             self._next += 1
-            if not job.after:
+            if not job.after and job.job_id not in self._left_out:
                 self._submit(job)
         self._schedule_next()
 
-    def _submit_follower(self, event: Event) -> None:
-        self._coming_followers.discard(event.about.job_id)
-        self._submit(event.about)
+    def _schedule(self, job: Job) -> None:
+        self._scheduled.add(job.job_id)
+        self._state.clock.at(job.submit_time, Rank.ARRIVAL, self._submit_scheduled, job)
 
-    def _submit_released(self, event: Event) -> None:
-        """Submit a job that waits for no other job, unless it was cancelled."""
-        if self._waits_for.pop(event.about.job_id, None) is not None:
+    def _submit_scheduled(self, event: Event) -> None:
+        """Submit a job, unless it was cancelled or left out."""
+        if event.about.job_id in self._scheduled:
+            self._scheduled.remove(event.about.job_id)
             self._submit(event.about)
 
     def _submit(self, job: Job) -> None:
-        if job.job_id in self._left_out:
-            return
         self.num_expected -= 1
         self._state.submit(job)
         if job.cancel_time is not None and not job.after:
@@ -149,12 +128,15 @@ class Submissions:
         if (active := self._state.jobs.active.get(job.job_id)) is not None:
             if active.job.cancel_time is not None:
                 self._state.end(active, Status.CANCELLED)
-        elif job.job_id in self._waits_for:
+        elif self._waits(job.job_id):
             self._give_up(job)
+
+    def _waits(self, name: JobId) -> bool:
+        """Return whether a job waits for other jobs, or for its own time of submission after these."""
+        return name in self._waits_for or name in self._scheduled
 
     def _wait(self, job: Job) -> None:
         self._waits_for[job.job_id] = set(job.after)
-        self._num_blocked += 1
         for name in job.after:
             self._waiting[name].append(job)
         if job.cancel_time is not None:
@@ -169,15 +151,14 @@ class Submissions:
             return
         left.discard(name)
         if not left:
-            self._num_blocked -= 1
-            due = replace(job, submit_time=max(job.submit_time, self._state.clock.now))
-            self._state.clock.at(due.submit_time, Rank.ARRIVAL, self._submit_released, due)
+            del self._waits_for[job.job_id]
+            self._schedule(replace(job, submit_time=max(job.submit_time, self._state.clock.now)))
 
     def _give_up(self, job: Job) -> None:
-        """Count a job as cancelled that was not submitted, and all jobs that wait for it."""
-        self._num_blocked -= bool(self._waits_for.pop(job.job_id, None))
+        """Cancel a job before its submission, and all jobs that wait for it."""
+        self._waits_for.pop(job.job_id, None)
+        self._scheduled.discard(job.job_id)
         self.num_expected -= 1
-        self._coming_followers.discard(job.job_id)
         self._recorder.never_submitted(job)
         for waiting in self._waiting.pop(job.job_id, ()):
             self._release(waiting, job.job_id, is_complete=False)

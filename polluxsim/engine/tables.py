@@ -6,8 +6,9 @@ from bisect import bisect_left
 from heapq import heappop, heappush
 from math import inf, nextafter
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from polluxsim.engine.job import copy_containers
 from polluxsim.engine.views import JobWindow, set_field
 
 if TYPE_CHECKING:
@@ -41,9 +42,8 @@ class Totals:
 
     def __init__(self) -> None:
         self._parts: dict[JobId, Part] = {}
-        self._fractions = 0
-        # Sum of the parts with whole numbers.
-        self._whole = NOTHING
+        self._num_fractions = 0
+        self._whole = NOTHING  # sum of the parts with whole numbers
         self._known: Part | None = NOTHING
 
     def update(self, job: ActiveJob) -> None:
@@ -57,12 +57,11 @@ class Totals:
             self._add(new, 1)
 
     def _add(self, part: Part, sign: int) -> None:
-        gpus, goodput, weighted = part
-        if goodput.is_integer() and weighted.is_integer():
-            all_gpus, all_goodput, all_weighted = self._whole
-            self._whole = Part(all_gpus + sign * gpus, all_goodput + sign * goodput, all_weighted + sign * weighted)
+        if part.goodput.is_integer() and part.weighted.is_integer():
+            gpus, goodput, weighted = self._whole
+            self._whole = Part(gpus + sign * part.gpus, goodput + sign * part.goodput, weighted + sign * part.weighted)
         else:
-            self._fractions += sign
+            self._num_fractions += sign
 
     def reorder(self) -> None:
         """Take note of another order of submission."""
@@ -70,23 +69,21 @@ class Totals:
 
     def sum(self, running: Iterable[ActiveJob]) -> Part:
         """Return the totals of the running jobs, which are given in order of submission."""
-        if self._known is None:
-            self._known = self._summed(running) if self._fractions else self._whole
+        if self._known is None and not self._num_fractions:
+            self._known = self._whole
+        elif self._known is None:
+            gpus, goodput, weighted = NOTHING
+            for job in running:
+                part = self._parts[job.job_id]
+                gpus, goodput, weighted = gpus + part.gpus, goodput + part.goodput, weighted + part.weighted
+            self._known = Part(gpus, goodput, weighted)
         return self._known
-
-    def _summed(self, running: Iterable[ActiveJob]) -> Part:
-        gpus, goodput, weighted = 0, 0.0, 0.0
-        for job in running:
-            part = self._parts[job.job_id]
-            gpus, goodput, weighted = gpus + part.gpus, goodput + part.goodput, weighted + part.weighted
-        return Part(gpus, goodput, weighted)
 
 
 class Courses:
     """The next ends of epochs of the jobs whose courses are known.
 
-    Jobs are numbered in the order in which their courses became known, which is the order in which policies are told
-    of the ends of epochs.
+    Jobs are numbered in the order in which their courses became known. Policies learn of ends of epochs in this order.
     """
 
     def __init__(self) -> None:
@@ -130,39 +127,21 @@ class Courses:
                 found[number] = job_id
         return [found[number] for number in sorted(found)] if len(found) > 1 else list(found.values())
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Courses:
-        new = Courses()
-        new._next, new._queue, new._count = self._next.copy(), self._queue[:], self._count
-        return new
+    def __deepcopy__(self, memo: dict[int, object]) -> Courses:
+        return copy_containers(self)
 
 
 class JobTables:
-    """The jobs of a run by their state. Only `State` changes them, through the transitions that it tells.
-
-    Attributes
-    ----------
-    active
-        Jobs that are submitted and have not ended, in order of submission.
-    views
-        Their views, in the same order.
-    placed
-        Active jobs with GPUs.
-    running
-        The same in order of submission.
-    learning
-        Placed jobs whose agents still learn.
-    demand
-        GPUs that the active jobs request.
-    """
+    """The jobs of a run by their state. Only `State` changes them, through the transitions that it tells."""
 
     def __init__(self, shutter: Shutter) -> None:
-        self.active: dict[JobId, ActiveJob] = {}
-        self.views: dict[JobId, JobWindow] = {}
-        self.placed: dict[JobId, ActiveJob] = {}
-        self.running: list[ActiveJob] = []
-        self.learning: dict[JobId, ActiveJob] = {}
+        self.active: dict[JobId, ActiveJob] = {}  # submitted and not ended, in order of submission
+        self.views: dict[JobId, JobWindow] = {}  # of the active jobs, in the same order
+        self.placed: dict[JobId, ActiveJob] = {}  # active jobs with GPUs
+        self.running: list[ActiveJob] = []  # the placed jobs in order of submission
+        self.learning: dict[JobId, ActiveJob] = {}  # placed jobs whose agents still learn
         self.courses = Courses()
-        self.demand = 0
+        self.demand = 0  # GPUs that the active jobs request
         self.totals = Totals()
         self._shutter = shutter
         self._waiting: dict[JobId, ActiveJob] = {}
@@ -218,7 +197,7 @@ class JobTables:
             self._waiting.pop(job.job_id, None)
             return
         self.placed.pop(job.job_id, None)
-        self.forget_agent(told)
+        self.forget_agent(job.job_id)
         self._waiting[job.job_id] = job
         self._waiting_are_in_order = False
         self.totals.update(job)
@@ -242,22 +221,22 @@ class JobTables:
         if told.job.agent_is_steady:
             del self.learning[told.job.job_id]
 
-    def forget_agent(self, told: Transition) -> None:
+    def forget_agent(self, job_id: JobId) -> None:
         """Update the tables after a change of a job's agent. `train` must follow if the job has GPUs."""
-        self.learning.pop(told.job.job_id, None)
-        self.courses.remove(told.job.job_id)
+        self.learning.pop(job_id, None)
+        self.courses.remove(job_id)
 
     def alter(self, job: ActiveJob, before: Job) -> None:
         """Update the tables after a change of a job's request."""
         self.demand += job.job.num_replicas - before.num_replicas
-        self.views[job.job_id].show(job)
+        self.views[job.job_id].show_request()
 
     def remove(self, told: Transition) -> None:
         """Remove a job that has ended."""
         job = told.job
         for table in (self.active, self.views, self.placed, self._waiting):
             table.pop(job.job_id, None)
-        self.forget_agent(told)
+        self.forget_agent(job.job_id)
         self.totals.update(job)
         self.demand -= job.job.num_replicas
         self._stop(job)

@@ -24,12 +24,8 @@ if TYPE_CHECKING:
 class Pace:
     """Speed of a job on one shape of placement (GPUs on each node) of one GPU type, at one batch size.
 
-    The step time is that of the profile, unless `step` is given.
-
-    Raises
-    ------
-    ProfileRangeError
-        If the profile does not cover this placement or batch size.
+    Without `step`, the profile gives the step time. A profile that does not cover the placement or the
+    batch size raises a `ProfileRangeError`.
     """
 
     __slots__ = (
@@ -63,7 +59,7 @@ class Pace:
         return known
 
     def chosen_by(self, agent: Agent, truth: Truth, epoch: int) -> Pace:
-        """Return the pace at the batch size that an agent chooses here in an epoch; this object if it is the same."""
+        """Return the pace at the batch size that an agent chooses here in an epoch; this object if it is unchanged."""
         choice = agent.choose(len(self.shape), sum(self.shape), self.gpu_type, epoch)
         return self if choice == self.choice else truth.on(self.gpu_type).pace(self.shape, choice)
 
@@ -82,9 +78,9 @@ class Pace:
 
 
 class MixedPace(Pace):
-    """Speed of a job on GPUs of several types. A step takes as long as on the slowest type.
+    """Speed of a job on GPUs of several types. A step takes the time of the slowest type.
 
-    The step time of a type is that of its profile for the whole placement on this type, at its part of the batch.
+    The step time of a type comes from its profile: the whole placement is on this type, with its part of the batch.
     `gpu_type` is the type of the first node of the placement.
     """
 
@@ -102,7 +98,7 @@ class MixedPace(Pace):
         )
 
     def chosen_by(self, agent: Agent, truth: Truth, epoch: int) -> Pace:
-        """Return the pace at the batch that an agent chooses here in an epoch; this object if it is the same."""
+        """Return the pace at the batch that an agent chooses here in an epoch; this object if it is unchanged."""
         choice = cast("Divide", agent.divide)(self._crew, epoch)
         return self if choice == self.choice else MixedPace(truth, self.shape, self._crew, choice, self.gpu_type)
 
@@ -136,24 +132,17 @@ class Truth:
         self._of_types: dict[str, Truth] = {gpu_type: self}
 
     @property
-    def types(self) -> Mapping[str, Profile]:
+    def profiles_by_type(self) -> Mapping[str, Profile]:
         """Return the profiles by GPU type; empty if the profile does not distinguish types."""
         return by_type(self.profile)
 
     def on(self, gpu_type: str) -> Truth:
-        """Return the behaviour on a GPU type. Without profiles by type, all types are equal.
-
-        Raises
-        ------
-        ProfileRangeError
-            If there is no profile of this type.
-        """
+        """Return the behaviour on a GPU type. Without profiles by type, all types are equal."""
         if (known := self._of_types.get(gpu_type)) is None:
-            if (types := self.types) and gpu_type not in types:
-                raise ProfileRangeError(
-                    f"{self.application.name} has no profile for {gpu_type}, allowed are {', '.join(types)}"
-                )
-            known = self._of_types[gpu_type] = Truth(types[gpu_type], None, gpu_type) if types else self
+            if (profiles := self.profiles_by_type) and gpu_type not in profiles:
+                has = ", ".join(profiles)
+                raise ProfileRangeError(f"{self.application.name} has no profile for {gpu_type}, but for {has}")
+            known = self._of_types[gpu_type] = Truth(profiles[gpu_type], None, gpu_type) if profiles else self
         return known
 
     @property
@@ -163,13 +152,7 @@ class Truth:
         return most / self.profile.step_time((1,), most).step_time
 
     def pace(self, shape: tuple[int, ...], choice: BatchChoice) -> Pace:
-        """Return the pace on a shape of placement at a batch size.
-
-        Raises
-        ------
-        ProfileRangeError
-            If the profile does not cover them.
-        """
+        """Return the pace on a shape of placement at a batch size."""
         key = (shape, choice)
         if (known := self._paces.get(key)) is None:
             known = self._paces[key] = Pace(self.profile, shape, choice, self.gpu_type)

@@ -1,4 +1,4 @@
-"""What a policy sees: read-only views of the jobs and the cluster, which are open until it has decided."""
+"""The read-only views of jobs that a policy gets. They are open until the policy has decided."""
 
 from __future__ import annotations
 
@@ -79,14 +79,12 @@ class Shutter:
     def look(self) -> None:
         """Raise a `ViewClosedError` if the policy has decided already."""
         if not self.is_open:
-            raise ViewClosedError(
-                "a view was looked at after the decision that it was for; what a policy keeps it copies, a job by "
-                "JobSnapshot.of(job)"
-            )
+            what = "a view is closed after the decision that it was for"
+            raise ViewClosedError(f"{what}: to keep values of a job, copy it by JobSnapshot.of(job)")
 
 
 class OracleWindow(ReadOnly):
-    """An `Oracle` of one job, on one GPU type: what no scheduler of a real cluster can know."""
+    """An `Oracle` of one job, on one GPU type: values that no scheduler of a real cluster knows."""
 
     __slots__ = ("_active", "_gpu_type", "_shutter", "_truth", "application")
 
@@ -108,24 +106,20 @@ class OracleWindow(ReadOnly):
         return OracleWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo), self._gpu_type)
 
     def on(self, gpu_type: str) -> OracleWindow:
-        """Return the oracle on another GPU type."""
         return OracleWindow(self._active, self._shutter, gpu_type)
 
     @property
     def epoch(self) -> int:
-        """Return the present epoch, from 0."""
         self._shutter.look()
         return self._active.segment.epoch
 
     @property
     def batch_choice(self) -> BatchChoice:
-        """Return the batch that the job would choose now on the GPUs that its user requested."""
         asked = self._active.job.num_replicas
         return self._active.agent.choose(1, asked, self._gpu_type or ANY.name, self.epoch)
 
     @property
     def progress(self) -> float:
-        """Return the work done [M0-steps]."""
         self._shutter.look()
         return self._active.progress_at(self._shutter.time)
 
@@ -138,15 +132,12 @@ class OracleWindow(ReadOnly):
     def optimiser_step_time(
         self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None
     ) -> float:
-        """Return the true time of one optimiser step on a placement [s]."""
         return self._on(gpu_type).optimiser_step_time(gpus_by_node, choice)
 
     def remaining_iterations(self, batch_size: int) -> float:
-        """Return the optimiser steps to completion at a fixed batch size, by whole epochs."""
         return self._truth.profile.remaining_iterations(batch_size, self.epoch)
 
     def remaining_time(self, gpus_by_node: tuple[int, ...], choice: BatchChoice, gpu_type: str | None = None) -> float:
-        """Return the true time to completion on a constant placement with a constant batch [s]."""
         return self._on(gpu_type).time_left(gpus_by_node, choice, self.epoch, self.progress)
 
     def _on(self, gpu_type: str | None) -> Truth:
@@ -162,25 +153,24 @@ class JobWindow(ReadOnly, JobView):
     _shutter: Shutter
 
     def __init__(self, active: ActiveJob, shutter: Shutter) -> None:
-        set_field(self, "job_id", active.job.job_id)
         set_field(self, "_active", active)
         set_field(self, "_shutter", shutter)
+        set_field(self, "job_id", active.job.job_id)
         set_field(self, "submit_time", active.job.submit_time)
-        self.show(active)
+        self.show_request()
 
-    def show(self, active: ActiveJob) -> None:
+    def show_request(self) -> None:
         """Show the present request of the job."""
-        job = active.job
-        set_field(self, "num_replicas", job.num_replicas)
-        set_field(self, "batch_size", job.batch_size)
-        set_field(self, "oracle", OracleWindow(active, self._shutter))
+        set_field(self, "num_replicas", self._active.job.num_replicas)
+        set_field(self, "batch_size", self._active.job.batch_size)
+        set_field(self, "oracle", OracleWindow(self._active, self._shutter))
 
     def __repr__(self) -> str:
         return f"JobView({self.job_id!r})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> JobWindow:
         new = JobWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo))
-        set_field(new, "submit_time", self.submit_time)  # that of another job, if it overtook that job
+        set_field(new, "submit_time", self.submit_time)  # the time of another job, if it overtook that job
         return new
 
     def as_tenant(self, node: int, node_types: NodeTypes) -> Tenant:
@@ -226,7 +216,20 @@ class JobWindow(ReadOnly, JobView):
     @property
     def report(self) -> Report | None:
         self._shutter.look()
-        return _report(self._active, self._shutter.time)
+        active, now = self._active, self._shutter.time
+        truth, epoch, pace = active.truth, active.segment.epoch, active.pace
+        if not truth.losses:
+            return None
+        start = truth.epoch_ends[epoch - 1] if epoch else 0.0
+        part = (active.progress_at(now) - start) / (truth.epoch_ends[epoch] - start)
+        if epoch:
+            steps = truth.steps_in(epoch - 1, active.job.batch_size)
+        else:  # no epoch is complete, but the size of the data is known
+            steps = truth.epoch_ends[0] * truth.init_batch_size / active.job.batch_size
+        step_time = None
+        if pace is not None and active.is_training(now):
+            step_time = pace.step.optimiser_step(pace.choice.accumulation_steps) / (1 - active.slowdown)
+        return Report(epoch + min(max(part, 0.0), 1.0), tuple(truth.losses[:epoch]), steps, step_time, truth.last_drop)
 
     @property
     def may_grow(self) -> bool:
@@ -258,23 +261,6 @@ REQUEST = (
 
 for _name in REQUEST:
     setattr(JobWindow, _name, property(attrgetter(f"_active.job.{_name}")))
-
-
-def _report(active: ActiveJob, now: float) -> Report | None:
-    """Return what a job has logged so far; None if its losses are unknown."""
-    truth, epoch, pace = active.truth, active.segment.epoch, active.pace
-    if not truth.losses:
-        return None
-    start = truth.epoch_ends[epoch - 1] if epoch else 0.0
-    part = (active.progress_at(now) - start) / (truth.epoch_ends[epoch] - start)
-    if epoch:
-        steps = truth.steps_in(epoch - 1, active.job.batch_size)
-    else:  # no epoch is complete, but the size of the data is known
-        steps = truth.epoch_ends[0] * truth.init_batch_size / active.job.batch_size
-    step_time = None
-    if pace is not None and active.is_training(now):
-        step_time = pace.step.optimiser_step(pace.choice.accumulation_steps) / (1 - active.slowdown)
-    return Report(epoch + min(max(part, 0.0), 1.0), tuple(truth.losses[:epoch]), steps, step_time, truth.last_drop)
 
 
 class JobWindows(Sequence["JobView"]):

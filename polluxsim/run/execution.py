@@ -96,7 +96,7 @@ def _of_failures(scenario: Scenario) -> Iterator[str]:
 
 def _of_jobs(scenario: Scenario) -> Iterator[str]:
     jobs = scenario.workload.jobs
-    if jobs and scenario.agent is not None and all(job.is_rigid for job in jobs):
+    if jobs and scenario.batch_rule is not None and all(job.is_rigid for job in jobs):
         yield "agent has no effect: no job trains a profile, so none chooses a batch size"
     trained = {job.application for job in jobs}
     for setting, names in scenario.settings.named_applications.items():

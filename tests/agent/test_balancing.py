@@ -95,7 +95,7 @@ def run(
     rules: EngineSettings = RULES,
 ) -> Result:
     jobs = workload or toy_workload(replace(toy_job("a"), num_replicas=2, batch_size=80))
-    scenario = Scenario(jobs, {"toy": profile}, cluster, rules, traits_of(policy), agent=rule)
+    scenario = Scenario(jobs, {"toy": profile}, cluster, rules, traits_of(policy), batch_rule=rule)
     return ended(Simulation(scenario, 1), policy)
 
 
@@ -137,13 +137,13 @@ def test_on_one_type_it_is_a_fixed_batch(given: tuple[str, tuple[Cluster, Worklo
 
 @pytest.mark.parametrize("rule", [None, FixedBatch()])
 def test_who_has_equal_parts_has_one_type(rule: BatchRule | None) -> None:
-    with pytest.raises(InvalidAllocationError, match=r"gave job 'a' GPUs of t4 and v100: .*, allowed is one type"):
+    with pytest.raises(InvalidAllocationError, match=r"gave job 'a' GPUs of t4 and v100: .*, must be of one type"):
         run(Given({"a": BOTH}), rule, typed())
 
 
 def test_a_type_that_a_job_cannot_use_is_refused() -> None:
     jobs = toy_workload(replace(toy_job("a"), num_replicas=2, batch_size=80, gpu_types=("v100",)))
-    with pytest.raises(InvalidAllocationError, match=r"GPUs of t4: .*, allowed for it are v100"):
+    with pytest.raises(InvalidAllocationError, match=r"GPUs of t4: .*, must be of v100"):
         run(Given({"a": BOTH}), OmniLearn(), typed(), jobs)
 
 
@@ -246,7 +246,7 @@ def test_all_jobs_complete_and_a_copy_ends_as_the_run(
             for place, (at, gpus) in enumerate(sorted(drawn))
         )
     )
-    scenario = Scenario(jobs, {"toy": typed()}, cluster, EngineSettings(), agent=OmniLearn())
+    scenario = Scenario(jobs, {"toy": typed()}, cluster, EngineSettings(), batch_rule=OmniLearn())
     other, one = policy(), policy()
     result = ended(Simulation(scenario, 1), other)
     assert all(job.completion_time is not None for job in result.job_records)
@@ -261,7 +261,7 @@ def test_who_cannot_divide_a_batch_any_more_loses_gpus_of_several_types_and_keep
 
     before, after = Given({"a": BOTH}), Adaptive({"a": ((1, 2),)})
     jobs = toy_workload(replace(toy_job("a"), num_replicas=2, batch_size=80))
-    scenario = Scenario(jobs, {"toy": typed()}, CLUSTER, RULES, traits_of(before), agent=OmniLearn())
+    scenario = Scenario(jobs, {"toy": typed()}, CLUSTER, RULES, traits_of(before), batch_rule=OmniLearn())
     going = Simulation(scenario, 1)
     go_on(going, before, 3, look=False)
     going.fork(Fork(240.0, replace(scenario, traits=traits_of(after)), has_new_policy=True))

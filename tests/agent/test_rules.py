@@ -65,9 +65,8 @@ def alone(
     """Return the run of one job on one node, which asks for all or some of its GPUs."""
     workload, policy = toy_workload(toy_job("a", gpus=asked or gpus)), policy or Fifo()
     cluster, profiles = Cluster.uniform(1, gpus), {"toy": profile or Noisy()}
-    return ended(
-        Simulation(Scenario(workload, profiles, cluster, EngineSettings(), traits_of(policy), agent=rule), 1), policy
-    )
+    scenario = Scenario(workload, profiles, cluster, EngineSettings(), traits_of(policy), batch_rule=rule)
+    return ended(Simulation(scenario, 1), policy)
 
 
 @given(policies_and_cases)
@@ -102,7 +101,7 @@ def test_a_copy_knows_gradients_of_its_own(turns: int) -> None:
     """The long job is stopped for the short one, and goes on with the batch of the noise it saw last."""
     workload, policy, other = toy_workload(toy_job("a"), toy_job("b", 500.0, application="short")), Srtf(), Srtf()
     profiles, cluster = {"toy": LONG, "short": Noisy("short")}, Cluster.uniform(1, 1)
-    scenario = Scenario(workload, profiles, cluster, EngineSettings(), agent=NoiseScale())
+    scenario = Scenario(workload, profiles, cluster, EngineSettings(), batch_rule=NoiseScale())
     uninterrupted = told(ended(Simulation(scenario, 1), other))
     run = Simulation(scenario, 1)
     go_on(run, policy, turns, look=False)
@@ -163,7 +162,7 @@ def test_a_policy_prices_gpus_at_the_batch_of_the_rule() -> None:
 def test_gangs_and_plans_keep_theirs() -> None:
     workload = Workload((Job.rigid("r", 0.0, 2, 500.0),))
     one, other = (simulate(workload, {}, Cluster.uniform(1, 4), Fifo()) for _ in range(2))
-    run = Simulation(Scenario(workload, {}, Cluster.uniform(1, 4), EngineSettings(), agent=AdaBatch()), 0)
+    run = Simulation(Scenario(workload, {}, Cluster.uniform(1, 4), EngineSettings(), batch_rule=AdaBatch()), 0)
     assert told(ended(run, Fifo()))[0].job_records[0].completion_time == one.job_records[0].completion_time
     assert one.job_records == other.job_records
 

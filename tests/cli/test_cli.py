@@ -257,7 +257,7 @@ def test_a_policy_that_gives_too_much_is_named_with_node_and_job(
     )
     arguments = [f"workload.path={workload}", f"profiles.path={profiles}", "hydra.run.dir=out"]
     assert run(*arguments, "policy=fifo", "policy._target_=greedy.Greedy", "~policy.backfill") == 2
-    assert "over-allocated node 0: with job 'cifar10-1' it is asked for 8 GPUs" in capsys.readouterr().err
+    assert "over-allocated node 0: with job 'cifar10-1' jobs would hold 8 GPUs" in capsys.readouterr().err
     assert not (run_in / "out").exists()
 
 

@@ -139,7 +139,7 @@ class Point(NamedTuple):
     def under(self, policy: Policy) -> Scenario:
         """Return the scenario of the run under another policy."""
         old = self.run.scenario
-        return Scenario.under(policy, old.workload, old.profiles, old.cluster, old.settings, old.agent)
+        return Scenario.under(policy, old.workload, old.profiles, old.cluster, old.settings, old.batch_rule)
 
 
 def last_end(result: Result) -> float:

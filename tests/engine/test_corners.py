@@ -68,7 +68,7 @@ def test_a_run_tells_which_nodes_are_down() -> None:
 
 @pytest.mark.parametrize("name", ["checkpoints", "job_failures"])
 def test_a_setting_of_another_kind_is_named(name: str) -> None:
-    with pytest.raises(InvalidConfigError, match=f"engine.{name} is 300, allowed are .*, or null"):
+    with pytest.raises(InvalidConfigError, match=f"engine.{name} is 300, must be .*, or null"):
         EngineSettings(**{name: 300})  # type: ignore[arg-type]
 
 

@@ -45,33 +45,34 @@ def run_of(answer: Callable[[ClusterView], object], cluster: Cluster = CLUSTER) 
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"others_keep": 1}, "others_keep 1, allowed is True or False"),
-        ({"outdated_by": None}, r"outdated_by None, allowed is Change\.ARRIVAL"),
-        ({"outdated_by": 3}, "outdated_by 3, allowed is Change"),
-        ({"explain": "because"}, "explain 'because', allowed is a function"),
-        ({"fitness": "high"}, "fitness 'high', allowed is a finite number, or None"),
-        ({"fitness": True}, "fitness True, allowed is a finite number"),
-        ({"fitness": inf}, "fitness inf, allowed is a finite number"),
-        ({"upper_bound": 0}, "upper_bound 0, allowed is a number > 0"),
-        ({"upper_bound": -1.0}, "upper_bound -1.0, allowed is a number > 0"),
-        ({"upper_bound": nan}, "upper_bound nan, allowed is a finite number"),
-        ({"upper_bound": 1.0, "fitness": 1.1}, r"upper_bound 1\.0, allowed is no less than the fitness, 1\.1"),
-        ({"fitness": 10**400}, "fitness 1000.*, allowed is a finite number"),
-        ({"valid_until": None}, r"valid_until None, allowed is a time \[s\]"),
-        ({"valid_until": nan}, "valid_until nan, allowed is a time"),
-        ({"valid_until": True}, "valid_until True, allowed is a time"),
-        ({"valid_until": "noon"}, "valid_until 'noon', allowed is a time"),
+        ({"others_keep": 1}, "others_keep=1, must be True or False"),
+        ({"outdated_by": None}, r"outdated_by=None, must be Change\.ARRIVAL"),
+        ({"outdated_by": 3}, "outdated_by=3, must be Change"),
+        ({"explain": "because"}, "explain='because', must be a function"),
+        ({"fitness": "high"}, "fitness='high', must be a finite number, or None"),
+        ({"fitness": True}, "fitness=True, must be a finite number"),
+        ({"fitness": inf}, "fitness=inf, must be a finite number"),
+        ({"upper_bound": 0}, "upper_bound=0, must be > 0"),
+        ({"upper_bound": -1.0}, "upper_bound=-1.0, must be > 0"),
+        ({"upper_bound": nan}, "upper_bound=nan, must be a finite number"),
+        ({"upper_bound": 1.0, "fitness": 1.1}, r"upper_bound=1\.0, must be no less than the fitness, 1\.1"),
+        ({"fitness": 10**400}, "fitness=1000.*, must be a finite number"),
+        ({"valid_until": None}, r"valid_until=None, must be a time \[s\]"),
+        ({"valid_until": nan}, "valid_until=nan, must be a time"),
+        ({"valid_until": True}, "valid_until=True, must be a time"),
+        ({"valid_until": "noon"}, "valid_until='noon', must be a time"),
         ({"num_nodes": 1}, "asked for 1 nodes, but their number cannot change"),
-        ({"allocation": None}, "answered None, allowed is a mapping"),
-        ({"shared": 3}, "shared 3, allowed is a mapping of jobs to GPUs by number"),
+        ({"allocation": None}, "allocation=None, must be a mapping"),
+        ({"shared": 3}, "shared=3, must be a mapping of jobs to GPUs by number"),
         ({"shared": {None: ((0, 0),)}}, "gave GPUs to job None, which is not active"),
         ({"shared": {"x": ((0, 0),)}}, "gave GPUs to job 'x', which is not active"),
-        ({"shared": {"a": ((0, 0),)}, "allocation": {"a": ((0, 1),)}}, "job 'a' in its allocation and in shared"),
-        ({"rejected": "a"}, "rejected 'a', allowed is names of jobs"),
-        ({"rejected": 3}, "rejected 3, allowed is names of jobs"),
+        ({"shared": {"a": ((0, 0),)}, "allocation": {"a": ((0, 1),)}}, "job 'a' in allocation and in shared"),
+        ({"hosts": None}, "hosts=None, must be a mapping of jobs to CPUs and memory"),
+        ({"rejected": "a"}, "rejected='a', must be names of jobs"),
+        ({"rejected": 3}, "rejected=3, must be names of jobs"),
         ({"rejected": ("x",)}, "rejected job 'x', which is not active"),
         ({"rejected": (None,)}, "rejected job None, which is not active"),
-        ({"rejected": ("a",), "allocation": {"a": ((0, 1),)}}, "rejected job 'a', allowed are jobs that hold no GPUs"),
+        ({"rejected": ("a",), "allocation": {"a": ((0, 1),)}}, "rejected job 'a', which must not hold GPUs"),
     ],
 )
 def test_a_part_of_a_decision_that_cannot_be(parts: dict[str, Any], message: str) -> None:
@@ -81,27 +82,27 @@ def test_a_part_of_a_decision_that_cannot_be(parts: dict[str, Any], message: str
 
 @pytest.mark.parametrize("number", [0, 3, 1.0, True, "1"])
 def test_a_number_of_nodes_that_cannot_be(number: object) -> None:
-    with pytest.raises(InvalidAllocationError, match=r"policy Says asked for .* nodes, allowed are 1 to 2"):
+    with pytest.raises(InvalidAllocationError, match=r"policy Says asked for .* nodes, must be 1 to 2"):
         run_of(lambda view: Decision({}, num_nodes=number), Cluster.elastic(2, 1, 4, 0.0, 0.0))
 
 
 @pytest.mark.parametrize(
     ("allocation", "message"),
     [
-        ({"b": ((0, 4),)}, "gave job 'b' 4 GPUs, allowed are at most 3"),
+        ({"b": ((0, 4),)}, "gave job 'b' 4 GPUs, must be at most 3"),
         ({"b": ((1, 1),)}, "gave job 'b' 1 GPUs, but its min_replicas is 2: give it none, or 2 or more"),
-        ({"r": ((0, 3),)}, "gave job 'r' 3 GPUs, allowed are at most 2"),
+        ({"r": ((0, 3),)}, "gave job 'r' 3 GPUs, must be at most 2"),
         ({"r": ((0, 1),)}, "gave job 'r' .*rigid job was given 1 GPUs, allowed are the 2"),
-        ({"a": ((0, True),)}, "gave job 'a' .*True.*, allowed are pairs"),
-        ({"a": ((0, np.True_),)}, "gave job 'a' .*, allowed are pairs"),
+        ({"a": ((0, True),)}, "gave job 'a' .*True.*, must be pairs"),
+        ({"a": ((0, np.True_),)}, "gave job 'a' .*, must be pairs"),
         ({"a": ((0, 1), (0, 1))}, "named a node twice for job 'a'"),
-        ({"a": ((-1, 1),)}, "gave job 'a' node -1, allowed are 0 to 1"),
-        ({"a": ((0, -1),)}, "gave job 'a' -1 GPUs of node 0, allowed are 1 or more"),
+        ({"a": ((-1, 1),)}, "gave job 'a' node -1, must be 0 to 1"),
+        ({"a": ((0, -1),)}, "gave job 'a' -1 GPUs of node 0, must be 1 or more"),
         ({"a": ((0, 1), (1, 0))}, "gave job 'a' 0 GPUs of node 1"),
         ({"a": ((10**30, 1),)}, "gave job 'a' node 1000"),
         ({"a": ((0, 10**30),)}, "over-allocated node 0"),
         ({None: ((0, 1),)}, "gave GPUs to job None, which is not active"),
-        ({"a": 5}, "gave job 'a' 5, allowed are pairs"),
+        ({"a": 5}, "gave job 'a' 5, must be pairs"),
     ],
 )
 def test_a_placement_that_cannot_be(allocation: dict[Any, Any], message: str) -> None:
@@ -172,9 +173,9 @@ def test_ctrl_c_in_a_compiled_kernel_is_no_fault_of_the_policy() -> None:
 @pytest.mark.parametrize(
     ("reasons", "message"),
     [
-        ("because", "explained itself by 'because', allowed is a mapping"),
+        ("because", "explained itself by 'because', must be a mapping"),
         ({"nobody": Reason("none", {})}, "explained job 'nobody', which it was not asked about"),
-        ({"a": "because"}, "explained job 'a' by 'because', allowed is a Reason"),
+        ({"a": "because"}, "explained job 'a' by 'because', must be a Reason"),
         ({"a": Reason("none", {"x": nan})}, "explained job 'a' by Reason"),
         ({"a": Reason(3, {})}, "explained job 'a' by Reason"),
         ({"a": Reason("none", None)}, "explained job 'a' by Reason"),
@@ -242,7 +243,7 @@ def test_whoever_keeps_its_gpus_keeps_them_to_itself() -> None:
         return Decision({"a": ((0, 1),)} if view.time < 100 else {"b": ((0, 4),)}, others_keep=True)
 
     jobs = toy_workload(toy_job("a"), toy_job("b", gpus=4))
-    with pytest.raises(InvalidAllocationError, match="over-allocated node 0: with job 'b' it is asked for 5 GPUs"):
+    with pytest.raises(InvalidAllocationError, match="over-allocated node 0: with job 'b' jobs would hold 5 GPUs"):
         simulate(jobs, PROFILES, CLUSTER, Says(answer))
 
 

@@ -89,9 +89,9 @@ def test_interference_ends_with_the_round_after_the_other_job() -> None:
 @pytest.mark.parametrize(
     ("allocation", "message"),
     [
-        ({"a": ((0, 3),)}, "over-allocated node 0: with job 'a' it is asked for 3 GPUs, allowed are 2"),
+        ({"a": ((0, 3),)}, "over-allocated node 0: with job 'a' jobs would hold 3 GPUs, the node has 2"),
         ({"a": ((0, 2),), "b": ((0, 1),)}, "over-allocated node 0: with job 'b'"),
-        ({"a": ((7, 1),)}, "job 'a' node 7, allowed are 0 to 1"),
+        ({"a": ((7, 1),)}, "job 'a' node 7, must be 0 to 1"),
         ({"a": ((0, 0),)}, "job 'a' 0 GPUs of node 0"),
         ({"a": ((0, 1), (0, 1))}, "named a node twice for job 'a'"),
         ({"nobody": ((0, 1),)}, "job 'nobody', which is not active"),
@@ -109,11 +109,11 @@ def test_an_impossible_allocation_is_named(allocation: dict[str, tuple[tuple[int
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (None, "policy Wrong answered None, allowed is a mapping"),
+        (None, "policy Wrong answered None, must be a mapping"),
         ([("a", ((0, 1),))], "policy Wrong answered"),
-        ({"a": [0, 0]}, "job 'a' \\[0, 0\\], allowed are pairs"),
-        ({"a": None}, "job 'a' None, allowed are pairs"),
-        ({"a": ((0, 1.5),)}, "allowed are pairs \\(node, GPUs\\) of whole numbers"),
+        ({"a": [0, 0]}, "job 'a' \\[0, 0\\], must be pairs"),
+        ({"a": None}, "job 'a' None, must be pairs"),
+        ({"a": ((0, 1.5),)}, "must be pairs \\(node, GPUs\\) of whole numbers"),
         ({"a": ((0, True),)}, "of whole numbers"),
         ({"a": ((0, 1, 2),)}, "of whole numbers"),
         ({3: ((0, 1),)}, "job 3, which is not active"),

@@ -134,9 +134,9 @@ def test_a_job_that_fits_no_type_is_one_line(job, words):
 @pytest.mark.parametrize(
     ("options", "placement", "words"),
     [
-        ({}, ((0, 1), (2, 1)), "gave job 'a' GPUs of t4 and a100-40: ((0, 1), (2, 1)), allowed is one type"),
-        ({"gpu_types": ("t4",)}, ((2, 2),), "GPUs of a100-40: ((2, 2),), allowed for it are t4"),
-        ({"type_speeds": (("t4", 1.0),)}, ((2, 2),), "rigid has no profile for a100-40, allowed are t4"),
+        ({}, ((0, 1), (2, 1)), "gave job 'a' GPUs of t4 and a100-40: ((0, 1), (2, 1)), must be of one type"),
+        ({"gpu_types": ("t4",)}, ((2, 2),), "GPUs of a100-40: ((2, 2),), must be of t4"),
+        ({"type_speeds": (("t4", 1.0),)}, ((2, 2),), "rigid has no profile for a100-40, but for t4"),
         ({"type_speeds": (("t4", 1.0), ("a100-40", 0.0))}, ((2, 2),), "does not fit in memory"),
     ],
 )

@@ -128,13 +128,13 @@ def test_new_cpus_count_from_the_round_on_and_are_no_restart() -> None:
 @pytest.mark.parametrize(
     ("hosts", "words"),
     [
-        ({"one": Host(7, 8)}, r"over-allocated node 0: it is asked for 9 CPUs and 24 GB, allowed are 8 and 64"),
+        ({"one": Host(7, 8)}, r"over-allocated node 0: jobs would hold 9 CPUs and 24 GB, the node has 8 and 64"),
         ({"one": Host(1, 60)}, "over-allocated node 0"),
         ({"other": Host(1, 1)}, "job 'other', which holds no GPUs"),
-        ({"one": Host(0, 1)}, "granted job 'one' .* allowed are numbers > 0"),
-        ({"one": (1, float("inf"))}, "allowed are numbers > 0"),
-        ({"one": 3}, "allowed are numbers > 0"),
-        ([1], "allowed is a mapping"),
+        ({"one": Host(0, 1)}, "granted job 'one' .* must be numbers > 0"),
+        ({"one": (1, float("inf"))}, "must be numbers > 0"),
+        ({"one": 3}, "must be numbers > 0"),
+        ([1], "must be a mapping"),
     ],
 )
 def test_what_is_not_there_cannot_be_granted(hosts: Any, words: str) -> None:

@@ -113,10 +113,10 @@ class Wants:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        (0, "asked for 0 nodes, allowed are 1 to 3"),
-        (4, "asked for 4 nodes, allowed are 1 to 3"),
-        (1.5, "asked for 1.5 nodes, allowed are 1 to 3"),
-        (True, "asked for True nodes, allowed are 1 to 3"),
+        (0, "asked for 0 nodes, must be 1 to 3"),
+        (4, "asked for 4 nodes, must be 1 to 3"),
+        (1.5, "asked for 1.5 nodes, must be 1 to 3"),
+        (True, "asked for True nodes, must be 1 to 3"),
     ],
 )
 def test_a_number_of_nodes_that_cannot_be_is_named(wanted: object, message: str) -> None:
@@ -132,7 +132,7 @@ def test_a_fixed_cluster_does_not_change() -> None:
 
 def test_gpus_of_a_node_that_is_not_up_or_given_back_cannot_be_had() -> None:
     cluster = Cluster.elastic(3, 1, 4, 600.0, 0.0)
-    with pytest.raises(InvalidAllocationError, match="node 1, allowed are 0 to 0"):
+    with pytest.raises(InvalidAllocationError, match="node 1, must be 0 to 0"):
         simulate(toy_workload(toy_job("a")), PROFILES, cluster, Wants(2, ((1, 1),)))
 
     class LetsGo:
@@ -145,7 +145,7 @@ def test_gpus_of_a_node_that_is_not_up_or_given_back_cannot_be_had() -> None:
             placement = job.placement or ((0, 1),) if len(view.gpus_per_node) < 2 else ((1, 1),)
             return Decision({job.job_id: placement}, num_nodes=2)
 
-    with pytest.raises(InvalidAllocationError, match="node 1, allowed are 0 to 0"):
+    with pytest.raises(InvalidAllocationError, match="node 1, must be 0 to 0"):
         simulate(toy_workload(toy_job("a")), PROFILES, Cluster.elastic(3, 1, 4, 60.0, 0.0), LetsGo())
 
 

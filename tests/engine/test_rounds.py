@@ -90,7 +90,7 @@ def test_an_interval_that_cannot_be_is_named(interval: float) -> None:
 
 @pytest.mark.parametrize("job", [Job.rigid("a", 1e7, 1, 1.0), Job.rigid("a", 0.0, 1, 1e7)])
 def test_a_time_whose_rounds_cannot_be_told_apart_is_named(job: Job) -> None:
-    with pytest.raises(InvalidConfigError, match=r"^job 'a' comes to 1e\+07 s, allowed are times below 4\.504e\+06 s"):
+    with pytest.raises(InvalidConfigError, match=r"^job 'a' comes to 1e\+07 s, must be below 4\.504e\+06 s"):
         quick(job, round_interval=1e-9)
 
 

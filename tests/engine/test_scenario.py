@@ -79,7 +79,7 @@ def test_nor_does_it_while_another_job_runs() -> None:
 @pytest.mark.parametrize(
     ("job", "message"),
     [
-        (toy_job("late", 100.0), "job 'late': submitted at 100 s, allowed is 390 s or later"),
+        (toy_job("late", 100.0), "job 'late': submitted at 100 s, must be 390 s or later"),
         (toy_job("large", 1000.0, gpus=2), "job 'large': num_replicas is 2, allowed are the 1 GPUs there are"),
     ],
 )
@@ -90,7 +90,7 @@ def test_a_follower_that_cannot_be_is_named(job: Job, message: str) -> None:
 
 def test_a_follower_cannot_have_the_name_of_another() -> None:
     jobs = Workload((toy_job("a"), toy_job("b", 700.0)), new_arrivals=lambda: Following(toy_job("b", 1000.0)))
-    with pytest.raises(InvalidInputError, match="job 'b': the workload has this name already, allowed is once"):
+    with pytest.raises(InvalidInputError, match="job 'b': the workload already has a job of this name"):
         ended(begun(jobs, ONE, Fifo()), Fifo())
 
 

@@ -117,15 +117,15 @@ def test_beside_a_guaranteed_job_another_has_what_is_left_and_the_first_loses_no
 @pytest.mark.parametrize(
     ("gpus", "sharing", "words"),
     [
-        ({"a": BOTH, "b": BOTH}, None, "put jobs 'a' and 'b' on GPU 0 of node 0, allowed is whole GPUs, as engine."),
-        ({"a": BOTH, "b": ((0, 1), (0, 2))}, Interleaved(), "on GPU 1 of node 0, allowed is what Interleaved can join"),
-        ({"a": BOTH, "b": BOTH}, Leftovers(), "allowed is what Leftovers can join"),
-        ({"a": BOTH, "b": BOTH}, Interference(0.5), "allowed is what Interference can join"),
-        ({"a": ((0, 0), (0, 4)), "b": BOTH}, Interleaved(), "gave job 'a' GPU 4 of node 0, allowed are 0 to 3"),
-        ({"a": ((0, 0), (1, 0)), "b": BOTH}, Interleaved(), "gave job 'a' node 1, allowed are 0 to 0"),
-        ({"a": ((0, 0), (0, 0)), "b": BOTH}, Interleaved(), "in shared, allowed are GPUs, each once"),
-        ({"a": ((0, 0.5),), "b": BOTH}, Interleaved(), "allowed are pairs (node, number) of whole numbers"),
-        ({"a": (), "b": BOTH}, Interleaved(), "in shared, allowed are GPUs, each once"),
+        ({"a": BOTH, "b": BOTH}, None, "put jobs 'a' and 'b' on GPU 0 of node 0, but engine."),
+        ({"a": BOTH, "b": ((0, 1), (0, 2))}, Interleaved(), "GPU 1 of node 0, but Interleaved does not"),
+        ({"a": BOTH, "b": BOTH}, Leftovers(), "but Leftovers does not let them share it"),
+        ({"a": BOTH, "b": BOTH}, Interference(0.5), "but Interference does not let them share it"),
+        ({"a": ((0, 0), (0, 4)), "b": BOTH}, Interleaved(), "gave job 'a' GPU 4 of node 0, must be 0 to 3"),
+        ({"a": ((0, 0), (1, 0)), "b": BOTH}, Interleaved(), "gave job 'a' node 1, must be 0 to 0"),
+        ({"a": ((0, 0), (0, 0)), "b": BOTH}, Interleaved(), "in shared, must be GPUs, each once"),
+        ({"a": ((0, 0.5),), "b": BOTH}, Interleaved(), "must be pairs (node, number) of whole numbers"),
+        ({"a": (), "b": BOTH}, Interleaved(), "in shared, must be GPUs, each once"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_together_is_refused(gpus: dict[str, Gpus], sharing: Sharing | None, words: str) -> None:
@@ -141,14 +141,14 @@ def test_whole_and_numbered_gpus_of_a_node_are_no_more_than_it_has() -> None:
             return Decision({"a": ((0, 2),)} if "a" in here else {}, shared=dict.fromkeys(here - {"a"}, BOTH))
 
     run((job("a"), job("b"), job("c")), Mixed(), Interleaved())
-    with pytest.raises(InvalidAllocationError, match="over-allocated node 0: it is asked for 4 GPUs, allowed are 3"):
+    with pytest.raises(InvalidAllocationError, match="over-allocated node 0: jobs would hold 4 GPUs, the node has 3"):
         run((job("a"), job("b"), job("c")), Mixed(), Interleaved(), Cluster((3,)))
 
 
 def test_who_needs_sharing_says_so_and_one_guest_is_enough() -> None:
     with pytest.raises(InvalidConfigError, match=r"engine\.sharing is null, and Muri needs it; set engine/sharing$"):
         run((job("a"),), Muri(), None)
-    with pytest.raises(InvalidConfigError, match=r"engine\.interference is 0\.5, allowed is 0 with"):
+    with pytest.raises(InvalidConfigError, match=r"engine\.interference is 0\.5, must be 0 with"):
         EngineSettings(interference=0.5, sharing=Interleaved())
 
 
@@ -348,7 +348,7 @@ def test_pairs_progress_as_the_table_says_and_who_was_not_measured_is_refused(tm
     assert pairs.lost([Tenant(jobs[0], ((0, 2),), ()), Tenant(jobs[1], ((0, 2),), BOTH)]) == {}
     for speeds, where in (("1.5,0", BOTH), ("1.5,2", (*BOTH[1:], (0, 2)))):
         jobs, pairs = measured(tmp_path, speeds)
-        with pytest.raises(InvalidAllocationError, match="allowed is what Pairs can join"):
+        with pytest.raises(InvalidAllocationError, match="but Pairs does not let them share it"):
             run(jobs, Fixed({"a": BOTH, "b": where}), pairs)
     with pytest.raises(InvalidInputError, match=r"pairs\.csv, line 2: column 'other_steps_per_s' is '-1'"):
         measured(tmp_path, "1.5,-1")

@@ -101,11 +101,11 @@ def test_who_comes_after_a_rejected_job_cannot_come() -> None:
 @pytest.mark.parametrize(
     ("rejected", "message"),
     [
-        (("a",), "rejected job 'a', allowed are jobs that hold no GPUs and get none"),
-        (("b",), "rejected job 'b', allowed are jobs that hold no GPUs and get none"),
+        (("a",), "rejected job 'a', which must not hold GPUs or get any"),
+        (("b",), "rejected job 'b', which must not hold GPUs or get any"),
         (("x",), "rejected job 'x', which is not active"),
-        ("c", "decided with rejected 'c', allowed is names of jobs"),
-        (7, "decided with rejected 7, allowed is names of jobs"),
+        ("c", "returned a Decision with rejected='c', must be names of jobs"),
+        (7, "returned a Decision with rejected=7, must be names of jobs"),
         ((7,), "rejected job 7, which is not active"),
     ],
 )

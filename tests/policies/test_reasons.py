@@ -332,7 +332,7 @@ def test_what_is_no_reason_is_said_in_a_line(answer: object) -> None:
         def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
             return replace(super().allocate(view, rng), explain=lambda jobs: answer)
 
-    with pytest.raises(PolicyError, match=r"the policy explained .*, allowed is a"):
+    with pytest.raises(PolicyError, match=r"the policy explained .*, must be a"):
         simulate(toy_workload(toy_job("a")), PROFILES, Cluster((1,)), Odd())
 
 

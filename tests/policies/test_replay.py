@@ -144,7 +144,7 @@ def test_a_bad_schedule_is_named(tmp_path: Path, text: str, words: str) -> None:
 
 def test_a_schedule_of_a_larger_cluster_is_refused(tmp_path: Path) -> None:
     path = schedule(tmp_path / "r.json", {}, {"a": [7]})
-    with pytest.raises(InvalidAllocationError, match="gave job 'a' node 7, allowed are 0 to 2"):
+    with pytest.raises(InvalidAllocationError, match="gave job 'a' node 7, must be 0 to 2"):
         simulate(toy_workload(toy_job("a")), PROFILES, CLUSTER, Timeline(path))
 
 

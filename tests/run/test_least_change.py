@@ -70,7 +70,7 @@ def test_a_tried_cluster_changes_nothing_but_the_nodes() -> None:
     trial.runs_with_nodes(3)
     (fork,) = tried
     assert fork.scenario.cluster.num_nodes == 7
-    assert fork.scenario.agent is not None
+    assert fork.scenario.batch_rule is not None
     assert replace(fork.scenario, cluster=moment.scenario.cluster) == moment.scenario
 
 

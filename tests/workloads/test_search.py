@@ -109,8 +109,8 @@ class Follows:
 @pytest.mark.parametrize(
     ("follower", "message"),
     [
-        (toy_job("a", 900.0), "job 'a': the workload has this name already, allowed is once"),
-        (toy_job("b", 1.0), "job 'b': submitted at 1 s, allowed is 790 s or later"),
+        (toy_job("a", 900.0), "job 'a': the workload already has a job of this name"),
+        (toy_job("b", 1.0), "job 'b': submitted at 1 s, must be 790 s or later"),
         (toy_job("b", 900.0, 9), "num_replicas is 9, allowed are the 8 GPUs there are"),
         (toy_job("b", 900.0, application="no"), "application 'no' has no profile"),
     ],
