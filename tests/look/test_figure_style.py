@@ -199,7 +199,7 @@ BAD = [
     (["sweep", "RUN", "--x", "policy.q"], "the runs have no setting 'policy.q'"),
     (["sweep", "gone.parquet", "--x", "policy.p"], "gone.parquet: no such file"),
     (["sweep", "bad.parquet", "--x", "policy.p"], "bad.parquet: not a Parquet dataset"),
-    (["throughput", "--application", "nothing"], "there is no application 'nothing', allowed are"),
+    (["throughput", "--application", "nothing"], "there is no application 'nothing', must be one of"),
     (["training", "nowhere"], "nowhere"),
     (["scaling", "gone.csv"], "gone.csv: no such file"),
     (["scaling", "bad.csv"], "bad.csv, line 1: missing column"),

@@ -34,12 +34,7 @@ def read_objects(path: Path, key: str | None = None) -> Iterator[tuple[int, dict
 
     With a `key`, the file is one object, and the array is its member of that name. Other members are skipped.
 
-    Broken JSON is not a bad row, because the start of the next row is unknown.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file cannot be read or has no such array.
+    Raise InvalidInputError for broken JSON, which is not a bad row, because the start of the next row is unknown.
     """
     try:
         with path.open("rb") as file:
@@ -66,7 +61,7 @@ class _Window:
         """Yield each object and the line on which it begins."""
         yield from self._list()
         if found := self._next():
-            raise self._error(f"the list has ended, allowed is nothing more; found {found!r}")
+            raise self._error(f"the list has ended, but the file goes on; found {found!r}")
 
     def objects_of(self, key: str) -> Iterator[tuple[int, dict[str, object]]]:
         """Yield each object of the list under a key, and the line on which it begins."""
@@ -99,7 +94,7 @@ class _Window:
     def _items(self) -> Iterator[tuple[int, dict[str, object]]]:
         while True:
             if self._next() != "{":
-                raise self._error(f"allowed is {{, the start of a job; found {self._next()!r}")
+                raise self._error(f"a job must start with {{; found {self._next()!r}")
             line = self._line
             yield line, self._value()  # type: ignore[misc]  # it begins with a brace
             if self._next() == "]":
@@ -108,7 +103,7 @@ class _Window:
             self._expect(",", ", or ] after a job")
 
     def _next(self) -> str:
-        """Go to the next character that is not blank and return it; nothing at the end of the file."""
+        """Move to the next character that is not blank and return it; return "" at the end of the file."""
         while True:
             while self._at < len(self._text):
                 if (mark := self._text[self._at]) not in BLANKS:
@@ -121,7 +116,7 @@ class _Window:
 
     def _expect(self, mark: str, allowed: str) -> None:
         if (found := self._next()) != mark:
-            what = f"allowed is {allowed}; found {found!r}" if found else f"the file ends before {allowed}"
+            what = f"expected {allowed}; found {found!r}" if found else f"the file ends before {allowed}"
             raise self._error(what)
         self._at += 1
 
@@ -152,7 +147,7 @@ class _Window:
             more = self._decode(raw, final=self._ended)
         except UnicodeDecodeError as error:
             found = error.object[error.start : error.end]
-            raise self._error(f"allowed is UTF-8 text; found {found!r}") from None
+            raise self._error(f"the file must be UTF-8 text; found {found!r}") from None
         self._text = self._text[self._at :] + more
         self._at = 0
 
@@ -258,11 +253,11 @@ class JsonRow(Row):
         return value
 
     def dropped(self, reason: str) -> Dropped:
-        """Return that this row is left out, and why."""
+        """Return this row as dropped for a reason."""
         return Dropped(self.place, reason)
 
     def error(self, column: str, allowed: str) -> BadRowError:
-        """Return the error that a key's value is not what is allowed."""
+        """Return the error that the value of a key is not `allowed`."""
         reason = f"key {self.prefix + column!r} is not {allowed}"
         return BadRowError(self.path, self.line, reason, self.value(column))
 

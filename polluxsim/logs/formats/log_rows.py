@@ -112,11 +112,11 @@ class LogRow(Row):
         return allowed[word]
 
     def dropped(self, reason: str) -> Dropped:
-        """Return that this row is left out, and why."""
+        """Return this row as dropped for a reason."""
         return Dropped(self.place, reason)
 
     def error(self, column: str, allowed: str) -> BadRowError:
-        """Return the error that this row's column is not what is allowed."""
+        """Return the error that a column is not `allowed`."""
         return BadRowError(self.path, self.line, f"column {column!r} is not {allowed}", self.values.get(column, ""))
 
 
@@ -173,10 +173,7 @@ class Layout:
 
 
 def read_rows(path: Path, layout: Layout, zone: tzinfo | None = None) -> Iterator[LogRow | BadRowError]:
-    """Yield the rows of a table. Empty lines are not rows.
-
-    Raise InvalidInputError if the file cannot be opened, or its header lacks a column.
-    """
+    """Yield the rows of a table. Empty lines are not rows."""
     lines = read_lines(path)
     header = list(layout.columns)
     if layout.has_header:
@@ -195,7 +192,7 @@ def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) ->
         raise bad_line(path, line, "the header's quotes do not match")
     names = [name.strip() for name in cells]
     if len(set(names)) != len(names):
-        raise bad_line(path, line, "a column name stands twice in the header")
+        raise bad_line(path, line, "the header has a column name twice")
     missing = [repr(name) for name in layout.columns if name not in names]
     missing += [" or ".join(map(repr, group)) for group in layout.alternatives if not set(group) & set(names)]
     if missing:
@@ -216,7 +213,7 @@ def _cells(path: Path, line: int, text: str, header: list[str], layout: Layout) 
         header = list(layout.wider)
     if len(cells) != len(header):
         allowed = f"{len(header)} or {len(layout.wider)}" if layout.wider else len(header)
-        return BadRowError(path, line, f"allowed are {allowed} cells", len(cells))
+        return BadRowError(path, line, f"the number of cells must be {allowed}", len(cells))
     return dict(zip(header, cells, strict=True))
 
 
@@ -245,12 +242,12 @@ def _decoded_lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, str | BadR
         number += 1
         if len(raw) == MAX_LINE and not raw.endswith(b"\n"):
             _skip_line(file)
-            yield number, BadRowError(path, number, f"allowed are lines of less than {MAX_LINE} bytes")
+            yield number, BadRowError(path, number, f"the line must have less than {MAX_LINE} bytes")
             continue
         try:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            yield number, BadRowError(path, number, "allowed is UTF-8 text", raw[error.start : error.end])
+            yield number, BadRowError(path, number, "the line must be UTF-8 text", raw[error.start : error.end])
             continue
         if text.strip():
             yield number, text
