@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -224,7 +224,7 @@ class TimingRecord(NamedTuple):
 class Column(NamedTuple):
     """Declaration of a column of a table of records."""
 
-    type: object
+    type: Any
     unit: str | None
 
 

@@ -115,7 +115,7 @@ def test_a_job_list_of_tiresias_is_not_taken_for_one_of_muri(tmp_path: Path) -> 
         ("a,0,9,bert,9,64,4,0", THROUGHPUTS, "line 2: column 'num_gpu' is '4', must be 1 to 2, as measured for bert"),
         ("a,0,9,bert,-9,64,1,0", THROUGHPUTS, "line 2: job 'a': deadline is -9.0, must be a number of seconds"),
         ("a,0,9,bert,9,64,1,0", "global_batch_size,1,x\n64,1,2\n", "line 1: column 'x' must be global_batch_size"),
-        ("a,0,9,bert,9,64,1,0", "global_batch_size,1,4,2\n64,1,2,3\n", "the numbers of GPUs are 1, 4, 2, must be rising"),
+        ("a,0,9,bert,9,64,1,0", "global_batch_size,1,4,2\n64,1,2,3\n", "are 1, 4, 2, must be rising"),
         ("a,0,9,bert,9,64,1,0", "global_batch_size,1,2\n64,-1,2\n", "line 2: column '1' is '-1', must be a finite"),
         ("a,0,9,bert,9,64,1,0", "global_batch_size,1,2,4\n64,nan,,0\n", "line 2: the row must have at least one speed"),
     ],
