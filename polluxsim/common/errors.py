@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -75,6 +74,8 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     >>> did_you_mean("polux", ["fifo", "pollux"])
     '; did you mean pollux?'
     """
+    from difflib import get_close_matches  # noqa: PLC0415  (slow to load, and only needed for errors)
+
     near = get_close_matches(str(word), known, n=1)
     return f"; did you mean {near[0]}?" if near and near[0] != word else ""
 
