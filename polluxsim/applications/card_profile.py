@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,13 @@ class CardProfile:
 
     card: Card
     other_type: str | None = None
+    _known_totals: dict[int, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _known_statistics: dict[tuple[int, int], GradientStatistics] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _known_step_times: dict[tuple[tuple[int, ...], int], StepTime] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @cached_property
     def application(self) -> Application:
@@ -157,18 +164,6 @@ class CardProfile:
         epochs = range(first_epoch, self.application.num_epochs)
         inverse_gains = (1.0 / gain(self.gradient_statistics(batch_size, epoch), scale) for epoch in epochs)
         return self.card.work / self.application.num_epochs * sum(inverse_gains)
-
-    @cached_property
-    def _known_totals(self) -> dict[int, float]:
-        return {}
-
-    @cached_property
-    def _known_statistics(self) -> dict[tuple[int, int], GradientStatistics]:
-        return {}
-
-    @cached_property
-    def _known_step_times(self) -> dict[tuple[tuple[int, ...], int], StepTime]:
-        return {}
 
     def _step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
         card, num_replicas = self.card, sum(gpus_by_node)

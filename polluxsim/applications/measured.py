@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
@@ -91,6 +91,15 @@ class MeasuredProfile:
     scalability: Sequence[ScalabilityRow]
     validations: Mapping[int, Sequence[EpochRow]]
     best_metric: float | None = None
+    _known_step_times: dict[tuple[tuple[int, ...], int], StepTime] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _known_statistics: dict[tuple[int, int], GradientStatistics] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _known_neighbours: dict[int, tuple[Sequence[EpochRow], Sequence[EpochRow], float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
         """Return the step time: linear in m on a measured placement, otherwise by numbers of nodes and GPUs.
@@ -147,14 +156,6 @@ class MeasuredProfile:
         return _linear(low.iteration, high.iteration, weight)
 
     @cached_property
-    def _known_step_times(self) -> dict[tuple[tuple[int, ...], int], StepTime]:
-        return {}
-
-    @cached_property
-    def _known_statistics(self) -> dict[tuple[int, int], GradientStatistics]:
-        return {}
-
-    @cached_property
     def _tables(self) -> dict[tuple[int, ...], list[PlacementRow]]:
         tables = defaultdict[tuple[int, ...], list[PlacementRow]](list)
         for row in self.placements:
@@ -193,10 +194,6 @@ class MeasuredProfile:
             known = self.validations[sizes[low]], self.validations[sizes[high]], weight
             self._known_neighbours[batch_size] = known
         return known[0][epoch], known[1][epoch], known[2]
-
-    @cached_property
-    def _known_neighbours(self) -> dict[int, tuple[Sequence[EpochRow], Sequence[EpochRow], float]]:
-        return {}
 
     def _between_rows(
         self, rows: list[PlacementRow], gpus_by_node: tuple[int, ...], atomic_batch_size: int

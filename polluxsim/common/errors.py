@@ -106,7 +106,7 @@ def allowed_among(word: object, known: Collection[str]) -> str:
 
 
 def invalid_setting(name: str, value: object, requirement: str, remedy: str = "") -> InvalidConfigError:
-    """Return the error about a setting: its name and value, what the value must be (and why), and what to do.
+    """Return the error about a setting: its name, its value, the requirement with the reason, and the remedy.
 
     >>> print(invalid_setting("cluster.least_nodes", 9, "1 to 4, the nodes of the cluster", "set cluster.num_nodes=9"))
     cluster.least_nodes is 9, must be 1 to 4, the nodes of the cluster; set cluster.num_nodes=9
@@ -116,7 +116,7 @@ def invalid_setting(name: str, value: object, requirement: str, remedy: str = ""
 
 
 def check_number(name: str, value: float, holds: bool, requirement: str) -> None:
-    """Raise the error about a setting that is not a finite number, or whose requirement does not hold."""
+    """Raise the error about a setting that is not finite, or if its requirement does not hold."""
     if not (isfinite(value) and holds):
         raise invalid_setting(name, float(value), requirement)
 

@@ -39,7 +39,7 @@ def appearing_whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def appearing_together(folder: Path, last: str, *, only_if_written: Collection[str] = ()) -> Iterator[Path]:
-    """Return a temporary folder in `folder`, whose files move to `folder` at the end of the block.
+    """Return a temporary folder in `folder`. Its files move to `folder` at the end of the block.
 
     The file `last` is removed first and moved last, so that a folder with this file is complete. Old files in
     `only_if_written` are removed if the block does not write them. If the block raises, `folder` does not change.

@@ -55,7 +55,7 @@ class DividedBatch(NamedTuple):
         return max(examples for _, examples in self.parts)
 
     def batch_size(self, num_replicas: int) -> int:
-        """Return the examples of one optimiser step on all GPUs, whose number is `num_replicas`."""
+        """Return the examples of one optimiser step on all GPUs of the job."""
         return sum(gpus * examples for gpus, examples in self.parts) * (self.accumulation_steps + 1)
 
 

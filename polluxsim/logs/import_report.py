@@ -1,4 +1,4 @@
-"""Report of an import, as values and as text: what was read, what was dropped, and the load."""
+"""Report of an import, as values and as text: numbers of rows, dropped rows, and the load."""
 
 from __future__ import annotations
 
@@ -63,76 +63,32 @@ class Quantile(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """Findings of an import.
-
-    Parameters
-    ----------
-    format, source, destination
-        Name of the format, path of the log, and path of the trace.
-    citation, caveat
-        Citation and caveat of the format.
-    rows_read
-        Rows of the source: jobs, dropped rows and bad rows.
-    jobs_written
-        Rows of the trace.
-    dropped
-        Rows that are not jobs with GPUs, by reason.
-    bad
-        Skipped rows that cannot be read, by reason.
-    time_zone
-        Zone of the log's clock; empty if times are relative.
-    time_zone_assumed
-        Whether neither the log nor the user names this zone.
-    origin_time
-        Instant of the first submission, or its second if times are relative.
-    span
-        Time from the first submission to the last [s].
-    cluster_gpus
-        GPUs of the cluster, or None.
-    larger_than_cluster
-        Jobs with more GPUs than the cluster.
-    load
-        Submitted work by day. Days without a submission are included, unless the trace has more than 10,000 days.
-    total_gpu_hours
-        Work of all jobs [GPU h].
-    mean_load
-        Work relative to the capacity of the cluster during the span [1]; None if the size is unknown or the span is 0.
-    without_duration
-        Jobs without a duration in the log, which are not in the loads.
-    durations, inter_arrivals
-        Exact quantiles [s].
-    gpu_counts
-        Histogram of GPUs per job.
-    gpu_types
-        Number of jobs by GPU type; empty if the log has no types.
-    suspicious
-        Suspicious values, by kind.
-    """
+    """Findings of an import."""
 
     format: str
-    source: str
-    destination: str
+    source: str  # path of the log
+    destination: str  # path of the trace
     citation: str
     caveat: str
-    rows_read: int
+    rows_read: int  # jobs, dropped rows and bad rows
     jobs_written: int
-    dropped: tuple[Tally, ...]
-    bad: tuple[Tally, ...]
-    time_zone: str
-    time_zone_assumed: bool
-    origin_time: str
-    span: float
+    dropped: tuple[Tally, ...]  # rows that are not jobs with GPUs, by reason
+    bad: tuple[Tally, ...]  # skipped rows that cannot be read, by reason
+    time_zone: str  # of the log's clock; empty if times are relative
+    time_zone_assumed: bool  # whether neither the log nor the user names this zone
+    origin_time: str  # instant of the first submission, or its second if times are relative
+    span: float  # from the first submission to the last [s]
     cluster_gpus: int | None
     larger_than_cluster: Tally
-    load: tuple[DayLoad, ...]
-    total_gpu_hours: float
-    mean_load: float | None
-    without_duration: int
-    durations: tuple[Quantile, ...]
-    inter_arrivals: tuple[Quantile, ...]
+    load: tuple[DayLoad, ...]  # by day, with days without a submission if there are at most 10,000 days
+    total_gpu_hours: float  # work of all jobs [GPU h]
+    mean_load: float | None  # relative to the capacity during the span [1]; None if it is unknown
+    without_duration: int  # jobs without a duration in the log, which are not in the loads
+    durations: tuple[Quantile, ...]  # exact
+    inter_arrivals: tuple[Quantile, ...]  # exact
     gpu_counts: tuple[GpuCount, ...]
-    gpu_types: tuple[TypeCount, ...]
-    suspicious: tuple[Tally, ...]
+    gpu_types: tuple[TypeCount, ...]  # empty if the log has no types
+    suspicious: tuple[Tally, ...]  # by kind
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as values for `json.dumps`; named tuples become objects."""
@@ -162,7 +118,7 @@ class Tallies:
         self._found[reason] = (number + count, kept)
 
     def get(self, reason: str) -> Tally:
-        """Return the findings of one kind, also if there are none."""
+        """Return the findings of one kind, with count 0 if there are none."""
         return Tally(reason, *self._found.get(reason, (0, ())))
 
     def all(self) -> tuple[Tally, ...]:

@@ -1,6 +1,6 @@
 """Fit curves to observations: the losses of a training, and least squares with coefficients ≥ 0.
 
-The loss of stochastic gradient descent falls as 1/k; that of methods that converge linearly by a factor in each epoch.
+The loss of stochastic gradient descent falls as 1/k. With linear convergence, the loss falls by a factor in each epoch.
 
 Source: Peng et al., "Optimus" (EuroSys '18), §3.1, without its removal of outliers; Zhang et al., "SLAQ" (SoCC '17),
 §4.1, without its term in k².

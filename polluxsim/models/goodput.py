@@ -133,7 +133,7 @@ class GoodputTable:
 class KnownGoodputs:
     """The largest goodputs under one model, computed up to the requested number of GPUs.
 
-    The step times of the previous model are reused if they are the same.
+    The step times of the previous model are reused if the parameters are equal.
     """
 
     def __init__(self, model: GoodputModel, before: KnownGoodputs | None) -> None:

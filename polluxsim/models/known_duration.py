@@ -154,36 +154,17 @@ class ScalingProfile(KnownDuration):
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """The batch sizes of a job by epoch, and its speed at each.
+    """The batch sizes of a job by epoch, and its speed at each."""
 
-    Parameters
-    ----------
-    sizes
-        Batch size of each epoch [examples on each GPU].
-    examples
-        Examples of an epoch.
-    total_steps
-        Optimiser steps of the whole training at its first batch size.
-    speeds
-        Optimiser steps/s on its GPUs, by GPU type and batch size. A missing batch size does not fit in memory.
-    gpu_type
-        Type on which the user expects the job to run.
-    expected_sizes
-        Batch size of each epoch that the user expects at submission.
-    lag
-        Training time before a change of size takes effect; the change skips the rest of its epoch [s].
-    most_time
-        Training time after which the job counts as complete [s].
-    """
-
-    sizes: tuple[int, ...]
-    examples: int
-    total_steps: int
+    sizes: tuple[int, ...]  # batch size of each epoch [examples per GPU]
+    examples: int  # of an epoch
+    total_steps: int  # of the training, at the first batch size
+    # Optimiser steps/s on its GPUs, by (GPU type, batch size). A missing batch size does not fit in memory.
     speeds: Mapping[tuple[str, int], float] = field(hash=False)
-    gpu_type: str
-    expected_sizes: tuple[int, ...] = ()
-    lag: float = 0.0
-    most_time: float = inf
+    gpu_type: str  # on which the user expects the job to run
+    expected_sizes: tuple[int, ...] = ()  # batch size of each epoch that the user expects at submission
+    lag: float = 0.0  # training time before a change of size takes effect; the change skips the rest of its epoch [s]
+    most_time: float = inf  # training time after which the job counts as complete [s]
 
     def steps(self, batch_size: int) -> int:
         """Return the optimiser steps of an epoch at a batch size."""

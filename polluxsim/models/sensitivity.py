@@ -32,7 +32,7 @@ class Sensitivity:
     >>> alexnet.speed(Host(3, 62.5)), alexnet.speed(Host(12, 62.5)), alexnet.full
     (1.0, 2.0, 2.94)
 
-    Source: Mohan et al., Synergy (OSDI '22), §4.1. Its measured tables are such minima.
+    Source: Mohan et al., Synergy (OSDI '22), §4.1. Its measured tables are minima of both speeds.
     """
 
     cpus: Curve = ()

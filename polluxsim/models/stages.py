@@ -1,4 +1,4 @@
-"""Step times of jobs that share GPUs, whose steps have stages on different resources."""
+"""Step times of jobs that share GPUs and use different resources in the stages of a step."""
 
 from __future__ import annotations
 

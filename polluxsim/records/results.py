@@ -175,7 +175,7 @@ class CheckpointRecord(NamedTuple):
 
 
 class SharingRecord(NamedTuple):
-    """GPUs of a job that other jobs may share, and the speed of the job there; empty if the job has no such GPUs.
+    """GPUs of a job that other jobs may share, and the speed of the job there; empty if the job shares no GPUs.
 
     It holds until the next record of the job, or until the job holds no GPU.
     """

@@ -1,4 +1,4 @@
-"""Find the GPU types of a cluster that a job can use, and the reasons against the others."""
+"""Find the GPU types of a cluster that a job can use, and the reasons against other types."""
 
 from __future__ import annotations
 

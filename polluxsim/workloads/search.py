@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from polluxsim.models.profile import Profile
 
 FIRST = 10
-"""First trials, whose parameters are uniform draws."""
+"""Number of first trials, with uniform draws of the parameters."""
 
 GOOD = 0.25
 """Share of the best complete trials, near which later trials are drawn."""

@@ -1,4 +1,4 @@
-"""Select the jobs of a log, and give each of them a name of its own."""
+"""Select the jobs of a log, and give each job a unique name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interface of a reader of cluster logs, and what several readers share."""
+"""Interface of a reader of cluster logs, and functions of several readers."""
 
 from __future__ import annotations
 

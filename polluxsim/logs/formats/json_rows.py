@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from polluxsim.common.errors import InvalidInputError, bad_line
-from polluxsim.common.tables import Row, read_number
-from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob, Place
-from polluxsim.logs.formats.log_rows import MAX_COUNT, read_time
+from polluxsim.common.tables import read_number
+from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob
+from polluxsim.logs.formats.log_rows import PlacedRow, read_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -164,24 +164,11 @@ class _Window:
 
 
 @dataclass(frozen=True)
-class JsonRow(Row):
-    """One JSON object. Errors name its keys with the path to them, like `spec.queue`.
+class JsonRow(PlacedRow):
+    """One JSON object. Errors name its keys with the path to them, like `spec.queue`."""
 
-    Parameters
-    ----------
-    zone
-        Time zone of times that name none; None if all times must name theirs.
-    prefix
-        Path to this object, for errors.
-    """
-
-    zone: tzinfo | None = None
-    prefix: str = ""
-
-    @property
-    def place(self) -> Place:
-        """Return the place of the row in its file."""
-        return Place(self.path.name, self.line)
+    zone: tzinfo | None = None  # of times that name none; None if all times must name theirs
+    prefix: str = ""  # path to this object
 
     def part(self, values: Mapping[str, object], prefix: str) -> JsonRow:
         """Return an object inside this one. `prefix` is the path to it."""
@@ -218,20 +205,10 @@ class JsonRow(Row):
         """Return the text of a key that may be blank or absent."""
         return self.text(key) if self.has(key) else None
 
-    def within(self, key: str, low: float, high: float) -> float:
-        """Return a number within limits, both allowed."""
-        value = self.value(key)
-        number = None if isinstance(value, str) else read_number(value)
-        if number is None or not low <= number <= high:
-            raise self.error(key, f"a number from {low:g} to {high:g}")
-        return number
-
-    def count(self, key: str, at_least: int = 0) -> int:
-        """Return a whole number."""
-        number = self.within(key, at_least, MAX_COUNT)
-        if not number.is_integer():
-            raise self.error(key, f"a whole number from {at_least} to {MAX_COUNT:g}")
-        return int(number)
+    def number_in(self, column: str) -> float | None:
+        """Return the finite number under a key, or None."""
+        value = self.value(column)
+        return None if isinstance(value, str) else read_number(value)
 
     def time(self, key: str) -> float | None:
         """Return a date and time of day [s since 1970-01-01 UTC], None if the value states none."""
@@ -251,10 +228,6 @@ class JsonRow(Row):
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self.error(key, "a list of objects")
         return value
-
-    def dropped(self, reason: str) -> Dropped:
-        """Return this row as dropped for a reason."""
-        return Dropped(self.place, reason)
 
     def error(self, column: str, allowed: str) -> BadRowError:
         """Return the error that the value of a key is not `allowed`."""
@@ -286,18 +259,10 @@ def parsed(row: JsonRow, parse: Callable[[JsonRow], LogJob | Dropped]) -> Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class JsonFormat(Format):
-    """A log that is one JSON file. Such logs differ in a key and in a function for one row.
+    """A log that is one JSON file."""
 
-    Parameters
-    ----------
-    key
-        Member of the file's object that lists the rows; None if the file is the list.
-    parse
-        Function that returns the job of a row or the reason to drop it, and raises `BadRowError`.
-    """
-
-    key: str | None
-    parse: Callable[[JsonRow], LogJob | Dropped]
+    key: str | None  # of the list of rows in the file's object; None if the file is the list
+    parse: Callable[[JsonRow], LogJob | Dropped]  # raises `BadRowError`
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each object."""
