@@ -65,10 +65,11 @@ class Checkpoints:
         named = [(f"costs.{name}", cost) for name, cost in self.costs.items()]
         named += [(f"sizes.{name}", self.cost_of(name)) for name in self.sizes.keys() - self.costs.keys()]
         for name, cost in [("cost", self.cost), *sorted(named)]:
+            what = f"engine.checkpoints.{name} gives a checkpoint of {cost:g} s"
             if not isinstance(self.every, str) and cost > self.every:
-                raise _wrong(name, f"{cost:g} s", f"at most the interval between checkpoints, {self.every:g} s")
+                raise InvalidConfigError(f"{what}, must be at most the interval between checkpoints, {self.every:g} s")
             if self.every == "young-daly" and not cost:
-                raise _wrong(name, "0 s", "a time > 0 where every is young-daly")
+                raise InvalidConfigError(f"{what}, must be > 0 s, because every is young-daly")
 
     def without_effect(self, jobs: object, cluster: object) -> Iterator[str]:
         """Yield a sentence for each setting without effect for any jobs and cluster."""

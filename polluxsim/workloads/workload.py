@@ -27,17 +27,9 @@ if TYPE_CHECKING:
     from polluxsim.models.profile import Profile
 
 __all__ = [
-    "Arrivals",
-    "InvalidJobError",
-    "Job",
-    "NothingFollows",
-    "OneJob",
-    "Workload",
-    "WorkloadFile",
-    "read_workload",
-    "workload_from_frame",
-    "write_workload",
-]
+    "Arrivals", "InvalidJobError", "Job", "NothingFollows", "OneJob", "Workload", "WorkloadFile", "read_workload",
+    "workload_from_frame", "write_workload",
+]  # fmt: skip
 
 DEFAULT = "philly-like-160.csv"
 COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
