@@ -96,7 +96,7 @@ class RigidProfile(KnownDuration):
         """Return the time of a step, which does not depend on the nodes."""
         _check_gang(gpus_by_node, self.num_replicas)
         if not self.speed:
-            raise DoesNotFitError("the job does not fit in the memory of this GPU type")
+            raise DoesNotFitError("the job does not fit in memory on this GPU type")
         return StepTime(1.0 / self.speed, 0.0)
 
 

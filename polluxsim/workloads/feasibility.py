@@ -45,7 +45,7 @@ def _wrong_type(job: Job, gpu_type: str) -> str | None:
     speed = dict(job.type_speeds).get(gpu_type)
     if not job.type_speeds or speed:
         return None
-    return "the job has no speed on this type" if speed is None else "the job does not fit in its memory"
+    return "the job has no speed on this type" if speed is None else "the job does not fit in memory"
 
 
 def _wrong_batch(job: Job, profile: Profile, gpus_per_node: int) -> str | None:

@@ -463,7 +463,8 @@ def test_a_bad_line_of_recorded_failures_is_named(tmp_path: Path, row: str, mess
         (lambda: DrawnFailures(1.0, group_size=0), "cluster.failures.group_size is 0, allowed is a finite number ≥ 1"),
         (
             lambda: Cluster((4, 4), 1, repairs=Repairs(1)),
-            "cluster.repairs cannot be set, because the policy may change the number of nodes",
+            "cluster.repairs cannot be set, because the policy may change the number of nodes "
+            "(least_nodes=1, num_nodes=2): remove it",
         ),
         (lambda: SpotReclaims(-1.0), "cluster.spot.rate is -1.0, allowed is a finite number ≥ 0 up to 8.64e+07"),
         (
@@ -482,11 +483,13 @@ def test_a_bad_line_of_recorded_failures_is_named(tmp_path: Path, row: str, mess
         ),
         (
             lambda: Checkpoints(60.0, 90.0),
-            "engine.checkpoints.cost gives a checkpoint of 90 s, must be at most the interval",
+            "engine.checkpoints.cost gives a checkpoint of 90 s, "
+            "must be at most the interval between checkpoints, 60 s",
         ),
         (
             lambda: Checkpoints(60.0, 9.0, sizes={"bert": 100.0}, bandwidth=0.5),
-            "engine.checkpoints.sizes.bert gives a checkpoint of 200 s, must be at most the interval",
+            "engine.checkpoints.sizes.bert gives a checkpoint of 200 s, "
+            "must be at most the interval between checkpoints, 60 s",
         ),
         (lambda: Checkpoints(0.0), "engine.checkpoints.every is 0, must be a finite number > 0"),
         (

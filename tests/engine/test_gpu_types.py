@@ -121,7 +121,7 @@ def test_an_untried_type_is_as_fast_as_speeds_on_one_gpu_say_until_it_is_tried()
         (Job.rigid("a", 0.0, 9, 9.0), "t4: num_replicas is 9, must be at most 8, the number of GPUs"),
         (
             Job.rigid("a", 0.0, 1, 9.0, type_speeds=(("t4", 0.0),)),
-            "t4: does not fit in memory; a100-40: its speed there",
+            "t4: the job does not fit in memory; a100-40: the job has no speed",
         ),
         (toy_job("a", gpus=1), "t4: toy has no profile for this type, only for clusters of one type"),
     ],
@@ -151,8 +151,8 @@ def test_a_placement_on_wrong_types_is_one_line(options, placement, words):
         ([1, 4, "a100"], "a GPU type of the cluster is 'a100', must be one of k80"),
         ([1, 4, {"memory": 3}], "must be a name and numbers"),
         ([1, 4, {"name": "x", "price": -1}], "must be a name and numbers"),
-        ({"nodes": 1, "gpu": 4}, "must be [nodes, GPUs per node]"),
-        ([1, 4, "t4", 2], "must be [nodes, GPUs per node]"),
+        ({"nodes": 1, "gpu": 4}, r"must be \[nodes, GPUs per node\]"),
+        ([1, 4, "t4", 2], r"must be \[nodes, GPUs per node\]"),
     ],
 )
 def test_a_wrong_group_of_nodes_is_one_line(group, words):

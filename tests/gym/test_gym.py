@@ -188,7 +188,7 @@ def test_who_starts_nobody_is_broken_off() -> None:
         ({"workload": "philly-lick"}, "workload=philly-lick is unknown"),
         (
             {"settings": polluxsim.settings(horizon=60.0)},
-            "engine.horizon is set, must be null: the environment's own horizon does that",
+            "engine.horizon is set, allowed is null: the environment's own horizon does that",
         ),
     ],
 )

@@ -195,7 +195,7 @@ def test_nobody_is_on_slow_gpus_while_fast_ones_are_idle(groups: list[list[objec
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"solver": "magic"}, "policy.solver is 'magic', allowed are centre, vertex"),
+        ({"solver": "magic"}, "policy.solver is 'magic', must be one of centre, vertex"),
         ({"reset_interval": -1.0}, "policy.reset_interval is -1, must be a number ≥ 0"),
     ],
 )

@@ -245,7 +245,7 @@ def test_a_target_that_is_none_is_said(text: str, what: str) -> None:
         (["--seeds", "0"], "--seeds is 0"),
         (["--workers", "0"], "workers is 0, allowed is a whole number"),
         (["--seeds", "2", "seed=5"], "'seed=5' and --seeds 2 contradict each other"),
-        (["-o", "x.gif"], "x.gif: must be a file name"),
+        (["-o", "x.gif"], "x.gif: allowed is the name of a file"),
         (["--jobs", "nowhere.parquet"], "nowhere.parquet: no such file"),
         (["policy=fifoo"], "policy=fifoo is unknown"),
     ],
