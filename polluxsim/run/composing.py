@@ -89,7 +89,7 @@ class _PackageWalk:
 def scan_plugins() -> None:
     """Let Hydra import its plugins, without launchers, unless it has done so."""
     if not Singleton._instances.get(Plugins):
-        plugins.pkgutil = _PackageWalk  # type: ignore[attr-defined]
+        plugins.pkgutil = _PackageWalk  # type: ignore[attr-defined,assignment]
         try:
             Plugins.instance()
         finally:

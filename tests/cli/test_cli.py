@@ -166,7 +166,7 @@ BAD = [
     (["policy=nope"], "; to use your policy/nope.yaml, add --config-dir FOLDER"),
     (["policy.speed=1"], "there is no setting 'policy.speed'"),
     (["+policy.speed=1", "policy=fifo"], "policy.speed is not a setting of polluxsim.policies.ordered.classic.Fifo"),
-    (["policy.p=fast"], "policy.p is 'fast', must be a number"),
+    (["policy.p=fast"], "policy.p is 'fast', allowed is a number"),
     ([f"policy.p=1{'0' * 400}"], "allowed is a number below 1e308"),
     (["policy.search=guess"], "policy.search is 'guess', must be one of annealing, genetic"),
     (["policy._target_=nowhere.Policy"], "policy._target_ 'nowhere.Policy' cannot be used"),
@@ -218,12 +218,12 @@ BAD = [
     (["workload.path=/proc/self/mem"], "/proc/self/mem: cannot be read"),
     (["seed=-1"], "seed is -1, allowed is a whole number ≥ 0"),
     (["seed=1.5"], "seed is 1.5"),
-    (["cluster.num_nodes=0"], "cluster: 0 nodes"),
+    (["cluster.num_nodes=0"], "the cluster has 0 nodes"),
     (["cluster=mixed"], "cluster.groups is missing, give it as cluster.groups=VALUE"),
     (["engine.round_interval=0"], "engine.round_interval is 0, must be a number from 1e-09 to 1e+11"),
     (["engine.whole_seconds=maybe"], "engine.whole_seconds is 'maybe', allowed is true or false"),
     (["workload.path=nowhere.csv"], "nowhere.csv: no such file"),
-    (["profiles.path=nowhere"], "profiles.path nowhere: no profiles there"),
+    (["profiles.path=nowhere"], "profiles.path is nowhere, must be a folder with cards"),
     (["cluster.num_nodes=1", "cluster.gpus_per_node=3"], "num_replicas is 4, must be at most 3, the number of GPUs"),
 ]
 

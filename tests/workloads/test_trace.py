@@ -109,7 +109,7 @@ def test_names_priorities_and_qos_reach_the_view_of_a_job(tmp_path: Path) -> Non
     assert [job.priority for job in by_qos] == [7.0, 0.0]
     for priorities, message in (
         ({"hgih": 1}, "names QOS 'hgih', which is not in the log: its QOS are high; did you mean high?"),
-        ({"high": "x"}, "priorities.high is 'x', which is not a number"),
+        ({"high": "x"}, "priorities.high is 'x', must be a finite number"),
     ):
         with pytest.raises(InvalidConfigError, match=re.escape(message)):
             TraceReplay(str(path), priorities=priorities).load({})  # type: ignore[arg-type]
