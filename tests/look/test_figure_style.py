@@ -195,7 +195,7 @@ BAD = [
     (["jct-cdf", "RUN", "--width", "nan"], "--width is nan"),
     (["usage", "RUN", "--bin", "0"], "--bin is 0, allowed are minutes ≥ 1"),
     (["job", "RUN", "--job", "nobody"], "there is no job 'nobody'"),
-    (["job", "RUN", "--profiles", "nowhere"], "nowhere: no profiles there"),
+    (["job", "RUN", "--profiles", "nowhere"], "must be a folder with cards"),
     (["sweep", "RUN", "--x", "policy.q"], "the runs have no setting 'policy.q'"),
     (["sweep", "gone.parquet", "--x", "policy.p"], "gone.parquet: no such file"),
     (["sweep", "bad.parquet", "--x", "policy.p"], "bad.parquet: not a Parquet dataset"),
