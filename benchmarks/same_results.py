@@ -64,6 +64,9 @@ INTERVAL = 60.0
 JOB_FIELDS = 13
 """Fields of a job's record at that time; more have come since."""
 
+WORLD_JOB_FIELDS = 33
+"""Fields of a job's record, without `job_name` and `qos`, when the hashes of the worlds were recorded."""
+
 TOYS = {
     "toy": ToyProfile(seconds=0.5, epochs=(100.0, 250.0, 600.0)),
     "slow": ToyProfile(name="slow", seconds=4.0, epochs=(100.0, 200.0)),
@@ -109,7 +112,7 @@ def digest(result: Result, interval: float) -> str:
 def digest_of_all(result: Result) -> str:
     """Return a hash of every record of a run, without wall-clock times."""
     tables = (
-        result.job_records,
+        [record[:WORLD_JOB_FIELDS] for record in result.job_records],
         result.round_records,
         sorted(result.allocation_records),
         result.reason_records,

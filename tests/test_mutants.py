@@ -361,10 +361,10 @@ def test_mutants(name: str, whole: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "said"),
     [
-        ("speed", [1.5], "column 'speed' is 1.5, allowed is 0 to 1"),
-        ("speed", [float("nan")], "column 'speed' is nan, allowed is a number up to 1e+100"),
-        ("nodes", [[-1]], "column 'nodes' is (-1,), allowed are from 0"),
-        ("gpus", [[0, 1]], "column 'gpus' is [0, 1], allowed is a value for each of nodes"),
+        ("speed", [1.5], "column 'speed' is 1.5, must be 0 to 1"),
+        ("speed", [float("nan")], "column 'speed' is nan, must be a number up to 1e+100"),
+        ("nodes", [[-1]], "column 'nodes' is (-1,), must be numbers ≥ 0"),
+        ("gpus", [[0, 1]], "column 'gpus' is [0, 1], must be as long as nodes"),
     ],
 )
 def test_what_no_jobs_share_is_refused(

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GradTimes:
-    """Time of a forward-backward pass without synchronisation, by atomic batch size and company on the node.
+    """Time of a forward-backward pass without synchronisation, by atomic batch size m and GPUs on the emptiest node.
 
-    On full nodes the time is linear in m between knots; the factor of a lone GPU is log-linear in log m.
+    On full nodes the time is linear in m between knots. The factor of a job on one GPU is log-linear in log m.
 
     Parameters
     ----------
     atomic_batch_sizes, full_node
-        Knots of m, rising, and the time there on nodes with all GPUs busy, shape (k,) [examples; s].
+        Knots of m, rising, and the time on nodes with all GPUs busy, shape (k,) [examples; s].
     alone_atomic_batch_sizes, alone
-        Knots of m, rising, and the time there of a lone GPU over that on full nodes, shape (j,) [examples; 1].
+        Knots of m, rising, and the time on one GPU relative to full nodes, shape (j,) [examples; 1].
     partial_node
-        Time with 1, 2, … GPUs of the job on its emptiest node over that on full nodes, in jobs of several
-        GPUs; one less than a node has GPUs.
+        Time of a job on several GPUs with 1, 2, … GPUs on its emptiest node, relative to full nodes; one value fewer
+        than a node has GPUs.
     """
 
     atomic_batch_sizes: tuple[int, ...]
@@ -43,11 +43,11 @@ class GradTimes:
 
     @property
     def gpus_per_node(self) -> int:
-        """Return the GPUs of a node of the measured cluster."""
+        """Return the GPUs per node of the measured cluster."""
         return len(self.partial_node) + 1
 
     def __call__(self, num_replicas: int, fewest_on_a_node: int, atomic_batch_size: float) -> float:
-        """Return the time of a pass [s]; nodes larger than the measured ones count as full."""
+        """Return the time of a pass [s]. A node larger than the measured nodes counts as full."""
         full = interpolated(self.atomic_batch_sizes, self.full_node, atomic_batch_size)
         if num_replicas == 1:
             return full * log_interpolated(self.alone_atomic_batch_sizes, self.alone, atomic_batch_size)
@@ -63,7 +63,7 @@ class SyncTimes:
     Parameters
     ----------
     alone
-        Bookkeeping of a lone GPU, which overlaps with nothing [s].
+        Overhead on one GPU, without overlap [s].
     alpha_local, beta_local
         Within one node: constant part and part per GPU beyond two [s; s/GPU].
     num_nodes, alpha_node
@@ -89,7 +89,7 @@ class SyncTimes:
         return self._constant(num_nodes) + self.beta_node * (num_replicas - num_nodes) / num_nodes
 
     def _constant(self, num_nodes: int) -> float:
-        """Return α_node; beyond the last knot it rises as from the first to the last, never falls."""
+        """Return α_node. Beyond the last knot it has the mean slope of all knots, or slope 0 if that is negative."""
         nodes, alphas = self.num_nodes, self.alpha_node
         if num_nodes <= nodes[-1] or len(nodes) == 1:
             return interpolated(nodes, alphas, num_nodes)
@@ -99,10 +99,9 @@ class SyncTimes:
 
 @dataclass(frozen=True)
 class Corrections:
-    """Factors on the step time of several GPUs, for what the formula misses.
+    """Factors on the step time of several GPUs, which correct the formula.
 
-    The log of a factor is linear in log K between knots, and in the place of m in the range that K GPUs use:
-    0 for the smallest atomic batch size in use, 1 for the largest, even steps of log m in between (see
+    The log of a factor is linear in log K between knots, and in the place of m in the range that K GPUs use (see
     `place_in_use`).
 
     Parameters
@@ -117,7 +116,7 @@ class Corrections:
     factors: tuple[tuple[float, ...], ...]
 
     def __call__(self, num_replicas: int, place: float) -> float:
-        """Return the factor; beyond the outer knots it stays as it is there."""
+        """Return the factor, which is constant beyond the outer knots."""
         low, high, weight = bracket([log(k) for k in self.num_replicas], log(num_replicas))
         left, right, place_weight = bracket(self.places, place)
         below, above = (
@@ -134,9 +133,9 @@ class Corrections:
 
 
 def place_in_use(application: Application, num_replicas: int, atomic_batch_size: float) -> float:
-    """Return where m lies in the range that K GPUs use without accumulation, by its log; 0 is the lower end.
+    """Return the place of log m in the range that K GPUs use without accumulation, from 0 to 1.
 
-    The range is what keeps both m and the total K·m within the application's limits.
+    In this range, both m and the total K·m are within the application's limits.
     """
     smallest = max(application.min_atomic_batch_size, application.init_batch_size / num_replicas)
     largest = min(application.max_atomic_batch_size, application.max_batch_size / num_replicas)
@@ -176,22 +175,22 @@ class Losses:
     Parameters
     ----------
     epochs
-        Knots: after how many epochs, rising from 1 to all of them, shape (k,).
+        Knots, numbers of complete epochs, rising from 1 to all epochs, shape (k,).
     values
-        The loss there, above 0 and in whatever unit, shape (k,).
+        Loss at each knot, > 0 and in any unit, shape (k,).
     """
 
     epochs: tuple[int, ...]
     values: tuple[float, ...]
 
     def __call__(self, epochs: int) -> float:
-        """Return the loss after so many epochs."""
+        """Return the loss after `epochs` epochs."""
         return interpolated(self.epochs, self.values, epochs)
 
 
 @dataclass(frozen=True)
 class OtherType:
-    """The step time on another type of GPU, by the seven figures of θ_sys.
+    """The step time on another GPU type, by the seven parameters of θ_sys.
 
     Parameters
     ----------
@@ -200,15 +199,15 @@ class OtherType:
     alpha_grad, beta_grad
         Time of a pass: constant part and part per example [s; s/example].
     alpha_node, beta_node
-        Time to synchronise over several nodes: constant part and part per GPU beyond two [s; s/GPU]; None where only
-        one node was measured.
+        Time to synchronise over several nodes: constant part and part per GPU beyond two [s; s/GPU]; None if only one
+        node was measured.
     alpha_local, beta_local
-        The same within one node [s; s/GPU].
+        Time to synchronise within one node: constant part and part per GPU beyond two [s; s/GPU].
     gamma
         Overlap with computing, 1 (none) to 10 (nearly full).
     error
-        Root mean square of log(fitted step time / measured) [1]; None where the figures follow from published ratios
-        of speeds and no step time was measured.
+        Root mean square of log(fitted step time / measured step time) [1]; None for parameters from published ratios
+        of speeds, without a measured step time.
     """
 
     max_atomic_batch_size: int
@@ -222,52 +221,36 @@ class OtherType:
     error: float | None = None
 
     def __call__(self, num_nodes: int, num_replicas: int, atomic_batch_size: float) -> tuple[float, float]:
-        """Return the time of a pass, and of one that synchronises [s; s].
+        """Return the time of a pass without and with synchronisation [s; s].
 
-        Raise ProfileRangeError on several nodes, if only one was measured.
+        Raise ProfileRangeError on several nodes if only one was measured.
         """
         grad = self.alpha_grad + self.beta_grad * atomic_batch_size
         alpha, beta = (self.alpha_local, self.beta_local) if num_nodes == 1 else (self.alpha_node, self.beta_node)
         if alpha is None or beta is None:
-            raise ProfileRangeError(f"its speed on {num_nodes} nodes of this type is not known, allowed is one")
+            raise ProfileRangeError(f"its speed on {num_nodes} nodes of this type is unknown, only that on one node")
         sync = alpha + beta * (num_replicas - 2) if num_replicas > 1 else 0.0
         return grad, overlapped(grad, sync, self.gamma)
 
 
 @dataclass(frozen=True)
 class FitError:
-    """How far a card is from what it was fitted to, over one class of placements.
+    """Errors of a card in one class of placements: |fitted step time / measured step time − 1|."""
 
-    Parameters
-    ----------
-    points
-        Measured step times compared.
-    mean, worst
-        |fitted step time / measured − 1| [1].
-    """
-
-    points: int
+    points: int  # number of measured step times
     mean: float
     worst: float
 
 
 @dataclass(frozen=True)
 class About:
-    """What a card says to its reader.
+    """Description of an application and of its measurements, as text."""
 
-    Parameters
-    ----------
-    title, optimizer, target
-        Model and data set, name of the optimiser, and what a completed job has reached.
-    source, license
-        Who measured what the card was fitted to, and where; and under which licence the measurements are.
-    """
-
-    title: str
+    title: str  # model and data set
     optimizer: str
-    target: str
-    source: str
-    license: str
+    target: str  # metric that a complete job reaches
+    source: str  # authors and place of the measurements
+    license: str  # of the measurements
 
 
 @dataclass(frozen=True)
@@ -277,25 +260,25 @@ class Card:
     Parameters
     ----------
     about
-        For the reader.
+        Description for the reader.
     application
         Properties of the application.
     work
-        Progress at completion [M0-steps]; epochs are of equal length.
+        Progress at completion [M0-steps]; epochs have equal lengths.
     grad, sync, corrections
-        The step time.
+        Parts of the step time.
     noise
-        The gradient statistics.
+        Gradient statistics.
     losses
-        How training converges; None if nobody says.
+        Loss by epoch, or None.
     fit_errors
-        By placement class, for the classes that were measured.
+        Errors by measured placement class.
     gpu_type
-        Type of GPU that all this was measured on; None if nobody says.
+        GPU type of the measurements, or None.
     types
-        The step time on other types, by name; all else is alike.
+        Step times on other GPU types, by name. All other figures are equal on all types.
     sensitivity
-        Speed by CPUs and memory, over that of all these figures; None if nobody says.
+        Speed by CPUs and memory relative to these step times, or None.
     """
 
     about: About
@@ -314,19 +297,19 @@ class Card:
 
 @dataclass(frozen=True)
 class CardSize:
-    """How many figures a card may have.
+    """Largest number of figures of a card.
 
     Parameters
     ----------
     grad_knots, alone_knots
-        Most knots of m for the time of a pass and for the factor of a lone GPU; the latter has at most one
-        less than there are measured m, so that a curve is fitted to its few rows, not copied from them.
+        Knots of m for the time of a pass and for the factor of one GPU. The latter has fewer knots than measured values
+        of m, so that it is a fit and not a copy.
     correction_replicas, correction_places
-        Knots of K of the corrections, and their most places of m.
+        Knots of K of the corrections (exactly these), and places of m.
     noise_stages, noise_knots
-        Most stages of training and knots of M for the noise scale.
+        Stages of training, and knots of M for the noise scale.
     loss_knots
-        Most knots of the loss by epoch, and no more than half the epochs, so that its noise is not copied.
+        Knots of the loss by epoch; at most half the epochs, so that the fit does not copy noise.
     """
 
     grad_knots: int = 6
@@ -344,7 +327,7 @@ SIGNIFICANT_DIGITS = 4
 
 
 def rounded_figure(x: float, digits: int = SIGNIFICANT_DIGITS) -> float:
-    """Return a number with so many significant digits."""
+    """Return a number rounded to `digits` significant digits."""
     return float(f"{x:.{digits - 1}e}")
 
 

@@ -62,7 +62,7 @@ _LIMITS = {
     "fixed_batch_size": "the batch size that adaptive jobs keep [examples]",
     "max_replicas": "most GPUs of a job",
 }
-"""What is said of an application, and the comment on it; what it does not say is left out."""
+"""Properties of an application in a card, and their comments. Properties without a value are left out."""
 
 
 def _limits(application: Application) -> Iterator[tuple[str, object, str]]:
@@ -172,7 +172,7 @@ def _losses_text(card: Card) -> list[str]:
 
 
 POOR = 0.15
-"""A fit with a larger root mean square of its log errors is called poor."""
+"""Root mean square of the log errors above which the card calls a fit poor."""
 
 
 def _types_text(card: Card) -> list[str]:
@@ -226,7 +226,7 @@ def _row(values: Sequence[float]) -> str:
 
 
 def _figure(value: float) -> str:
-    """Return a number as YAML takes it: an exponent needs a point before it.
+    """Return a number in YAML, where an exponent needs a decimal point before it.
 
     >>> _figure(1e-05), _figure(12), _figure(0.25)
     ('1.0e-05', '12', '0.25')
@@ -251,14 +251,11 @@ ERROR = Range(0, 1e6)
 
 
 def fit_cards(measured: Path) -> dict[str, Card]:
-    """Fit a card to every application measured in a folder that `read_profiles` reads; by file name without ending.
+    """Fit a card to every application that `read_profiles` finds in a folder; return the cards by file name.
 
-    Raises
-    ------
-    InvalidInputError
-        If the measurements are missing or wrong.
+    Raise InvalidInputError if the measurements are missing or invalid.
     """
-    # Compiled code and SciPy, which take a while to load, are for those who fit.
+    # Compiled code and SciPy are slow to load.
     from polluxsim.applications.card_fit import fit_card  # noqa: PLC0415
 
     profiles = read_profiles(measured)
@@ -268,51 +265,45 @@ def fit_cards(measured: Path) -> dict[str, Card]:
 
 
 def write_cards(cards: dict[str, Card], folder: Path) -> list[Path]:
-    """Write cards as YAML files into a folder, which is made if need be; return their paths."""
+    """Write cards as YAML files into a folder, which is created if necessary; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     return [write_card(card, folder / f"{name}.yaml") for name, card in cards.items()]
 
 
 def write_card(card: Card, path: Path) -> Path:
-    """Write one card; the same card gives the same bytes."""
+    """Write a card and return the path; equal cards give equal bytes."""
     with appearing_whole(path) as temporary:
         temporary.write_text(card_text(card), encoding="utf-8", newline="\n")
     return path
 
 
 def read_cards(folder: Path) -> dict[str, CardProfile]:
-    """Read all cards of a folder, *.yaml; return profiles by application name, in order of name.
+    """Read all cards (*.yaml) of a folder; return profiles by application name, in order of name.
 
-    Raises
-    ------
-    InvalidInputError
-        If there is none, one is not what a card should be, or two are of the same application.
+    Raise InvalidInputError if there is no card, a card is invalid, or two cards have the same application.
     """
     profiles: dict[str, CardProfile] = {}
     for path in sorted(folder.glob("*.yaml")):
         card = read_card(path)
         if (name := card.application.name) in profiles:
-            raise InvalidInputError(f"{path}: a second card for {name!r}, allowed is one in a folder")
+            raise InvalidInputError(f"{path}: a second card for {name!r}; remove one of them from the folder")
         profiles[name] = CardProfile(card)
     if not profiles:
-        raise InvalidInputError(f"{folder}: no profile cards, needed is one *.yaml at least")
+        raise InvalidInputError(f"{folder}: the folder has no profile card (*.yaml)")
     return dict(sorted(profiles.items()))
 
 
 def read_card(path: Path) -> Card:
-    """Read one card and check every figure.
+    """Read a card and check every figure.
 
-    Raises
-    ------
-    InvalidInputError
-        If a key is unknown, missing, or not of the type, the range or the shape that it should be.
+    Raise InvalidInputError if a key is unknown or missing, or a value has the wrong type, range or shape.
     """
     root = read_section(path)
     if (version := root.integer("format", COUNT)) != FORMAT:
         raise root.error("format", f"{FORMAT}, not {version}")
     application = root.part("application", partial(_application, root))
     num_epochs = application.num_epochs
-    root.section("sync")  # if it is missing, that is told before what else may be wrong
+    root.section("sync")  # a missing section is reported before other errors
     card = Card(
         about=About(*(root.text(key) for key in ("title", "optimizer", "target", "source", "license"))),
         application=application,
@@ -408,7 +399,7 @@ def _fit_errors(section: Section) -> dict[str, FitError]:
     errors = {}
     for name in section.nodes:
         if name not in PLACEMENT_CLASSES:
-            raise section.error(name, f"under one of {', '.join(PLACEMENT_CLASSES)}")
+            raise section.error(name, f"in one of the classes {', '.join(PLACEMENT_CLASSES)}")
         errors[name] = section.part(name, _fit_error)
     return errors
 
@@ -419,7 +410,7 @@ def _fit_error(row: Section) -> FitError:
 
 def _types(root: Section, application: Application) -> dict[str, OtherType]:
     if not root.has("gpu_type"):
-        raise root.error("types", "together with gpu_type, the type that the rest is of")
+        raise root.error("types", "absent, or together with gpu_type, the type of the other figures")
     section = root.section("types")
     return {name: section.part(name, partial(_other_type, application)) for name in section.nodes}
 
@@ -433,7 +424,7 @@ def _other_type(application: Application, row: Section) -> OtherType:
     figures |= {name: row.number(name, range_) for name, range_ in allowed.items()}
     most = row.integer("max_atomic_batch_size", Range(application.min_atomic_batch_size, COUNT.most))
     if not figures["alpha_grad"] + figures["beta_grad"]:
-        raise row.error("alpha_grad", "above 0, where beta_grad is 0")
+        raise row.error("alpha_grad", "> 0, because beta_grad is 0")
     return OtherType(max_atomic_batch_size=most, **figures)
 
 
@@ -445,11 +436,11 @@ def _sensitivity(section: Section) -> Sensitivity | None:
             _same_length(section, amount, speed)
             curves[amount] = tuple(zip(knots, speeds, strict=True))
             if not is_curve(curves[amount]):
-                raise section.error(amount, f"a rising list, {speed} a list that does not fall")
+                raise section.error(amount, f"a rising list, and {speed} a list that does not fall")
     return Sensitivity(**curves) if any(curves.values()) else None
 
 
 def _same_length(section: Section, *keys: str) -> None:
     first, second = (len(section.nodes[key].value) for key in keys)
     if first != second:
-        raise section.error(keys[1], f"a list of {first}, as many as {keys[0]}")
+        raise section.error(keys[1], f"a list of {first} values, as {keys[0]} is")

@@ -45,19 +45,19 @@ if TYPE_CHECKING:
     from polluxsim.applications.step_time_fit import Step
 
 LEAST_SQR_SHARE = 1e-9
-"""Below this sqr/(sqr + var) no batch size in use gains or loses: it stands for an infinite noise scale."""
+"""Smallest sqr/(sqr + var), for an infinite noise scale. Smaller values change the gain of no batch size in use."""
 
 NOISE_SCALE_WEIGHT = 1e-3
-"""What an error of log φ counts beside one of efficiency; it decides where the batch size hardly matters."""
+"""Weight of an error of log φ relative to an error of efficiency; it matters if the batch size hardly does."""
 
 
 def fit_noise(measured: MeasuredProfile, size: CardSize) -> NoiseScales:
-    """Cut training into stages, and fit a noise scale at some batch sizes in each."""
+    """Cut training into stages, and fit the noise scale by batch size in each."""
     batch_sizes = np.array(sorted(measured.validations), dtype=float)
     shares = _sqr_shares(measured)
     extra = batch_sizes / batch_sizes[0] - 1.0
     ends = best_cuts(np.log1p(extra * shares), size.noise_stages)
-    # A batch of M0 is worth one step whatever the noise: it has no say, and needs no knot of its own.
+    # The gain at M0 is 1 for any noise scale, so M0 needs no knot.
     several = batch_sizes[1:].astype(int).tolist() if len(batch_sizes) > 1 else [int(batch_sizes[0])]
     knots = knots_over(several, size.noise_knots)
     table = []
@@ -73,15 +73,15 @@ def _sqr_shares(measured: MeasuredProfile) -> NDArray[np.float64]:
     runs = [run for _, run in sorted(measured.validations.items())]
     rows = np.array([[(run[epoch].grad_sqr, run[epoch].grad_var) for run in runs] for epoch in epochs])
     total = rows.sum(axis=2)
-    # Without any gradient the gain is 1, as it is where all of it is sqr.
+    # Without a gradient the gain is 1, as with var = 0.
     shares: NDArray[np.float64] = np.divide(rows[:, :, 0], total, out=np.ones_like(total), where=total > 0)
     return shares
 
 
 def best_cuts(series: NDArray[np.float64], most: int) -> list[int]:
-    """Return the ends of the stages that leave the least sum of squares around each stage's mean.
+    """Return the ends of the stages with the least sum of squares around the mean of each stage.
 
-    Of a series of shape (n, k) at most n stages are made, and at most `most`; ends rise, the last is n.
+    A series of shape (n, k) has at most n stages, and at most `most`. Ends rise, and the last is n.
 
     >>> best_cuts(np.array([[0.0], [0.1], [5.0], [5.1]]), 2)
     [2, 4]
@@ -94,7 +94,7 @@ def best_cuts(series: NDArray[np.float64], most: int) -> list[int]:
         total = sums[end] - sums[start]
         return float(squares[end] - squares[start] - (total**2).sum() / (end - start))
 
-    # cost[end], ends: the best way to cut the first `end` rows into as many stages as the loop has passed.
+    # Cost and ends of the best stages of the first `end` rows, by `end`.
     best: dict[int, tuple[float, list[int]]] = {end: (left(0, end), [end]) for end in range(1, n + 1)}
     for stages in range(2, min(most, n) + 1):
         best = {
@@ -107,7 +107,7 @@ def best_cuts(series: NDArray[np.float64], most: int) -> list[int]:
 def _fit_noise_curve(
     batch_sizes: NDArray[np.float64], shares: NDArray[np.float64], knots: tuple[int, ...]
 ) -> tuple[float, ...]:
-    """Fit φ(M) to 1/efficiency = 1 + (M/M0 − 1)·q, which is what a fixed batch size's time depends on."""
+    """Fit φ(M) to 1/efficiency = 1 + (M/M0 − 1)·q, which determines the training time at a fixed batch size."""
     first, extra = batch_sizes[0], batch_sizes / batch_sizes[0] - 1.0
     shares = np.clip(shares, LEAST_SQR_SHARE, 1.0 - LEAST_SQR_SHARE)
     hats = log_hats(knots, batch_sizes)
@@ -126,23 +126,23 @@ MOST_REPLICAS = 64
 """GPUs of the measured cluster."""
 
 USE_SHARPNESS = 20.0
-"""Power of goodput in proportion to which batch sizes count: one that is 5 % worse counts a third."""
+"""Power of the goodput in the weight of a batch size: a batch size with 5 % less goodput has a third of the weight."""
 
 LEAST_USE = 0.015
-"""What a batch size counts that no job would choose, of 1 for all on a placement."""
+"""Weight of a batch size that no job would choose, where the sum over a placement is 1."""
 
 RIDGE = 0.001
-"""Pull of each correction towards none, which decides it where nothing was measured nearby."""
+"""Ridge penalty, which determines corrections without measurements nearby."""
 
 
 def no_corrections(size: CardSize, steps: list[Step]) -> Corrections:
-    """Return factors of 1, with no more places than there are measured m."""
+    """Return factors of 1, with at most as many places as measured values of m."""
     places = min(size.correction_places, len({step.atomic_batch_size for step in steps}))
     return Corrections(size.correction_replicas, ((1.0,) * places,) * len(size.correction_replicas))
 
 
 class _Missed(NamedTuple):
-    """What is missed of one optimiser step: log(measured / fitted), and the corrected pass's share in it."""
+    """Error of the formula for one optimiser step: log(measured / fitted), and the share of the corrected pass."""
 
     num_replicas: int
     place: float
@@ -152,7 +152,7 @@ class _Missed(NamedTuple):
 
 
 def fit_corrections(measured: MeasuredProfile, steps: list[Step], card: Card) -> Corrections:
-    """Fit log factors to what the formula misses, by ridge regression."""
+    """Fit log factors to the errors of the formula by ridge regression."""
     none = card.corrections
     missed = [*_missed_in_use(measured, card), *_missed_anywhere(steps, card)]
     by_replicas = log_hats(none.num_replicas, [row.num_replicas for row in missed])
@@ -170,7 +170,7 @@ def fit_corrections(measured: MeasuredProfile, steps: list[Step], card: Card) ->
 
 
 def _missed_in_use(measured: MeasuredProfile, card: Card) -> Iterator[_Missed]:
-    """Yield what is missed on packed placements, by how much a job that chooses well uses each choice."""
+    """Yield the errors on packed placements, weighted by the use of each choice by a job that chooses well."""
     limits, profile = card.application, CardProfile(card)
     for num_replicas in range(2, min(MOST_REPLICAS, limits.max_batch_size // limits.min_atomic_batch_size) + 1):
         placement = packed(num_replicas, card.grad.gpus_per_node)
@@ -191,7 +191,7 @@ def _missed_in_use(measured: MeasuredProfile, card: Card) -> Iterator[_Missed]:
 
 
 def _missed_anywhere(steps: list[Step], card: Card) -> Iterator[_Missed]:
-    """Yield what is missed of every measured step, at little weight: it decides where no job would go."""
+    """Yield the errors of all measured steps with a small weight, which matters where no job would run."""
     profile = CardProfile(card)
     for step in steps:
         place = place_in_use(card.application, step.num_replicas, step.atomic_batch_size)
@@ -203,16 +203,11 @@ def _missed_anywhere(steps: list[Step], card: Card) -> Iterator[_Missed]:
 def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = None) -> Card:
     """Fit a card to a measured profile.
 
-    All figures are rounded to four significant digits (the error that the rounding makes is in `fit_errors`).
+    The pass is fitted first, then the time to synchronise and its overlap (nonlinear least squares on log step times
+    from several starts), then the corrections (linear least squares). Stages of training have the least variance. All
+    figures are rounded to four significant digits; `fit_errors` includes the error of rounding.
 
-    Raises
-    ------
-    ProfileRangeError
-        If no step was measured on one GPU, or none on several with full nodes only.
-
-    The pass is fitted first, then the time to synchronise and its overlap (nonlinear least squares on log
-    step times from several starts, the best kept), then what is left is corrected (linear least squares).
-    Stages of training are cut where they leave the least variance.
+    Raise ProfileRangeError if no step was measured on one GPU, or none on several with full nodes only.
     """
     size = size or CardSize()
     steps = measured_steps(measured)
@@ -242,13 +237,13 @@ def _check_enough(measured: MeasuredProfile, steps: list[Step]) -> None:
     full = any(min(step.gpus_by_node) == GPUS_PER_NODE for step in steps)
     if not (alone and full):
         raise ProfileRangeError(
-            f"{measured.application.name}: too little was measured for a card, "
-            f"needed are steps on one GPU and on full nodes of {GPUS_PER_NODE} GPUs"
+            f"{measured.application.name}: too few measurements for a card; "
+            f"measure steps on one GPU and on full nodes of {GPUS_PER_NODE} GPUs"
         )
 
 
 def placement_errors(measured: MeasuredProfile, card: Card) -> dict[str, FitError]:
-    """Return the error of the card's step times at all measured ones, by placement class."""
+    """Return the errors of the card's step times by placement class, over all measurements."""
     profile, errors = CardProfile(card), dict[str, list[float]]()
     for step in measured_steps(measured):
         fitted = profile.step_time(step.gpus_by_node, step.atomic_batch_size).step_time
@@ -262,9 +257,10 @@ def placement_errors(measured: MeasuredProfile, card: Card) -> dict[str, FitErro
 
 
 def fit_losses(losses: Sequence[float], most: int) -> Losses:
-    """Fit lines between up to `most` knots to the losses after 1, 2, 3 … epochs, by least squares of their ratios.
+    """Fit a piecewise linear curve to the losses after 1, 2, 3 … epochs, by least squares of their ratios.
 
-    There are no more than half the epochs, so that noise is not copied; each next one is where it leaves the least.
+    It has up to `most` knots, and at most half the epochs, so that it does not copy noise. Each further knot is at the
+    epoch with the least remaining error.
 
     >>> fit_losses([4.0, 3.0, 2.0, 2.0, 2.0, 2.0], 9).epochs
     (1, 3, 6)
@@ -278,7 +274,7 @@ def fit_losses(losses: Sequence[float], most: int) -> Losses:
 
 
 def _fit_lines(knots: Sequence[int], losses: Sequence[float]) -> tuple[NDArray[np.float64], float]:
-    """Return the losses at the knots, and the sum of the squares of what they are off, in parts of each loss."""
+    """Return the losses at the knots, and the sum of the squared relative errors."""
     observed = np.array(losses)
     rows = hats(knots, range(1, len(losses) + 1)) / observed[:, None]
     values, *_ = np.linalg.lstsq(rows, np.ones(len(losses)), rcond=None)

@@ -1,4 +1,4 @@
-"""Where profiles come from: a folder of cards, or of measurements."""
+"""Load profiles from a folder of cards or of measurements."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ProfileFolder:
     Parameters
     ----------
     path
-        The folder; by default that of the cards that come with polluxsim.
+        Path of the folder; by default the cards that come with polluxsim.
     """
 
     path: str | None = None
@@ -33,10 +33,7 @@ class ProfileFolder:
     def load(self) -> Mapping[str, Profile]:
         """Return the profiles by application name.
 
-        Raises
-        ------
-        InvalidInputError
-            If the folder has none of these layouts, or something in it is not what it should be.
+        Raise InvalidInputError if the folder has another layout, or a file in it is invalid.
         """
         if self.path is None:
             return dict(_shipped_cards())
@@ -46,12 +43,12 @@ class ProfileFolder:
         if any(folder.glob("*.yaml")):
             return read_cards(folder)
         raise InvalidInputError(
-            f"profiles.path {self.path}: no profiles there, needed is a folder with cards (*.yaml), or one with "
+            f"profiles.path is {self.path}, must be a folder with cards (*.yaml), or with "
             "traces/APPLICATION/placements.csv"
         )
 
 
 @cache
 def _shipped_cards() -> Mapping[str, Profile]:
-    """Return the profiles that come with polluxsim; they stay as they are while a process lasts."""
+    """Return the profiles that come with polluxsim, read once in a process."""
     return read_cards(shipped("traces"))

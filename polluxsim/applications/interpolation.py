@@ -1,4 +1,4 @@
-"""Straight lines between knots, on plain and on logarithmic axes; beyond the outer knots the value stays."""
+"""Linear interpolation between knots, on linear or logarithmic axes, constant beyond the outer knots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def bracket(knots: Sequence[float], x: float) -> tuple[int, int, float]:
-    """Return the knots on both sides of x by index, and the weight of the upper one; outside, of the end.
+    """Return the indices of the knots on both sides of x, and the weight of the upper knot in [0, 1].
 
     >>> bracket((1.0, 2.0, 4.0), 3.0)
     (1, 2, 0.5)
@@ -30,6 +30,6 @@ def interpolated(knots: Sequence[float], values: Sequence[float], x: float) -> f
 
 
 def log_interpolated(knots: Sequence[float], values: Sequence[float], x: float) -> float:
-    """Return the value at x, its log linear in log x between knots; all are above 0."""
+    """Return the value at x. Its log is linear in log x between knots; knots, values and x are > 0."""
     low, high, weight = bracket([log(knot) for knot in knots], log(x))
     return float(values[low] ** (1.0 - weight) * values[high] ** weight)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import isnan
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_MEASURED_NODES = 16
 
 LEAST_LOSS = 1e-9
-"""A metric that is perfect at every batch size leaves so much: curves of losses have none of 0."""
+"""Loss of a perfect metric, because losses are > 0."""
 
 
 class PlacementRow(NamedTuple):
@@ -38,7 +38,7 @@ class PlacementRow(NamedTuple):
 
 
 class ScalabilityRow(NamedTuple):
-    """One measured step time on so many nodes and GPUs [1; 1; examples; s; s]."""
+    """One measured step time on a number of nodes and GPUs [1; 1; examples; s; s]."""
 
     num_nodes: int
     num_replicas: int
@@ -48,7 +48,7 @@ class ScalabilityRow(NamedTuple):
 
 
 class EpochRow(NamedTuple):
-    """The end of one epoch of a training run at a fixed batch size [M0-steps; optimiser steps; any; 1; 1]."""
+    """The end of an epoch of a training at a fixed batch size [M0-steps; optimiser steps; any; 1; 1]."""
 
     progress: float
     iteration: float
@@ -58,7 +58,7 @@ class EpochRow(NamedTuple):
 
 
 def canonical(gpus_by_node: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the lexicographically smallest rotation, under which placements are tabulated.
+    """Return the lexicographically smallest rotation, the key of placements in tables.
 
     >>> canonical((4, 1, 2))
     (1, 2, 4)
@@ -68,7 +68,7 @@ def canonical(gpus_by_node: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class MeasuredProfile:
-    """A profile that is the measurements themselves.
+    """A profile that interpolates measurements.
 
     Parameters
     ----------
@@ -79,9 +79,9 @@ class MeasuredProfile:
     scalability
         Step times by node and GPU count, in the order of the file: it matters where a triangulation is degenerate.
     validations
-        For every validated batch size [examples], the ends of the epochs 0, 1, …
+        Ends of the epochs 0, 1, …, by validated batch size [examples].
     best_metric
-        What a perfect model would reach; None where nobody says.
+        Metric of a perfect model, or None.
 
     Source: the interpolation rules are those of the artifact of Pollux (OSDI '21).
     """
@@ -91,12 +91,20 @@ class MeasuredProfile:
     scalability: Sequence[ScalabilityRow]
     validations: Mapping[int, Sequence[EpochRow]]
     best_metric: float | None = None
+    _known_step_times: dict[tuple[tuple[int, ...], int], StepTime] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _known_statistics: dict[tuple[int, int], GradientStatistics] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _known_neighbours: dict[int, tuple[Sequence[EpochRow], Sequence[EpochRow], float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the step time: linear in m on a measured placement, else by node and GPU count.
+        """Return the step time: linear in m on a measured placement, otherwise by numbers of nodes and GPUs.
 
-        A node with more GPUs than any measured one counts as several that are full: nothing is known of its inner
-        network, so it is taken to be no faster than the one between nodes.
+        A node larger than the measured nodes counts as several full nodes, because its inner network is unknown.
         """
         key = (gpus_by_node, atomic_batch_size)
         if (known := self._known_step_times.get(key)) is None:
@@ -104,7 +112,7 @@ class MeasuredProfile:
         return known
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
-        """Return the statistics of the epoch, linear in the batch size between the validated ones."""
+        """Return the statistics of the epoch, linear in the batch size between validated batch sizes."""
         key = (batch_size, epoch)
         if (known := self._known_statistics.get(key)) is None:
             low, high, weight = self._neighbours(batch_size, epoch)
@@ -118,7 +126,7 @@ class MeasuredProfile:
         return self._epoch_ends[epoch]
 
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
-        """Return the validated steps from the end of `epoch` to the last; 1 if it is the last."""
+        """Return the optimiser steps from the end of `epoch` to the end of training; 1 if it is the last epoch."""
         last = self.application.num_epochs - 1
         if epoch >= last:
             return 1.0
@@ -127,9 +135,9 @@ class MeasuredProfile:
 
     @cached_property
     def losses(self) -> Sequence[float]:
-        """Return how far the metric is from its best after each epoch, which stands for the loss; empty if unknown.
+        """Return the distance of the metric from its best after each epoch, as the loss; empty if the best is unknown.
 
-        It is the mean over the validated batch sizes, as an epoch is as much progress at any of them.
+        It is the mean over the validated batch sizes, because an epoch is the same progress at each of them.
         """
         if (best := self.best_metric) is None:
             return ()
@@ -143,17 +151,9 @@ class MeasuredProfile:
         return tuple(sorted(self.validations))
 
     def total_iterations(self, batch_size: int) -> float:
-        """Return the validated steps of a whole training, linear in the batch size between the validated ones."""
+        """Return the optimiser steps of a whole training, linear in the batch size between validated batch sizes."""
         low, high, weight = self._neighbours(batch_size, self.application.num_epochs - 1)
         return _linear(low.iteration, high.iteration, weight)
-
-    @cached_property
-    def _known_step_times(self) -> dict[tuple[tuple[int, ...], int], StepTime]:
-        return {}
-
-    @cached_property
-    def _known_statistics(self) -> dict[tuple[int, int], GradientStatistics]:
-        return {}
 
     @cached_property
     def _tables(self) -> dict[tuple[int, ...], list[PlacementRow]]:
@@ -183,22 +183,17 @@ class MeasuredProfile:
         return self._between_rows(table, gpus_by_node, atomic_batch_size)
 
     def _neighbours(self, batch_size: int, epoch: int) -> tuple[EpochRow, EpochRow, float]:
-        """Return the epoch at the validated batch sizes around one, and the weight of the upper one."""
+        """Return the epoch at the two neighbouring validated batch sizes, and the weight of the larger."""
         if (known := self._known_neighbours.get(batch_size)) is None:
             sizes = self.batch_sizes
             if not sizes[0] <= batch_size <= sizes[-1]:
                 raise ProfileRangeError(
-                    f"{self.application.name}: batch size {batch_size} was not validated, "
-                    f"allowed are {sizes[0]} to {sizes[-1]}"
+                    f"{self.application.name}: batch size is {batch_size}, must be {sizes[0]} to {sizes[-1]}"
                 )
             low, high, weight = bracket(sizes, batch_size)
             known = self.validations[sizes[low]], self.validations[sizes[high]], weight
             self._known_neighbours[batch_size] = known
         return known[0][epoch], known[1][epoch], known[2]
-
-    @cached_property
-    def _known_neighbours(self) -> dict[int, tuple[Sequence[EpochRow], Sequence[EpochRow], float]]:
-        return {}
 
     def _between_rows(
         self, rows: list[PlacementRow], gpus_by_node: tuple[int, ...], atomic_batch_size: int
@@ -216,12 +211,12 @@ class MeasuredProfile:
         point = (min(len(gpus_by_node), MAX_MEASURED_NODES), sum(gpus_by_node), atomic_batch_size)
         step, sync = map(float, self._interpolator(point).reshape(2))
         if isnan(step):
-            raise self._unmeasured(gpus_by_node, atomic_batch_size, "what the measured tables enclose")
+            raise self._unmeasured(gpus_by_node, atomic_batch_size, "between measured points")
         return StepTime(step, sync)
 
     @cached_property
     def _interpolator(self):  # type: ignore[no-untyped-def]  # scipy ships no types
-        # Slow to load, and seldom needed.
+        # Slow to load, and rarely needed.
         from scipy.interpolate import LinearNDInterpolator  # noqa: PLC0415
         from scipy.spatial import QhullError  # noqa: PLC0415
         from threadpoolctl import threadpool_limits  # noqa: PLC0415
@@ -235,9 +230,9 @@ class MeasuredProfile:
         values = [*_means([groups[key] for key in keys]), *(row[3:] for row in self.scalability)]
         try:
             interpolator = LinearNDInterpolator(np.array(points, dtype=float), np.array(values, dtype=float))
-        except QhullError:  # all on one node, say: they enclose nothing
+        except QhullError:  # the points have no volume, for example all on one node
             return lambda _: np.full(2, np.nan)
-        # Its first answer inverts a small matrix for every simplex, which takes many times as long in several threads.
+        # The first call inverts a small matrix for every simplex, which is much slower in several threads.
         with threadpool_limits(limits=1, user_api="blas"):
             interpolator(points[0])
         return interpolator
@@ -245,17 +240,17 @@ class MeasuredProfile:
     def _unmeasured(self, gpus_by_node: tuple[int, ...], atomic: int, allowed: str) -> ProfileRangeError:
         return ProfileRangeError(
             f"{self.application.name}: no step time for {atomic} examples per GPU on "
-            f"{len(gpus_by_node)} nodes with {gpus_by_node} GPUs, allowed are {allowed}"
+            f"{len(gpus_by_node)} nodes with {gpus_by_node} GPUs, must be {allowed}"
         )
 
 
 def _means(groups: Sequence[Sequence[tuple[float, float]]]) -> list[NDArray[np.float64]]:
-    """Return the mean pair of every group; groups of one size are taken together, as there are hundreds."""
+    """Return the mean pair of every group. Groups of equal size are averaged together, because there are hundreds."""
     means: dict[int, NDArray[np.float64]] = {}
     for size in {len(group) for group in groups}:
         places = [place for place, group in enumerate(groups) if len(group) == size]
         pairs = np.array([groups[place] for place in places])
-        # Each along a row of its own, so that its terms are added in the order of `np.mean` of a list.
+        # Along contiguous rows, so that terms are added in the order of `np.mean` of a list.
         first, second = (np.ascontiguousarray(pairs[:, :, column]).mean(axis=1) for column in (0, 1))
         means |= dict(zip(places, np.column_stack([first, second]), strict=True))
     return [means[place] for place in range(len(groups))]

@@ -25,34 +25,30 @@ METRIC = Range(-1e9, 1e9)
 
 
 class Described(NamedTuple):
-    """An application beside its tables: the name of its card's file without the ending, and what its card says of it.
+    """Properties of an application that its tables do not have.
 
-    Limits are as in `Application`, None where what was measured is the limit; the best metric is what a perfect model
-    would reach in the metric of the tables, None where nobody says.
+    The limits are those of `Application`, or None for the limits of the measurements.
     """
 
-    card: str
+    card: str  # file name of the card without the ending
     about: About
     num_epochs: int
     learning_rate_rule: str
     max_atomic_batch_size: int | None
     fixed_batch_size: int | None
     max_replicas: int | None
-    best_metric: float | None
+    best_metric: float | None  # of a perfect model, in the metric of the tables
     card_size: CardSize
 
 
 def description_of(folder: Path) -> Path:
-    """Return the file that describes the applications measured in a folder: its own, or that of the artifact."""
+    """Return the description in a folder of measurements, or else the description of the artifact."""
     own = folder / DESCRIPTION_FILE
     return own if own.is_file() else shipped("traces") / "osdi21" / DESCRIPTION_FILE
 
 
 def read_described(path: Path) -> dict[str, Described]:
-    """Read a description, as `traces/osdi21/applications.yaml` explains it, by application.
-
-    Raise InvalidInputError if it is not what it should be.
-    """
+    """Read a description in the form that `traces/osdi21/applications.yaml` explains; return it by application."""
     root = read_section(path)
     source, license_name = root.text("source"), root.text("license")
     applications = root.section("applications")
@@ -74,7 +70,7 @@ def _described(source: str, license_name: str, section: Section) -> Described:
         card_size=section.part("card_size", _card_size) if section.has("card_size") else CardSize(),
     )
     if "/" in described.card:
-        raise section.error("card", "the name of a file, without a folder")
+        raise section.error("card", "a file name without a folder")
     return described
 
 
@@ -104,36 +100,28 @@ VALIDATION_COLUMNS = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
 
 
 def find_traces(root: Path) -> Path | None:
-    """Return the folder that holds a folder for each application, or None if `root` has not this layout."""
+    """Return the folder with one folder for each application, or None if `root` has another layout."""
     return next((folder for folder in (root / "traces", root) if any(folder.glob(f"*/{PLACEMENTS}"))), None)
 
 
 def read_profiles(root: Path) -> dict[str, MeasuredProfile]:
-    """Read every application's measurements and check every row; return profiles by application, in order of name.
+    """Read the measurements of every application and check every row; return profiles in order of application name.
 
-    Parameters
-    ----------
-    root
-        The artifact's `simulator/` folder, or its `traces/` folder; or one of the same layout, with an
-        `applications.yaml` beside the folders of the applications where these are others than the artifact's.
+    `root` is the artifact's `simulator/` or `traces/` folder, or a folder of the same layout. Applications that are not
+    in the artifact need a file `applications.yaml` beside their folders.
 
-    Raises
-    ------
-    InvalidInputError
-        If there are no measurements, or a row is not what it should be.
+    Raise InvalidInputError if there are no measurements, or a row is invalid.
     """
     traces = find_traces(root)
     if traces is None:
-        raise InvalidInputError(
-            f"{root}: no measured profiles; needed is a folder with traces/APPLICATION/{PLACEMENTS}, one or more"
-        )
+        raise InvalidInputError(f"{root}: no measured profiles; name a folder with traces/APPLICATION/{PLACEMENTS}")
     description = description_of(traces)
     described = read_described(description)
     found = sorted(path.parent.name for path in traces.glob(f"*/{PLACEMENTS}"))
     if unknown := [name for name in found if name not in described]:
         raise InvalidInputError(
-            f"{traces / unknown[0]}: nothing is known of this application's epochs and limits, allowed are "
-            f"{', '.join(described)}, as {description} says; a file {DESCRIPTION_FILE} in {traces} says it of others"
+            f"{traces / unknown[0]}: {description} has no epochs and limits of this application, only of "
+            f"{', '.join(described)}; describe it in {traces / DESCRIPTION_FILE}"
         )
     return {name: _read_profile(name, traces / name, described[name]) for name in found}
 
@@ -152,14 +140,14 @@ def _read_profile(name: str, folder: Path, described: Described) -> MeasuredProf
         num_epochs=described.num_epochs,
         learning_rate_rule=described.learning_rate_rule,
         fixed_batch_size=described.fixed_batch_size,
-        # Nothing is known of more GPUs than were measured.
+        # The measurements end at the largest number of GPUs.
         max_replicas=described.max_replicas or max(row.num_replicas for row in scalability),
     )
     return MeasuredProfile(application, placements, scalability, validations, described.best_metric)
 
 
 def read_placements(path: Path) -> list[PlacementRow]:
-    """Read the step times on exact placements; raise InvalidInputError if a row is not what it should be."""
+    """Read and check the step times on exact placements."""
     rows = []
     for row in read_rows(path, ("placement", *STEP_COLUMNS)):
         digits = str(row.values["placement"])
@@ -189,7 +177,7 @@ def _distinct(path: Path, rows: list[_RowT], key: Callable[[_RowT], object]) -> 
     seen = set()
     for line, row in enumerate(rows, start=2):
         if (name := key(row)) in seen:
-            raise bad_line(path, line, f"{name} was measured on an earlier line already, allowed is once")
+            raise bad_line(path, line, f"{name} is on an earlier line, too; remove one of the lines")
         seen.add(name)
     return rows
 
@@ -199,10 +187,10 @@ def _read_validations(folder: Path, num_epochs: int) -> dict[int, list[EpochRow]
     for path in folder.glob("validation-*.csv"):
         size = path.stem.removeprefix("validation-")
         if not (size.isascii() and size.isdigit()) or int(size) < 1:
-            raise InvalidInputError(f"{path}: allowed names are validation-BATCH_SIZE.csv")
+            raise InvalidInputError(f"{path}: the file name must be validation-BATCH_SIZE.csv")
         runs[int(size)] = _read_validation(path, num_epochs)
     if not runs:
-        raise InvalidInputError(f"{folder}: no validation-BATCH_SIZE.csv, needed is one at least")
+        raise InvalidInputError(f"{folder}: the folder has no file validation-BATCH_SIZE.csv")
     return dict(sorted(runs.items()))
 
 
@@ -221,5 +209,5 @@ def _read_validation(path: Path, num_epochs: int) -> list[EpochRow]:
             )
         )
     if len(rows) < num_epochs:
-        raise InvalidInputError(f"{path}: {len(rows)} epochs, a job of this application needs {num_epochs}")
+        raise InvalidInputError(f"{path}: the file has {len(rows)} epochs, must have {num_epochs}, as a job has")
     return rows

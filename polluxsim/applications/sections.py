@@ -1,4 +1,4 @@
-"""YAML files read key by key with checks; every error is one line with the file, the line and the key."""
+"""Read YAML files key by key with checks. Each error is one line with the file, the line and the key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 
-from polluxsim.common.errors import InvalidInputError, bad_line, short
+from polluxsim.common.errors import InvalidInputError, bad_line, one_of, short
 from polluxsim.common.tables import read_number
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _PartT = TypeVar("_PartT")
 
 @dataclass(frozen=True)
 class Range:
-    """What a number may be: from and to finite limits, both allowed."""
+    """A closed range of numbers."""
 
     least: float
     most: float
@@ -31,15 +31,15 @@ class Range:
 
 @dataclass(frozen=True)
 class Section:
-    """A mapping of a YAML file, by its keys' nodes, which knows on which line it begins, counted from 1."""
+    """A mapping of a YAML file, as YAML nodes by key."""
 
     path: Path
-    line: int
+    line: int  # on which it begins, counted from 1
     nodes: dict[str, Any]
     _asked: set[str] = field(default_factory=set, init=False)
 
     def has(self, key: str) -> bool:
-        """Return whether an optional key is there."""
+        """Return whether the mapping has an optional key."""
         return key in self.nodes
 
     def section(self, key: str) -> Section:
@@ -50,7 +50,7 @@ class Section:
         return _section(self.path, node)
 
     def part(self, key: str, read: Callable[[Section], _PartT]) -> _PartT:
-        """Return what a function makes of a mapping within this one, all keys of which it has to ask for."""
+        """Return the result of a function of a mapping within this one. The function must read all its keys."""
         section = self.section(key)
         part = read(section)
         section.finish()
@@ -72,11 +72,11 @@ class Section:
         return self._integer(key, self._node(key), allowed)
 
     def numbers(self, key: str, allowed: Range) -> tuple[float, ...]:
-        """Return a list of one number or more, each within limits."""
+        """Return a list of one or more numbers within limits."""
         return tuple(self._number(key, node, allowed) for node in self._items(key, self._node(key)))
 
     def rising(self, key: str, allowed: Range) -> tuple[int, ...]:
-        """Return a list of one whole number or more, each within limits and larger than the one before."""
+        """Return a list of one or more rising whole numbers within limits."""
         values = tuple(self._integer(key, node, allowed) for node in self._items(key, self._node(key)))
         if any(low >= high for low, high in pairwise(values)):
             raise self.error(key, "a rising list")
@@ -94,18 +94,17 @@ class Section:
         return tuple(table)
 
     def finish(self) -> None:
-        """Raise if there is a key that nobody asked for."""
+        """Raise an InvalidInputError if the mapping has a key that was not read."""
         for key, node in self.nodes.items():
             if key not in self._asked:
-                raise bad_line(
-                    self.path, _line(node), f"unknown key {key!r}, allowed are {', '.join(sorted(self._asked))}"
-                )
+                what = f"key {key!r} is unknown, must be {one_of(key, sorted(self._asked))}"
+                raise bad_line(self.path, _line(node), what)
 
     def error(self, key: str, allowed: str, node: Any = None) -> InvalidInputError:
-        """Return the error that a key's value is not what is allowed."""
+        """Return the error about the value of a key."""
         node = self.nodes[key] if node is None else node
         shown = short(node.value) if isinstance(node, yaml.ScalarNode) else f"a {node.id} of {len(node.value)}"
-        return bad_line(self.path, _line(node), f"key {key!r} is {shown}, allowed is {allowed}")
+        return bad_line(self.path, _line(node), f"key {key!r} is {shown}, must be {allowed}")
 
     def _node(self, key: str) -> Any:
         self._asked.add(key)
@@ -119,7 +118,7 @@ class Section:
         return list(node.value)
 
     def _number(self, key: str, node: Any, allowed: Range) -> float:
-        # YAML also takes 1:30 and 1_000 for numbers.
+        # YAML also reads 1:30 and 1_000 as numbers.
         value = read_number(node.value) if _is(node, "int", "float") else None
         if value is None or not allowed.least <= value <= allowed.most:
             raise self.error(key, f"a number {allowed}", node)
@@ -133,10 +132,7 @@ class Section:
 
 
 def read_section(path: Path) -> Section:
-    """Read a YAML file that is a mapping.
-
-    Raise InvalidInputError if it cannot be read, is not YAML, has an alias or the same key twice, or is no mapping.
-    """
+    """Read a YAML file, which must be a mapping without aliases and duplicate keys."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -145,8 +141,8 @@ def read_section(path: Path) -> Section:
         raise InvalidInputError(f"{path}: {error.strerror or 'cannot be read'}") from None
     try:
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
-            if isinstance(event, yaml.AliasEvent):  # a few aliases can stand for a very large value
-                raise bad_line(path, _line(event), "an alias (*), allowed are plain values")
+            if isinstance(event, yaml.AliasEvent):  # a few aliases can expand to a very large value
+                raise bad_line(path, _line(event), "the file has an alias (*); write out the value")
         node = yaml.compose(text, Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
@@ -154,7 +150,7 @@ def read_section(path: Path) -> Section:
     except (yaml.YAMLError, RecursionError) as error:
         raise InvalidInputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(node, yaml.MappingNode):
-        raise InvalidInputError(f"{path}: allowed is a mapping of keys to values")
+        raise InvalidInputError(f"{path}: the file must be a mapping of keys to values")
     return _section(path, node)
 
 
@@ -164,7 +160,7 @@ def _section(path: Path, node: yaml.MappingNode) -> Section:
         if not _is(key, "str"):
             raise bad_line(path, _line(key), "a key that is not text")
         if key.value in nodes:
-            raise bad_line(path, _line(key), f"key {key.value!r} stands twice")
+            raise bad_line(path, _line(key), f"duplicate key {key.value!r}; remove one of them")
         nodes[key.value] = value
     return Section(path, _line(node), nodes)
 

@@ -44,22 +44,22 @@ def hats(knots: Sequence[float], points: Iterable[float]) -> NDArray[np.float64]
 
 
 def log_hats(knots: Sequence[float], points: Iterable[float]) -> NDArray[np.float64]:
-    """Return the same for an interpolation that is linear in the logarithm."""
+    """Return the weight of each knot in the log-linear interpolation at each point, shape (points, knots)."""
     return hats([log(knot) for knot in knots], [log(x) for x in points])
 
 
 GPUS_PER_NODE = 4
-"""GPUs of a node of the cluster the tables come from."""
+"""GPUs per node of the measured cluster."""
 
 UNPACKED_WEIGHT = 0.5
-"""Schedulers pack: a step on scattered GPUs counts so much of one on packed ones."""
+"""Weight of a step on scattered GPUs relative to packed GPUs, because schedulers pack."""
 
 UNUSED_WEIGHT = 0.05
-"""The same for total batch sizes outside the application's limits."""
+"""Weight of a step at a total batch size outside the application's limits."""
 
 
 class Step(NamedTuple):
-    """One measured step time within the application's limits, and how much it counts."""
+    """One measured step time within the application's limits, and its weight in the fit."""
 
     gpus_by_node: tuple[int, ...]
     atomic_batch_size: int
@@ -79,7 +79,7 @@ class Step(NamedTuple):
 
 
 def measured_steps(measured: MeasuredProfile) -> list[Step]:
-    """Return the measured steps within limits; counts of nodes and GPUs become evenly filled nodes."""
+    """Return the measured steps within limits. Numbers of nodes and GPUs become evenly filled nodes."""
     limits = measured.application
     counted = [PlacementRow(_spread(row.num_nodes, row.num_replicas), *row[2:]) for row in measured.scalability]
     return [
@@ -90,7 +90,7 @@ def measured_steps(measured: MeasuredProfile) -> list[Step]:
 
 
 def _spread(num_nodes: int, num_replicas: int) -> tuple[int, ...]:
-    """Return as even a placement as there is.
+    """Return the most even placement.
 
     >>> _spread(3, 8)
     (2, 3, 3)
@@ -112,14 +112,14 @@ def _packed_weight(gpus_by_node: tuple[int, ...]) -> float:
 
 
 NODE_KNOTS = (2, 3, 4, 6, 8, 12, 16)
-"""Node counts of which the constant part of the time to synchronise is fitted: those that were measured."""
+"""Measured numbers of nodes, the knots of the constant part of the time to synchronise."""
 
 GAMMA_STARTS = (1.1, 1.5, 2.5, 5.0)
-"""Overlaps from which the search starts; the best end is kept."""
+"""Initial overlaps of the searches; the best result is kept."""
 
 
 def fit_grad(steps: list[Step], size: CardSize) -> GradTimes:
-    """Fit the time of a pass: on full nodes, then its factors for a lone GPU and for partly filled nodes."""
+    """Fit the time of a pass: on full nodes, then the factors for one GPU and for partly filled nodes."""
     sizes = {step.atomic_batch_size for step in steps}
     knots, alone_knots = (knots_over(sizes, size.grad_knots), knots_over(sizes, min(size.alone_knots, len(sizes) - 1)))
     full = [step for step in steps if step.num_replicas > 1 and min(step.gpus_by_node) == GPUS_PER_NODE]
@@ -178,7 +178,7 @@ def fit_sync(steps: list[Step], grad: GradTimes, alone: float) -> SyncTimes:
         off: NDArray[np.float64] = weights * (step_logs - logs)
         return off
 
-    # Times to synchronise are looked for around what is left of the step beside the pass.
+    # Start from the mean difference of step and pass.
     scale = log(float(np.mean(np.clip(np.exp(logs) - grads, 1e-5, None))))
     lower = np.append(np.full(columns.shape[1], scale - 9.0), log(1e-3))
     upper = np.append(np.full(columns.shape[1], scale + 5.0), log(9.0))

@@ -25,25 +25,17 @@ if TYPE_CHECKING:
 
 GPUS_PER_NODE = 8
 MEMORY_SHARE = 0.9
-"""Share of a GPU's memory that the model can have; the rest is the framework's."""
+"""Share of a GPU's memory for the model; the framework needs the rest."""
 LINK_SHARE = 0.8
-"""Share of a link's peak that a ring reaches, about what NCCL's own tests print."""
+"""Share of a link's peak that a ring reaches; NCCL's tests print about this."""
 
 
 class Speed(NamedTuple):
-    """What the data sheet of a GPU type does not say of it.
+    """Speed of a GPU type in training, beyond its data sheet."""
 
-    Attributes
-    ----------
-    utilisation
-        Share of its peak in a pass, recomputation counted as work [1].
-    link, network
-        Peak of its links within a node, and of a node's network, one way [GB/s].
-    """
-
-    utilisation: float
-    link: float
-    network: float
+    utilisation: float  # share of the peak in a pass; recomputation counts as work [1]
+    link: float  # peak of the links within a node, one way [GB/s]
+    network: float  # peak of the network of a node, one way [GB/s]
 
 
 # Utilisation: Megatron-LM on V100, 39 TFLOP/s (Shoeybi et al. 2019); on A100, 44 to 52 % (Narayanan et al., SC '21,
@@ -59,31 +51,15 @@ SPEEDS = {
 
 
 class Transformer(NamedTuple):
-    """A transformer, and what of it trains.
+    """Size of a transformer, and the part of it that trains."""
 
-    Attributes
-    ----------
-    params
-        N, all parameters.
-    seq
-        Tokens of an example.
-    layers, hidden
-        Number and width of the layers.
-    vocab
-        Words of the output; 0 for one answer to an example, as a class.
-    trainable
-        Share of the parameters that train: 1, or less with adapters [1].
-    recompute
-        Whether activations are computed again in the backward pass, which takes a third more time and less memory.
-    """
-
-    params: float
-    seq: int
+    params: float  # number of all parameters, N
+    seq: int  # tokens of an example
     layers: int
-    hidden: int
-    vocab: int = 50257
-    trainable: float = 1.0
-    recompute: bool = False
+    hidden: int  # width of the layers
+    vocab: int = 50257  # outputs; 0 for one output per example, like a class
+    trainable: float = 1.0  # share of the parameters that train; < 1 with adapters
+    recompute: bool = False  # activations in the backward pass, which takes a third more time and less memory
 
     @property
     def flops(self) -> float:
@@ -114,7 +90,7 @@ class Transformer(NamedTuple):
         return float(self.seq * (per_token + 6 * self.vocab))
 
     def most_examples(self, gpu: GpuType) -> int:
-        """Return the examples that fit a GPU's memory in a pass; 0 where the model does not fit."""
+        """Return the examples of a pass that fit in a GPU's memory; 0 if the model does not fit."""
         return max(int((MEMORY_SHARE * gpu.memory * 1e9 - self.states) // self.activations), 0)
 
     def pass_times(self, gpu: GpuType, speed: Speed) -> tuple[float, float]:
@@ -126,18 +102,18 @@ class Transformer(NamedTuple):
         return constant, self.flops / (speed.utilisation * gpu.peak * 1e12)
 
     def all_reduce(self, num_replicas: int, bandwidth: float) -> float:
-        """Return the time to add up gradients of two bytes in a ring over links of so many GB/s [s].
+        """Return the time of an all-reduce of gradients of two bytes in a ring over links with a bandwidth [GB/s; s].
 
-        Each GPU sends them 2 (K − 1) / K times. Source: Patarasuk and Yuan 2009.
+        Each GPU sends its gradients 2 (K − 1) / K times. Source: Patarasuk and Yuan 2009.
         """
         sent = 2 * (num_replicas - 1) / num_replicas * 2 * self.trainable * self.params
         return sent / (LINK_SHARE * bandwidth * 1e9)
 
 
 def depth_and_width(params: float) -> tuple[int, int]:
-    """Return layers and width of a model of so many parameters (12 L h²), 128 times as wide as deep.
+    """Return layers and width of a model with a number of parameters (12 L h²), 128 times as wide as deep.
 
-    So are the larger models of GPT-3 (Brown et al. 2020, table 2.1); the ratio matters little (Kaplan et al. 2020).
+    The larger models of GPT-3 have this ratio (Brown et al. 2020, table 2.1); it matters little (Kaplan et al. 2020).
 
     >>> depth_and_width(175e9)
     (96, 12288)
@@ -147,7 +123,7 @@ def depth_and_width(params: float) -> tuple[int, int]:
 
 
 def critical_batch(loss: float) -> float:
-    """Return the critical batch size at a loss, 2.1·10⁸ L^(−1/0.21), which the noise scale is near to [tokens].
+    """Return the critical batch size at a loss, 2.1·10⁸ L^(−1/0.21), which is near the noise scale [tokens].
 
     Source: Kaplan et al. 2020, equation 1.4, table 3; McCandlish et al. 2018.
     """
@@ -155,13 +131,13 @@ def critical_batch(loss: float) -> float:
 
 
 def loss_after(params: float, tokens: float, batch: float) -> float:
-    """Return the loss after so many tokens at a batch size [nats a token; tokens].
+    """Return the loss after training on `tokens` at a batch size of `batch` tokens [nats/token].
 
-    It is (6.5·10¹³/N)^0.077 + (2100/S)^0.76, where S = tokens / (batch + critical batch) is what the steps are worth.
+    It is (6.5·10¹³/N)^0.077 + (2100/S)^0.76, with S = tokens / (batch + critical batch) effective steps.
     Source: Kaplan et al. 2020, equations 1.6 and 5.4, table 3.
     """
     low, high = 0.0, 100.0
-    for _ in range(100):  # the loss falls with the steps, and these with a lower loss: they meet once
+    for _ in range(100):  # bisection, because the effective steps depend on the loss
         middle = (low + high) / 2
         steps = tokens / (batch + critical_batch(middle))
         if (6.5e13 / params) ** 0.077 + (2.1e3 / steps) ** 0.76 > middle:
@@ -181,31 +157,27 @@ NUM_NODES = (2, 4, 8, 16)
 
 
 class Training(NamedTuple):
-    """How a transformer is trained: on so many tokens in all, from its initial to its largest batch size [examples].
+    """A training of a transformer."""
 
-    Workloads know it by its name, readers by its title. The noise scale [examples] is by default from the loss, and
-    that, of a model that is trained already [nats a token], from the tokens.
-    """
-
-    name: str
+    name: str  # in workloads
     title: str
-    tokens: float
-    batch: int
-    max_batch: int
-    noise_scale: float | None = None
-    loss: float | None = None
+    tokens: float  # of the whole training
+    batch: int  # initial batch size [examples]
+    max_batch: int  # [examples]
+    noise_scale: float | None = None  # [examples]; by default from the loss
+    loss: float | None = None  # of a trained model [nats/token]; by default from the tokens
 
 
 def transformer_card(model: Transformer, training: Training, speeds: Mapping[GpuType, Speed]) -> Card:
-    """Return the card of a training on some types of GPU; it is of the first, those where it does not fit are left out.
+    """Return the card of a training on GPU types. The main figures are of the first type in whose memory it fits.
 
-    Raise InvalidConfigError if it fits none.
+    Types in whose memory it does not fit are left out. Raise InvalidConfigError if it fits on no type.
     """
     fits = {gpu: most for gpu in speeds if (most := model.most_examples(gpu))}
     if not fits:
         needed = (model.states + model.activations) / 1e9
         allowed = ", ".join(f"{gpu.name} of {gpu.memory:g} GB" for gpu in speeds)
-        raise InvalidConfigError(f"card: one example of {needed:.0f} GB does not fit in memory of {allowed}")
+        raise InvalidConfigError(f"card: one example of {needed:.0f} GB does not fit in the memory of {allowed}")
     first, *others = fits
     return Card(
         about=About(training.title, "Adam", f"{training.tokens:g} tokens", SOURCE, "Apache-2.0"),
@@ -233,13 +205,13 @@ def _grad(most: int, times: tuple[float, float]) -> GradTimes:
 
 
 def _local(model: Transformer, speed: Speed) -> tuple[float, float]:
-    """Return the constant part, and that per GPU beyond two, which is exact on two and on a full node."""
+    """Return the constant part and the part per GPU beyond two, exact on two GPUs and on a full node."""
     two, full = (model.all_reduce(gpus, speed.link) for gpus in (2, GPUS_PER_NODE))
     return two, (full - two) / (GPUS_PER_NODE - 2)
 
 
 def _between(model: Transformer, speed: Speed, num_nodes: int) -> float:
-    """Return the time on full nodes, whose ring passes the network once each way."""
+    """Return the time on full nodes; the ring passes the network once each way."""
     return model.all_reduce(num_nodes * GPUS_PER_NODE, min(speed.link, speed.network))
 
 

@@ -31,7 +31,7 @@ from polluxsim.look.side_by_side import SideBySide
 from polluxsim.metrics.declared import values_in
 from polluxsim.records.storage import Run, write_run
 from polluxsim.run.claim import claimed, claimed_anew
-from polluxsim.run.composing import get_args_parser, hydra_in_words, is_hydras, mode_from_options
+from polluxsim.run.composing import get_args_parser, hydra_in_words, is_hydras, mode_from_options, scan_plugins
 from polluxsim.run.configurations import as_hydra_takes, config_files, report_replaced, searched_first
 from polluxsim.run.execution import Execution, resolved
 from polluxsim.run.interrupt import interruptible, results_written, uninterrupted
@@ -176,6 +176,9 @@ def _meanings(group: str, target: str) -> dict[str, str]:
     return {key: meaning for text in texts if target in text for key, meaning in EXPLAINED.findall(text)}
 
 
+NEEDS_LAUNCHERS = ("hydra/launcher", "+hydra/launcher", "--info", "--hydra-help")
+"""Beginnings of arguments for which Hydra imports its launcher plugins."""
+
 NAMED_BY_TIME = "${now:"
 """Text in the pattern of folders whose name contains the start time of the run."""
 
@@ -199,6 +202,8 @@ def run(arguments: Sequence[str]) -> None:
     try:
         with searched_first(folders := user_folders(arguments)), explained, mode:
             report_replaced(folders)
+            if not folders and not any(word.startswith(NEEDS_LAUNCHERS) for word in arguments):
+                scan_plugins()
             hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
         if isinstance(error, ValueError) and not is_hydras(error):

@@ -1,4 +1,4 @@
-"""Units of time, their text forms, and the times of scheduling rounds."""
+"""Units of time, text forms of durations, and the times of scheduling rounds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def clock(seconds: float) -> str:
 
 
 def from_clock(text: str) -> float | None:
-    """Return the seconds of a text like H:MM:SS, H:MM, 1.5h or 90; None if it is none of these.
+    """Return the seconds of a text like H:MM:SS, H:MM, 1.5h or 90; None for other texts.
 
     >>> from_clock("2:38:00"), from_clock("90.5"), from_clock("1.5h"), from_clock("1:60")
     (9480.0, 90.5, 5400.0, None)
@@ -50,12 +50,12 @@ def instant(given: float | str) -> float:
     """Return a time since the start in seconds. Raise an `InvalidInputError` if it is no time."""
     time = from_clock(given) if isinstance(given, str) else given
     if time is None or not (isfinite(time) and time >= 0):
-        raise InvalidInputError(f"TIME is {given!r}, allowed are seconds ≥ 0, 90min, 1.5h, H:MM or H:MM:SS")
+        raise InvalidInputError(f"TIME is {given!r}, must be seconds ≥ 0, or a time like 90min, 1.5h, H:MM or H:MM:SS")
     return time
 
 
 def unit_of(seconds: float) -> tuple[str, int]:
-    """Return the largest unit of which a length of time has at least two, and the length of that unit [s].
+    """Return the largest unit that fits at least twice into a duration, and the length of the unit [s].
 
     >>> [unit_of(seconds)[0] for seconds in (45.0, 90.0, 5400.0, 9000.0, 259200.0)]
     ['s', 's', 'min', 'h', 'd']
@@ -64,7 +64,7 @@ def unit_of(seconds: float) -> tuple[str, int]:
 
 
 def length(seconds: float) -> str:
-    """Return a length of time in that unit.
+    """Return a duration as text, in the unit of `unit_of`.
 
     >>> [length(seconds) for seconds in (0.5, 45.0, 90.0, 5400.0, 9000.0, 259200.0)]
     ['0.5 s', '45 s', '90 s', '90 min', '2.5 h', '3 d']
@@ -80,7 +80,7 @@ def first_round(time: float, interval: float) -> int:
     (1, 1, 2, 52)
     """
     index = max(ceil(time / interval), 1)
-    # The quotient can be rounded to a whole number, or across it.
+    # Rounding can move the quotient to or across a whole number.
     while index > 1 and (index - 1) * interval >= time:
         index -= 1
     return index if index * interval >= time else index + 1

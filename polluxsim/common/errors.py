@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -12,23 +11,23 @@ if TYPE_CHECKING:
 
 
 class PolluxSimError(Exception):
-    """An error that the user can correct. The message states what is wrong, the value, and what is allowed."""
+    """An error that the user can correct. The message states the name, the value, the requirement and the remedy."""
 
 
 class InvalidInputError(PolluxSimError):
-    """A file, or a line of one, that cannot be what it should be."""
+    """A file or a line of a file is invalid."""
 
 
 class InvalidConfigError(PolluxSimError):
-    """A setting that is unknown or outside what is allowed."""
+    """A setting is unknown or has an invalid value."""
 
 
 class UnknownApplicationError(InvalidInputError):
-    """A workload names an application that the profiles do not have."""
+    """A workload names an application without a profile."""
 
 
 class InvalidAllocationError(PolluxSimError):
-    """A policy answered with an allocation that the cluster cannot carry out."""
+    """A policy returned an allocation that the cluster cannot apply."""
 
 
 class PolicyError(PolluxSimError):
@@ -40,23 +39,15 @@ class MappingRuleError(PolluxSimError):
 
 
 class ViewClosedError(PolluxSimError):
-    """A policy's view was looked at after the decision that it was for."""
+    """A policy used its view after the decision for which the view was made."""
 
 
 class TurnError(PolluxSimError):
-    """A simulation was asked to go on, or told a decision, when it was not the time for it."""
+    """A simulation was continued, or given a decision, at the wrong time."""
 
 
 class SweepError(PolluxSimError):
-    """A sweep is not complete; the runs that are finished are kept.
-
-    Parameters
-    ----------
-    message
-        What went wrong.
-    failed
-        Error of each run that failed, by the run's key.
-    """
+    """A sweep is not complete. Finished runs are kept; `failed` has the error of each failed run, by its key."""
 
     def __init__(self, message: str, failed: Mapping[str, Exception] | None = None) -> None:
         super().__init__(message)
@@ -64,25 +55,27 @@ class SweepError(PolluxSimError):
 
 
 class LostProcessError(PolluxSimError):
-    """The process that made a run ended by itself."""
+    """The process of a run ended unexpectedly."""
 
 
 MOST_LISTED = 20
-"""Names that an error lists at most."""
+"""Largest number of names in an error."""
 
 
 def short(value: object) -> str:
-    """Return a value as an error shows it, of 60 characters at most."""
+    """Return a value for an error, at most 60 characters long."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return the end of an error about an unknown name: the most similar known name, if one is similar.
+    """Return the end of an error about an unknown name: the most similar known name, if any.
 
     >>> did_you_mean("polux", ["fifo", "pollux"])
     '; did you mean pollux?'
     """
+    from difflib import get_close_matches  # noqa: PLC0415  (slow to load, and only needed for errors)
+
     near = get_close_matches(str(word), known, n=1)
     return f"; did you mean {near[0]}?" if near and near[0] != word else ""
 
@@ -98,26 +91,42 @@ def listed(names: Iterable[str], most: int = MOST_LISTED) -> str:
     return f"{', '.join(every[:most])}{more}"
 
 
+def one_of(word: object, known: Collection[str]) -> str:
+    """Return the requirement of an error about an unknown name: the known names, and the most similar of them.
+
+    >>> one_of("polux", ["fifo", "pollux"])
+    'one of fifo, pollux; did you mean pollux?'
+    """
+    return f"one of {listed(known)}{did_you_mean(word, known)}"
+
+
 def allowed_among(word: object, known: Collection[str]) -> str:
-    """Return the end of an error about an unknown name: the known names, and the nearest of them."""
-    return f"allowed are {listed(known)}{did_you_mean(word, known)}"
+    """Return the requirement of `one_of` as the end of a sentence."""
+    return f"must be {one_of(word, known)}"
 
 
-def check_number(name: str, value: float, holds: bool, allowed: str) -> None:
-    """Raise an InvalidConfigError for a setting that is not finite, or of which what is allowed does not hold."""
+def invalid_setting(name: str, value: object, requirement: str, remedy: str = "") -> InvalidConfigError:
+    """Return the error about a setting: its name, its value, the requirement with the reason, and the remedy.
+
+    >>> print(invalid_setting("cluster.least_nodes", 9, "1 to 4, the nodes of the cluster", "set cluster.num_nodes=9"))
+    cluster.least_nodes is 9, must be 1 to 4, the nodes of the cluster; set cluster.num_nodes=9
+    """
+    shown = f"{value:g}" if isinstance(value, float) else short(value)
+    return InvalidConfigError(f"{name} is {shown}, must be {requirement}{f'; {remedy}' if remedy else ''}")
+
+
+def check_number(name: str, value: float, holds: bool, requirement: str) -> None:
+    """Raise the error about a setting that is not finite, or if its requirement does not hold."""
     if not (isfinite(value) and holds):
-        raise InvalidConfigError(f"{name} is {value:g}, allowed is {allowed}")
+        raise invalid_setting(name, float(value), requirement)
 
 
 def check_choice(name: str, value: object, known: Collection[str]) -> None:
-    """Raise an InvalidConfigError for a setting whose value is not a known word."""
+    """Raise the error about a setting that is not a known word."""
     if value not in known:
-        raise InvalidConfigError(f"{name} is {short(value)}, {allowed_among(value, known)}")
+        raise invalid_setting(name, value, one_of(value, known))
 
 
 def bad_line(path: Path | str, line: int, what: str) -> InvalidInputError:
-    """Return the error for one line of a file, counted from 1 (the header of a CSV file is line 1).
-
-    `path` is the file as the user named it. `what` states the value found and the allowed values.
-    """
+    """Return the error about one line of a file, counted from 1 (the header of a CSV file is line 1)."""
     return InvalidInputError(f"{path}, line {line}: {what}")

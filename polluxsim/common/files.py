@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, whatever ends the writer."""
+"""Write files and folders atomically: they appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 _DIGITS = 8
 TEMPORARY = f".*.{'[0-9a-f]' * _DIGITS}.tmp"
-"""What files and folders are called, as a pattern, while they are being written; narrow, so that no one else's is."""
+"""Pattern of the names of files and folders that are being written. It matches no other names."""
 
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF)
-"""Errors of file systems that know no locks, or none on a file that is not being written."""
+"""Errors of file systems without locks, or without locks on a file that is open for reading."""
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def appearing_whole(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; what was written there becomes `path` when the block ends well.
+    """Return a temporary path beside `path`, which replaces `path` at the end of the block.
 
-    A reader never sees half a file, whatever ends the writer, and a writer that fails leaves nothing behind.
+    A reader never sees a part of a file. If the block raises, the temporary file is removed.
     """
     with _temporary(path, Path.touch) as temporary:
         yield temporary
@@ -39,11 +39,10 @@ def appearing_whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def appearing_together(folder: Path, last: str, *, only_if_written: Collection[str] = ()) -> Iterator[Path]:
-    """Give a temporary folder within `folder`; the files written there move up together when the block ends well.
+    """Return a temporary folder in `folder`. Its files move to `folder` at the end of the block.
 
-    The file `last` is taken away first and comes back last, so that whoever finds it finds all the others of the same
-    writing; so files that not every writing has go unless they are written anew. If the block fails, what was in
-    `folder` before is untouched.
+    The file `last` is removed first and moved last, so that a folder with this file is complete. Old files in
+    `only_if_written` are removed if the block does not write them. If the block raises, `folder` does not change.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _temporary(folder / (folder.absolute().name or "root"), Path.mkdir) as temporary:
@@ -62,7 +61,7 @@ def appearing_together(folder: Path, last: str, *, only_if_written: Collection[s
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder; one that is gone is no matter."""
+    """Remove a file or a folder, if it exists."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -70,12 +69,9 @@ def remove(path: Path) -> None:
 
 
 def lock(file: IO[str] | int, *, waiting: bool = False) -> None:
-    """Lock an open file until it is closed; file systems that know no such locks, of clusters mostly, go without.
+    """Lock an open file until it is closed. File systems without locks, which some clusters have, are not locked.
 
-    Raises
-    ------
-    BlockingIOError
-        If another process holds it, and we are not to wait.
+    Raise BlockingIOError if another process has the lock and `waiting` is False.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | (0 if waiting else fcntl.LOCK_NB))
@@ -86,12 +82,9 @@ def lock(file: IO[str] | int, *, waiting: bool = False) -> None:
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Lock a file or folder itself, which leaves nothing behind: the system unlocks it when the process ends.
+    """Lock a file or folder during the block; the lock also ends with the process.
 
-    Raises
-    ------
-    BlockingIOError
-        If another process holds it.
+    Raise BlockingIOError if another process has the lock.
     """
     number = os.open(path, os.O_RDONLY)
     try:
@@ -103,7 +96,7 @@ def held(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
-    """Make a file or folder beside `path` that matches `TEMPORARY`, held while it is in use and gone afterwards."""
+    """Create a file or folder beside `path` that matches `TEMPORARY`, locked during the block and then removed."""
     _remove_leftovers(path)
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:_DIGITS]}.tmp")
     try:
@@ -117,21 +110,21 @@ def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove what killed writers of `path` left: nobody holds it."""
+    """Remove the unlocked temporary files of killed writers of `path`."""
     for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * _DIGITS}.tmp"):
         with suppress(OSError), held(left):
             remove(left)
 
 
 def _about(path: Path, error: OSError, temporary: Path) -> OSError:
-    """Return an error of writing as one that names the file the user knows."""
+    """Return an error of writing that names the user's file instead of the temporary file."""
     if error.errno in DISK_IS_FULL or str(error.filename).startswith(str(temporary)):
         return OSError(error.errno, os.strerror(error.errno or 0), str(path))
     return error
 
 
 def _store(path: Path) -> None:
-    """Have the system write a file, or a folder's list of names, to the disk."""
+    """Flush a file, or a folder's list of names, to the disk."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

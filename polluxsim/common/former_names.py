@@ -78,7 +78,7 @@ FORMER_MODULES: Mapping[str, str] = {
     "polluxsim.workloads.sampling": "polluxsim.workloads.philly",
     "polluxsim.workloads.split": "polluxsim.workloads.synergy",
 }
-"""Present modules by former module. The names in a module stay the same, except for those in `FORMER_NAMES`."""
+"""Present modules by former module. Names in a module do not change, except for the names in `FORMER_NAMES`."""
 
 FORMER_NAMES: Mapping[str, str] = {
     "polluxsim.policies.deadlines.EarliestDeadline": "polluxsim.policies.ordered.classic.EarliestDeadline",

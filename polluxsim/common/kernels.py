@@ -80,7 +80,7 @@ class _Internal(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
 
 
 class _Kept(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
-    """A compiled function whose machine code is kept. One process compiles it, and others load the code."""
+    """A compiled function whose machine code is kept. One process compiles it; other processes load the code."""
 
     def compile(self, signature: object) -> Any:
         """Compile the function for the types of some arguments, or load its machine code."""

@@ -1,4 +1,4 @@
-"""Tables as users write them, CSV or Parquet, read row by row with checks."""
+"""Read users' tables, CSV or Parquet, row by row with checks."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table, which knows where it stands; readers of logs say more kinds of cells, and other errors."""
+    """One row of a table with its place. Subclasses read other kinds of cells and raise other errors."""
 
     path: Path
     line: int  # of a CSV file, or row of a Parquet file, counted from 1
     values: Mapping[str, object]  # by column
 
     def value(self, column: str) -> object:
-        """Return what stands in a column."""
+        """Return the value of a column."""
         return self.values[column]
 
     def has(self, column: str) -> bool:
-        """Return whether the column is there and says something: an empty cell is "", None or NaN."""
+        """Return whether the column exists and is not empty ("", None or NaN)."""
         value = self.values.get(column)
         return value is not None and value == value and value != ""  # noqa: PLR0124  (NaN is not itself)
 
     def text(self, column: str) -> str:
-        """Return a name: text that is not empty."""
+        """Return text that is not blank."""
         value = self.value(column)
         if not isinstance(value, str) or not value.strip():
             raise self.error(column, "a name")
@@ -44,36 +44,31 @@ class Row:
         """Return a finite number within limits."""
         value = read_number(self.value(column))
         if value is None or value < at_least or value <= above:
-            allowed = "a finite number"
-            if at_least > -math.inf:
-                allowed += f" ≥ {at_least:g}"
-            if above > -math.inf:
-                allowed += f" > {above:g}"
-            raise self.error(column, allowed)
+            least = f" ≥ {at_least:g}" if at_least > -math.inf else ""
+            raise self.error(column, f"a finite number{least}" + (f" > {above:g}" if above > -math.inf else ""))
         return value
 
     def integer(self, column: str, at_least: int | None = None) -> int:
-        """Return a whole number, of at least `at_least`."""
+        """Return a whole number within limits."""
         value = read_number(self.value(column))
         if value is None or not value.is_integer() or (at_least is not None and value < at_least):
             raise self.error(column, "a whole number" if at_least is None else f"a whole number ≥ {at_least}")
         return int(value)
 
-    def error(self, column: str, allowed: str) -> InvalidInputError:
-        """Return the error that this row's `column` is not what is allowed."""
-        return bad_line(
-            self.path, self.line, f"column {column!r} is {short(self.values[column])}, allowed is {allowed}"
-        )
+    def error(self, column: str, requirement: str) -> InvalidInputError:
+        """Return the error about the value of a column, which must be something else."""
+        what = f"column {column!r} is {short(self.values[column])}, must be {requirement}"
+        return bad_line(self.path, self.line, what)
 
 
 def read_number(value: object) -> float | None:
-    """Return the finite number that a cell says, as text or as a number; None if it says none.
+    """Return the finite number in a cell of text or of a number; None for other cells.
 
     >>> read_number("2.50"), read_number("1_000"), read_number("١٢"), read_number(True)
     (2.5, None, None, None)
     """
     if isinstance(value, str):
-        # float() also reads 1_000 and digits of other scripts, which no file means.
+        # float() also reads 1_000 and digits of other scripts, which are mistakes in files.
         if "_" in value or not value.isascii():
             return None
     elif isinstance(value, bool) or not isinstance(value, Real | Decimal):
@@ -86,12 +81,9 @@ def read_number(value: object) -> float | None:
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a CSV file, or of a Parquet file where the name ends so.
+    """Yield the rows of a CSV file, or of a file whose name ends in .parquet.
 
-    Raises
-    ------
-    InvalidInputError
-        If the file is missing, is empty, is not of its format, or lacks one of `columns`.
+    Raise InvalidInputError if the file is missing, empty, not in this format, or lacks one of `columns`.
     """
     if not path.is_file():
         raise InvalidInputError(f"{path}: no such file")
@@ -99,11 +91,12 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     empty = True
     for row in rows:
         if empty and (missing := [name for name in columns if name not in row.values]):
-            raise bad_line(path, 1, f"missing column {', '.join(map(repr, missing))}, needed are {', '.join(columns)}")
+            named = ", ".join(map(repr, missing))
+            raise bad_line(path, 1, f"missing column {named}; the header must have {', '.join(columns)}")
         empty = False
         yield row
     if empty:
-        raise InvalidInputError(f"{path}: no rows, needed are {', '.join(columns)} in a header and a row for each")
+        raise InvalidInputError(f"{path}: the file has no rows; it must have the columns {', '.join(columns)}")
 
 
 def _csv_rows(path: Path) -> Iterator[Row]:
@@ -112,7 +105,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
             reader = csv.reader(file, strict=True)
             header = [name.strip() for name in next(reader, [])]
             if len(set(header)) != len(header):
-                raise bad_line(path, 1, "a column name stands twice in the header")
+                raise bad_line(path, 1, "the header has a column name twice")
             for fields in reader:
                 if not fields:
                     continue
@@ -128,7 +121,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
-    import pyarrow as pa  # noqa: PLC0415  (slow to load, and CSV needs none of it)
+    import pyarrow as pa  # noqa: PLC0415  (slow to load, and not needed for CSV)
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import copy, deepcopy
 from math import inf
+from operator import attrgetter
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from polluxsim.records.results import (
     Status,
     TimingRecord,
 )
+from polluxsim.workloads.job import Job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,9 +38,13 @@ if TYPE_CHECKING:
     from polluxsim.hardware.hosts import Hosted
     from polluxsim.hardware.placements import JobId, Placement
     from polluxsim.policies.contract.view import Decision, Reason
-    from polluxsim.workloads.workload import Job
 
 NO_BATCH = BatchChoice(0, 0)
+
+REQUESTED = tuple(name for name in JobRecord._fields if name in Job.__slots__ and name != "submit_time")
+"""Columns of job records that have the values of the job's request."""
+
+_requested = attrgetter(*REQUESTED)
 
 MATERIAL = 0.1
 """Share by which a number must change for a reason to be recorded again."""
@@ -244,7 +250,6 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -
     # The columns are written out, because keyword arguments from a mapping take twice as long.
     return JobRecord(
         job=job.job_id,
-        application=job.application,
         submit_time=submit_time,
         start_time=start,
         completion_time=now if is_complete else None,
@@ -257,17 +262,6 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -
         restart_time=restart_time,
         finish_time_fairness=None,
         end_time=None if is_cut_off else now,
-        num_replicas=job.num_replicas,
-        user=job.user,
-        queue=job.queue,
-        priority=job.priority,
-        deadline=job.deadline,
-        time_limit=job.time_limit,
-        after=job.after,
-        gpu_types=job.gpu_types,
-        min_replicas=job.min_replicas,
-        max_replicas=job.max_replicas,
-        cancel_time=job.cancel_time,
         num_failures=losses.num_failures,
         checkpoint_time=losses.checkpoint_time,
         lost_time=losses.lost_time,
@@ -276,6 +270,7 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -
         lost_gpu_seconds=losses.lost_gpu_seconds,
         lost_work=losses.lost_work,
         work=work,
+        **dict(zip(REQUESTED, _requested(job), strict=True)),
     )
 
 

@@ -1,4 +1,4 @@
-"""When jobs save what they have trained, and what that costs them."""
+"""Checkpoints: the times at which jobs save their work, and the cost."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from dataclasses import dataclass, field
 from math import inf, isfinite, nan, sqrt
 
 from polluxsim.common.durations import NODE_DAYS
-from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.errors import InvalidConfigError, invalid_setting
 
 WORDS = ("epoch", "young-daly")
-"""What `every` may be besides a time."""
+"""Values of `every` that are not times."""
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """How often a job that trains stops for a checkpoint, and for how long.
+    """Intervals between checkpoints of a training job, and the time of a checkpoint.
 
-    When a policy moves a job, that saves its work too, at a cost that is in the restart delay.
+    A job that a policy moves also saves its work; this cost is part of the restart delay.
 
     Parameters
     ----------
     every
-        Training between two checkpoints [s]; or `epoch`, at the end of each; or `young-daly`, the interval
-        √(2 · cost / rate) − cost by the rate of failures observed so far on a job's nodes.
+        Training between two checkpoints [s]; or `epoch`, for a checkpoint at the end of each epoch; or `young-daly`,
+        the interval √(2 · cost / rate) − cost with the failure rate observed so far on a job's nodes.
     cost
         Time of a checkpoint [s].
     costs
-        The same by application, where it is known [s].
+        Time of a checkpoint by application [s].
     sizes
-        What a checkpoint of an application writes, where its cost is not given [GB].
+        Size of a checkpoint by application, for applications without a cost [GB].
     bandwidth
-        How fast it is written [GB/s].
+        Speed of writing a checkpoint [GB/s].
     expected_rate
-        For `young-daly`: failures per 1,000 node-days to begin with; it counts as much as one observed failure.
+        For `young-daly`: initial failures per 1,000 node-days. It has the weight of one observed failure.
     """
 
     every: float | str
@@ -65,13 +65,14 @@ class Checkpoints:
         named = [(f"costs.{name}", cost) for name, cost in self.costs.items()]
         named += [(f"sizes.{name}", self.cost_of(name)) for name in self.sizes.keys() - self.costs.keys()]
         for name, cost in [("cost", self.cost), *sorted(named)]:
+            what = f"engine.checkpoints.{name} gives a checkpoint of {cost:g} s"
             if not isinstance(self.every, str) and cost > self.every:
-                raise _wrong(name, f"{cost:g} s", f"at most the interval between checkpoints, {self.every:g} s")
+                raise InvalidConfigError(f"{what}, must be at most the interval between checkpoints, {self.every:g} s")
             if self.every == "young-daly" and not cost:
-                raise _wrong(name, "0 s", "a time > 0 where every is young-daly")
+                raise InvalidConfigError(f"{what}, must be > 0 s, because every is young-daly")
 
     def without_effect(self, jobs: object, cluster: object) -> Iterator[str]:
-        """Yield a sentence for each setting that changes nothing, whatever the jobs and the cluster are."""
+        """Yield a sentence for each setting without effect for any jobs and cluster."""
         if self.every != "young-daly" and self.expected_rate != Checkpoints.expected_rate:
             yield f"engine.checkpoints.expected_rate has no effect: every is {self.every}, not young-daly"
         if not self.sizes and self.bandwidth != Checkpoints.bandwidth:
@@ -85,14 +86,14 @@ class Checkpoints:
         return self.cost if size is None else size / self.bandwidth
 
     def interval(self, application: str, rate: float) -> float:
-        """Return how long a job trains between two on GPUs that fail at a rate [1/s]; ∞ if they are at epochs [s]."""
+        """Return the training time between two checkpoints at a failure rate [1/s]; ∞ for checkpoints at epochs [s]."""
         if self.every == "epoch":
             return inf
         return young_daly(self.cost_of(application), rate) if isinstance(self.every, str) else self.every
 
 
 def failure_rate(num_failures: int, num_nodes: int, now: float, expected: float) -> float:
-    """Return the failures of a node a second, of those seen by now [s] and one at the rate expected.
+    """Return the failures/s of a node, from the failures until `now` [s] and one failure at the expected rate.
 
     `expected` is in failures per 1,000 node-days.
     """
@@ -100,9 +101,9 @@ def failure_rate(num_failures: int, num_nodes: int, now: float, expected: float)
 
 
 def young_daly(cost: float, rate: float) -> float:
-    """Return the interval between checkpoints of which least time is lost, to first order [s; 1/s].
+    """Return the interval between checkpoints with the least lost time, to first order [s].
 
-    Source: Young (1974); Daly (2006), eq. 11. Where failures come about as often as checkpoints end, it is the cost.
+    It is at least the cost [s], also at a very high failure rate [1/s]. Source: Young (1974); Daly (2006), eq. 11.
 
     >>> round(young_daly(30.0, 1 / 86400))
     2247
@@ -116,5 +117,5 @@ def _check_number(name: str, value: object, above: float | None = None) -> None:
         raise _wrong(name, value, "a finite number ≥ 0" if above is None else f"a finite number > {above:g}")
 
 
-def _wrong(name: str, value: object, allowed: str) -> InvalidConfigError:
-    return InvalidConfigError(f"engine.checkpoints.{name} is {value}, allowed is {allowed}")
+def _wrong(name: str, value: object, requirement: str) -> InvalidConfigError:
+    return invalid_setting(f"engine.checkpoints.{name}", value, requirement)

@@ -10,7 +10,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from polluxsim.common.errors import InvalidConfigError, bad_line, short
+from polluxsim.common.errors import InvalidConfigError, bad_line, invalid_setting, short
 from polluxsim.common.tables import read_rows
 from polluxsim.hardware.gpu_types import ANY, NOBODY_SAYS, GpuType, NodeTypes, as_said, gpu_type, types_in
 from polluxsim.hardware.hosts import MIB, NOTHING, Host, host_said, shares_of
@@ -76,10 +76,10 @@ class Repairs:
 
     def __post_init__(self) -> None:
         if self.crews is not None and self.crews < 1:
-            raise InvalidConfigError(f"cluster.repairs.crews is {self.crews}, allowed is a whole number ≥ 1, or null")
+            raise invalid_setting("cluster.repairs.crews", self.crews, "a whole number ≥ 1, or null")
         if not 0 <= self.spare_nodes <= MOST_NODES:
-            allowed = f"a whole number from 0 to {MOST_NODES}"
-            raise InvalidConfigError(f"cluster.repairs.spare_nodes is {self.spare_nodes}, allowed is {allowed}")
+            must = f"a whole number from 0 to {MOST_NODES}"
+            raise invalid_setting("cluster.repairs.spare_nodes", self.spare_nodes, must)
 
 
 @dataclass(frozen=True)
@@ -125,29 +125,33 @@ class Cluster:
             type(gpus) is int and 1 <= gpus <= MOST_GPUS for gpus in self.gpus_per_node
         ):
             raise InvalidConfigError(
-                f"cluster: {len(self.gpus_per_node)} nodes with {sorted(set(self.gpus_per_node))} GPUs, allowed are "
-                f"one node or more, each with a whole number of GPUs from 1 to {MOST_GPUS}"
+                f"the cluster has {len(self.gpus_per_node)} nodes with {sorted(set(self.gpus_per_node))} GPUs, must "
+                f"have one node or more, each with a whole number of GPUs from 1 to {MOST_GPUS}"
             )
         for what, of_nodes in (("types", self.node_types), ("CPUs", self.hosts)):
             if of_nodes and len(of_nodes) != self.num_nodes:
-                allowed = f"those of all {self.num_nodes}, or none"
-                raise InvalidConfigError(f"cluster: {what} of {len(of_nodes)} nodes, allowed are {allowed}")
+                raise InvalidConfigError(
+                    f"the cluster states the {what} of {len(of_nodes)} nodes, must state those of all {self.num_nodes} "
+                    "nodes, or none"
+                )
         if self.least_nodes is not None and not 1 <= self.least_nodes <= self.num_nodes:
-            raise InvalidConfigError(f"cluster.least_nodes is {self.least_nodes}, allowed are 1 to {self.num_nodes}")
+            must = f"1 to {self.num_nodes}, the number of nodes"
+            raise invalid_setting("cluster.least_nodes", self.least_nodes, must)
         for name, value in (("startup_time", self.startup_time), ("node_price", self.node_price)):
             if not (isfinite(value) and value >= 0):
-                raise InvalidConfigError(f"cluster.{name} is {value}, allowed is a finite number ≥ 0")
+                raise invalid_setting(f"cluster.{name}", value, "a finite number ≥ 0")
         for source in self.outages:
             if not callable(getattr(source, "units", None)):
-                raise InvalidConfigError(
-                    f"cluster.failures is {source}, allowed is null or a choice: cluster/failures=drawn"
-                )
+                raise invalid_setting("cluster.failures", source, "null or a choice", "set cluster/failures=drawn")
             source.units(self.num_nodes)
         if self.is_elastic and self.repairs is not None:
-            raise InvalidConfigError("cluster.repairs is set, allowed is null where the number of nodes can change")
+            raise InvalidConfigError(
+                "cluster.repairs cannot be set, because the policy may change the number of nodes "
+                f"(least_nodes={self.least_nodes}, num_nodes={self.num_nodes}): remove it"
+            )
 
     def first_nodes(self, count: int) -> Cluster:
-        """Return the cluster with its first nodes only."""
+        """Return the cluster with only its first `count` nodes."""
         types, hosts = NodeTypes(self.node_types[:count]), self.hosts[:count]
         return replace(self, gpus_per_node=self.gpus_per_node[:count], node_types=types, hosts=hosts)
 
@@ -160,7 +164,7 @@ class Cluster:
         spot: Outages | None = None,
         repairs: Repairs | None = None,
     ) -> Cluster:
-        """Return a cluster of like nodes."""
+        """Return a cluster of equal nodes."""
         return cls.of_groups([[num_nodes, gpus_per_node]], failures, spot, repairs)
 
     @classmethod
@@ -174,7 +178,7 @@ class Cluster:
         failures: Outages | None = None,
         spot: Outages | None = None,
     ) -> Cluster:
-        """Return a cluster of up to `num_nodes` like nodes, of which a policy may ask for any number from the least."""
+        """Return a cluster of equal nodes whose number a policy may change between `least_nodes` and `num_nodes`."""
         nodes = cls.uniform(num_nodes, gpus_per_node).gpus_per_node
         return cls(nodes, least_nodes, startup_time, node_price, failures, spot)
 
@@ -191,11 +195,11 @@ class Cluster:
         Parameters
         ----------
         groups
-            For each kind, [number of nodes, GPUs per node], or [nodes, GPUs, type], or {nodes: …, gpus: …, type: …}. A
-            type is a name of `GPU_TYPES`, or one's own: {name: …, memory: …, price: …} [GB; $/h for a GPU]. All kinds
-            say theirs, or none does. Beside these, cpus and memory may stand: cores and GB of each node, of all kinds.
+            For each kind, [nodes, GPUs per node], [nodes, GPUs, type], or {nodes: …, gpus: …, type: …, cpus: …,
+            memory: …}. A type is a name of `GPU_TYPES`, or {name: …, memory: …, price: …} [GB; $/h per GPU]. cpus and
+            memory are cores and GB of each node. Either all kinds state the type, or none; so for cpus and memory.
         failures, spot, repairs
-            As of the cluster.
+            The parameters of `Cluster`.
         """
         kinds = [_group(group) for group in groups]
         types = tuple(gpu for count, _, gpu, _ in kinds for _ in range(count) if gpu is not None)
@@ -247,7 +251,7 @@ class Cluster:
 
     @property
     def outages(self) -> tuple[Outages, ...]:
-        """Return all causes of nodes that are down."""
+        """Return all sources of outages."""
         return tuple(source for source in (self.failures, self.spot) if source is not None)
 
     @property
@@ -267,7 +271,7 @@ class Cluster:
 
 
 def _group(group: Any) -> tuple[int, int, GpuType | None, Host | None]:
-    """Return how many nodes a group has, of how many GPUs of which type, and with which CPUs and memory."""
+    """Return the number of nodes of a group, and the GPUs, GPU type, and CPUs and memory of each node."""
     said = group
     if isinstance(group, Mapping) and group.keys() <= {"nodes", "gpus", "type", *Host._fields}:
         host = {name: group[name] for name in Host._fields if name in group}
@@ -275,8 +279,8 @@ def _group(group: Any) -> tuple[int, int, GpuType | None, Host | None]:
     is_list = isinstance(said, Sequence) and len(said) in (2, 3, 4) and isinstance([*said, {}, {}][3], Mapping)
     if not is_list or type(said[0]) is not int or not 0 <= said[0] <= MOST_NODES:
         raise InvalidConfigError(
-            f"cluster: {short(group)}, allowed are pairs of a number of nodes up to {MOST_NODES} and the GPUs of each, "
-            "and their type behind them; or {nodes: …, gpus: …, type: …, cpus: …, memory: …}"
+            f"a group of nodes is {short(group)}, must be [nodes, GPUs per node] or [nodes, GPUs per node, type] with "
+            f"up to {MOST_NODES} nodes, or {{nodes: …, gpus: …, type: …, cpus: …, memory: …}}"
         )
     has_type = len(said) == 3 or (len(said) == 4 and said[2] is not None)
     return said[0], said[1], gpu_type(said[2]) if has_type else None, host_said(said[3]) if len(said) == 4 else None
@@ -294,22 +298,17 @@ def cluster_of_file(
     *,
     hosts: bool = False,
 ) -> Cluster:
-    """Return the cluster of a list of nodes; nodes of a type stand together, else in its order.
+    """Return the cluster of a list of nodes, grouped by GPU type.
 
     Parameters
     ----------
     path
-        CSV or Parquet with a row for each node: its GPUs in `gpu`, and their type in `model`; other columns do not
-        matter. Nodes without a GPU are left out. A type that is not known has no memory and no price.
+        CSV or Parquet with a row for each node: its GPUs in `gpu`, and their type in `model`. Nodes without a GPU are
+        left out. An unknown type has no memory and no price.
     failures, spot, repairs
-        As of the cluster.
+        The parameters of `Cluster`.
     hosts
         Whether CPUs and memory of nodes count: `cpu_milli` [thousandths of a core] and `memory_mib` [MiB].
-
-    Raises
-    ------
-    InvalidInputError
-        If the file cannot be read, or a row is not what it should be.
     """
     nodes = [
         _node_of_row(row, hosts=hosts)
@@ -317,7 +316,7 @@ def cluster_of_file(
     ]
     there = [(gpus, gpu, host) for gpus, gpu, host in nodes if gpu is not None]
     if not there:
-        raise bad_line(path, 1, f"none of {len(nodes)} nodes has a GPU, needed is one or more")
+        raise bad_line(path, 1, f"none of {len(nodes)} nodes has a GPU; the list must have a node with a GPU")
     names = list(dict.fromkeys(gpu.name for _, gpu, _ in there))
     sizes, types, found = zip(*sorted(there, key=lambda node: names.index(node[1].name)), strict=True)
     said = tuple(found) if hosts else ()

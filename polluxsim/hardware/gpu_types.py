@@ -1,4 +1,4 @@
-"""The GPU types that clusters are made of, each figure with its source."""
+"""GPU types of clusters; each figure has its source."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import cached_property
 from math import isfinite
 from typing import Any, NamedTuple
 
-from polluxsim.common.errors import InvalidConfigError, did_you_mean, short
+from polluxsim.common.errors import InvalidConfigError, did_you_mean, invalid_setting
 
 
 class GpuType(NamedTuple):
-    """A type of GPU; figures are 0 if nobody says."""
+    """A GPU type. Unknown figures are 0."""
 
     name: str  # in clusters, jobs and cards
     memory: float = 0.0  # [GB]
@@ -23,11 +23,11 @@ class GpuType(NamedTuple):
 
 
 class NodeTypes(tuple[GpuType, ...]):
-    """The type of each node, by its number; who has which is gone through for once."""
+    """GPU type of each node, by node number, with cached summaries."""
 
     @cached_property
     def nodes(self) -> Mapping[str, Sequence[int]]:
-        """Return the numbers of the nodes of each type, by its name, in order of their first nodes."""
+        """Return the numbers of the nodes by name of the type; types are in the order of their first nodes."""
         found: defaultdict[str, list[int]] = defaultdict(list)
         for node, gpu in enumerate(self):
             found[gpu.name].append(node)
@@ -35,18 +35,18 @@ class NodeTypes(tuple[GpuType, ...]):
 
     @cached_property
     def types(self) -> Mapping[str, GpuType]:
-        """Return the types by name, in the same order; one where there are none to say."""
+        """Return the types by name, in the order of `nodes`; `ANY` if the cluster states no types."""
         return {name: self[nodes[0]] for name, nodes in self.nodes.items()} or {ANY.name: ANY}
 
     def crew(self, placement: Iterable[tuple[int, int]]) -> tuple[tuple[str, int], ...]:
-        """Return how many GPUs of which types a placement has, by name, types in the same order."""
+        """Return the number of GPUs of a placement by type, in the order of `nodes`."""
         counts = Counter[str]()
         for node, gpus in placement:
             counts[self[node].name] += gpus
         return tuple((name, counts[name]) for name in self.nodes if counts[name])
 
     def names_of(self, placement: Iterable[tuple[int, int]]) -> tuple[str, ...]:
-        """Return the names of a placement's types, each once; one where there are none to say."""
+        """Return the names of the types of a placement; the name of `ANY` if the cluster states no types."""
         return tuple(dict.fromkeys(self[node].name for node, _ in placement)) if self else (ANY.name,)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NodeTypes:
@@ -54,14 +54,14 @@ class NodeTypes(tuple[GpuType, ...]):
 
 
 NOBODY_SAYS = NodeTypes()
-"""Of a cluster that says nothing of types."""
+"""Types of a cluster that states no types."""
 
 ANY = GpuType("gpu")
-"""The one type of a cluster that says nothing of types."""
+"""The only type of a cluster that states no types."""
 
-# Memory, peak and bandwidth: NVIDIA's data sheets, named below with their revisions. Prices: on demand, a node's price
-# over its GPUs; AWS in us-east-1 in November 2025, but where another provider is named. They change, so that a cluster
-# may say its own: AWS asked 4.10 for an a100-40, 5.12 for an a100-80 and 12.29 for an h100 before June 2025.
+# Memory, peak and bandwidth: NVIDIA's data sheets, named below with their revisions. Prices: on demand, price of a node
+# divided by its GPUs; AWS in us-east-1 in November 2025, unless another provider is named. Prices change, so a cluster
+# may state its own: before June 2025, AWS asked 4.10 for an a100-40, 5.12 for an a100-80 and 12.29 for an h100.
 GPU_TYPES = {
     gpu.name: gpu
     for gpu in (
@@ -83,31 +83,23 @@ GPU_TYPES = {
 
 
 def gpu_type(said: Any) -> GpuType:
-    """Return the GPU type that a configuration names, or describes: {name: …, memory: …, price: …}.
-
-    Raises
-    ------
-    InvalidConfigError
-        If there is no such type, or the description has other figures than those of a `GpuType`.
-    """
+    """Return the GPU type that a configuration names, or describes as {name: …, memory: …, price: …}."""
     if isinstance(said, str) and said in GPU_TYPES:
         return GPU_TYPES[said]
     if not isinstance(said, Mapping):
-        allowed = f"{', '.join(GPU_TYPES)}, or one's own as {{name: …, memory: …, price: …}}"
-        raise InvalidConfigError(
-            f"cluster: GPU type {short(said)}, allowed are {allowed}{did_you_mean(said, GPU_TYPES)}"
-        )
+        must = f"one of {', '.join(GPU_TYPES)}, or {{name: …, memory: …, price: …}}{did_you_mean(said, GPU_TYPES)}"
+        raise invalid_setting("a GPU type of the cluster", said, must)
     name, figures = said.get("name"), {key: value for key, value in said.items() if key != "name"}
     if not (isinstance(name, str) and name.strip() and figures.keys() <= set(GpuType._fields)) or not all(
         type(value) in (int, float) and isfinite(value) and value >= 0 for value in figures.values()
     ):
-        numbers = ", ".join(GpuType._fields[1:])
-        raise InvalidConfigError(f"cluster: GPU type {short(dict(said))}, allowed are a name and numbers: {numbers}")
+        must = f"a name and numbers ≥ 0: {', '.join(GpuType._fields[1:])}"
+        raise invalid_setting("a GPU type of the cluster", dict(said), must)
     return GpuType(name, **{key: float(value) for key, value in figures.items()})
 
 
 def as_said(gpu: GpuType) -> str | dict[str, Any]:
-    """Return a type as `gpu_type` takes it."""
+    """Return a type in the form that `gpu_type` reads."""
     return gpu.name if GPU_TYPES.get(gpu.name) == gpu else gpu._asdict()
 
 
@@ -119,20 +111,20 @@ OTHER_NAMES = {
     "a10080gb": "a100-80", "a10080g": "a100-80", "a100pcie80gb": "a100-80", "a100l": "a100-80",
     "h10080gb": "h100", "h100hbm3": "h100", "h10080gbhbm3": "h100", "h200141gb": "h200",
 }  # fmt: skip
-"""What logs, lists of nodes and Slurm's GRES call the types that are known, without makers and spaces: see `known_as`.
+"""Names of known types in logs, lists of nodes and Slurm's GRES, without makers and spaces; see `known_as`.
 
-Of PAI and openb `V100M32`; of NVIDIA's own product names, as `AutoDetect=nvml` writes them into Slurm's GRES,
-`nvidia_a100-sxm4-80gb`. An A100 of which nobody says the memory is taken for the one of 40 GB.
+Examples are `V100M32` in PAI and openb, and NVIDIA's product name `nvidia_a100-sxm4-80gb`, which `AutoDetect=nvml`
+writes into Slurm's GRES. An A100 without a stated memory has 40 GB.
 """
 
 NO_TYPE = ("misc", "cpu")
-"""What logs say in place of a type, of whom any will do."""
+"""Words of logs that mean any type."""
 
 _MAKERS = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|[^a-z0-9]")
 
 
 def known_as(word: str) -> str:
-    """Return the name of the type that a log calls so; one that is not known keeps the log's name, in small letters.
+    """Return the name of the type that a word in a log means; an unknown word is returned in small letters.
 
     >>> [known_as(word) for word in ("T4", "nvidia_a100-sxm4-80gb", "Tesla V100-SXM2-32GB", "A100_1g.5gb", "MISC")]
     ['t4', 'a100-80', 'v100-32', 'a100_1g.5gb', '']
@@ -147,9 +139,9 @@ def known_as(word: str) -> str:
 
 
 def types_in(said: str | None, other_names: Mapping[str, str] | None = None) -> tuple[GpuType, ...]:
-    """Return the types that a log or a list of nodes names, with bars between them; unknown ones have no figures.
+    """Return the types in a text of a log or a list of nodes, which has bars between types; empty means any type.
 
-    None are named for any type. `other_names` says what some stand for here, before what is known of names.
+    `other_names` maps words to names of types and precedes the known names. Unknown types have no figures.
 
     >>> [gpu.name for gpu in types_in("T4|V100M32|G2")], types_in("")
     (['t4', 'v100-32', 'g2'], ())
@@ -163,19 +155,14 @@ def types_in(said: str | None, other_names: Mapping[str, str] | None = None) -> 
 
 
 class NamedTypes:
-    """The types that the jobs of a log can use, by what it says of each; every word is looked up once.
+    """GPU types that the jobs of a log can use.
 
     Parameters
     ----------
     other_names
-        As of `types_in`; None lets all jobs use any type.
+        Names of types by words of the log, as in `types_in`; None lets all jobs use any type.
     log
-        What the log says of each of its jobs.
-
-    Raises
-    ------
-    InvalidConfigError
-        If one of the other names is not in the log, or does not stand for a name.
+        Text about the GPU types of each job in the log.
     """
 
     def __init__(self, other_names: Mapping[str, str] | None, log: Iterable[str | None]) -> None:
@@ -183,20 +170,19 @@ class NamedTypes:
         known = {word.lower() for word in said}
         for name, meant in (other_names or {}).items():
             if name.lower() not in known:
-                there = f"there are {', '.join(sorted(said))}" if said else "its jobs name no GPU type"
+                there = f"it has {', '.join(sorted(said))}" if said else "its jobs have no GPU type"
                 raise InvalidConfigError(
                     f"workload.gpu_types names GPU type {name!r}, which is not in the log: {there}"
                     f"{did_you_mean(name, said)}"
                 )
             if not isinstance(meant, str):
-                raise InvalidConfigError(
-                    f"workload.gpu_types.{name} is {short(meant)}, allowed is the name of a GPU type, or '' for any"
-                )
+                must = "the name of a GPU type, or '' for any type"
+                raise invalid_setting(f"workload.gpu_types.{name}", meant, must)
         self._other_names = other_names
         self._known: dict[str | None, tuple[str, ...]] = {}
 
     def of(self, said: str | None) -> tuple[str, ...]:
-        """Return the names of the types, none for any."""
+        """Return the names of the types in a text; empty for any type."""
         if self._other_names is None:
             return ()
         if (names := self._known.get(said)) is None:

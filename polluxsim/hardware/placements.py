@@ -9,34 +9,34 @@ from typing import NamedTuple, TypeAlias
 JobId: TypeAlias = str
 
 Placement: TypeAlias = tuple[tuple[int, int], ...]
-"""One job's GPUs as (node, number of GPUs) in the order they were taken; the empty tuple is no GPU at all."""
+"""A job's GPUs as pairs (node, number of GPUs) in the order of allocation; empty without GPUs."""
 
 Gpu: TypeAlias = tuple[int, int]
-"""One GPU as (node, number on that node)."""
+"""A GPU as (node, number on this node)."""
 
 Gpus: TypeAlias = tuple[Gpu, ...]
-"""One job's GPUs by number, each once, where others may have the same ones."""
+"""A job's GPUs by number, which it may share with other jobs."""
 
 Crew: TypeAlias = tuple[tuple[str, int], ...]
-"""How many GPUs of which types, by name, a job has that has several types at once."""
+"""Pairs (name of a GPU type, number of GPUs) of a job on several types."""
 
 Allocation: TypeAlias = Mapping[JobId, Placement]
-"""The placements of all jobs; a job that is absent has no GPU."""
+"""Placements by job; a missing job has no GPU."""
 
 
 MOST_SECONDS = 1e11
 """Latest time and longest duration of a job [s], about 3,000 years.
 
-Floats there are 1.5e-5 s apart, so that even rounds a millisecond apart are at different times; from 1e16 s on, adding
-a second changes nothing, and a clock would stand still.
+Floats near this time are 1.5e-5 s apart, so that rounds of a millisecond have different times. From 1e16 s on, adding a
+second would change nothing.
 """
 
 
 class BatchChoice(NamedTuple):
-    """How a job splits one optimiser step over its replicas."""
+    """Division of one optimiser step over the replicas of a job."""
 
     atomic_batch_size: int  # examples per GPU in one forward-backward pass
-    accumulation_steps: int  # passes before the one that synchronises; 0 is none
+    accumulation_steps: int  # passes before the pass that synchronises
 
     def batch_size(self, num_replicas: int) -> int:
         """Return the examples of one optimiser step on `num_replicas` GPUs."""
@@ -44,23 +44,23 @@ class BatchChoice(NamedTuple):
 
 
 class DividedBatch(NamedTuple):
-    """How a job splits one optimiser step over GPUs of several types, unlike parts for each."""
+    """Division of one optimiser step over GPUs of several types, with different parts for each type."""
 
-    parts: tuple[tuple[int, int], ...]  # by type, how many GPUs have how many examples each in one pass
-    accumulation_steps: int  # passes before the one that synchronises; 0 is none
+    parts: tuple[tuple[int, int], ...]  # by type: GPUs, and examples per GPU in one pass
+    accumulation_steps: int  # passes before the pass that synchronises
 
     @property
     def atomic_batch_size(self) -> int:
-        """Return the most examples that a GPU has in one pass."""
+        """Return the largest number of examples per GPU in one pass."""
         return max(examples for _, examples in self.parts)
 
     def batch_size(self, num_replicas: int) -> int:
-        """Return the examples of one optimiser step; these are so many GPUs."""
+        """Return the examples of one optimiser step on all GPUs of the job."""
         return sum(gpus * examples for gpus, examples in self.parts) * (self.accumulation_steps + 1)
 
 
 def num_replicas(placement: Placement) -> int:
-    """Return the GPUs of a placement.
+    """Return the number of GPUs of a placement.
 
     >>> num_replicas(((0, 4), (3, 2)))
     6
@@ -69,12 +69,12 @@ def num_replicas(placement: Placement) -> int:
 
 
 def gpus_by_node(placement: Placement) -> tuple[int, ...]:
-    """Return the GPUs on each node of a placement, in the placement's order, without the nodes' names."""
+    """Return the number of GPUs on each node of a placement, in the order of the placement."""
     return tuple(gpus for _, gpus in placement)
 
 
 def packed(num_replicas: int, gpus_per_node: int = 4) -> tuple[int, ...]:
-    """Return the GPUs on each node when full nodes come first; nodes of the measured cluster have 4.
+    """Return the number of GPUs on each node of a packed placement; nodes of the measured cluster have 4.
 
     >>> packed(10)
     (4, 4, 2)
@@ -84,7 +84,7 @@ def packed(num_replicas: int, gpus_per_node: int = 4) -> tuple[int, ...]:
 
 
 def placement_from_nodes(nodes: Iterable[int]) -> Placement:
-    """Return the placement of a list with one node for every GPU.
+    """Return the placement of a list with the node of each GPU.
 
     >>> placement_from_nodes([3, 3, 5])
     ((3, 2), (5, 1))

@@ -8,7 +8,7 @@ from itertools import chain
 from math import isfinite
 from typing import Any
 
-from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.errors import invalid_setting
 
 LONGEST_DELAY = 1e6
 """Longest restart delay, eleven days [s]."""
@@ -35,14 +35,14 @@ class RestartDelays:
     def __post_init__(self) -> None:
         _check("restart_delay", self.otherwise)
         if not isinstance(self.known, Mapping):
-            raise InvalidConfigError(f"engine.restart_delays is {self.known}, allowed are delays by application")
+            raise invalid_setting("engine.restart_delays", self.known, "delays by application")
         for application, delay in self.known.items():
             by_type = delay if isinstance(delay, Mapping) else {"": delay}
             for gpu_type, value in by_type.items():
                 _check(".".join(filter(None, ("restart_delays", application, gpu_type))), value)
 
     def of(self, application: str, gpu_type: str | None) -> float:
-        """Return what a start costs on a GPU type [s]; the most it can, where the type is not said.
+        """Return the restart delay on a GPU type [s]; the largest delay of all types if the type is unknown.
 
         >>> delays = RestartDelays(30.0, {"bert": 120.0, "imagenet": {"t4": 250.0, "a100-40": 180.0}})
         >>> delays.of("bert", "t4"), delays.of("imagenet", "a100-40"), delays.of("imagenet", "v100")
@@ -57,7 +57,7 @@ class RestartDelays:
 
     @property
     def all(self) -> tuple[float, ...]:
-        """Return every delay there is, once or more [s]."""
+        """Return all delays, possibly several times [s]."""
         known = (delay.values() if isinstance(delay, Mapping) else (delay,) for delay in self.known.values())
         return self.otherwise, *chain.from_iterable(known)
 
@@ -65,5 +65,4 @@ class RestartDelays:
 def _check(name: str, value: Any) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (is_number and isfinite(value) and 0 <= value <= LONGEST_DELAY):
-        shown = f"{value:g}" if is_number else repr(value)
-        raise InvalidConfigError(f"engine.{name} is {shown}, allowed is a number from 0 to {LONGEST_DELAY:g}")
+        raise invalid_setting(f"engine.{name}", value, f"a number from 0 to {LONGEST_DELAY:g}")

@@ -1,4 +1,4 @@
-"""Report of an import, as values and as text: what was read, what was dropped, and the load."""
+"""Report of an import, as values and as text: numbers of rows, dropped rows, and the load."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from polluxsim.logs.formats.base import Place
 
 SHOWN_PLACES = 5
-"""Places remembered of each kind of finding."""
+"""Places kept for each kind of finding."""
 
 QUANTILES = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 """Quantiles reported."""
@@ -22,7 +22,7 @@ QUANTILES = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 
 @dataclass(frozen=True)
 class Tally:
-    """How often something was found, and the first places."""
+    """Number of findings of one kind, and the first places."""
 
     reason: str
     count: int
@@ -30,39 +30,32 @@ class Tally:
 
 
 class DayLoad(NamedTuple):
-    """The work that one day brought: its jobs' GPUs times their whole durations [GPU h].
+    """Jobs and work that were submitted in one day."""
 
-    The day is a date on the log's clock, or a number from 0 where that is relative; the load is the work over what the
-    cluster can do in a day [1], None if its size is not known.
-    """
-
-    day: str
+    day: str  # date on the log's clock, or a number from 0 if times are relative
     jobs: int
-    gpu_hours: float
-    load: float | None
+    gpu_hours: float  # GPUs times durations of these jobs [GPU h]
+    load: float | None  # relative to the capacity of the cluster in a day [1]; None if its size is unknown
 
 
 class GpuCount(NamedTuple):
-    """How many jobs have so many GPUs."""
+    """Number of jobs with a number of GPUs."""
 
     num_gpus: float
     jobs: int
 
 
 class TypeCount(NamedTuple):
-    """How many jobs name a type of GPU, or several with bars between them, as said in the log.
+    """Number of jobs with a GPU type."""
 
-    It is known as the types that a replay takes it for, none for any; of the unknown ones only the name is known.
-    """
-
-    said: str
+    said: str  # in the log, several types with bars between them
     jobs: int
-    known_as: tuple[str, ...]
-    unknown: tuple[str, ...]
+    known_as: tuple[str, ...]  # in a replay; empty for any type
+    unknown: tuple[str, ...]  # of these types, those of which only the name is known
 
 
 class Quantile(NamedTuple):
-    """The least value that a share of all values do not exceed [1; s]."""
+    """Quantile of times: a share of all values and the smallest value that they do not exceed [1; s]."""
 
     share: float
     value: float
@@ -70,79 +63,35 @@ class Quantile(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What an import found.
-
-    Parameters
-    ----------
-    format, source, destination
-        What was read from where to where.
-    citation, caveat
-        Of the format.
-    rows_read
-        Rows of the source: jobs written, rows dropped and bad rows together.
-    jobs_written
-        Rows of the trace.
-    dropped
-        Rows that are no jobs with GPUs, by reason.
-    bad
-        Rows that cannot be read, by reason; there are some only where they were to be skipped.
-    time_zone
-        Zone of the log's clock; empty if times are relative.
-    time_zone_assumed
-        Whether that zone is an assumption: the log names none, and neither did the user.
-    origin_time
-        Instant of the first submission; of a relative clock, its second.
-    span
-        From the first submission to the last [s].
-    cluster_gpus
-        GPUs of the cluster; None if not known.
-    larger_than_cluster
-        Jobs with more GPUs than that.
-    load
-        Work submitted, by day, also days without any (these are absent where they would be over 10,000).
-    total_gpu_hours
-        The work of all jobs [GPU h].
-    mean_load
-        That work over what the cluster can do in the span [1]; None if its size is not known, or all came at once.
-    without_duration
-        Jobs whose duration the log does not say, which are in no load.
-    durations, inter_arrivals
-        Exact quantiles [s].
-    gpu_counts
-        Histogram of GPUs per job.
-    gpu_types
-        Jobs by the types of GPU that they name; empty if none does.
-    suspicious
-        What can be read but is strange, by kind.
-    """
+    """Findings of an import."""
 
     format: str
-    source: str
-    destination: str
+    source: str  # path of the log
+    destination: str  # path of the trace
     citation: str
     caveat: str
-    rows_read: int
+    rows_read: int  # jobs, dropped rows and bad rows
     jobs_written: int
-    dropped: tuple[Tally, ...]
-    bad: tuple[Tally, ...]
-    time_zone: str
-    time_zone_assumed: bool
-    origin_time: str
-    span: float
+    dropped: tuple[Tally, ...]  # rows that are not jobs with GPUs, by reason
+    bad: tuple[Tally, ...]  # skipped rows that cannot be read, by reason
+    time_zone: str  # of the log's clock; empty if times are relative
+    time_zone_assumed: bool  # whether neither the log nor the user names this zone
+    origin_time: str  # instant of the first submission, or its second if times are relative
+    span: float  # from the first submission to the last [s]
     cluster_gpus: int | None
     larger_than_cluster: Tally
-    load: tuple[DayLoad, ...]
-    total_gpu_hours: float
-    mean_load: float | None
-    without_duration: int
-    durations: tuple[Quantile, ...]
-    inter_arrivals: tuple[Quantile, ...]
+    load: tuple[DayLoad, ...]  # by day, with days without a submission if there are at most 10,000 days
+    total_gpu_hours: float  # work of all jobs [GPU h]
+    mean_load: float | None  # relative to the capacity during the span [1]; None if it is unknown
+    without_duration: int  # jobs without a duration in the log, which are not in the loads
+    durations: tuple[Quantile, ...]  # exact
+    inter_arrivals: tuple[Quantile, ...]  # exact
     gpu_counts: tuple[GpuCount, ...]
-    gpu_types: tuple[TypeCount, ...]
-    suspicious: tuple[Tally, ...]
+    gpu_types: tuple[TypeCount, ...]  # empty if the log has no types
+    suspicious: tuple[Tally, ...]  # by kind
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as values that `json.dumps` takes, tallies and the like as objects."""
+        """Return the report as values for `json.dumps`; named tuples become objects."""
         return {key: _plain(value) for key, value in asdict(self).items()}
 
 
@@ -163,13 +112,13 @@ class Tallies:
         self._found: dict[str, tuple[int, tuple[Place, ...]]] = {}
 
     def add(self, reason: str, place: Place, count: int = 1) -> None:
-        """Count one finding, or several of which the place of one is known."""
+        """Count `count` findings; `place` is the place of the first."""
         number, places = self._found.get(reason, (0, ()))
         kept = (*places, place) if len(places) < SHOWN_PLACES else places
         self._found[reason] = (number + count, kept)
 
     def get(self, reason: str) -> Tally:
-        """Return the findings of one kind, perhaps none."""
+        """Return the findings of one kind, with count 0 if there are none."""
         return Tally(reason, *self._found.get(reason, (0, ())))
 
     def all(self) -> tuple[Tally, ...]:
@@ -179,7 +128,7 @@ class Tallies:
 
 
 def rank_of(share: float, count: int) -> int:
-    """Return which of `count` sorted values is the quantile, from 0: the least that `share` do not exceed.
+    """Return the index, from 0, of a quantile among `count` sorted values: the smallest that `share` do not exceed.
 
     >>> [rank_of(share, 4) for share in (0, 0.25, 0.5, 0.51, 1)]
     [0, 0, 1, 2, 3]
@@ -188,14 +137,14 @@ def rank_of(share: float, count: int) -> int:
 
 
 MAX_LINES = 20
-"""Lines of any one list: longer ones are shortened, and say so."""
+"""Largest number of lines of a list. Longer lists are shortened and state it."""
 
 BAR = 40
 """Width of the longest bar [characters]."""
 
 
 def as_text(report: Report) -> str:
-    """Return a report as plain lines, the same for a terminal, a file or a pipe."""
+    """Return a report as plain lines."""
     return "\n".join(_lines(report)) + "\n"
 
 
@@ -220,7 +169,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _gpu_counts(report)
     yield ""
     if report.gpu_types:
-        yield "GPU types, as the log calls them, and what a replay takes them for"
+        yield "GPU types in the log, and in a replay"
         yield from _gpu_types(report)
         yield ""
     yield "offered load by day of submission" + (", 1.00 is the whole cluster" if report.cluster_gpus else "")

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from polluxsim.common.durations import DAY, HOUR
-from polluxsim.common.errors import InvalidConfigError, InvalidInputError
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, invalid_setting
 from polluxsim.common.files import appearing_whole
 from polluxsim.hardware.gpu_types import GPU_TYPES, types_in
-from polluxsim.logs.formats import Clock, Dropped, Entry, Format, find_format
-from polluxsim.logs.formats.base import JobStatus, LogJob, Place
+from polluxsim.logs.formats import find_format
+from polluxsim.logs.formats.base import Clock, Dropped, Entry, Format, JobStatus, LogJob, Place
 from polluxsim.logs.import_report import (
     QUANTILES,
     DayLoad,
@@ -43,13 +43,13 @@ LONG_DURATION = 60 * DAY
 """Durations above this are suspicious [s]."""
 
 BULK_SHARE = 0.01
-"""Share of the jobs, at either end, that may lie outside the bulk [1]."""
+"""Largest share of the jobs before or after the bulk [1]."""
 
 BULK_GAP = DAY
-"""Pause that cuts such jobs off from the bulk [s]."""
+"""Shortest pause between these jobs and the bulk [s]."""
 
 BULK_JOBS = 10
-"""Fewest jobs of which a bulk is spoken of."""
+"""Fewest jobs of a trace with a bulk."""
 
 BURST = 10
 """Submissions within one second that make a burst [1]."""
@@ -61,7 +61,7 @@ DUPLICATE = "a job's name that another row had before"
 
 
 def oddities(job: LogJob) -> Iterator[str]:
-    """Yield what is suspicious about one job by itself."""
+    """Yield the suspicious values of one job."""
     yield from job.oddities
     if job.duration == 0:
         yield "duration of 0 s"
@@ -74,10 +74,10 @@ def oddities(job: LogJob) -> Iterator[str]:
 
 
 class Examination:
-    """What a trace shows when its jobs stand in order of submission.
+    """Statistics of a trace whose jobs are in order of submission.
 
-    File (a number in `files`) and line stand beside the columns of a trace; `day_start` is the time from the first
-    submission back to the midnight before it [s].
+    The table has the columns of a trace, file (a number in `files`) and line. `day_start` is the time from the midnight
+    before the first submission to this submission [s].
     """
 
     def __init__(self, table: pa.Table, files: Sequence[str], day_start: float) -> None:
@@ -92,7 +92,7 @@ class Examination:
         self.without_duration = int(np.isnan(self._durations).sum())
 
     def days(self) -> dict[int, tuple[int, float]]:
-        """Return jobs and their GPU time by day, counted from the first [1, GPU s]."""
+        """Return the number of jobs and their GPU time by day, counted from the first day [1, GPU s]."""
         days, which = np.unique(np.floor((self._times + self._day_start) / DAY).astype(np.int64), return_inverse=True)
         work = np.bincount(which, weights=np.nan_to_num(self._durations) * self._gpus)
         loads = zip(np.bincount(which).tolist(), work.tolist(), strict=True)
@@ -112,14 +112,14 @@ class Examination:
         return tuple(map(GpuCount, values.tolist(), counts.tolist()))
 
     def gpu_types(self) -> tuple[TypeCount, ...]:
-        """Return how many jobs name which types of GPU, most frequent first."""
+        """Return the number of jobs by GPU type, most frequent first."""
         if "gpu_type" not in self._table.column_names:
             return ()
         found = self._table["gpu_type"].drop_null().value_counts().to_pylist()
         return tuple(sorted((_type_count(**each) for each in found), key=lambda each: (-each.jobs, each.said)))
 
     def suspicious(self) -> tuple[Tally, ...]:
-        """Return what only shows when jobs are seen together."""
+        """Return suspicious relations between jobs."""
         found = Tallies()
         for row in self._duplicates():
             found.add(DUPLICATE, self._place(row))
@@ -206,19 +206,19 @@ def import_trace(
     Raises
     ------
     InvalidConfigError
-        If the format or the zone is not known, the zone or the map of columns has no meaning for the format, or the
-        cluster has no GPU.
+        If the format or the zone is unknown, the format does not use the zone or the map of columns, or the cluster has
+        no GPU.
     InvalidInputError
-        If the source cannot be read, a row is bad and not to be skipped, no job is left, or the destination
-        cannot be written. There is no new file then.
+        If the source cannot be read, a bad row is not skipped, no job is left, or the destination cannot be written.
+        Then there is no new file.
     """
     trace_format = find_format(format_name).for_source(source, columns)
     zone = _zone(trace_format, time_zone)
     if cluster_gpus is not None and cluster_gpus < 1:
-        raise InvalidConfigError(f"cluster_gpus is {cluster_gpus}, allowed is a whole number ≥ 1")
-    # The ending also prevents that a log is overwritten by mistake.
+        raise invalid_setting("cluster_gpus", cluster_gpus, "a whole number ≥ 1")
+    # The ending also prevents overwriting a log by mistake.
     if destination.suffix != ".parquet" or destination.is_dir():
-        raise InvalidInputError(f"{destination}: allowed is the name of a file to write that ends in .parquet")
+        raise InvalidInputError(f"{destination}: the name of the file to write must end in .parquet")
     size = cluster_gpus if cluster_gpus is not None else trace_format.cluster_gpus(source)
     is_assumed = time_zone is None and trace_format.clock is Clock.LOCAL
     job = _Import(trace_format, source, destination, zone, is_assumed, size)
@@ -234,13 +234,13 @@ def _zone(trace_format: Format, name: str | None) -> tzinfo:
         return ZoneInfo(trace_format.time_zone)
     if trace_format.clock is Clock.RELATIVE:
         raise InvalidConfigError(
-            f"time_zone is {name!r}, allowed for {trace_format.name} is none: its times are "
-            "seconds from an unknown start"
+            f"time_zone is {name!r}, must be absent, because the times of {trace_format.name} logs are seconds from an "
+            "unknown start"
         )
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise InvalidConfigError(f"time_zone is {name!r}, allowed is a name like Europe/Berlin or UTC") from None
+        raise invalid_setting("time_zone", name, "a name like Europe/Berlin or UTC") from None
 
 
 class _Start(NamedTuple):
@@ -255,7 +255,7 @@ class _Start(NamedTuple):
         """Return the time since the midnight before [s]; 0 on a clock without days."""
         if self.local is None:
             return 0.0
-        # Local time without its zone, so that days with a change of summer time have 24 h, too.
+        # Local time without its zone, so that days with a change to or from summer time have 24 h, too.
         wall = self.local.replace(tzinfo=None)
         return (wall - wall.replace(hour=0, minute=0, second=0, microsecond=0)).total_seconds()
 
@@ -387,7 +387,7 @@ class _Import:
 
     def _loads(self, loads: dict[int, tuple[int, float]], start: _Start) -> Iterator[DayLoad]:
         days = range(min(loads), max(loads) + 1)
-        # A submission that is wrong by centuries must not make a list of all days in between.
+        # A submission that is wrong by centuries must not list all days in between.
         for day in days if len(days) <= MAX_DAYS else sorted(loads):
             jobs, seconds = loads.get(day, (0, 0.0))
             yield DayLoad(start.day(day), jobs, seconds / HOUR, self._load(seconds / HOUR, DAY))
@@ -403,6 +403,6 @@ def _batches(rows: Iterator[tuple[object, ...]], schema: pa.Schema) -> Iterator[
 
 
 def _from_start(table: pa.Table, start: float) -> pa.Table:
-    """Return the table with its submissions counted from the trace's first."""
+    """Return the table with submissions counted from the first submission."""
     times = pa.array(table["submit_time"].to_numpy() - start)
     return table.set_column(table.schema.get_field_index("submit_time"), "submit_time", times)

@@ -97,7 +97,7 @@ class TraceInfo:
     source
         Name of the file or folder of the log, without the path.
     citation
-        Source of such logs, and their licence.
+        Source and licence of logs of this format.
     time_zone
         Time zone of the log (IANA name); empty if its times are relative.
     origin_time
@@ -127,13 +127,7 @@ def trace_schema(extras: Sequence[str], info: TraceInfo) -> pa.Schema:
 
 
 def read_info(path: Path) -> TraceInfo:
-    """Return the metadata of a trace.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file is not a trace of this version.
-    """
+    """Return the metadata of a trace; raise InvalidInputError if the file is not a trace of this version."""
     try:
         schema = pq.read_schema(path)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -142,10 +136,10 @@ def read_info(path: Path) -> TraceInfo:
         key.decode(errors="replace"): value.decode(errors="replace") for key, value in (schema.metadata or {}).items()
     }
     if (found := about.get(PREFIX + "schema")) != VERSION:
-        raise InvalidInputError(f"{path}: schema version is {found!r}, allowed is {VERSION!r}, an imported trace")
+        raise InvalidInputError(f"{path}: schema version is {found!r}, must be {VERSION!r}; import the log again")
     names = list(TraceInfo.__dataclass_fields__)
     if missing := [PREFIX + name for name in names if PREFIX + name not in about]:
-        raise InvalidInputError(f"{path}: metadata lack {', '.join(missing)}, needed is an imported trace")
+        raise InvalidInputError(f"{path}: metadata lack {', '.join(missing)}; import the log again")
     return TraceInfo(**{name: about[PREFIX + name] for name in names})
 
 
@@ -207,17 +201,13 @@ class TraceJob(NamedTuple):
 def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
     """Return the metadata of a trace, and its jobs in order of submission.
 
-    Raises
-    ------
-    InvalidInputError
-        If the file is not a trace, or a row has an invalid value.
+    Raise InvalidInputError if the file is not a trace, or a row has an invalid value.
     """
     if not path.is_file():
         raise InvalidInputError(f"{path}: no such file")
     if path.suffix != ".parquet":
-        raise InvalidInputError(
-            f"{path}: allowed is a trace in .parquet, as 'polluxsim import FORMAT LOG DST' writes it"
-        )
+        what = "the file must be a trace in .parquet; make it with polluxsim import FORMAT LOG DST"
+        raise InvalidInputError(f"{path}: {what}")
     info = read_info(path)
     try:
         schema = _schema_of_jobs(pq.read_schema(path).names)
@@ -235,7 +225,7 @@ def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
 
 
 def _schema_of_jobs(present: Sequence[str]) -> pa.Schema:
-    """Return the columns of jobs: the columns of every trace, and the further columns that the file has."""
+    """Return the columns of `TraceJob`: the core columns, and the further columns of the file."""
     columns = (*CORE_COLUMNS, *(column for name, column in EXTRA_COLUMNS.items() if name in present))
     return pa.schema([(column.name, column.kind) for column in columns if column.name in TraceJob._fields])
 
@@ -259,7 +249,7 @@ def origin_of(path: Path, info: TraceInfo) -> datetime:
     except ValueError:
         origin = None
     if origin is None or origin.tzinfo is None:
-        raise InvalidInputError(f"{path}: origin_time is {info.origin_time!r}, allowed is a trace with times of day")
+        raise InvalidInputError(f"{path}: origin_time is {info.origin_time!r}, must be a time of day with a zone")
     return origin
 
 
@@ -284,7 +274,7 @@ def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:
             allowed += ", or nothing"
         if not good.all():
             row = int(np.argmin(good))
-            raise bad_line(path, row + 1, f"column {name!r} is {columns[name][row].as_py()!r}, allowed is {allowed}")
+            raise bad_line(path, row + 1, f"column {name!r} is {columns[name][row].as_py()!r}, must be {allowed}")
     if columns["job"].null_count:
         row = columns["job"].is_null().to_pylist().index(True)
-        raise bad_line(path, row + 1, "column 'job' is None, allowed is a name")
+        raise bad_line(path, row + 1, "column 'job' is None, must be a name")

@@ -47,7 +47,7 @@ def split_batch_size(
     return _split(batch_size, num_replicas, most, most_atomic, int(num_replicas == 1 and accumulate_alone))
 
 
-@lru_cache(1 << 12)  # asked for again and again, for each of thousands of jobs
+@lru_cache(1 << 12)  # thousands of jobs need the same splits
 def _split(batch_size: int, num_replicas: int, most: int, most_atomic: int, least_steps: int) -> BatchChoice:
     local = ceil(batch_size / num_replicas - ROUNDING_SLACK)
     steps = max(ceil(local / most_atomic - ROUNDING_SLACK) - 1, least_steps)

@@ -1,6 +1,6 @@
 """Fit curves to observations: the losses of a training, and least squares with coefficients ≥ 0.
 
-The loss of stochastic gradient descent falls as 1/k; that of methods that converge linearly by a factor in each epoch.
+The loss of stochastic gradient descent falls as 1/k. With linear convergence, the loss falls by a factor in each epoch.
 
 Source: Peng et al., "Optimus" (EuroSys '18), §3.1, without its removal of outliers; Zhang et al., "SLAQ" (SoCC '17),
 §4.1, without its term in k².
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 ENOUGH = 1e-12
-"""A sum of squares that is not lower by more than this is no better: fewer coefficients do."""
+"""Decrease of the sum of squares that justifies another coefficient."""
 
 
 def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
@@ -83,14 +83,14 @@ def _dot(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 LEAST_POINTS = 3
-"""Losses without which three figures cannot be fitted."""
+"""Fewest losses to which a curve of three figures can be fitted."""
 
 GRID, ROUNDS = 33, 5
-"""How many values of the figure that is not linear are tried, and how often again around the best."""
+"""Values tried for the nonlinear parameter in each round, and number of rounds, each around the best value so far."""
 
 
 Curve: TypeAlias = Callable[[float], float]
-"""The loss after so many epochs, which need not be whole."""
+"""Function from a number of epochs, also fractional, to the loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +108,20 @@ class Hyperbola:
     floor: float
 
     def __call__(self, epochs: float) -> float:
-        """Return the loss after so many epochs."""
+        """Return the loss after `epochs` epochs."""
         return 1.0 / (self.slope * epochs + self.offset) + self.floor
 
     def drop(self, epochs: float) -> float:
-        """Return by how much the loss falls in the epoch after so many."""
+        """Return the decrease of the loss from epoch `epochs` to the next."""
         return self(epochs) - self(epochs + 1)
 
     def flat_after(self, drop: float) -> float:
-        """Return after how many epochs the loss falls by less than `drop` in an epoch; ∞ if that is 0.
-
-        It solves a/(x·(x + a)) = drop for x = a·k + b.
-        """
+        """Return the epochs after which the loss decreases by less than `drop` in an epoch; ∞ if `drop` is 0."""
         if not self.slope:
             return 0.0
         if drop <= 0:
             return inf
+        # Solve a/(x·(x + a)) = drop for x = a·k + b.
         x = (sqrt(self.slope**2 + 4.0 * self.slope / drop) - self.slope) / 2.0
         return max((x - self.offset) / self.slope, 0.0)
 
@@ -143,22 +141,16 @@ class Decay:
     floor: float
 
     def __call__(self, epochs: float) -> float:
-        """Return the loss after so many epochs."""
+        """Return the loss after `epochs` epochs."""
         return float(self.scale * self.factor**epochs + self.floor)
 
 
 def fit_hyperbola(losses: Sequence[float], forgetting: float = 1.0) -> Hyperbola:
-    """Fit a hyperbola to the losses after 1, 2, 3 … epochs by least squares.
+    """Fit a hyperbola to three or more losses > 0, after 1, 2, 3 … epochs, by least squares.
 
-    For a given c, 1/(loss − c) is a line in k, with weights such that the loss counts and not its inverse.
-
-    Parameters
-    ----------
-    losses
-        Three or more, each above 0.
-    forgetting
-        Weight of a loss over that of the next one, in (0, 1].
+    `forgetting` is the weight of a loss relative to the next loss, in (0, 1].
     """
+    # For a given c, 1/(loss − c) is linear in k. The weights restore the errors of the loss from those of its inverse.
     observed, weights = np.array(losses), _weights(len(losses), forgetting)
     k = np.arange(1.0, len(losses) + 1, dtype=np.float64)
 
@@ -173,7 +165,7 @@ def fit_hyperbola(losses: Sequence[float], forgetting: float = 1.0) -> Hyperbola
 
 
 def fit_decay(losses: Sequence[float], forgetting: float = 1.0) -> Decay:
-    """Fit a decay in the same way: for a given µ, the loss is a line in µ^k."""
+    """Fit a decay to losses as `fit_hyperbola` does. For a given µ, the loss is linear in µ^k."""
     observed, weights = np.array(losses), _weights(len(losses), forgetting)
 
     def fit(factors: Array) -> tuple[Array, Array, Array]:
@@ -187,7 +179,7 @@ def fit_decay(losses: Sequence[float], forgetting: float = 1.0) -> Decay:
 
 
 def fit_best(losses: Sequence[float], forgetting: float) -> Curve:
-    """Return whichever of the two is nearer the losses, recent ones counting more."""
+    """Return the hyperbola or the decay, whichever has the smaller error; recent losses have larger weights."""
     weights = _weights(len(losses), forgetting).tolist()
 
     def error(curve: Curve) -> float:
@@ -200,9 +192,9 @@ def fit_best(losses: Sequence[float], forgetting: float) -> Curve:
 
 
 def last_drop(losses: Sequence[float]) -> float:
-    """Return by how much the hyperbola through the losses of a whole training falls in the epoch after the last.
+    """Return the decrease of the hyperbola through all losses of a training in the epoch after the last.
 
-    A user who wants just this training asks to stop once an epoch brings less; 0 where too few losses are known.
+    A training with this stopping threshold ends after the same number of epochs. Return 0 if there are too few losses.
     """
     return fit_hyperbola(losses).drop(len(losses)) if len(losses) >= LEAST_POINTS else 0.0
 
@@ -214,7 +206,7 @@ def _weights(count: int, forgetting: float) -> Array:
 def _best(
     fit: Callable[[Array], tuple[Array, Array, Array]], low: float, high: float
 ) -> tuple[float, tuple[float, float, float]]:
-    """Return the value in [low, high) with the least error, on ever finer grids, and what was fitted with it."""
+    """Return the value in [low, high) with the least error, found on finer and finer grids, and its fit."""
     for _ in range(ROUNDS):
         step = (high - low) / GRID
         tried = low + step * np.arange(GRID, dtype=np.float64)
@@ -226,10 +218,7 @@ def _best(
 
 
 def _lines(x: NDArray[Any], y: Array, weights: Array) -> tuple[Array, Array]:
-    """Return slope and intercept ≥ 0 of the best line through each row of points, shapes (rows,).
-
-    Where one of the two would be below 0, the best has it at 0.
-    """
+    """Return slope and intercept ≥ 0 of the least-squares line through each row of points, shapes (rows,)."""
     one, first, second, value, product = (
         np.sum(weights * term, axis=1) for term in (np.ones_like(y), x + 0 * y, x * x + 0 * y, y, x * y)
     )

@@ -38,7 +38,7 @@ LOWER = (TINY, TINY, TINY, TINY, TINY, TINY, 1.0)
 UPPER = (inf, inf, inf, inf, inf, inf, 10.0)
 ALPHA_GRAD, BETA_GRAD, ALPHA_NODE, BETA_NODE, ALPHA_LOCAL, BETA_LOCAL, GAMMA = range(7)
 
-# Weights of the regularising terms: little overlap, and no growth of synchronisation, unless data say so.
+# Weights of the regularising terms, which favour little overlap and constant synchronisation times.
 GAMMA_WEIGHT = 1e-3
 RETROGRESSION_WEIGHT = 1e-2
 
@@ -71,21 +71,17 @@ def fit_throughput(
     step_time
         Time of its pass with synchronisation [s].
 
-    Returns
-    -------
-    ThroughputParams
-        The optimum found from the one fixed start, with parameters that no observation speaks of held at optimistic
-        values ("prior-driven exploration").
+    The search has one fixed start. Parameters that the observations do not determine keep optimistic values
+    ("prior-driven exploration").
 
     Source: Pollux (OSDI '21), §4.1, and its artifact.
     """
-    columns = (num_nodes, num_replicas, atomic_batch_size, grad_time, step_time)
-    return fitted(*map(tuple, columns))
+    return fitted(*map(tuple, (num_nodes, num_replicas, atomic_batch_size, grad_time, step_time)))
 
 
 @lru_cache(maxsize=1 << 12)
 def fitted(*columns: tuple[float, ...]) -> ThroughputParams:
-    """Return θ_sys as `fit_throughput` does: jobs of one application often begin with the same observations."""
+    """Return θ_sys as `fit_throughput` does. Jobs of one application often begin with the same observations."""
     data = observation_array(*columns)
     start, lower, upper = explored_bounds(data)
     x, _ = minimise(data, start, lower, upper)
@@ -97,14 +93,14 @@ def fitted(*columns: tuple[float, ...]) -> ThroughputParams:
 
 
 def observation_array(*columns: Sequence[float]) -> NDArray[np.float64]:
-    """Return the observations as the compiled code takes them, shape (5, n): nodes, GPUs, m, log s, log s."""
+    """Return the observations for the compiled code, shape (5, n): nodes, GPUs, m, log s, log s."""
     *counts, grad_time, step_time = columns
-    # One by one: NumPy's logarithms of arrays hang, in their last bits, on the processor.
+    # One by one, because the last bits of NumPy's logarithms of arrays depend on the processor.
     return np.array([*counts, list(map(log, grad_time)), list(map(log, step_time))], dtype=np.float64)
 
 
 def explored_bounds(data: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return start, lower and upper bounds, each of shape (7,), with what no observation speaks of held fixed."""
+    """Return start, lower and upper bounds, shape (7,) each. They are equal for undetermined parameters."""
     nodes, replicas, atomic, log_grad, _ = data
     held = dict[int, float]()
     if (atomic == atomic[0]).all():
@@ -169,7 +165,7 @@ def objective(x: NDArray[np.float64], data: NDArray[np.float64], gradient: NDArr
     grad_rmse, step_rmse = np.sqrt(grad_errors[0] / n), np.sqrt(step_errors[0] / n)
     for i in range(7):
         gradient[i] = 0.0
-        # At a perfect fit the root has no derivative; 0 is the one that lets the search stop there.
+        # At a perfect fit the root has no derivative; with 0, the search stops there.
         if grad_rmse > 0.0:
             gradient[i] += grad_errors[i + 1] / n / grad_rmse
         if step_rmse > 0.0:
@@ -209,7 +205,7 @@ def minimise(
         slope0 = dot(gradient, direction)
         found = False
         if definite and slope0 < 0.0:
-            # The first step, along the gradient, knows no scale: it is not longer than 1.
+            # The first step, along the gradient, has no scale and is not longer than 1.
             longest = 1.0 if iteration == 0 else longest_step(x, direction, lower, upper)
             step = min(1.0 / np.sqrt(dot(direction, direction)), longest) if iteration == 0 else 1.0
             found, trial, new_value, slope, step = _along(
@@ -218,7 +214,7 @@ def minimise(
         if not found:
             if not count:
                 return x, value
-            # What is remembered misleads: forget it and begin again from here.
+            # The approximate Hessian is wrong: discard it and begin again from here.
             count, theta = 0, 1.0
             continue
         iteration += 1
@@ -244,9 +240,9 @@ def minimise(
 def _along(  # type: ignore[no-untyped-def]
     x, target, direction, value0, slope0, step, longest, data, gradient
 ):
-    """Search along a direction; return whether a step was found, where it leads, value and slope there, the step.
+    """Search along a direction; return whether a step was found, the new point, its value and slope, and the step.
 
-    Writes the gradient there, shape (7,).
+    Write the gradient at the new point to `gradient`, shape (7,).
     """
     bracket = line_search.start(value0, slope0, step, longest)
     trial, value, slope = x, value0, slope0
@@ -266,7 +262,7 @@ def _along(  # type: ignore[no-untyped-def]
 
 @helper
 def _push(rows: NDArray[np.float64], count: int, row: NDArray[np.float64]) -> None:
-    """Put a row behind the first `count`; where there is no room, the oldest makes it."""
+    """Add a row after the first `count`. If there is no space, remove the oldest."""
     if count == rows.shape[0]:
         for k in range(count - 1):
             for i in range(rows.shape[1]):
@@ -277,14 +273,14 @@ def _push(rows: NDArray[np.float64], count: int, row: NDArray[np.float64]) -> No
 
 
 MOST_GPUS = 64
-"""No measured job had more GPUs."""
+"""Largest number of GPUs of a measured job."""
 
 
 def known_throughput(profile: Profile, gpus_per_node: int) -> ThroughputParams:
-    """Fit θ_sys, as an agent fits, to what earlier jobs of the application, packed on nodes, would have shown.
+    """Fit θ_sys to the step times of an application on packed placements, as if earlier jobs had observed them.
 
-    Their atomic batch sizes double from the smallest to the largest, and their GPU counts from 1 to what a job may
-    have; what the profile says nothing about is left out.
+    Atomic batch sizes double from the smallest to the largest, and GPU counts from 1 to the largest that a job may
+    have. Points outside the profile are skipped.
     """
     application = profile.application
     most = min(application.most_replicas(application.max_batch_size), MOST_GPUS)

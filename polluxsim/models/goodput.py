@@ -37,16 +37,16 @@ class Goodput(Protocol):
 
 @dataclass(frozen=True)
 class ScaledGoodput:
-    """Goodput on a type that was never tried, by the ratio of two speeds on one GPU.
+    """Goodput on a GPU type without observations, scaled from another type by the ratio of the speeds on one GPU.
 
     Parameters
     ----------
     model
-        What was learnt on another type.
+        Model learnt on the other type.
     ratio
-        Speed on one GPU of this type over that of the other.
+        Speed on one GPU of this type divided by the speed on one GPU of the other type.
     gpus_per_node
-        GPUs of a node of the other type: how many nodes a placement has is counted there.
+        GPUs of a node of the other type, from which the number of nodes of a placement follows.
 
     Source: the published simulator of Sia (SOSP '23).
     """
@@ -56,36 +56,28 @@ class ScaledGoodput:
     gpus_per_node: int
 
     def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
-        """Return the largest goodput of so many GPUs on the other type, scaled, and the batch choice there."""
+        """Return the scaled goodput on `num_replicas` GPUs of the other type, and its batch choice."""
         goodput, choice = self.model.best(ceil(num_replicas / self.gpus_per_node), num_replicas)
         return goodput * self.ratio, choice
 
 
 @dataclass(frozen=True)
 class GoodputModel:
-    """What an agent has learnt of its job: enough to predict its goodput on any placement."""
+    """Model that an agent has learnt of its job. It predicts the goodput on any placement."""
 
     application: Application
     params: ThroughputParams
     statistics: GradientStatistics
 
     def has_times_of(self, other: GoodputModel) -> bool:
-        """Return whether steps take as long by another model, and batch sizes are the same: statistics may differ."""
+        """Return whether both models have the same step times and batch sizes."""
         return self.params is other.params and self.application is other.application
 
     def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
         """Return the largest goodput on a placement and the batch choice that reaches it.
 
-        Parameters
-        ----------
-        num_nodes, num_replicas
-            The placement; only whether it spans nodes and how many GPUs it has counts.
-
-        Returns
-        -------
-        tuple
-            Goodput [M0-equivalent examples/s], and the choice. An application with a fixed batch size has one choice;
-            else the first best of 50 batch sizes in geometric steps.
+        The goodput is in M0-equivalent examples/s. The choice is the first best of 50 batch sizes in geometric steps,
+        or the fixed batch size of the application.
 
         Source: Pollux (OSDI '21), §4.1, and its artifact.
         """
@@ -103,9 +95,9 @@ class GoodputModel:
 
 @dataclass(frozen=True)
 class GoodputTable:
-    """The largest goodput on every placement, for one throughput model: quick to follow the gradient statistics.
+    """The largest goodput on every placement, for one throughput model and changing gradient statistics.
 
-    What a batch choice takes in time does not depend on the statistics, so it is computed once.
+    Step times do not depend on the statistics and are computed once.
     """
 
     application: Application
@@ -115,7 +107,7 @@ class GoodputTable:
     def best(self, statistics: GradientStatistics) -> NDArray[np.float64]:
         """Return the largest goodput by placement, shape (2, max_replicas + 1) [M0-equivalent examples/s].
 
-        The first row is for one node, the second for several; columns are GPU counts. No GPU has no goodput.
+        The first row is for one node, the second for several; columns are GPU counts. The goodput of 0 GPUs is 0.
         """
         table: NDArray[np.float64] = largest_goodputs(*statistics, self.application.init_batch_size, *self._candidates)
         return table
@@ -139,9 +131,9 @@ class GoodputTable:
 
 
 class KnownGoodputs:
-    """The largest goodputs under one model, computed as far as they are asked for.
+    """The largest goodputs under one model, computed up to the requested number of GPUs.
 
-    Of the model before, what does not depend on the gradient statistics is taken over where it still holds.
+    The step times of the previous model are reused if the parameters are equal.
     """
 
     def __init__(self, model: GoodputModel, before: KnownGoodputs | None) -> None:
@@ -152,7 +144,7 @@ class KnownGoodputs:
         )
 
     def up_to(self, max_replicas: int) -> NDArray[np.float64]:
-        """Return them on up to so many GPUs, shape (2, max_replicas + 1) as of `GoodputTable.best`."""
+        """Return the largest goodputs on up to `max_replicas` GPUs, as `GoodputTable.best` does."""
         if self._goodputs.shape[1] <= max_replicas:
             if self._table is None or self._table.max_replicas < max_replicas:
                 self._table = GoodputTable(self.model.application, self.model.params, max_replicas)
@@ -217,7 +209,7 @@ def best_choice(  # type: ignore[no-untyped-def]
 def candidate_times(  # type: ignore[no-untyped-def]
     params, init_batch_size, max_batch_size, min_atomic, max_atomic, max_replicas
 ):
-    """Return M/M0 and step time of every candidate by [several nodes, GPUs, candidate]; where there is none, ∞."""
+    """Return M/M0 and step time of every candidate by [several nodes, GPUs, candidate]; ∞ without a candidate."""
     scales = np.zeros((2, max_replicas + 1, NUM_CANDIDATES))
     times = np.full((2, max_replicas + 1, NUM_CANDIDATES), np.inf)
     for replicas in range(1, max_replicas + 1):
@@ -239,7 +231,7 @@ def largest_goodputs(sqr, var, init_batch_size, scales, times):  # type: ignore[
             for index in range(scales.shape[2]):
                 time = times[several, replicas, index]
                 if time == np.inf:
-                    break  # candidates stand at the front
+                    break  # there are no further candidates
                 goodput = goodput_at(sqr, var, scales[several, replicas, index], init_batch_size, time)
                 table[several, replicas] = max(table[several, replicas], goodput)
     return table
@@ -259,13 +251,13 @@ class Alone:
         return sum(self._length(epoch) / self._rate(choice, epoch) for epoch in epochs)
 
     def adaptive_time(self) -> float:
-        """Return the completion time at the choice of most true goodput in every epoch [s]."""
+        """Return the completion time at the choice with the largest true goodput in every epoch [s]."""
         return sum(length / max(rates) for length, rates in self._epochs())
 
     def use(self, sharpness: float) -> dict[BatchChoice, float]:
-        """Return how much each choice matters to a job that chooses well, 1 in all.
+        """Return the weight of each choice for a job that chooses well; the sum is 1.
 
-        Every epoch's share of the completion time is divided in proportion to goodput to the power of `sharpness`.
+        Each epoch has its share of the completion time, divided in proportion to goodput to the power of `sharpness`.
         """
         use = dict.fromkeys(self.choices, 0.0)
         for length, rates in self._epochs():
@@ -298,7 +290,7 @@ class Alone:
 
     @cached_property
     def choices(self) -> list[BatchChoice]:
-        """Return what 50 batch sizes in geometric steps come to, each once."""
+        """Return the distinct choices of 50 batch sizes in geometric steps."""
         limits, num_replicas = self.profile.application, sum(self.gpus_by_node)
         smallest = max(limits.init_batch_size, limits.min_atomic_batch_size * num_replicas)
         ratio, last = limits.max_batch_size / smallest, NUM_CANDIDATES - 1

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TypeSpeeds: TypeAlias = tuple[tuple[str, float], ...]
-"""GPU types, each with the speed on it over that at which a job lasts its duration; 0 where it does not fit."""
+"""Pairs (GPU type, speed). At speed 1 a job takes its duration; 0 means that it does not fit in memory."""
 
 RIGID = "rigid"
 """Name of the application of jobs without a profile."""
@@ -40,33 +40,38 @@ def rigid_application(num_replicas: int) -> Application:
 
 @dataclass(frozen=True, slots=True)
 class KnownDuration:
-    """What is known of a job that has no profile: a step a second on the GPUs asked for, for its duration [s]."""
+    """A job without a profile, as a training of one step/s on the requested GPUs for its duration [s]."""
 
     num_replicas: int
     duration: float
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
-        """Return statistics by which a step is worth a step: nothing is known of other batch sizes."""
+        """Return statistics with efficiency 1, because there is one batch size."""
         return GradientStatistics(sqr=1.0, var=0.0)
 
     def epoch_end(self, epoch: int) -> float:
-        """Return the duration as progress, a step a second on the GPUs asked for."""
+        """Return the duration as progress [steps]."""
         return self.duration
 
     def total_iterations(self, batch_size: int) -> float:
-        """Return the duration in steps."""
+        """Return the duration as optimiser steps."""
         return self.duration
 
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
-        """Return none: there is one epoch."""
+        """Return 0, because there is one epoch."""
         return 0.0
+
+
+def _check_gang(gpus_by_node: tuple[int, ...], num_replicas: int) -> None:
+    if sum(gpus_by_node) != num_replicas:
+        raise ProfileRangeError(f"a rigid job has {sum(gpus_by_node)} GPUs, must have {num_replicas}, as requested")
 
 
 @dataclass(frozen=True, slots=True)
 class RigidProfile(KnownDuration):
-    """One rigid job as a `Profile`: it runs on the GPUs it asks for, no more and no fewer.
+    """Profile of a rigid job, which runs on exactly its requested number of GPUs.
 
-    Its speed is in steps a second; where that differs by GPU type, it runs on no other types.
+    `speed` is in steps/s. With `type_speeds`, the job runs on these GPU types only.
     """
 
     speed: float = 1.0
@@ -74,119 +79,92 @@ class RigidProfile(KnownDuration):
 
     @property
     def by_type(self) -> Mapping[str, RigidProfile]:
-        """Return the same job on each type that it is known on."""
+        """Return the profile on each type with a known speed."""
         return {name: RigidProfile(self.num_replicas, self.duration, speed) for name, speed in self.type_speeds}
 
     @property
     def application(self) -> Application:
-        """Return what all rigid jobs of this size have in common."""
+        """Return the application of rigid jobs of this size."""
         return rigid_application(self.num_replicas)
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """Return its only batch size, an example a GPU."""
+        """Return the only batch size, one example per GPU."""
         return (self.num_replicas,)
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the time of a step, wherever its GPUs are."""
-        if sum(gpus_by_node) != self.num_replicas:
-            raise ProfileRangeError(
-                f"a rigid job was given {sum(gpus_by_node)} GPUs, allowed are the {self.num_replicas} it asks for"
-            )
+        """Return the time of a step, which does not depend on the nodes."""
+        _check_gang(gpus_by_node, self.num_replicas)
         if not self.speed:
-            raise DoesNotFitError("it does not fit in memory there")
+            raise DoesNotFitError("the job does not fit in memory on this GPU type")
         return StepTime(1.0 / self.speed, 0.0)
 
 
 Speeds: TypeAlias = tuple[tuple[int, float], ...]
-"""GPU counts, rising, each with the speed there, in any unit."""
+"""Pairs (GPUs, speed in any unit), with rising numbers of GPUs."""
 
 ELASTIC = "elastic"
-"""Name of the application of such jobs."""
+"""Name of the application of jobs with a speed for each number of GPUs."""
 
 
 @cache
 def elastic_application(most: int) -> Application:
-    """Return the application of elastic jobs on up to `most` GPUs: one epoch, and as many examples on fewer."""
+    """Return the application of elastic jobs on up to `most` GPUs: one epoch, with `most` examples on any number."""
     return replace(rigid_application(most), name=ELASTIC, max_atomic_batch_size=most, gang_size=None)
 
 
 def speed_at(speeds: Speeds, num_replicas: int) -> float:
-    """Return the speed on so many GPUs: as measured, and on a straight line between measured counts.
+    """Return the speed on a number of GPUs, linear between the measured numbers.
 
     >>> speed_at(((1, 1.0), (2, 1.8), (4, 3.0)), 3)
     2.4
 
-    Raises
-    ------
-    ProfileRangeError
-        If it is fewer than the least or more than the largest count.
+    Raise ProfileRangeError outside the measured numbers.
     """
     place = bisect_left(speeds, (num_replicas,))
     if place < len(speeds) and speeds[place][0] == num_replicas:
         return speeds[place][1]
     if not 0 < place < len(speeds):
-        raise ProfileRangeError(
-            f"its speed on {num_replicas} GPUs is not known, allowed are {speeds[0][0]} to {speeds[-1][0]}"
-        )
+        raise ProfileRangeError(f"its speed is known on {speeds[0][0]} to {speeds[-1][0]} GPUs, not on {num_replicas}")
     (fewer, slow), (more, fast) = speeds[place - 1 : place + 1]
     return slow + (fast - slow) * (num_replicas - fewer) / (more - fewer)
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingProfile(KnownDuration):
-    """One elastic job as a `Profile`, by its speed on GPU counts within which are those asked for."""
+    """Profile of an elastic job, from its speeds on numbers of GPUs."""
 
     speeds: Speeds
 
     @property
     def application(self) -> Application:
-        """Return what all elastic jobs of this size have in common."""
+        """Return the application of elastic jobs of this size."""
         return elastic_application(self.speeds[-1][0])
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """Return its only batch size."""
+        """Return the only batch size."""
         return (self.speeds[-1][0],)
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the time of a step by the number of GPUs, wherever they are."""
+        """Return the time of a step, which depends on the number of GPUs only."""
         speed = speed_at(self.speeds, sum(gpus_by_node))
         return StepTime(speed_at(self.speeds, self.num_replicas) / speed, 0.0)
 
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What a job does at which batch size, and how fast.
+    """The batch sizes of a job by epoch, and its speed at each."""
 
-    Parameters
-    ----------
-    sizes
-        Batch size of each epoch [examples on each GPU].
-    examples
-        Examples of an epoch.
-    total_steps
-        Optimiser steps of the whole training at its first batch size.
-    speeds
-        Optimiser steps a second on its GPUs, by GPU type and batch size; what is absent does not fit in memory.
-    gpu_type
-        The type on which its user expects it to run.
-    expected_sizes
-        Batch size of each epoch as its user expects it, who does not know how training will go.
-    lag
-        Time of training until a change of size is carried out, which skips what is left of its epoch then [s].
-    most_time
-        Time of training after which it counts as complete [s].
-    """
-
-    sizes: tuple[int, ...]
-    examples: int
-    total_steps: int
+    sizes: tuple[int, ...]  # batch size of each epoch [examples per GPU]
+    examples: int  # of an epoch
+    total_steps: int  # of the training, at the first batch size
+    # Optimiser steps/s on its GPUs, by (GPU type, batch size). A missing batch size does not fit in memory.
     speeds: Mapping[tuple[str, int], float] = field(hash=False)
-    gpu_type: str
-    expected_sizes: tuple[int, ...] = ()
-    lag: float = 0.0
-    most_time: float = inf
+    gpu_type: str  # on which the user expects the job to run
+    expected_sizes: tuple[int, ...] = ()  # batch size of each epoch that the user expects at submission
+    lag: float = 0.0  # training time before a change of size takes effect; the change skips the rest of its epoch [s]
+    most_time: float = inf  # training time after which the job counts as complete [s]
 
     def steps(self, batch_size: int) -> int:
         """Return the optimiser steps of an epoch at a batch size."""
@@ -198,21 +176,21 @@ class BatchPlan:
 
     @property
     def type_speeds(self) -> tuple[tuple[str, float], ...]:
-        """Return how fast it is at its first batch size on each type, over the one that its user expects."""
+        """Return the speed at the first batch size on each type, relative to the expected type."""
         first, here = self.sizes[0], self.speeds[self.gpu_type, self.sizes[0]]
         return tuple((name, speed / here) for (name, size), speed in self.speeds.items() if size == first)
 
     def expected_time(self, batch_size: int) -> float:
-        """Return how long an epoch is expected to take at a batch size, without rounding it up to whole steps [s]."""
+        """Return the expected time of an epoch at a batch size, not rounded up to whole steps [s]."""
         return self.examples / batch_size / self.speeds[self.gpu_type, batch_size]
 
     def epoch_time(self, batch_size: int) -> float:
-        """Return how long an epoch takes at a batch size on the type that its user expects [s]."""
+        """Return the time of an epoch at a batch size on the expected type [s]."""
         return self.steps(batch_size) / self.speeds[self.gpu_type, batch_size]
 
     @cached_property
     def stretches(self) -> tuple[tuple[int, float], ...]:
-        """Return the batch sizes one after the other, each with the progress up to which it is trained at."""
+        """Return the batch sizes in order, each with the progress at which it ends."""
         found: list[tuple[int, float]] = []
         start, skipped = 0.0, 0.0
         whole = self.steps(self.sizes[0])
@@ -229,16 +207,16 @@ class BatchPlan:
 
     @property
     def time(self) -> float:
-        """Return how long it takes on the type that its user expects [s]."""
+        """Return the training time on the expected type [s]."""
         spans = zip(self.stretches, (0.0, *(end for _, end in self.stretches)), strict=False)
         return sum((end - start) * self.epoch_time(size) for (size, end), start in spans) / self.steps(self.sizes[0])
 
 
 @dataclass(frozen=True)
 class PlannedProfile:
-    """One such job as a `Profile`: a gang that goes through its plan. What is an epoch here is a stretch of it.
+    """Profile of a gang with a plan of batch sizes. An epoch of the profile is a stretch of the plan.
 
-    It runs on GPUs of a type; by default, of that on which its user expects it to run.
+    The job runs on GPUs of one type, by default of the type that its user expects.
     """
 
     name: str
@@ -248,14 +226,14 @@ class PlannedProfile:
 
     @property
     def by_type(self) -> Mapping[str, PlannedProfile]:
-        """Return the same job on each type that it is known on."""
+        """Return the profile on each type with known speeds."""
         if self.gpu_type is not None:
             return {}
         return {name: replace(self, gpu_type=name) for name, _ in self.plan.speeds}
 
     @property
     def application(self) -> Application:
-        """Return its limits: its GPUs and its batch sizes."""
+        """Return the limits of GPUs and batch sizes."""
         return Application(
             name=self.name,
             init_batch_size=self.num_replicas * self.plan.sizes[0],
@@ -270,28 +248,25 @@ class PlannedProfile:
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """Return the batch sizes in its plan."""
+        """Return the batch sizes of the plan, rising."""
         return tuple(self.num_replicas * size for size in sorted(set(self.plan.sizes)))
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the time of a step, wherever its GPUs are."""
-        if sum(gpus_by_node) != self.num_replicas:
-            raise ProfileRangeError(
-                f"a rigid job was given {sum(gpus_by_node)} GPUs, allowed are the {self.num_replicas} it asks for"
-            )
+        """Return the time of a step, which does not depend on the nodes."""
+        _check_gang(gpus_by_node, self.num_replicas)
         if (speed := self.plan.speeds.get((self.gpu_type or self.plan.gpu_type, atomic_batch_size))) is None:
             raise DoesNotFitError(f"{self.name} with {atomic_batch_size} examples does not fit in memory")
         return StepTime(1 / speed, 0.0)
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
-        """Return statistics by which an epoch is an epoch at any batch size."""
+        """Return statistics with which an epoch is the same progress at any batch size."""
         scale = batch_size / (self.num_replicas * self.plan.sizes[0])
         worth = self._worth(batch_size)
-        # The gain that they give is (var + sqr) / (var / scale + sqr).
+        # The gain is (var + sqr) / (var / scale + sqr).
         return GradientStatistics(sqr=1 - worth / scale, var=worth - 1) if worth > 1 else GradientStatistics(1.0, 0.0)
 
     def epoch_end(self, epoch: int) -> float:
-        """Return the progress at which a stretch ends, in steps at the first batch size."""
+        """Return the progress at the end of a stretch, in steps at the first batch size."""
         return self.plan.stretches[epoch][1]
 
     def total_iterations(self, batch_size: int) -> float:
@@ -299,9 +274,9 @@ class PlannedProfile:
         return self.plan.stretches[-1][1] / self._worth(batch_size)
 
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
-        """Return the optimiser steps from the end of an epoch on at a fixed batch size."""
+        """Return the optimiser steps after the end of an epoch at a fixed batch size."""
         return (self.plan.stretches[-1][1] - self.epoch_end(epoch)) / self._worth(batch_size)
 
     def _worth(self, batch_size: int) -> float:
-        """Return the steps at the first batch size that one at this size is worth."""
+        """Return the number of steps at the first batch size that equal one step at this size."""
         return self.plan.steps(self.plan.sizes[0]) / self.plan.steps(batch_size // self.num_replicas)

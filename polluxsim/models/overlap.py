@@ -1,4 +1,4 @@
-"""How computing and synchronising overlap: plain, for profiles; `throughput` has it compiled."""
+"""Overlap of computing and synchronising, not compiled, for profiles; `throughput` compiles it."""
 
 from __future__ import annotations
 

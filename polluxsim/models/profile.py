@@ -15,56 +15,48 @@ if TYPE_CHECKING:
 
 
 class ProfileRangeError(PolluxSimError):
-    """A question outside what a profile has measured."""
+    """A profile has no value for this placement or batch size."""
 
 
 class DoesNotFitError(ProfileRangeError):
-    """More examples on a GPU than its memory holds."""
+    """The batch on a GPU exceeds its memory."""
 
 
 class StepTime(NamedTuple):
-    """Duration of one forward-backward pass that synchronises.
+    """Duration of one forward-backward pass that synchronises [s]."""
 
-    Attributes
-    ----------
-    step_time
-        The whole pass [s].
-    sync_time
-        The part of it that is not overlapped with computing [s].
-    """
-
-    step_time: float
-    sync_time: float
+    step_time: float  # of the whole pass
+    sync_time: float  # part of it in which the synchronisation does not overlap with computing
 
     def optimiser_step(self, accumulation_steps: int) -> float:
-        """Return the time of one optimiser step [s]: the passes without synchronisation come on top."""
+        """Return the time of one optimiser step, including the passes without synchronisation [s]."""
         return self.step_time + accumulation_steps * (self.step_time - self.sync_time)
 
 
 @dataclass(frozen=True)
 class Application:
-    """Properties of an application (a model on a data set), the same for all its jobs.
+    """Properties of an application (a model on a data set), which are equal for all its jobs.
 
     Parameters
     ----------
     name
-        How workloads name it.
+        Name in workloads.
     init_batch_size
-        M0, the batch size its hyper-parameters were tuned for [examples].
+        M0, the batch size for which the hyper-parameters were tuned [examples].
     max_batch_size
-        Largest batch size it may train at [examples].
+        Largest batch size [examples].
     min_atomic_batch_size, max_atomic_batch_size
-        Limits of the examples per GPU and pass; the upper one is the GPU's memory [examples].
+        Limits of the examples per GPU and pass; the upper limit is the GPU's memory [examples].
     num_epochs
         Statistical epochs until a job is complete.
     learning_rate_rule
         Name of the rule that scales the learning rate with the batch size.
     fixed_batch_size
-        The batch size an adaptive job keeps where the application cannot change it [examples].
+        Batch size of adaptive jobs if the application cannot change it [examples].
     max_replicas
-        Most GPUs a job can use, where the application has a limit of its own.
+        Largest number of GPUs of a job, or None.
     gang_size
-        GPUs that a job needs all at once, no more and no fewer, where it runs on no other number.
+        Number of GPUs on which every job runs, or None.
     """
 
     name: str
@@ -82,13 +74,13 @@ class Application:
         sizes = (self.min_atomic_batch_size, self.max_atomic_batch_size, self.init_batch_size, self.max_batch_size)
         if min(sizes) < 1 or sizes[0] > sizes[1] or sizes[2] > sizes[3] or self.num_epochs < 1:
             raise InvalidConfigError(
-                f"application {self.name!r}: atomic batch sizes {sizes[0]} to {sizes[1]}, batch sizes {sizes[2]} to "
-                f"{sizes[3]}, {self.num_epochs} epochs; allowed are rising limits and one epoch or more"
+                f"application {self.name!r} has atomic batch sizes {sizes[0]} to {sizes[1]}, batch sizes {sizes[2]} to "
+                f"{sizes[3]} and {self.num_epochs} epochs: must be rising limits ≥ 1 and one epoch or more"
             )
 
     @property
     def batch_limits(self) -> tuple[int, int, int, int]:
-        """Return M0, the largest batch size, and the smallest and largest atomic one, as compiled code takes them."""
+        """Return M0, the largest batch size, and the smallest and largest atomic batch size, for compiled code."""
         return (self.init_batch_size, self.max_batch_size, self.min_atomic_batch_size, self.max_atomic_batch_size)
 
     def most_replicas(self, batch_size: int) -> int:
@@ -98,13 +90,12 @@ class Application:
 
 
 class Profile(Protocol):
-    """How fast and how well an application trains: measured tables, or a card fitted to them.
+    """Speed and statistical efficiency of an application: measured tables, or a card fitted to them.
 
-    One that knows several GPU types has an attribute `by_type` besides, with the profile on each; they differ in their
-    step times and in what fits in memory. One that knows how its training converges has an attribute `losses`: the loss
-    after each epoch. One that knows how fast it is by CPUs and memory has an attribute `sensitivity`.
+    Epochs are counted from 0. Progress is in M0-steps since the start of training.
 
-    Epochs are counted from 0; progress is in M0-steps since the start of training.
+    A profile may have three more attributes: `by_type`, the profile on each GPU type, with other step times and limits
+    of memory; `losses`, the loss after each epoch; `sensitivity`, the speed by CPUs and memory.
     """
 
     @property
@@ -115,10 +106,7 @@ class Profile(Protocol):
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
         """Return the true step time on a placement, given as the GPUs on each of its nodes, in order.
 
-        Raises
-        ------
-        ProfileRangeError
-            If the profile says nothing about this placement or atomic batch size.
+        Raise ProfileRangeError if the profile has no value for this placement or atomic batch size.
         """
         ...
 
@@ -145,18 +133,18 @@ class Profile(Protocol):
 
 
 def by_type(profile: Profile) -> Mapping[str, Profile]:
-    """Return the profiles of the GPU types that a profile knows, by name; empty if it says nothing of types."""
+    """Return the profiles on GPU types, by name; empty if the profile does not state types."""
     known: Mapping[str, Profile] = getattr(profile, "by_type", {})
     return known
 
 
 def losses_of(profile: Profile) -> Sequence[float]:
-    """Return the loss after each epoch, each above 0, in whatever unit; empty where the profile does not know it."""
+    """Return the loss after each epoch, > 0 and in any unit; empty if the profile does not state losses."""
     known: Sequence[float] = getattr(profile, "losses", ())
     return known
 
 
 def sensitivity_of(profile: Profile) -> Sensitivity | None:
-    """Return how fast an application is by CPUs and memory; None if its profile says nothing of it."""
+    """Return the speed of an application by CPUs and memory; None if its profile does not state it."""
     known: Sensitivity | None = getattr(profile, "sensitivity", None)
     return known

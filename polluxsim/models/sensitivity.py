@@ -11,46 +11,44 @@ from typing import TypeAlias
 from polluxsim.hardware.hosts import Host
 
 Curve: TypeAlias = tuple[tuple[float, float], ...]
-"""Knots (amount for each GPU, speed), amounts rising and speeds not falling; empty where nobody says."""
+"""Pairs (amount per GPU, speed), with rising amounts and non-decreasing speeds; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """Speeds by CPUs and by memory, over that which the job's profile, or its duration, says.
+    """Speeds by CPUs and by memory, relative to the job's profile or duration.
 
-    Loading and preparing data and computing go on at the same time, so that the slowest decides: of both speeds the
-    lesser one counts. Below its first knot a curve goes to 0 at nothing, above its last it stays.
+    Loading data, preparing data and computing overlap, so the smaller of both speeds counts. Below its first pair a
+    curve falls linearly to 0; above its last pair it is constant.
 
     Parameters
     ----------
     cpus
-        Speed by CPUs for each GPU, by what it takes to prepare data.
+        Speed by CPUs per GPU [cores], limited by the preparation of data.
     memory
-        Speed by memory for each GPU [GB], by how much of the data it keeps from being read again.
+        Speed by memory per GPU [GB], limited by the data that does not fit in the cache.
 
-    Examples
-    --------
     >>> alexnet = Sensitivity(((3, 1.0), (12, 2.94)), ((20, 0.1), (62.5, 2.0), (125, 2.94)))
     >>> alexnet.speed(Host(3, 62.5)), alexnet.speed(Host(12, 62.5)), alexnet.full
     (1.0, 2.0, 2.94)
 
-    Source: Mohan et al., Synergy (OSDI '22), §4.1, whose measured tables by CPUs and memory are such least values.
+    Source: Mohan et al., Synergy (OSDI '22), §4.1. Its measured tables are minima of both speeds.
     """
 
     cpus: Curve = ()
     memory: Curve = ()
 
     def speed(self, host: Host) -> float:
-        """Return the speed where each GPU has so much."""
+        """Return the speed with these CPUs and memory per GPU."""
         return min(_at(self.cpus, host.cpus), _at(self.memory, host.memory))
 
     @property
     def full(self) -> float:
-        """Return the speed where neither holds it up."""
+        """Return the speed with enough CPUs and memory."""
         return min((curve[-1][1] for curve in (self.cpus, self.memory) if curve), default=inf)
 
     def least(self, speed: float, otherwise: Host) -> Host:
-        """Return the least for each GPU at which it is as fast; of what makes no difference, as much as otherwise."""
+        """Return the least CPUs and memory per GPU for a speed; without a curve, those of `otherwise`."""
         return Host(
             _least(self.cpus, speed) if self.cpus else otherwise.cpus,
             _least(self.memory, speed) if self.memory else otherwise.memory,
@@ -58,7 +56,7 @@ class Sensitivity:
 
 
 def is_curve(value: object) -> bool:
-    """Return whether it is knots above 0, amounts rising and speeds not falling."""
+    """Return whether a value is pairs of numbers > 0 with rising amounts and non-decreasing speeds."""
     if not isinstance(value, tuple) or not all(isinstance(knot, tuple) and len(knot) == 2 for knot in value):
         return False
     if not all(type(number) in (int, float) and 0 < number < inf for knot in value for number in knot):
@@ -78,7 +76,7 @@ def _at(curve: Curve, amount: float) -> float:
 
 
 def _least(curve: Curve, speed: float) -> float:
-    """Return the least amount at which a curve comes to a speed, be that by rounding; its last one where none does."""
+    """Return the least amount with at least a speed, despite rounding; the last amount if no speed is high enough."""
     after = bisect_left(curve, speed, key=lambda knot: knot[1])
     if after == len(curve):
         return curve[-1][0]

@@ -1,4 +1,4 @@
-"""Jobs on the same GPUs whose steps go through stages on different resources: how fast each then is."""
+"""Step times of jobs that share GPUs and use different resources in the stages of a step."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MOST_JOBS = 4
-"""Largest pack. Source: Muri (SIGCOMM '22)."""
+"""Largest number of jobs on the same GPUs. Source: Muri (SIGCOMM '22)."""
 
 OVERHEAD = {2: 1.33 / 1.015, 3: 1.5 / 1.015, 4: 1.37 / 1.015}
-"""How much longer a cycle of so many jobs is than the stages make it. Source: Muri's simulator, as measured."""
+"""Measured time of a cycle relative to the sum of its stages, by number of jobs. Source: Muri's simulator."""
 
 STEADY = 1e-3
-"""A cycle is steady once the next is as long, but for this share."""
+"""Largest relative change between two cycles that counts as steady."""
 
 
 class Stages(NamedTuple):
-    """The time of one step alone, and of each of its stages, which may overlap [s]."""
+    """Time of one step of a job that runs alone, and of its stages, which may overlap [s]."""
 
     step: float
     load: float  # on storage and CPUs
@@ -31,12 +31,7 @@ class Stages(NamedTuple):
 
 @lru_cache(maxsize=1 << 16)
 def interleaved(pack: tuple[Stages, ...]) -> float:
-    """Return the time in which each job of a pack does one step, stage by stage in turn [s].
-
-    Parameters
-    ----------
-    pack
-        One to four jobs.
+    """Return the time in which each job of a pack (one to four jobs) does one step, interleaving the stages [s].
 
     Source: Zhao et al., "Multi-Resource Interleaving for Deep Learning Training" (SIGCOMM '22), and its simulator.
     """
@@ -50,10 +45,10 @@ def interleaved(pack: tuple[Stages, ...]) -> float:
 
 
 def _cycle(order: Sequence[Stages]) -> float:
-    """Return the time of a cycle in which jobs follow each other through the stages [s]."""
+    """Return the time of a cycle in which the jobs pass through the stages in this order [s]."""
     ends = [0.0]
     for i in range(8):
-        # Who is at each stage, each since the end of one of the last two.
+        # The job at each stage, with the end of the preceding stage.
         behind = (ends[i], "network"), (ends[i], "compute"), (ends[max(i - 1, 0)], "load")
         places = ((i + 1) % 4, (i + 2) % 4, (i + 3) % 4 if i else len(order))
         there = zip(behind, places, strict=True)
@@ -66,9 +61,9 @@ def _cycle(order: Sequence[Stages]) -> float:
 
 @lru_cache(maxsize=1 << 16)
 def beside(guest: Stages, host: Stages) -> float:
-    """Return the step time of a job that only has what another one leaves idle [s]; ∞ where that is nothing.
+    """Return the step time of a guest job that uses only the idle resources of the host job [s]; ∞ if none are idle.
 
-    Each stage runs while the host is at others; what is left of the last turn goes to the next stage.
+    A stage of the guest runs during the other stages of the host. The next stage gets the rest of the last turn.
 
     Source: the simulator of Muri (SIGCOMM '22), for AntMan (OSDI '20).
     """
@@ -80,17 +75,17 @@ def beside(guest: Stages, host: Stages) -> float:
     if 0 < rest < a:
         z -= min(z, a + b - rest)
     last, rest = _turns(z, a + b)
-    # The last turn is begun only if what is left of it is longer than the host loads.
+    # The last turn counts only if its rest is longer than the load stage of the host.
     return (turns + more + last - (0 < rest <= a)) * host.step
 
 
 def goes_beside(guest: Stages | None, host: Stages | None) -> bool:
-    """Return whether a job gets anything done in what another one leaves idle, as far as their stages are known."""
+    """Return whether a guest job progresses on the idle resources of a host job; False if stages are unknown."""
     return guest is not None and host is not None and beside(guest, host) < inf
 
 
 def _turns(time: float, room: float) -> tuple[float, float]:
-    """Return in how many turns of some room a stage is done, and how much of the last it takes."""
+    """Return the number of turns of length `room` that a stage takes, and its time in the last turn."""
     if not room:
         return (inf if time else 0), 0.0
     whole, rest = divmod(time, room)

@@ -1,47 +1,51 @@
-"""Records by the million: an append-only sequence that keeps them by column, so that each takes a few dozen bytes."""
+"""An append-only sequence that stores millions of records by column, with a few dozen bytes per record."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise, starmap
 from math import isnan, nan
-from typing import Any, Generic, NamedTuple, Self, TypeVar, get_type_hints, overload
+from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
+
+from polluxsim.records.results import columns_of
 
 RecordT = TypeVar("RecordT", bound=NamedTuple)
 
 
 FRESH = 512
-"""Records that are kept as they came, until all of them go into the columns in one step."""
+"""Number of new records that are stored as objects before they move to the columns."""
 
 
 class Records(Sequence[RecordT], Generic[RecordT]):
-    """Records of one kind, in the order in which they came.
+    """Records of one type, in order of insertion.
 
-    A record that is asked for is made anew from its columns. A copy, deep or not, costs no more than its
-    columns of numbers: records never change. The annotations of their type say how each column is kept.
+    Reading a record creates it from the columns. A copy, also a deep copy, copies only the columns, because records
+    never change. The annotations of the type determine the storage of each column.
     """
 
     def __init__(self, record_type: type[RecordT], records: Iterable[RecordT] = ()) -> None:
         self._type = record_type
-        self._columns: tuple[Any, ...] = tuple(_KINDS.get(hint, list)() for hint in _hints(record_type))
+        self._columns: tuple[Any, ...] = tuple(
+            _KINDS.get(column.type, list)() for column in columns_of(record_type).values()
+        )
         self._fresh = list(records)
 
     def append(self, record: RecordT) -> None:
-        """Put a record behind the others."""
+        """Add a record at the end."""
         self._fresh.append(record)
         if len(self._fresh) == FRESH:
             self._file()
 
     @property
     def columns(self) -> tuple[Any, ...]:
-        """Return the values by field."""
+        """Return the columns in order of the fields."""
         self._file()
         return self._columns
 
     def column(self, name: str) -> Any:
-        """Return the values of a field."""
+        """Return the column of a field."""
         return self.columns[self._type._fields.index(name)]
 
     def _file(self) -> None:
@@ -51,7 +55,7 @@ class Records(Sequence[RecordT], Generic[RecordT]):
             self._fresh.clear()
 
     def put_in_order(self, indices: Sequence[int]) -> None:
-        """Have the record with the first of these indices first, and so on; column by column, to hold none twice."""
+        """Sort the records in the order of `indices`, column by column to save memory."""
         self._file()
         columns, self._columns = list(self._columns), ()
         for place in range(len(columns)):
@@ -59,7 +63,7 @@ class Records(Sequence[RecordT], Generic[RecordT]):
         self._columns = tuple(columns)
 
     def with_column(self, name: str, values: Iterable[object]) -> Self:
-        """Return the same records with another column of that name."""
+        """Return the records with a column replaced."""
         new = type(self)(self._type)
         place = self._type._fields.index(name)
         column = new._columns[place]
@@ -104,7 +108,7 @@ class Records(Sequence[RecordT], Generic[RecordT]):
 
 
 class _Optional(Sequence["float | None"]):
-    """Numbers, some of which are not there."""
+    """Numbers or None; None is stored as NaN."""
 
     def __init__(self, numbers: array[float] | None = None) -> None:
         self.numbers = array("d") if numbers is None else numbers
@@ -126,7 +130,7 @@ class _Optional(Sequence["float | None"]):
 
 
 class _Pairs(Sequence[tuple[tuple[str, float], ...]]):
-    """Tuples of names with numbers."""
+    """Tuples of pairs (name, number)."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -144,7 +148,7 @@ class _Pairs(Sequence[tuple[tuple[str, float], ...]]):
         return len(self._ends) - 1
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):  # a copy: nobody takes a part of it
+        if isinstance(index, slice):  # only used for copies
             copy = _Pairs()
             copy._names, copy._numbers, copy._ends = self._names[:], self._numbers[:], self._ends[:]
             return copy
@@ -158,11 +162,6 @@ class _Pairs(Sequence[tuple[tuple[str, float], ...]]):
         return tuple(zip(self._names[start:end], self._numbers[start:end], strict=True))
 
 
-@cache
-def _hints(record_type: type[NamedTuple]) -> tuple[object, ...]:
-    return tuple(get_type_hints(record_type).values())
-
-
 def _taken(column: Any, indices: Sequence[int]) -> Any:
     if isinstance(column, _Optional):
         return _Optional(_taken(column.numbers, indices))
@@ -170,7 +169,7 @@ def _taken(column: Any, indices: Sequence[int]) -> Any:
     return array(column.typecode, taken) if isinstance(column, array) else list(taken)
 
 
-# How a column is kept by what it holds; everything else is a list.
+# Storage of a column by the type of its values; a list for other types.
 _KINDS: dict[object, Callable[[], Any]] = {
     float: partial(array, "d"),
     int: partial(array, "q"),

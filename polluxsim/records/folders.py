@@ -44,7 +44,7 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
 
 
 def without_sweep_files(paths: Sequence[Path]) -> Sequence[Path]:
-    """Return paths without the files of a sweep, or all paths if there are no others to return.
+    """Return paths without the files of a sweep; return all paths if all are such files.
 
     `SWEEP/*` names the files of a sweep and the folders of its runs.
     """
@@ -75,7 +75,7 @@ def runs_below(folder: Path) -> list[Path]:
 
 
 def info_of(folder: Path) -> Mapping[str, Any]:
-    """Return the contents of run.json in a folder, with the present names of classes; empty without such a file."""
+    """Return the contents of run.json in a folder, with present names of classes; empty without a run.json."""
     try:
         info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):

@@ -1,14 +1,14 @@
-"""Records of a run and its result, with the unit of each column."""
+"""Records of a run and its result. The annotation of a field declares a column: its type and its unit."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
@@ -24,46 +24,11 @@ REASON_UNITS = {
     "virtual_usage": "GPU s",
     **dict.fromkeys(("time_had", "shares_due"), "s"),
 }
-"""Unit of the figures in reasons that have one, in the order in which tables name them; others are plain numbers."""
-
-UNITS = {
-    **dict.fromkeys(("time", "until", "submit_time", "start_time", "completion_time", "cancel_time", "end_time"), "s"),
-    **dict.fromkeys(("deadline", "time_limit", "jct", "queueing_delay"), "s"),
-    **dict.fromkeys(("run_time", "restart_time", "checkpoint_time", "lost_time"), "s"),
-    **dict.fromkeys(("gpu_seconds", "restart_gpu_seconds", "checkpoint_gpu_seconds", "lost_gpu_seconds"), "GPU s"),
-    **dict.fromkeys(("work", "lost_work"), "M0-steps"),
-    "finish_time_fairness": "1, less is better",
-    **dict.fromkeys(("gpus_in_use", "num_replicas", "min_replicas", "max_replicas", "OutageRecord.gpus"), "GPUs"),
-    "gpus": "GPUs on each of nodes",
-    "RoundRecord.nodes": "nodes",
-    **dict.fromkeys(("AllocationRecord.nodes", "SharingRecord.nodes"), "node numbers"),
-    "SharingRecord.gpus": "numbers of GPUs on nodes",
-    "SharingRecord.speed": "1, of that alone",
-    "HostRecord.cpus": "cores for each GPU",
-    "HostRecord.memory": "GB for each GPU",
-    "HostRecord.speed": "1, over that of its profile or duration",
-    "goodput": "M0-equivalent examples/s",
-    "efficiency": "1, weighted by GPUs",
-    "batch_size": "examples",
-    "accumulation_steps": "1",
-    "seconds": "s of wall-clock time",
-    "numbers": "by name: " + ", ".join(f"{name} {unit}" for name, unit in REASON_UNITS.items()) + "; others 1",
-}
-"""Unit of every column that has one, by name; of those whose name means two things, by record and name."""
-
-
-def unit_of(record_type: type[NamedTuple], name: str) -> str | None:
-    """Return the unit of a column, None if it has none.
-
-    >>> from polluxsim.records.results import AllocationRecord, JobRecord, RoundRecord
-    >>> unit_of(RoundRecord, "nodes"), unit_of(AllocationRecord, "nodes"), unit_of(JobRecord, "job")
-    ('nodes', 'node numbers', None)
-    """
-    return UNITS.get(f"{record_type.__name__}.{name}", UNITS.get(name))
+"""Units of the numbers in reasons, by name, in the order of tables. Numbers without a unit are not listed."""
 
 
 class Status(StrEnum):
-    """How a job ended: it did all its work, its user or the cluster ended it, or the run was over before it."""
+    """State of a job at its end. `CUT_OFF` means that the run ended before the job."""
 
     COMPLETED = "completed"
     CUT_OFF = "cut off"
@@ -73,56 +38,68 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
+class Unit(str):
+    """Unit of a column, as metadata of the annotation of a field."""
+
+    __slots__ = ()
+
+
+Time: TypeAlias = Annotated[float, Unit("s")]
+OptionalTime: TypeAlias = Annotated[float | None, Unit("s")]
+GpuTime: TypeAlias = Annotated[float, Unit("GPU s")]
+Work: TypeAlias = Annotated[float, Unit("M0-steps")]
+NumGpus: TypeAlias = Annotated[int, Unit("GPUs")]
+OptionalNumGpus: TypeAlias = Annotated[int | None, Unit("GPUs")]
+NodeNumbers: TypeAlias = Annotated[tuple[int, ...], Unit("node numbers")]
+
+
 class JobRecord(NamedTuple):
-    """One job's history; times that never came, and what its user did not say, are None [s; GPU s].
+    """History of one job. Times that did not occur, and values that the user did not state, are None.
 
-    `run_time` is how long it held GPUs, `restart_time` how much of that went into starts and restarts, and
-    `finish_time_fairness` its completion time over that alone on an equal share of the cluster, None if it did not
-    complete or its profile says nothing about that share. `end_time` is when it ended for good, however it ended. A job
-    that waited for others (`after`) was submitted when the last of them was complete.
-
-    `num_failures` is how often a failure took its GPUs; `num_restarts` are those that the policy ordered.
-    `checkpoint_time` went into checkpoints, and `lost_time` into training that was for nothing, `lost_work` of it;
-    `work` is what was done in the end and not lost [M0-steps]. Columns in GPU seconds say such times times GPUs.
+    A job that waits for other jobs (`after`) is submitted when the last of them is complete. The fields from `user` to
+    `cancel_time`, `num_replicas`, `job_name` and `qos` are those of the user's request (`Job`).
     """
 
     job: str
     application: str
-    submit_time: float
-    start_time: float | None
-    completion_time: float | None
-    jct: float | None
-    queueing_delay: float | None
-    num_restarts: int
-    gpu_seconds: float
+    submit_time: Time
+    start_time: OptionalTime
+    completion_time: OptionalTime
+    jct: OptionalTime
+    queueing_delay: OptionalTime
+    num_restarts: int  # that the policy ordered
+    gpu_seconds: GpuTime
     status: Status
-    run_time: float = 0.0
-    restart_time: float = 0.0
-    finish_time_fairness: float | None = None
-    end_time: float | None = None
-    num_replicas: int = 0
+    run_time: Time = 0.0  # during which the job held GPUs
+    restart_time: Time = 0.0  # part of it for starts and restarts
+    # JCT divided by the time alone on an equal share of the cluster; None if incomplete or unknown
+    finish_time_fairness: Annotated[float | None, Unit("1, less is better")] = None
+    end_time: OptionalTime = None  # with any status
+    num_replicas: NumGpus = 0
     user: str | None = None
     queue: str | None = None
     priority: float = 0.0
-    deadline: float | None = None
-    time_limit: float | None = None
+    deadline: OptionalTime = None
+    time_limit: OptionalTime = None
     after: tuple[str, ...] = ()
     gpu_types: tuple[str, ...] = ()
-    min_replicas: int | None = None
-    max_replicas: int | None = None
-    cancel_time: float | None = None
-    num_failures: int = 0
-    checkpoint_time: float = 0.0
-    lost_time: float = 0.0
-    restart_gpu_seconds: float = 0.0
-    checkpoint_gpu_seconds: float = 0.0
-    lost_gpu_seconds: float = 0.0
-    lost_work: float = 0.0
-    work: float = 0.0
+    min_replicas: OptionalNumGpus = None
+    max_replicas: OptionalNumGpus = None
+    cancel_time: OptionalTime = None
+    num_failures: int = 0  # that took the GPUs of the job
+    checkpoint_time: Time = 0.0
+    lost_time: Time = 0.0  # training that failures undid
+    restart_gpu_seconds: GpuTime = 0.0
+    checkpoint_gpu_seconds: GpuTime = 0.0
+    lost_gpu_seconds: GpuTime = 0.0
+    lost_work: Work = 0.0
+    work: Work = 0.0  # done and not lost
+    job_name: str | None = None
+    qos: str | None = None
 
     @property
     def left_at(self) -> float | None:
-        """Return when it ended for good, also where only completions were recorded; None if the run ended before."""
+        """Return the end of the job, also from records with completions only; None if the run ended before [s]."""
         return self.end_time if self.completion_time is None else self.completion_time
 
 
@@ -147,141 +124,159 @@ class GpuSeconds(NamedTuple):
 
 
 class RoundRecord(NamedTuple):
-    """The cluster just after one scheduling round [s; 1; GPUs; M0-equivalent examples/s; 1], and the decision.
+    """The cluster after one scheduling round, and the objective of the decision.
 
-    Rounds that change nothing have no record: until the next one all is as it was, but for `cost`, which goes on at
-    `hourly_cost`. `nodes` are up, `hourly_cost` is the price of all that are up or coming, `cost` what nodes have cost
-    so far.
-
-    `fitness` is the policy's objective, `upper_bound` what it cannot exceed, `gap` how far it is below that as a share
-    of it; None where the policy does not say.
+    Rounds that change nothing have no record; until the next record only `cost` changes, by `hourly_cost`.
     """
 
-    time: float
+    time: Time
     active_jobs: int
-    gpus_in_use: int
-    goodput: float
-    efficiency: float
-    fitness: float | None = None
-    upper_bound: float | None = None
-    gap: float | None = None
-    nodes: int = 0
-    hourly_cost: float = 0.0
-    cost: float = 0.0
+    gpus_in_use: NumGpus
+    goodput: Annotated[float, Unit("M0-equivalent examples/s")]
+    efficiency: Annotated[float, Unit("1, weighted by GPUs")]
+    fitness: float | None = None  # objective of the policy; None if it states none
+    upper_bound: float | None = None  # of the fitness
+    gap: float | None = None  # relative distance of the fitness from its upper bound
+    nodes: Annotated[int, Unit("nodes")] = 0  # up
+    hourly_cost: float = 0.0  # price of all nodes that are up or starting [$/h]
+    cost: float = 0.0  # of nodes so far [$]
 
 
 class AllocationRecord(NamedTuple):
-    """A change of one job's placement or batch size; no nodes mean that it holds no GPU from then on."""
+    """A change of the placement or the batch size of a job. Without nodes, the job holds no GPU from this time on."""
 
-    time: float
+    time: Time
     job: str
-    nodes: tuple[int, ...]
-    gpus: tuple[int, ...]
-    batch_size: int
-    accumulation_steps: int
+    nodes: NodeNumbers
+    gpus: Annotated[tuple[int, ...], Unit("GPUs on each of nodes")]
+    batch_size: Annotated[int, Unit("examples")]
+    accumulation_steps: Annotated[int, Unit("1")]
 
 
 class OutageRecord(NamedTuple):
-    """A time in which a node was down, so that nobody could hold its GPUs; ∞ is for good."""
+    """A time in which a node was down; `until` is ∞ for a permanent outage."""
 
-    time: float
-    until: float
+    time: Time
+    until: Time
     node: int
-    gpus: int
+    gpus: NumGpus
     kind: str
 
 
 class CheckpointRecord(NamedTuple):
-    """A stop of a job to save its work, at the end of an epoch or as its node was to go; those by interval have none.
+    """A stop of a job for a checkpoint at the end of an epoch or before the loss of a node, not at an interval.
 
-    `until` is when it is finished, unless the job loses its GPUs or is moved before.
+    `until` is the planned end, which the job does not reach if it loses its GPUs or moves before.
     """
 
-    time: float
-    until: float
+    time: Time
+    until: Time
     job: str
 
 
 class SharingRecord(NamedTuple):
-    """Which GPUs a job has that others may have, too, and how fast it is there; no GPUs mean that it has none such.
+    """GPUs of a job that other jobs may share, and the speed of the job there; empty if the job shares no GPUs.
 
-    It holds until the job's next record, or until the job holds no GPU any more. A GPU has its node, and its number
-    there at the same place of `gpus`; `speed` is that beside those on the same GPUs over that alone.
+    It holds until the next record of the job, or until the job holds no GPU.
     """
 
-    time: float
+    time: Time
     job: str
-    nodes: tuple[int, ...]
-    gpus: tuple[int, ...]
-    speed: float
+    nodes: NodeNumbers
+    gpus: Annotated[tuple[int, ...], Unit("numbers of GPUs on nodes")]  # at the same places as `nodes`
+    speed: Annotated[float, Unit("1, of that alone")]
 
 
 class HostRecord(NamedTuple):
-    """CPUs and memory for each GPU of a job, and how fast it is with them; only where the cluster says what nodes have.
+    """CPUs and memory per GPU of a job, and its speed with them, on clusters that state CPUs and memory.
 
-    It holds until the job's next record, or until the job holds no GPU any more. `speed` is that over its profile's or
-    duration's.
+    It holds until the next record of the job, or until the job holds no GPU.
     """
 
-    time: float
+    time: Time
     job: str
-    cpus: float
-    memory: float
-    speed: float
+    cpus: Annotated[float, Unit("cores for each GPU")]
+    memory: Annotated[float, Unit("GB for each GPU")]
+    speed: Annotated[float, Unit("1, over that of its profile or duration")]
+
+
+_NUMBERS = f"by name: {', '.join(f'{name} {unit}' for name, unit in REASON_UNITS.items())}; others 1"
 
 
 class ReasonRecord(NamedTuple):
-    """What decided about one job at a round: a kind, figures by name, and the jobs it came down to.
+    """Reason of a decision about a job in a round: a kind, numbers by name, and other jobs. It holds until the next."""
 
-    It holds until the job's next record.
-    """
-
-    time: float
+    time: Time
     job: str
     kind: str
-    numbers: tuple[tuple[str, float], ...]
+    numbers: Annotated[tuple[tuple[str, float], ...], Unit(_NUMBERS)]
     others: tuple[str, ...]
 
 
 class TimingRecord(NamedTuple):
-    """Wall-clock time that something took: a round's decision, or a phase of the run [s; s]."""
+    """Wall-clock time of a decision in the round at `time`, or of a phase of the run."""
 
     phase: str
-    time: float | None
-    seconds: float
+    time: OptionalTime
+    seconds: Annotated[float, Unit("s of wall-clock time")]
+
+
+class Column(NamedTuple):
+    """Declaration of a column of a table of records."""
+
+    type: Any
+    unit: str | None
+
+
+@cache
+def columns_of(record_type: type[NamedTuple]) -> Mapping[str, Column]:
+    """Return the declarations of the columns of a type of record, by name."""
+    columns = {}
+    for name, hint in get_type_hints(record_type, include_extras=True).items():
+        kind, unit = get_args(hint) if get_origin(hint) is Annotated else (hint, None)
+        columns[name] = Column(kind, unit)
+    return columns
+
+
+def unit_of(record_type: type[NamedTuple], name: str) -> str | None:
+    """Return the unit of a column, None if it has none.
+
+    >>> unit_of(RoundRecord, "nodes"), unit_of(AllocationRecord, "nodes"), unit_of(JobRecord, "job")
+    ('nodes', 'node numbers', None)
+    """
+    return columns_of(record_type)[name].unit
 
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run. Two results are equal if all that was simulated is; wall-clock times do not count.
+    """A finished run. Results are equal if all simulated values are equal; wall-clock times and reasons do not count.
 
     Attributes
     ----------
     job_records
-        A record per job, in order of submission.
+        Records of all jobs, in order of submission.
     round_records
-        A record per scheduling round that changed something, in order of time.
+        Records of the scheduling rounds with changes, in order of time.
     allocation_records
-        A record per change of a job, in order of time.
+        Records of the changes of jobs, in order of time.
     end_time
-        When the run ended: with the last job, at its horizon, or when it stood still [s].
+        End of the run: the end of the last job, the horizon, or a standstill [s].
     timing_records
         Wall-clock times.
     reason_records
-        What decided about jobs, as far as the policy says, in order of time; not part of what was simulated either.
+        Reasons of the policy, in order of time.
     standstill
-        Why the run was broken off, in a sentence, where jobs were left and nobody made progress; None of any other.
+        Sentence about the reason of a standstill, in which no remaining job can progress; None for other runs.
     outage_records
-        A record per outage of a node, in order of time.
+        Records of the outages of nodes, in order of time.
     gpu_seconds
-        GPU time that there was, of nodes that were down too [GPU s]; None if it is not known.
+        GPU time of all nodes, also while they were down [GPU s]; None if unknown.
     checkpoint_records
-        A record per checkpoint that does not follow from an interval, in order of time.
+        Records of checkpoints that do not follow from an interval, in order of time.
     sharing_records
-        A record per change of a job on GPUs that others may have, too, in order of time; none where nobody shares.
+        Records of the changes of jobs on shared GPUs, in order of time.
     host_records
-        A record per change of a job's CPUs and memory, in order of time; none where the cluster does not say what nodes
-        have.
+        Records of the changes of CPUs and memory of jobs, in order of time.
     """
 
     job_records: Sequence[JobRecord]
@@ -299,21 +294,21 @@ class Result:
 
     @cached_property
     def jobs(self) -> pd.DataFrame:
-        """Return the job records as a table, a row per job."""
+        """Return the job records as a table."""
         return _frame(self.job_records, JobRecord._fields)
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """Return the round records as a table, a row per round."""
+        """Return the round records as a table."""
         return _frame(self.round_records, RoundRecord._fields)
 
     @cached_property
     def allocations(self) -> pd.DataFrame:
-        """Return the allocation records as a table, a row per change."""
+        """Return the allocation records as a table."""
         return _frame(self.allocation_records, AllocationRecord._fields)
 
 
 def _frame(records: Sequence[NamedTuple], columns: tuple[str, ...]) -> pd.DataFrame:
-    import pandas as pd  # noqa: PLC0415  (slow to load, and a run needs none of it)
+    import pandas as pd  # noqa: PLC0415  (slow to load, and not needed by a run)
 
     return pd.DataFrame.from_records(list(records), columns=list(columns))

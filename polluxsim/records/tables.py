@@ -1,4 +1,4 @@
-"""Records as Parquet tables, with the unit of each column in its schema."""
+"""Write and read records as Parquet tables, with the unit of each column in the schema."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate, chain, pairwise
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from polluxsim.common.errors import InvalidInputError, bad_line, short
+from polluxsim.common.errors import InvalidInputError, bad_line, one_of, short
 from polluxsim.hardware.clusters import MOST_GPUS, MOST_NODES
 from polluxsim.records.columns import Records
-from polluxsim.records.results import UNITS, AllocationRecord, JobRecord, SharingRecord, Status, unit_of
+from polluxsim.records.results import AllocationRecord, Column, JobRecord, SharingRecord, Status, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ _RecordT = TypeVar("_RecordT", bound=NamedTuple)
 FORMAT_VERSION = 1
 
 LATEST = 1e16
-"""No run comes so far [s]: from there on, a second more is no later."""
+"""Upper bound of times in a run [s]. From this time on, adding a second changes nothing."""
 
 MOST_GPU_SECONDS = LATEST * MOST_GPUS * MOST_NODES
 """[GPU s]"""
@@ -36,7 +36,7 @@ MOST_GPU_SECONDS = LATEST * MOST_GPUS * MOST_NODES
 _MOST = {"s": LATEST, "GPU s": MOST_GPU_SECONDS}
 
 _LARGEST = 1e100
-"""The largest figure of any other unit: sums and squares of such are numbers still."""
+"""Upper bound of figures in other units, whose sums and squares are still finite."""
 
 # The Parquet type of every type that a record's field may have.
 _ARROW_TYPES = {
@@ -54,16 +54,16 @@ _ARROW_TYPES = {
 
 
 def schema_of(record_type: type[NamedTuple]) -> pa.Schema:
-    """Return the Parquet schema of a kind of record, with the unit of each column that has one."""
+    """Return the Parquet schema of a type of record, with units."""
     fields = [
-        pa.field(name, _ARROW_TYPES[hint], metadata=(unit := unit_of(record_type, name)) and {"unit": unit})
-        for name, hint in get_type_hints(record_type).items()
+        pa.field(name, _ARROW_TYPES[column.type], metadata=column.unit and {"unit": column.unit})
+        for name, column in columns_of(record_type).items()
     ]
     return pa.schema(fields, metadata={"polluxsim": record_type.__name__, "format": str(FORMAT_VERSION)})
 
 
 def write_records(path: Path, record_type: type[_RecordT], records: Sequence[_RecordT]) -> None:
-    """Write records of one kind, a row each."""
+    """Write records of one type."""
     schema = schema_of(record_type)
     if not isinstance(records, Records):
         records = Records(record_type, records)
@@ -75,8 +75,8 @@ def write_records(path: Path, record_type: type[_RecordT], records: Sequence[_Re
 def arrow_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Return a column of 64-bit numbers, of text, of lists of these, or of maps from text to numbers.
 
-    Numbers and texts may be None; rows of lists and maps are sequences of items, or of pairs. It is made of buffers, as
-    `pyarrow.array` loads pandas first, which takes 0.3 s.
+    Numbers and texts may be None. Rows of lists and maps are sequences of items or of pairs. The column is built from
+    buffers, because `pyarrow.array` loads pandas, which takes 0.3 s.
     """
     if isinstance(kind, pa.ListType):
         items = arrow_column(list(chain.from_iterable(values)), kind.value_type)
@@ -97,13 +97,13 @@ def arrow_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _offsets(rows: Sequence[Collection[Any]]) -> pa.Buffer:
-    """Return where each row begins, and where the last one ends."""
+    """Return the start of each row, and the end of the last row."""
     return pa.py_buffer(np.fromiter(accumulate(map(len, rows), initial=0), np.int32, len(rows) + 1))
 
 
 @contextmanager
 def nothing_collected() -> Iterator[None]:
-    """Keep the collector from going through all records again and again: none is part of a cycle."""
+    """Pause the garbage collector, because records are not part of cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -115,12 +115,9 @@ def nothing_collected() -> Iterator[None]:
 
 @nothing_collected()
 def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...]:
-    """Read records back, all of them checked; columns that the file has not have their defaults.
+    """Read and check records. Columns that the file lacks have their defaults.
 
-    Raises
-    ------
-    InvalidInputError
-        If the file is no such table, or a value is none that a run could have written.
+    Raise InvalidInputError if the file is not a table of these records, or a run could not have written a value.
     """
     import pyarrow.compute as pc
 
@@ -131,11 +128,12 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
         table.validate(full=True)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise InvalidInputError(f"{path}: not a table of a polluxsim run ({str(error).splitlines()[0]})") from None
-    columns = [_values(path, name, table.column(name), hint) for name, hint in get_type_hints(record_type).items()]
+    declared = columns_of(record_type).items()
+    columns = [_values(path, name, table.column(name), column) for name, column in declared]
     if record_type in (AllocationRecord, SharingRecord):
         lengths = [pc.list_value_length(table.column(name)) for name in ("nodes", "gpus")]
         if (row := pc.index(pc.equal(*lengths), value=False).as_py()) >= 0:
-            raise _bad(path, row + 1, "gpus", table.column("gpus")[row].as_py(), "is a value for each of nodes")
+            raise _bad(path, row + 1, "gpus", table.column("gpus")[row].as_py(), "as long as nodes")
     if record_type is SharingRecord:
         _check_sharing(path, table)
     if record_type is JobRecord:
@@ -145,61 +143,60 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
 
 
 def _check_sharing(path: Path, table: pa.Table) -> None:
-    """Check that GPUs have numbers, and that nobody is faster than alone."""
+    """Check that nodes and GPUs have numbers ≥ 0, and that no job is faster than alone."""
     import pyarrow.compute as pc
 
-    for name, most, allowed in (("nodes", inf, "are from 0"), ("gpus", inf, "are from 0"), ("speed", 1.0, "is 0 to 1")):
+    for name, most, must in (("nodes", inf, "numbers ≥ 0"), ("gpus", inf, "numbers ≥ 0"), ("speed", 1.0, "0 to 1")):
         column = table.column(name).combine_chunks()
         numbers = column.values if isinstance(column, pa.ListArray) else column
         if not pc.all(pc.and_(pc.greater_equal(numbers, 0), pc.less_equal(numbers, most))).as_py() and len(numbers):
             for row, value in enumerate(_listed(column), start=1):
                 if not all(0 <= each <= most for each in (value if isinstance(value, tuple) else (value,))):
-                    raise _bad(path, row, name, value, allowed)
+                    raise _bad(path, row, name, value, must)
 
 
 def _check_submitted(path: Path, table: pa.Table) -> None:
-    """Check that who was never submitted, which is written as ∞, never started."""
+    """Check that jobs with submission time ∞, which were never submitted, did not start."""
     import pyarrow.compute as pc
 
     wrong = pc.and_(pc.is_inf(table.column("submit_time")), pc.is_valid(table.column("start_time")))
     if (row := pc.index(wrong, value=True).as_py()) >= 0:
-        raise _bad(path, row + 1, "submit_time", inf, "is a time before start_time")
+        raise _bad(path, row + 1, "submit_time", inf, "a time before start_time")
 
 
-def _values(path: Path, name: str, column: pa.ChunkedArray, hint: Any) -> list[Any]:
-    """Return a column's values as records have them, all of them checked."""
+def _values(path: Path, name: str, column: pa.ChunkedArray, declared: Column) -> list[Any]:
+    """Return and check the values of a column, as in records."""
     import pyarrow.compute as pc
 
-    if column.null_count and type(None) not in get_args(hint):
-        raise _bad(path, pc.index(column.is_null(), value=True).as_py() + 1, name, None, "is a value")
+    if column.null_count and type(None) not in get_args(declared.type):
+        raise _bad(path, pc.index(column.is_null(), value=True).as_py() + 1, name, None, "a value")
     if pa.types.is_floating(column.type):
-        _check_figures(path, name, column)
+        _check_figures(path, name, column, declared.unit)
     whole = column.combine_chunks()
     values = _listed(whole)
-    if hint is Status:
+    if declared.type is Status:
         return _statuses(path, name, values)
     if isinstance(whole, pa.ListArray) and _items(whole)[-1].null_count:
         row = next(row for row, items in enumerate(values) if _lacks_one(items))
-        raise _bad(path, row + 1, name, whole[row].as_py(), "are values")
+        raise _bad(path, row + 1, name, whole[row].as_py(), "without missing values")
     return values
 
 
-def _check_figures(path: Path, name: str, column: pa.ChunkedArray) -> None:
-    """Check that all figures are numbers, and none is larger than a run's can be."""
+def _check_figures(path: Path, name: str, column: pa.ChunkedArray, unit: str | None) -> None:
+    """Check that all figures are within the bounds of their unit."""
     import pyarrow.compute as pc
 
-    unit = UNITS.get(name)
     most = _MOST.get(unit or "", _LARGEST)
     inside = pc.less_equal(pc.abs(column), most)
-    if name in ("submit_time", "until"):  # infinite of a job that was never submitted, and of an outage for good
+    if name in ("submit_time", "until"):  # ∞ for a job that was never submitted, and for a permanent outage
         inside = pc.or_(inside, pc.equal(column, inf))
     if (row := pc.index(pc.fill_null(inside, fill_value=True), value=False).as_py()) >= 0:
         of = " of seconds" if unit == "s" else ""
-        raise _bad(path, row + 1, name, column[row].as_py(), f"is a number{of} up to {most:g}")
+        raise _bad(path, row + 1, name, column[row].as_py(), f"a number{of} up to {most:g}")
 
 
 def _listed(column: pa.Array) -> list[Any]:
-    """Return the values of a column, a tuple for each list: what `to_pylist` does, but not one by one."""
+    """Return the values of a column, with a tuple for each list, faster than `to_pylist`."""
     if isinstance(column, pa.ListArray):
         parts = list(map(_listed, _items(column)))
         items = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
@@ -214,7 +211,7 @@ def _listed(column: pa.Array) -> list[Any]:
 
 
 def _items(column: pa.ListArray) -> list[pa.Array]:
-    """Return what all lists of a column hold, one after the other: values, or names and values."""
+    """Return the items of all lists of a column: values, or names and values."""
     return [column.keys, column.items] if isinstance(column, pa.MapArray) else [column.values]
 
 
@@ -222,21 +219,21 @@ def _statuses(path: Path, name: str, values: Sequence[str]) -> list[Status]:
     known = {status.value: status for status in Status}
     for row, value in enumerate(values, start=1):
         if value not in known:
-            raise _bad(path, row, name, value, f"are {', '.join(known)}")
+            raise _bad(path, row, name, value, one_of(value, known))
     return [known[value] for value in values]
 
 
 def _lacks_one(items: Sequence[Any]) -> bool:
-    """Return whether a list has an empty place, or a map a name without a value."""
+    """Return whether a list or a map has a missing value."""
     return any(item is None or (isinstance(item, tuple) and None in item) for item in items)
 
 
-def _bad(path: Path, row: int, name: str, value: object, allowed: str) -> InvalidInputError:
-    return bad_line(path, row, f"column {name!r} is {short(value)}, allowed {allowed}")
+def _bad(path: Path, row: int, name: str, value: object, requirement: str) -> InvalidInputError:
+    return bad_line(path, row, f"column {name!r} is {short(value)}, must be {requirement}")
 
 
 def _completed(table: pa.Table, schema: pa.Schema, defaults: Mapping[str, Any]) -> pa.Table:
-    """Return the table with the columns that it lacks, as far as they have a default."""
+    """Return the table with missing columns added, if they have a default."""
     for name in defaults.keys() - set(table.schema.names):
         field = schema.field(name)
         table = table.append_column(field, arrow_column([defaults[name]] * table.num_rows, field.type))

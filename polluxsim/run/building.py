@@ -30,7 +30,6 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.declared import Metric
 from polluxsim.metrics.summary import Summary
-from polluxsim.workloads.mapping import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -174,13 +173,19 @@ def _inner(name: str, key: str, value: object) -> Iterator[tuple[str, str, objec
         yield from _inner(f"{name}.{inner}", str(inner), item)
 
 
+def _is_known_rule(name: str) -> bool:
+    from polluxsim.workloads.mapping import RULES  # noqa: PLC0415  (imports readers of traces)
+
+    return name in RULES
+
+
 def _is_foreign(group: str, name: str, key: str, value: object, allowed: Collection[str]) -> bool:
     """Return whether a setting names a class of an allowed module; raise a ValueError if a file may not say this."""
     if any(isinstance(text, str) and "${" in text for text in (key, value)):
         raise ValueError(f"{name} is {short(value)}, must be a plain value: a run's settings are resolved")
     if key.startswith("_") and key != "_target_":
         raise ValueError(f"{name} is not a setting that a file may have")
-    is_rule = group == "workload" and key == RULE and isinstance(value, str) and value not in RULES
+    is_rule = group == "workload" and key == RULE and isinstance(value, str) and not _is_known_rule(value)
     if key != "_target_" and not is_rule:
         return False
     if not isinstance(value, str):

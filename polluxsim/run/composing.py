@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import pickle
+import pkgutil
 import re
 import sys
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path, PurePath
@@ -21,7 +24,10 @@ from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path, get_args_parser
+from hydra.core import plugins
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.core.singleton import Singleton
 from hydra.core.utils import JobStatus, setup_globals
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -36,7 +42,7 @@ from polluxsim.run.building import build, missing
 from polluxsim.run.configurations import PolicyText, policy_text, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from hydra.core.utils import JobReturn
     from omegaconf import DictConfig
@@ -63,6 +69,42 @@ _composed: dict[tuple[Any, ...], bytes] = {}
 """Composed configurations. Loading a pickled one takes a fifth of the time of a deep copy."""
 
 
+LAUNCHER_PLUGINS = ("hydra_ray_launcher", "hydra_submitit_launcher")
+"""Packages of Hydra's launcher plugins. Importing them takes as long as a fifth of a run."""
+
+
+class _PackageWalk:
+    """Replacement of `pkgutil` in Hydra's scan for plugins, which skips launcher plugins."""
+
+    @staticmethod
+    def walk_packages(path: Iterable[str], prefix: str, onerror: Callable[[str], None]) -> Iterator[pkgutil.ModuleInfo]:
+        for found in pkgutil.iter_modules(path, prefix):
+            if found.name.removeprefix(prefix) in LAUNCHER_PLUGINS:
+                continue
+            yield found
+            if found.ispkg and (spec := find_spec(found.name)) and spec.submodule_search_locations:
+                yield from pkgutil.walk_packages(spec.submodule_search_locations, f"{found.name}.", onerror)
+
+
+def scan_plugins() -> None:
+    """Let Hydra import its plugins, without launchers, unless it has done so."""
+    if not Singleton._instances.get(Plugins):
+        plugins.pkgutil = _PackageWalk  # type: ignore[attr-defined,assignment]
+        try:
+            Plugins.instance()
+        finally:
+            plugins.pkgutil = pkgutil  # type: ignore[attr-defined]
+
+
+@cache
+def _add_launchers() -> None:
+    """Let Hydra import the launcher plugins that are installed."""
+    names = [f"hydra_plugins.{name}" for name in LAUNCHER_PLUGINS]
+    modules = [import_module(name) for name in names if find_spec(name) is not None]
+    for launcher in Plugins._scan_all_plugins(modules)[0]:
+        Plugins.instance().register(launcher)
+
+
 class Loader(ConfigLoaderImpl):
     """Loads configurations, those of the user first, for one thread at a time."""
 
@@ -71,6 +113,7 @@ class Loader(ConfigLoaderImpl):
             if version.getbase() is version._UNSPECIFIED_:
                 version.setbase(VERSION_BASE)
             setup_globals()  # only resolvers of ${now:…} and the like
+            scan_plugins()
             super().__init__(create_config_search_path(str(shipped("configs"))))
 
     def load_configuration(  # type: ignore[override]
@@ -82,16 +125,27 @@ class Loader(ConfigLoaderImpl):
         packages are searched.
         """
         with _one_at_a_time:
-            places = [str(element.path) for element in self.get_search_path().get_path()]
-            if _searches_elsewhere(places) or any("searchpath" in word for word in overrides):
-                return super().load_configuration(config_name, list(overrides), run_mode)
-            key = config_name, tuple(overrides), run_mode, tuple(places), _state_of(_own_folders())
-            if key not in _composed:
-                if len(_composed) >= MOST_KEPT:
-                    _composed.clear()
-                _composed[key] = pickle.dumps(super().load_configuration(config_name, list(overrides), run_mode))
-            config: DictConfig = pickle.loads(_composed[key])  # noqa: S301  (this process pickled it)
-            return config
+            if any("hydra/launcher" in word for word in overrides):
+                _add_launchers()
+            try:
+                return self._load(config_name, overrides, run_mode)
+            except HydraException as error:
+                if "hydra/launcher" not in str(error):
+                    raise
+                _add_launchers()  # a configuration of the user names a launcher
+                return self._load(config_name, overrides, run_mode)
+
+    def _load(self, config_name: str, overrides: Sequence[str], run_mode: RunMode) -> DictConfig:
+        places = [str(element.path) for element in self.get_search_path().get_path()]
+        if _searches_elsewhere(places) or any("searchpath" in word for word in overrides):
+            return super().load_configuration(config_name, list(overrides), run_mode)
+        key = config_name, tuple(overrides), run_mode, tuple(places), _state_of(_own_folders())
+        if key not in _composed:
+            if len(_composed) >= MOST_KEPT:
+                _composed.clear()
+            _composed[key] = pickle.dumps(super().load_configuration(config_name, list(overrides), run_mode))
+        config: DictConfig = pickle.loads(_composed[key])  # noqa: S301  (this process pickled it)
+        return config
 
 
 def _own_folders() -> tuple[Path, Path]:

@@ -1,1 +1,1 @@
-"""Workloads: who submits what when, read and checked, or sampled from a trace."""
+"""Workloads: jobs with their submission times, read from files, drawn, or sampled from logs."""

@@ -1,4 +1,4 @@
-"""Find the GPU types of a cluster that a job can use, and the reasons against the others."""
+"""Find the GPU types of a cluster that a job can use, and the reasons against other types."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str, *, shrinks: bool = False) -> str | None:
-    """Return why a job cannot run on a type of a cluster as it was submitted; None if it can.
+    """Return the reason against running a job, with its request, on a GPU type of a cluster; None if it can run.
 
-    Where it `shrinks`, a job with a profile may have fewer GPUs than its user asks for, if a type has fewer than that.
+    With `shrinks`, a job with a profile may get fewer GPUs than it requests if the type has fewer.
     """
     sizes = cluster.by_type[gpu_type]
     if shrinks and profile is not None and len(cluster.types) > 1:
         job = at_most(job, sum(sizes))
     if job.num_replicas > sum(sizes):
-        return f"num_replicas is {job.num_replicas}, allowed are the {sum(sizes)} GPUs there are"
+        return f"num_replicas is {job.num_replicas}, must be at most {sum(sizes)}, the number of GPUs"
     if gpu_type == ANY.name:
         return None if profile is None else _wrong_batch(job, profile, max(sizes))
     if job.gpu_types and gpu_type not in job.gpu_types:
@@ -36,29 +36,29 @@ def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str, 
         return _wrong_type(job, gpu_type)
     types = by_type(profile)
     if gpu_type not in types and (types or len(cluster.types) > 1):
-        return f"{job.application} has no profile for it, allowed are {', '.join(types) or 'clusters of one type'}"
+        known = f"only for {', '.join(types)}" if types else "only for clusters of one type"
+        return f"{job.application} has no profile for this type, {known}"
     return _wrong_batch(job, types.get(gpu_type, profile), max(sizes))
 
 
 def _wrong_type(job: Job, gpu_type: str) -> str | None:
-    """Return why a job without a profile cannot use a type."""
     speed = dict(job.type_speeds).get(gpu_type)
     if not job.type_speeds or speed:
         return None
-    return "its speed there is not known" if speed is None else "does not fit in memory"
+    return "the job has no speed on this type" if speed is None else "the job does not fit in memory"
 
 
 def _wrong_batch(job: Job, profile: Profile, gpus_per_node: int) -> str | None:
     limits = profile.application
     if not limits.init_batch_size <= job.batch_size <= limits.max_batch_size:
         return (
-            f"batch_size is {job.batch_size}, allowed for {job.application} are "
-            f"{limits.init_batch_size} to {limits.max_batch_size}"
+            f"batch_size is {job.batch_size}, must be {limits.init_batch_size} to {limits.max_batch_size} for "
+            f"{job.application}"
         )
     if job.batch_size < limits.min_atomic_batch_size * job.num_replicas:
         return (
-            f"batch_size {job.batch_size} over {job.num_replicas} GPUs is too little for each, "
-            f"allowed for {job.application} are {limits.min_atomic_batch_size} or more"
+            f"batch_size is {job.batch_size} on {job.num_replicas} GPUs, must be at least "
+            f"{limits.min_atomic_batch_size} per GPU for {job.application}"
         )
     try:
         step_time_of(job, profile, gpus_per_node)
@@ -68,9 +68,9 @@ def _wrong_batch(job: Job, profile: Profile, gpus_per_node: int) -> str | None:
 
 
 def step_time_of(job: Job, profile: Profile, gpus_per_node: int) -> float:
-    """Return the time of an optimiser step of a job as it was submitted, on packed nodes [s].
+    """Return the time of an optimiser step of a job with its request, on packed nodes [s].
 
-    Raise ProfileRangeError if the profile says nothing about it.
+    Raise ProfileRangeError outside the range of the profile.
     """
     choice = split_batch_size(profile.application, job.batch_size, job.num_replicas)
     step = profile.step_time(packed(job.num_replicas, gpus_per_node), choice.atomic_batch_size)
@@ -78,14 +78,14 @@ def step_time_of(job: Job, profile: Profile, gpus_per_node: int) -> float:
 
 
 def at_most(job: Job, num_gpus: int) -> Job:
-    """Return a job that asks for so many GPUs at most."""
+    """Return the job with its request limited to a number of GPUs."""
     return job if job.num_replicas <= num_gpus else replace(job, num_replicas=num_gpus, min_replicas=None)
 
 
 def speeds_of(job: Job, profile: Profile, cluster: Cluster, *, shrinks: bool = False) -> Mapping[str, float]:
-    """Return the speed of a job as it was submitted, by the types of a cluster that it can use [optimiser steps/s].
+    """Return the speed of a job with its request on each GPU type of a cluster that it can use [optimiser steps/s].
 
-    Where it `shrinks`, and a type has fewer GPUs than it asks for, it is that on all of these.
+    With `shrinks`, the speed on a type with fewer GPUs than requested is the speed on all GPUs of the type.
     """
     asked, types = None if job.is_rigid else profile, by_type(profile)
     usable = [name for name in cluster.types if why_not(job, asked, cluster, name, shrinks=shrinks) is None]

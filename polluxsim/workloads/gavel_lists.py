@@ -1,4 +1,4 @@
-"""Job lists of Gavel's and Shockwave's simulators: rigid jobs by steps, some of which change their batch size."""
+"""Job lists of Gavel's and Shockwave's simulators: rigid jobs with numbers of steps, some with changing batch sizes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from math import ceil, floor, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from polluxsim.common.errors import InvalidConfigError, bad_line, check_number
+from polluxsim.common.errors import bad_line, check_number, invalid_setting
 from polluxsim.common.tables import Row, read_rows
-from polluxsim.logs.formats.job_lists import GAVEL
+from polluxsim.logs.formats.job_lists import GAVEL, read_gavel_row
 from polluxsim.logs.formats.log_rows import good_rows
 from polluxsim.models.known_duration import BatchPlan
 from polluxsim.workloads.job import InvalidJobError, Job
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 Speeds: TypeAlias = Mapping[tuple[str, int], Mapping[tuple[str, int], float]]
-"""Steps a second, by model and GPUs, and then by GPU type and batch size."""
+"""Steps/s by (model, GPUs), then by (GPU type, batch size)."""
 
 Doublings: TypeAlias = Mapping[tuple[str, int, int], "Sequence[int]"]
-"""Epochs at which a job doubles its batch size, by model, first batch size and GPUs."""
+"""Epochs at which a job doubles its batch size, by (model, first batch size, GPUs)."""
 
 MOST_EPOCHS = 1_000_000
-"""More are slips of the hand."""
+"""Limit that catches errors in lists."""
 
 COLUMNS = ("job_id", "model", "batch_size", "gpus", "mode", "total_steps", "arrival_s")
 _JOB_TYPE = re.compile(r"(?P<model>.+?)(?: \(batch size (?P<size>[1-9][0-9]{0,8})\))?")
@@ -35,7 +35,7 @@ MODES = ("static", "accordion", "gns")
 
 
 class Trained(NamedTuple):
-    """What is known of an application: examples of an epoch, and its largest batch size."""
+    """An application: examples of an epoch, and its largest batch size."""
 
     examples: int
     largest: int
@@ -52,24 +52,21 @@ APPLICATIONS: Mapping[str, Trained] = {
 
 
 class Course(NamedTuple):
-    """A training whose batch sizes are asked for, by one of `MODES`; its last epoch may be short.
-
-    Noise-scale steps double at epochs, from 1, from which the batch size is 2, 4, 8, … times the first [examples].
-    """
+    """A training whose batch size follows one of `MODES`. Its last epoch may be short."""
 
     model: str
     mode: str
-    first: int
+    first: int  # batch size of the first epoch [examples]
     num_epochs: int
-    doubles_at: Sequence[int] = ()
+    doubles_at: Sequence[int] = ()  # epochs, counted from 1, in which mode gns doubles the batch size
 
     @property
     def largest(self) -> int:
-        """Return the largest batch size of its application [examples]."""
+        """Return the largest batch size of the application [examples]."""
         return APPLICATIONS[self.model].largest
 
     def size(self, epoch: int) -> int:
-        """Return the batch size that it trains at in an epoch, from 0 [examples]."""
+        """Return the batch size in an epoch, counted from 0 [examples]."""
         if self.mode == "accordion" and self.model != "Transformer" and not _is_critical(self, epoch):
             return self.largest
         if self.mode == "gns":
@@ -77,9 +74,9 @@ class Course(NamedTuple):
         return self.first
 
     def expected_size(self, epoch: int) -> int:
-        """Return the batch size that its user expects in an epoch, from 0 [examples].
+        """Return the batch size that the user expects in an epoch, counted from 0 [examples].
 
-        A plan of Accordion's trusts the first 30 % of all epochs to be critical, and knows some more that are.
+        For Accordion, the user expects the first 30 % of all epochs, and some known epochs, to be critical.
         """
         if self.mode == "accordion":
             is_early = epoch <= 0.3 * self.num_epochs
@@ -96,7 +93,7 @@ class Course(NamedTuple):
 
 
 def _is_critical(course: Course, epoch: int) -> bool:
-    """Return whether gradients change too fast for a large batch. Source: as `APPLICATIONS`."""
+    """Return whether gradients change too fast for a large batch. Source: Shockwave's simulator."""
     model, first = course.model, course.first
     if model == "ResNet-18":
         return epoch < (20 if first == 256 else 10) or 150 <= epoch < 160 or 250 <= epoch < 260
@@ -106,7 +103,7 @@ def _is_critical(course: Course, epoch: int) -> bool:
 
 
 class _Listed(NamedTuple):
-    """One row, of either kind of list."""
+    """One row of a .trace or .csv list."""
 
     row: Row
     name: str
@@ -121,25 +118,25 @@ class _Listed(NamedTuple):
 
 @dataclass(frozen=True)
 class GavelList:
-    """A file of Gavel's simulator, or of Shockwave's, whose jobs may change their batch size by themselves.
+    """A file of Gavel's or Shockwave's simulator. In Shockwave's files, jobs may change their batch size.
 
     Parameters
     ----------
     path
-        The file: a .trace with 10 or 12 columns; or a .csv with `job_id`, `model`, `batch_size`, `gpus`, `mode`,
+        A .trace file with 10 or 12 columns, or a .csv file with `job_id`, `model`, `batch_size`, `gpus`, `mode`,
         `total_steps` and `arrival_s`.
     throughputs
-        Table of steps a second, by `gpu_type`, `model`, `batch_size` and `gpus`; by default `throughputs_alone.csv`
-        beside the list, or if there is none the list's own durations: jobs then keep their batch size on one type.
+        Table of steps/s by `gpu_type`, `model`, `batch_size` and `gpus`; by default `throughputs_alone.csv` beside the
+        list. Without this file, speeds follow from the durations in the list, on one type and at one batch size.
     noise_scale_steps
         Table of the epochs at which jobs of mode `gns` double their batch size; by default `noise_scale_steps.csv`
-        beside the list, or if there is none they keep it.
+        beside the list. Without this file, these jobs keep their batch size.
     gpu_type
-        The type on which users expect their jobs to run.
+        Type on which users expect their jobs to run.
     overtime
-        A job counts as complete when it has trained so many times as long as planned; None lets all finish.
+        Training time after which a job counts as complete, relative to its planned time; None for no limit.
     lag
-        Time of training until a change of batch size is carried out, which skips what is left of its epoch: about a
+        Training time before a change of batch size takes effect; the change skips the rest of its epoch. It is about a
         round in Shockwave's simulator [s].
 
     Source: Narayanan et al., Gavel (OSDI '20), Zheng et al., Shockwave (NSDI '23), and its simulator.
@@ -154,51 +151,43 @@ class GavelList:
 
     def __post_init__(self) -> None:
         if self.overtime is not None and not 0 < self.overtime < 1e6:
-            raise InvalidConfigError(f"workload.overtime is {self.overtime:g}, allowed is a number > 0, or null")
+            raise invalid_setting("workload.overtime", self.overtime, "a number > 0, or null")
         check_number("workload.lag", self.lag, 0 <= self.lag < 1e9, "a number of seconds ≥ 0")
 
-    def read(self) -> tuple[tuple[Job, ...], tuple[str, ...]]:
-        """Read the jobs, and what there is to say of how they were read.
-
-        Raises
-        ------
-        InvalidInputError
-            If a file cannot be read, a row is not what it should be, or a job's speed is not known.
-        """
+    def read(self) -> tuple[tuple[Job, ...], str, tuple[str, ...]]:
+        """Return the jobs, the path, and notes about missing tables, in the order of the fields of `Workload`."""
         path, notes = Path(self.path), list[str]()
         tables = (self.throughputs, "throughputs_alone.csv"), (self.noise_scale_steps, "noise_scale_steps.csv")
         throughputs, steps = (_table(path, named, beside) for named, beside in tables)
         if throughputs is None:
-            notes.append("jobs last as long as their list says and keep their batch size: no throughputs are known")
+            notes.append("without throughputs, jobs have the durations of the list and keep their batch size")
         elif steps is None:
-            notes.append("jobs of mode gns keep their batch size: no noise_scale_steps are known")
+            notes.append("without noise_scale_steps, jobs of mode gns keep their batch size")
         speeds = None if throughputs is None else read_throughputs(throughputs)
         doublings = {} if steps is None else _read_doublings(steps)
         listed = _trace_rows(path) if path.suffix == ".trace" else map(_csv_row, read_rows(path, COLUMNS))
-        return tuple(self._job(job, speeds, doublings) for job in listed), tuple(notes)
+        return tuple(self._job(job, speeds, doublings) for job in listed), self.path, tuple(notes)
 
     def _job(self, job: _Listed, speeds: Speeds | None, doublings: Doublings) -> Job:
         row = job.row
         known = self._speeds_by_duration(job) if speeds is None else speeds.get((job.model, job.gpus))
         if known is None or not known.get((self.gpu_type, job.size)):
             what = f"{job.model} with {job.size} examples on {job.gpus} GPUs of type {self.gpu_type}"
-            raise bad_line(row.path, row.line, f"nothing was measured of {what}, needed is a speed > 0")
+            raise bad_line(row.path, row.line, f"the table of throughputs has no speed > 0 of {what}")
         course = _course(job, doublings)
         plan = self._plan(job, course, {key: speed for key, speed in known.items() if speed})
+        total = max(job.size, 1) * job.gpus
+        fields = (job.name, job.arrival, job.model, job.gpus, total, row.line, plan.time)
         try:
-            total = max(job.size, 1) * job.gpus
-            types = plan.type_speeds
-            return Job(
-                job.name, job.arrival, job.model, job.gpus, total, row.line, plan.time, type_speeds=types, plan=plan
-            )  # fmt: skip
+            return Job(*fields, type_speeds=plan.type_speeds, plan=plan)
         except InvalidJobError as error:
             raise bad_line(row.path, row.line, str(error)) from None
 
     def _speeds_by_duration(self, job: _Listed) -> Mapping[tuple[str, int], float]:
-        """Return the one speed that a list with durations tells [steps/s]."""
+        """Return the speed that follows from the duration of a job [steps/s]."""
         if not job.duration:
-            needed = "a duration in each row, or throughputs_alone.csv beside the list, or workload.throughputs=FILE"
-            raise bad_line(job.row.path, job.row.line, f"nothing tells how fast {job.model} is, needed is {needed}")
+            how = "put throughputs_alone.csv beside the list, or give workload.throughputs=FILE"
+            raise bad_line(job.row.path, job.row.line, f"the speed of {job.model} is unknown without a duration; {how}")
         return {(self.gpu_type, job.size): job.total_steps / job.duration}
 
     def _plan(self, job: _Listed, course: Course, speeds: Mapping[tuple[str, int], float]) -> BatchPlan:
@@ -217,13 +206,15 @@ class GavelList:
 
 
 def _table(jobs: Path, named: str | None, beside: str) -> Path | None:
-    """Return a table that is named, or lies beside a list of jobs; None if there is none."""
-    path = jobs.with_name(beside) if named is None else Path(named)
-    return path if named is not None or path.exists() else None
+    """Return the path of a table: as given, or that of an existing file beside a list of jobs, or None."""
+    if named is not None:
+        return Path(named)
+    path = jobs.with_name(beside)
+    return path if path.exists() else None
 
 
 def read_throughputs(path: Path) -> Speeds:
-    """Read a table of steps a second by GPU type, model, batch size and GPUs; 0 is what does not fit in memory."""
+    """Read a table of steps/s by GPU type, model, batch size and GPUs; 0 means that a job does not fit in memory."""
     found: dict[tuple[str, int], dict[tuple[str, int], float]] = {}
     for row in read_rows(path, ("gpu_type", "model", "batch_size", "gpus", "steps_per_s")):
         size = max(row.integer("batch_size", at_least=0), 1)
@@ -242,38 +233,31 @@ def _read_doublings(path: Path) -> Doublings:
 def _epochs(row: Row) -> Sequence[int]:
     words = row.text("doubles_at_epochs").split()
     if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words):
-        raise row.error("doubles_at_epochs", "numbers of epochs with blanks between")
+        raise row.error("doubles_at_epochs", "numbers of epochs with spaces between them")
     return [int(word) for word in words]
 
 
 def _course(job: _Listed, doublings: Doublings) -> Course:
     if job.model not in APPLICATIONS:
         if job.mode != "static":
-            allowed = f"static for {job.model}, of which no epochs are known"
-            raise bad_line(job.row.path, job.row.line, f"mode is {job.mode!r}, allowed is {allowed}")
+            what = f"mode is {job.mode!r}, must be static, because the epochs of {job.model} are unknown"
+            raise bad_line(job.row.path, job.row.line, what)
         return Course(job.model, job.mode, job.size, 1)
     steps = ceil(APPLICATIONS[job.model].examples / job.size)
     if (epochs := ceil(job.total_steps / steps)) > MOST_EPOCHS:
-        raise bad_line(job.row.path, job.row.line, f"it has {epochs} epochs, allowed are at most {MOST_EPOCHS}")
+        raise bad_line(job.row.path, job.row.line, f"the job has {epochs} epochs, must be at most {MOST_EPOCHS}")
     return Course(job.model, job.mode, job.size, epochs, doublings.get((job.model, job.size, job.gpus), ()))
 
 
 def _trace_rows(path: Path) -> Iterator[_Listed]:
     for number, row in enumerate(good_rows(path, GAVEL.layout)):
-        if (said := _JOB_TYPE.fullmatch(row.name("job_type"))) is None:
-            raise row.error("job_type", "a model, with (batch size N) behind it where it has several")
+        arrival, duration, gpus, job_type, total_steps = read_gavel_row(row)
+        if (said := _JOB_TYPE.fullmatch(job_type)) is None:
+            raise row.error("job_type", "a model, or a model (batch size N)")
         mode = row.one_of("mode", {mode: mode for mode in MODES}) if "mode" in row.values else "static"
-        yield _Listed(
-            row,
-            str(number),  # as Gavel calls them
-            said["model"],
-            int(said["size"] or 1),
-            row.count("scale_factor", at_least=1),
-            mode,
-            row.count("total_steps", at_least=1),
-            row.instant("arrival_time"),
-            row.seconds("duration") if row.has("duration") else None,
-        )
+        # Gavel's simulator numbers the jobs.
+        size = int(said["size"] or 1)
+        yield _Listed(row, str(number), said["model"], size, gpus, mode, total_steps, arrival, duration)
 
 
 def _csv_row(row: Row) -> _Listed:

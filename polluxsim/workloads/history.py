@@ -54,7 +54,7 @@ class Draw:
     The duration of an unfinished job is a typical duration times a factor. The typical duration is the geometric mean
     over jobs of the same user (or queue) and GPUs. It is shrunk towards the mean of the user, which is shrunk towards
     the mean of all jobs. Each job that has ended gives one factor, its duration over its typical duration. An
-    unfinished job draws its factor from those that exceed its run time so far: each gap between two neighbouring
+    unfinished job draws its factor from the factors that exceed its run time so far: each gap between two neighbouring
     factors, and the range above the largest factor, has the same probability. Above the largest factor, the tail is
     Pareto's with exponent 2. If the user has many jobs that ran for longer, durations of these jobs are drawn directly.
     A job with a profile does its profile's work.

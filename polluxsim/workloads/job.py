@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from functools import lru_cache, partial
 from itertools import pairwise
 from math import isfinite, ulp
 from numbers import Integral, Real
 from operator import attrgetter
-from sys import float_info
-from typing import TYPE_CHECKING, Any
+from sys import float_info, intern
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from polluxsim.common.errors import InvalidInputError, short
+from polluxsim.common.tables import Row, read_number
 from polluxsim.hardware.hosts import UNLIMITED, Host
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.models.known_duration import ELASTIC, RIGID, BatchPlan
@@ -19,7 +20,7 @@ from polluxsim.models.sensitivity import Sensitivity, is_curve
 from polluxsim.models.stages import Stages
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from polluxsim.hardware.placements import JobId
     from polluxsim.models.known_duration import Speeds, TypeSpeeds
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def is_name(value: object) -> bool:
-    """Return whether it is text that says something."""
+    """Return whether a value is text that is not blank."""
     return isinstance(value, str) and bool(value.strip())
 
 
@@ -44,7 +45,7 @@ def _is_count(value: object) -> bool:
 
 
 def _are_speeds(value: object) -> bool:
-    """Return whether it is pairs of GPUs and a speed, with rising counts."""
+    """Return whether a value is pairs (GPUs, speed) with rising numbers of GPUs."""
     if not isinstance(value, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
         return False
     is_known = all(_is_count(gpus) and _is_within(ulp(0.0), MOST_SPEED, speed) for gpus, speed in value)
@@ -52,7 +53,7 @@ def _are_speeds(value: object) -> bool:
 
 
 def _are_type_speeds(value: object) -> bool:
-    """Return whether it is pairs of a GPU type and a speed, each type once."""
+    """Return whether a value is pairs (GPU type, speed) with different types."""
     if not isinstance(value, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
         return False
     return _are_names(tuple(name for name, _ in value)) and all(
@@ -61,55 +62,108 @@ def _are_type_speeds(value: object) -> bool:
 
 
 def _are_stages(value: object) -> bool:
-    """Return whether it is the times of a step, above 0, and of its stages, one of them above 0."""
+    """Return whether a value is the time of a step, > 0, and the times of its stages, one of them > 0."""
     if not isinstance(value, tuple) or len(value) != len(Stages._fields):
         return False
     return bool(value[0]) and any(value[1:]) and all(_is_within(0.0, MOST_SECONDS, time) for time in value)
 
 
 MOST_COUNT = 10**9
-"""Most GPUs or examples of one job: more are slips of the hand, and would be too many to add up."""
+"""Largest number of GPUs or examples of one job, to catch errors in workloads."""
 
 MOST_SPEED = 1e12
-"""Largest speed, in whatever unit."""
+"""Largest speed, in any unit."""
 
-_NAME = (is_name, "a name")
-_NAMES = (_are_names, "different names")
-_TIME = (partial(_is_within, 0.0, MOST_SECONDS), f"a number of seconds from 0 to {MOST_SECONDS:g}")
-_LENGTH = (partial(_is_within, ulp(0.0), MOST_SECONDS), f"a number of seconds above 0, up to {MOST_SECONDS:g}")
-_COUNT = (_is_count, f"a whole number from 1 to {MOST_COUNT:g}")
-_AMOUNT = (partial(_is_within, ulp(0.0), UNLIMITED), f"a number above 0, up to {UNLIMITED:g}")
-_CURVE = (is_curve, "pairs of an amount, rising, and a speed, not falling, all above 0")
-_NUMBER = (partial(_is_within, -float_info.max, float_info.max), "a finite number")
+_KeyT = TypeVar("_KeyT")
 
-RULES: dict[str, tuple[Callable[[object], bool], str]] = {
-    "job_id": _NAME,
-    "submit_time": _TIME,
-    "application": _NAME,
-    "num_replicas": _COUNT,
-    "batch_size": _COUNT,
-    "duration": _LENGTH,
-    "user": _NAME,
-    "queue": _NAME,
-    "priority": _NUMBER,
-    "deadline": _TIME,
-    "time_limit": _LENGTH,
-    "after": _NAMES,
-    "gpu_types": _NAMES,
-    "min_replicas": _COUNT,
-    "max_replicas": _COUNT,
-    "cancel_time": _TIME,
-    "speeds": (_are_speeds, "pairs of a GPU count, rising, and a speed above 0"),
-    "type_speeds": (_are_type_speeds, "pairs of a GPU type and a speed of 0 or more, each type once"),
-    "stages": (_are_stages, "the time of a step, above 0, and of its load, compute and network, one above 0 [s]"),
-    "cpus": _AMOUNT,
-    "memory": _AMOUNT,
-    "cpu_speeds": _CURVE,
-    "memory_speeds": _CURVE,
-    "job_name": _NAME,
-    "qos": _NAME,
-}
-"""By field: whether a value is allowed, and what is, in words."""
+BETWEEN = "with spaces or semicolons between them"
+
+
+def _shared_text(row: Row, column: str) -> str:
+    return intern(row.text(column))
+
+
+@lru_cache(maxsize=1 << 12)
+def _split(text: str) -> tuple[str, ...]:
+    parts = text.split(";") if ";" in text else text.split()
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _names(row: Row, column: str) -> tuple[str, ...]:
+    """Return the names in a list, or in a text with spaces or semicolons between them."""
+    value = row.values[column]
+    names = _split(value) if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise row.error(column, f"names {BETWEEN}, or a list of names")
+    return tuple(names)
+
+
+def _by(what: str, key_of: Callable[[str], _KeyT | None], row: Row, column: str) -> tuple[tuple[_KeyT, float], ...]:
+    """Return pairs (key, speed) from texts KEY:speed, in a list or with spaces or semicolons between them."""
+    pairs = []
+    for text in _names(row, column):
+        name, _, speed = text.rpartition(":")
+        key, number = key_of(name), read_number(speed)
+        if key is None or number is None:
+            raise row.error(column, f"{what}:speed pairs {BETWEEN}")
+        pairs.append((key, number or 0.0))
+    return tuple(pairs)
+
+
+def _whole(text: str) -> int | None:
+    number = read_number(text)
+    return int(number) if number is not None and number.is_integer() else None
+
+
+def _speeds(row: Row, column: str) -> Speeds:
+    return _by("GPUs", _whole, row, column)
+
+
+def curve_of(row: Row, column: str) -> Curve:
+    """Return speeds by an amount."""
+    return _by("amount", read_number, row, column)
+
+
+def _type_speeds(row: Row, column: str) -> TypeSpeeds:
+    return _by("TYPE", lambda name: name or None, row, column)
+
+
+def _stages(row: Row, column: str) -> Stages:
+    """Return the times of a step and its stages from a list of four numbers, or from a text as in `_names`."""
+    times = [read_number(name) for name in _names(row, column)]
+    if len(times) != len(Stages._fields) or None in times:
+        raise row.error(column, f"four times [s] {BETWEEN}: step, load, compute, network")
+    return Stages(*(time or 0.0 for time in times))
+
+
+class Kind(NamedTuple):
+    """Kind of the values of a field: the check of a value, the requirement in words, and the reader of a cell."""
+
+    is_valid: Callable[[object], bool]
+    requirement: str
+    read: Callable[[Row, str], Any]
+
+
+def _kind(is_valid: Callable[[object], bool], requirement: str, read: Callable[[Row, str], Any]) -> dict[str, Kind]:
+    """Return a kind as the metadata of a field."""
+    return {"kind": Kind(is_valid, requirement, read)}
+
+
+_NAME = _kind(is_name, "a name", _shared_text)
+_NAMES = _kind(_are_names, "different names", _names)
+_TIME = _kind(partial(_is_within, 0.0, MOST_SECONDS), f"a number of seconds from 0 to {MOST_SECONDS:g}", Row.number)
+_LENGTH = _kind(
+    partial(_is_within, ulp(0.0), MOST_SECONDS), f"a number of seconds above 0, up to {MOST_SECONDS:g}", Row.number
+)
+_COUNT = _kind(_is_count, f"a whole number from 1 to {MOST_COUNT:g}", Row.integer)
+_AMOUNT = _kind(partial(_is_within, ulp(0.0), UNLIMITED), f"a number above 0, up to {UNLIMITED:g}", Row.number)
+_CURVE = _kind(is_curve, "pairs of an amount, rising, and a speed, not falling, all above 0", curve_of)
+_NUMBER = _kind(partial(_is_within, -float_info.max, float_info.max), "a finite number", Row.number)
+_SPEEDS = _kind(_are_speeds, "pairs of a GPU count, rising, and a speed above 0", _speeds)
+_TYPE_SPEEDS = _kind(_are_type_speeds, "pairs of a GPU type and a speed of 0 or more, each type once", _type_speeds)
+_STAGES = _kind(
+    _are_stages, "the time of a step, above 0, and of its load, compute and network, one above 0 [s]", _stages
+)
 
 
 class InvalidJobError(InvalidInputError):
@@ -120,7 +174,7 @@ class InvalidJobError(InvalidInputError):
     job
         Name of the job.
     field, value, allowed
-        Name of the field of `Job`, its value, and the allowed values in words.
+        Name of the field of `Job`, its value, and the requirement.
     """
 
     def __init__(self, job: object, field: str, value: object, allowed: str) -> None:
@@ -129,7 +183,7 @@ class InvalidJobError(InvalidInputError):
 
     def __str__(self) -> str:
         job, field, value, allowed = self.args
-        return f"job {short(job)}: {field} is {short(value)}, allowed is {allowed}"
+        return f"job {short(job)}: {field} is {short(value)}, must be {allowed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,36 +247,36 @@ class Job:
     Raises
     ------
     InvalidJobError
-        If a field has a value that is not allowed.
+        If the value of a field is invalid.
     """
 
-    job_id: JobId
-    submit_time: float
-    application: str
-    num_replicas: int
-    batch_size: int
+    job_id: JobId = field(metadata=_NAME)
+    submit_time: float = field(metadata=_TIME)
+    application: str = field(metadata=_NAME)
+    num_replicas: int = field(metadata=_COUNT)
+    batch_size: int = field(metadata=_COUNT)
     line: int = 0
-    duration: float | None = None
-    user: str | None = None
-    queue: str | None = None
-    priority: float = 0.0
-    deadline: float | None = None
-    time_limit: float | None = None
-    after: tuple[JobId, ...] = ()
-    gpu_types: tuple[str, ...] = ()
-    min_replicas: int | None = None
-    max_replicas: int | None = None
-    cancel_time: float | None = None
-    speeds: Speeds = ()
-    type_speeds: TypeSpeeds = ()
-    stages: Stages | None = None
-    cpus: float | None = None
-    memory: float | None = None
-    cpu_speeds: Curve = ()
-    memory_speeds: Curve = ()
+    duration: float | None = field(default=None, metadata=_LENGTH)
+    user: str | None = field(default=None, metadata=_NAME)
+    queue: str | None = field(default=None, metadata=_NAME)
+    priority: float = field(default=0.0, metadata=_NUMBER)
+    deadline: float | None = field(default=None, metadata=_TIME)
+    time_limit: float | None = field(default=None, metadata=_LENGTH)
+    after: tuple[JobId, ...] = field(default=(), metadata=_NAMES)
+    gpu_types: tuple[str, ...] = field(default=(), metadata=_NAMES)
+    min_replicas: int | None = field(default=None, metadata=_COUNT)
+    max_replicas: int | None = field(default=None, metadata=_COUNT)
+    cancel_time: float | None = field(default=None, metadata=_TIME)
+    speeds: Speeds = field(default=(), metadata=_SPEEDS)
+    type_speeds: TypeSpeeds = field(default=(), metadata=_TYPE_SPEEDS)
+    stages: Stages | None = field(default=None, metadata=_STAGES)
+    cpus: float | None = field(default=None, metadata=_AMOUNT)
+    memory: float | None = field(default=None, metadata=_AMOUNT)
+    cpu_speeds: Curve = field(default=(), metadata=_CURVE)
+    memory_speeds: Curve = field(default=(), metadata=_CURVE)
     plan: BatchPlan | None = None
-    job_name: str | None = None
-    qos: str | None = None
+    job_name: str | None = field(default=None, metadata=_NAME)
+    qos: str | None = field(default=None, metadata=_NAME)
 
     def __post_init__(self) -> None:
         if not self._is_plainly_right():
@@ -266,7 +320,7 @@ class Job:
         return _sensitivity(self.cpu_speeds, self.memory_speeds)
 
     def _is_plainly_right(self) -> bool:
-        """Return whether a glance shows it to be right: workloads have up to millions of jobs."""
+        """Return whether quick checks pass, to save time for workloads with millions of jobs."""
         return (
             type(self.job_id) is str is type(self.application)
             and type(self.num_replicas) is int is type(self.batch_size)
@@ -285,24 +339,23 @@ class Job:
         )
 
     def _check(self) -> None:
-        for name, (is_allowed, allowed) in RULES.items():
+        for name, kind in KINDS.items():
             value = getattr(self, name)
-            if value is None and name not in _REQUIRED:
-                continue
-            if not is_allowed(value):
-                raise self._error(name, allowed)
+            if (value is not None or name in _REQUIRED) and not kind.is_valid(value):
+                raise self._error(name, kind.requirement)
         if (self.min_replicas or 1) > self.num_replicas:
             raise self._error("min_replicas", f"at most num_replicas, {self.num_replicas}")
         if self.max_replicas is not None and self.max_replicas < self.num_replicas:
             raise self._error("max_replicas", f"at least num_replicas, {self.num_replicas}")
         if self.cancel_time is not None and self.cancel_time < self.submit_time:
-            raise self._error("cancel_time", f"{self.submit_time:g} s, when it is submitted, or later")
+            raise self._error("cancel_time", f"{self.submit_time:g} s or later, because the job is submitted then")
         if self.speeds and not self._may_have_speeds():
-            raise self._error("speeds", f"those of a job with a duration, at its {self.num_replicas} GPUs and others")
+            must = f"empty for a job without a duration, and otherwise include {self.num_replicas} GPUs"
+            raise self._error("speeds", must)
         if self.type_speeds and (self.speeds or not self.is_rigid):
-            raise self._error("type_speeds", "those of a job with a duration and without speeds by GPU count")
+            raise self._error("type_speeds", "empty for a job without a duration or with speeds by GPU count")
         if self.plan is not None and not (isinstance(self.plan, BatchPlan) and self.is_rigid):
-            raise self._error("plan", "a BatchPlan, of a job with a duration")
+            raise self._error("plan", "a BatchPlan, and the job must have a duration")
 
     def _may_have_speeds(self) -> bool:
         return self.is_rigid and self.speeds[0][0] <= self.num_replicas <= self.speeds[-1][0]
@@ -316,12 +369,15 @@ def _sensitivity(cpus: Curve, memory: Curve) -> Sensitivity:
     return Sensitivity(cpus, memory)
 
 
-_REQUIRED = frozenset(field.name for field in fields(Job) if field.default is not None)
+KINDS: Mapping[str, Kind] = {item.name: item.metadata["kind"] for item in fields(Job) if item.metadata}
+"""Kinds of the fields of a job, by name."""
 
-OPTIONS = tuple(field.name for field in fields(Job) if field.default is not MISSING and field.name != "plan")[2:]
-"""Fields that a job may have besides, all after `duration` that a file can hold."""
+_REQUIRED = frozenset(item.name for item in fields(Job) if item.default is not None)
+
+OPTIONS = tuple(item.name for item in fields(Job) if item.default is not MISSING and item.name != "plan")[2:]
+"""Optional fields in a file, in the order of the fields; they follow `duration`."""
 
 _CHECKED_AT_A_GLANCE = ("user", "queue", "priority", "job_name", "qos")
 _OTHER_OPTIONS = (*(name for name in OPTIONS if name not in _CHECKED_AT_A_GLANCE), "plan")
 _other_options = attrgetter(*_OTHER_OPTIONS)
-_NO_OTHER_OPTIONS = tuple(field.default for field in fields(Job) if field.name in _OTHER_OPTIONS)
+_NO_OTHER_OPTIONS = tuple(item.default for item in fields(Job) if item.name in _OTHER_OPTIONS)

@@ -13,11 +13,12 @@ import numpy as np
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import (
-    InvalidConfigError,
     InvalidInputError,
     MappingRuleError,
     PolluxSimError,
     UnknownApplicationError,
+    invalid_setting,
+    one_of,
 )
 from polluxsim.hardware.gpu_types import NamedTypes
 from polluxsim.hardware.placements import packed
@@ -40,11 +41,11 @@ CLASSES: Sequence[tuple[str, float, tuple[str, ...]]] = (
     ("L", 100 * HOUR, ("yolov3",)),
     ("XL", 1000 * HOUR, ("imagenet",)),
 )
-"""Size classes: name, upper limit of GPU time [GPU s], and the applications that stand for them, at even odds."""
+"""Size classes: name, upper limit of GPU time [GPU s], and their applications, with equal probabilities."""
 
 
 def classify(gpu_time: float) -> tuple[str, tuple[str, ...]] | None:
-    """Return the size class of a job and the applications that stand for it; None from 1000 GPU-hours on.
+    """Return the size class of a job by its GPU time, and the applications of the class; None from 1000 GPU-hours on.
 
     >>> classify(2 * 3600.0)
     ('M', ('deepspeech2', 'bert'))
@@ -53,10 +54,10 @@ def classify(gpu_time: float) -> tuple[str, tuple[str, ...]] | None:
 
 
 def check_profiles(profiles: Mapping[str, Profile]) -> None:
-    """Raise UnknownApplicationError if an application that stands for a size class has no profile."""
+    """Raise UnknownApplicationError if an application of a size class has no profile."""
     if missing := [name for *_, names in CLASSES for name in names if name not in profiles]:
         raise UnknownApplicationError(
-            f"workload: the size classes need profiles of {', '.join(missing)}, there are {', '.join(profiles)}"
+            f"the size classes need profiles of {', '.join(missing)}, and there are only {', '.join(profiles)}"
         )
 
 
@@ -68,18 +69,19 @@ GPUS_PER_NODE = 4
 
 
 class Configuration(NamedTuple):
-    """What a user asks for: GPUs, and the total batch size [examples]."""
+    """Request of a user: GPUs, and the total batch size [examples]."""
 
     num_replicas: int
     batch_size: int
 
 
 def tuned_configurations(profile: Profile, largest: int = REPLICA_CHOICES[-1]) -> tuple[Configuration, ...]:
-    """Return an application's tuned configurations, by rising GPU count.
+    """Return an application's tuned configurations, by rising number of GPUs.
 
-    A count is a choice if, at its best batch size on packed nodes, training takes less than 12 h and its speedup over
-    the best on one GPU is between 50 and 80 % of its GPUs; with no such count it is one GPU at its best batch size.
-    In place of each of more than `largest` GPUs stands the best on so many.
+    Each number of GPUs has its best batch size on packed nodes. A configuration is tuned if training takes less than
+    12 h and the speedup over the best configuration on one GPU is between 50 and 80 % of the number of GPUs. Without
+    tuned configurations, return the best on one GPU. A configuration on more than `largest` GPUs is replaced by the
+    best on `largest`.
     """
     alone_time, alone = _best(profile, 1)
     choices = []
@@ -94,7 +96,7 @@ def tuned_configurations(profile: Profile, largest: int = REPLICA_CHOICES[-1]) -
 
 
 def _best(profile: Profile, replicas: int) -> tuple[float, Configuration]:
-    """Return the shortest time to completion [s] on so many GPUs, and the batch size that reaches it."""
+    """Return the shortest time to completion on a number of GPUs [s], and its configuration."""
     application = profile.application
     return min(
         (_training_time(profile, replicas, batch_size), Configuration(replicas, batch_size))
@@ -113,7 +115,7 @@ DEFAULT_RULE = "gpu-time-class"
 
 
 class MappingRule(Protocol):
-    """Says which application stands for a job of a trace. A user's own rule is a class with this method."""
+    """Rule that maps a job of a trace to an application. A user's rule is a class with this method."""
 
     def application(self, job: TraceJob, rng: np.random.Generator) -> str | None:
         """Return the name of an application that has a profile, or None to leave the job out."""
@@ -121,13 +123,13 @@ class MappingRule(Protocol):
 
 
 class GpuTimeClass:
-    """The paper's rule: an application of the job's size class by GPU time, at even odds.
+    """The paper's rule: draw an application of the job's size class by GPU time, with equal probabilities.
 
     Source: Pollux (OSDI '21), §5.1.
     """
 
     def application(self, job: TraceJob, rng: np.random.Generator) -> str | None:
-        """Return an application of the job's class."""
+        """Return an application of the job's size class."""
         if (found := classify(job.gpu_time)) is None:
             return None
         _, names = found
@@ -135,13 +137,13 @@ class GpuTimeClass:
 
 
 RULES: Mapping[str, Callable[[], MappingRule]] = {DEFAULT_RULE: GpuTimeClass}
-"""Rules by the name a user gives."""
+"""Rules by name."""
 
-ALLOWED_RULES = f"{', '.join(RULES)}, or a class as module.Class"
+KNOWN_RULES = f"one of {', '.join(RULES)}, or a class as module.Class"
 
 
 def find_rule(name: str) -> MappingRule:
-    """Return the rule of a name in `RULES`, or a class as module.Class; raise InvalidConfigError if there is none."""
+    """Return the rule with a name in `RULES`, or an object of a class given as module.Class."""
     if name in RULES:
         return RULES[name]()
     module, _, attribute = name.rpartition(".")
@@ -149,29 +151,29 @@ def find_rule(name: str) -> MappingRule:
         rule = getattr(import_module(module), attribute)()
     except Exception as error:
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise InvalidConfigError(f"rule is {name!r}, allowed are {ALLOWED_RULES} ({what})") from error
+        raise invalid_setting("workload.rule", name, f"{KNOWN_RULES} ({what})") from error
     if not _is_rule(rule):
-        raise InvalidConfigError(f"rule is {name!r}, allowed is a class with a method application(job, rng)")
+        raise invalid_setting("workload.rule", name, "a class with a method application(job, rng)")
     return rule  # type: ignore[no-any-return]
 
 
 # Source of both: Pollux (OSDI '21), §5.2, and its artifact.
 REDRAWN_CLASSES = ("L", "XL")
-"""Classes whose realistic GPU counts are drawn anew, from their jobs of at most a day."""
+"""Classes whose realistic numbers of GPUs are drawn from their jobs of at most a day."""
 
 LONGEST_REQUEST = 24.0 * HOUR
-"""Longest jobs that those are drawn from [s]."""
+"""Longest job in this draw [s]."""
 
 
 class Tuned:
-    """Users who know what their jobs scale to."""
+    """Requests of users who know how their jobs scale."""
 
     def __init__(self, profiles: Mapping[str, Profile]) -> None:
         self._profiles = profiles
         self._choices: dict[str, tuple[Configuration, ...]] = {}
 
     def draw(self, application: str, job: TraceJob, rng: np.random.Generator) -> Configuration:
-        """Return one of the application's tuned configurations, at even odds."""
+        """Return one of the application's tuned configurations, with equal probabilities."""
         if application not in self._choices:
             self._choices[application] = tuned_configurations(self._profiles[application])
         choices = self._choices[application]
@@ -179,9 +181,9 @@ class Tuned:
 
 
 class Realistic:
-    """Users who ask for what those of the trace did, with the initial batch size on each GPU.
+    """Requests as in the trace, with the initial batch size on each GPU.
 
-    GPU counts of large classes are drawn from those of the `usable` jobs.
+    Numbers of GPUs of large classes are drawn from the `usable` jobs of the class.
     """
 
     def __init__(self, profiles: Mapping[str, Profile], usable: Sequence[TraceJob]) -> None:
@@ -192,7 +194,7 @@ class Realistic:
                 self._requested[name].append(ceil(job.num_gpus))
 
     def draw(self, application: str, job: TraceJob, rng: np.random.Generator) -> Configuration:
-        """Return the job's GPUs, or for large jobs those of one like it; never more than the largest batch feeds."""
+        """Return the job's GPUs, drawn for large jobs, limited by the largest batch size."""
         limits = self._profiles[application].application
         requested = self._requested.get(_class_of(job)) or [ceil(job.num_gpus)]
         gpus = requested[rng.integers(len(requested))]
@@ -206,47 +208,47 @@ def _class_of(job: TraceJob) -> str:
 
 
 def requests_of(profiles: Mapping[str, Profile], usable: Sequence[TraceJob], *, tuned: bool) -> Tuned | Realistic:
-    """Return the users: those who know what their jobs scale to, or those of the trace."""
+    """Return the tuned or the realistic requests."""
     return Tuned(profiles) if tuned else Realistic(profiles, usable)
 
 
 @dataclass(frozen=True)
 class MappingReport:
-    """What became of the jobs of a trace."""
+    """Numbers of mapped jobs by application, and of jobs that were left out by reason."""
 
     jobs: int
     left_out: Mapping[str, int]
     applications: Mapping[str, int]
 
     def as_text(self) -> str:
-        """Return the report, a line for each count."""
+        """Return the report as lines."""
         mapped = sum(self.applications.values())
         return "\n".join((f"{mapped} of {self.jobs} jobs mapped: {_counts(self.applications)}", *self.notes()))
 
     def notes(self) -> list[str]:
-        """Return what was left out, a line for each reason."""
+        """Return a line for each reason to leave out jobs."""
         return [f"left out: {count} × {reason}" for reason, count in _by_count(self.left_out)]
 
 
 @dataclass(frozen=True)
 class MappedTrace:
-    """A workload of profiled jobs in place of the jobs of a trace.
+    """A workload that maps the jobs of a trace to applications with profiles.
 
     Parameters
     ----------
     path
-        The trace in Parquet, as `polluxsim import` and `polluxsim generate` write it.
+        Trace in Parquet, as `polluxsim import` and `polluxsim generate` write it.
     rule
-        Which application stands for which job: a name in `RULES`, module.Class, or an object.
+        Rule that maps a job to an application: a name in `RULES`, module.Class, or an object.
     tuned
-        Whether jobs ask for tuned GPUs and batch sizes, or for the trace's GPUs and the initial batch size for each.
+        Whether jobs request tuned GPUs and batch sizes, or the trace's GPUs and the initial batch size per GPU.
     seed
-        Seed of the drawing.
+        Seed of the draws.
     select
-        Which jobs are used.
+        Selection of jobs.
     gpu_types
-        What GPU types of the log stand for, as in `TraceReplay`; None, the default, lets all jobs use any type, as
-        profiles of an application may know other types than the log has.
+        GPU type for each type in the log, as in `TraceReplay`. None, the default, lets all jobs use any type, because
+        profiles may have other types than the log.
     """
 
     path: str
@@ -259,31 +261,17 @@ class MappedTrace:
     def __post_init__(self) -> None:
         check_whole("seed", self.seed)
         if not isinstance(self.rule, str) and not _is_rule(self.rule):
-            raise InvalidConfigError(f"workload.rule is {self.rule!r}, allowed are {ALLOWED_RULES}")
+            raise invalid_setting("workload.rule", self.rule, KNOWN_RULES)
         if not isinstance(self.select, Selection):
-            raise InvalidConfigError(
-                f"workload.select is {self.select!r}, allowed are its settings, as workload.select.hours=8"
-            )
+            raise invalid_setting("workload.select", self.select, "settings, for example workload.select.hours=8")
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Map the trace; what was left out stands in the workload's notes.
-
-        Raises
-        ------
-        InvalidInputError
-            If the trace cannot be read, or no job is left.
-        InvalidConfigError
-            If there is no such rule.
-        UnknownApplicationError
-            If the rule names an application without profile.
-        MappingRuleError
-            If the rule raises an error of its own.
-        """
+        """Map the trace. The notes of the workload count the jobs that are left out."""
         workload, report = self.map(profiles)
         return replace(workload, notes=tuple(report.notes()))
 
     def map(self, profiles: Mapping[str, Profile]) -> tuple[Workload, MappingReport]:
-        """Map the trace; returns the workload and what was left out. Raises as `load` does."""
+        """Map the trace; return the workload and a report."""
         rule = find_rule(self.rule) if isinstance(self.rule, str) else self.rule
         _, jobs = read_trace(Path(self.path))
         usable, left_out = self.select.select(jobs), self.select.left_out(jobs)
@@ -302,9 +290,16 @@ class MappedTrace:
 
 
 def _kept(of_trace: TraceJob, job: Job, names: UniqueNames, types: NamedTypes) -> Job:
-    """Return a stand-in with the name, the owners and the GPU types of the job it stands for."""
-    name, gpu_types = names.next_of(of_trace.job), types.of(of_trace.gpu_type)
-    return replace(job, job_id=name, user=shared(of_trace.user), queue=shared(of_trace.tenant), gpu_types=gpu_types)
+    """Return the mapped job with the names, the owners, the QOS and the GPU types of the job in the trace."""
+    return replace(
+        job,
+        job_id=names.next_of(of_trace.job),
+        user=shared(of_trace.user),
+        queue=shared(of_trace.tenant),
+        gpu_types=types.of(of_trace.gpu_type),
+        job_name=shared(of_trace.application),
+        qos=shared(of_trace.qos),
+    )
 
 
 def map_jobs(
@@ -316,7 +311,10 @@ def map_jobs(
     tuned: bool,
     source: str,
 ) -> Workload:
-    """Return jobs of a trace, all or some of the `usable`, mapped by the paper's rule, named APPLICATION-NUMBER."""
+    """Return jobs of a trace, mapped by the paper's rule, with names APPLICATION-NUMBER.
+
+    `usable` are the jobs of the trace from which realistic requests are drawn.
+    """
     requests = requests_of(profiles, usable, tuned=tuned)
     pairs = stand_ins(jobs, GpuTimeClass(), requests, profiles, rng, source=source)
     return Workload(tuple(job for _, job in pairs), source=source)
@@ -331,16 +329,12 @@ def stand_ins(
     *,
     source: str,
 ) -> list[tuple[TraceJob, Job]]:
-    """Return each job of a trace that a rule has an application for, and the job of a profile that stands for it.
+    """Return pairs of a job of a trace and the job with a profile to which a rule maps it, in order of submission.
 
-    Each has a duration; they come in order of submission, and `source` says in messages where from.
+    All jobs of the trace have a duration. Jobs that the rule maps to None are left out.
 
-    Raises
-    ------
-    UnknownApplicationError
-        If the rule names an application without profile.
-    MappingRuleError
-        If the rule raises an error of its own.
+    Raise UnknownApplicationError if the rule names an application without a profile, and MappingRuleError if the rule
+    raises an exception.
     """
     mapped: list[tuple[TraceJob, Job]] = []
     for job in jobs:
@@ -348,8 +342,7 @@ def stand_ins(
             continue
         if not isinstance(application, str) or application not in profiles:
             raise UnknownApplicationError(
-                f"{source}, job {job.job!r}: application {application!r} has no profile, "
-                f"allowed are {', '.join(profiles)}"
+                f"{source}, job {job.job!r}: the rule returned {application!r}, must be {one_of(application, profiles)}"
             )
         request = requests.draw(application, job, rng)
         mapped.append((job, Job(f"{application}-{len(mapped)}", job.submit_time, application, *request)))
@@ -361,7 +354,6 @@ def _is_rule(rule: object) -> bool:
 
 
 def _ask(rule: MappingRule, job: TraceJob, rng: np.random.Generator, source: str) -> str | None:
-    """Return what the rule answers; an error of its own says at which job."""
     try:
         return rule.application(job, rng)
     except PolluxSimError:

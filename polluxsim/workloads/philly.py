@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polluxsim.common.durations import DAY, HOUR
-from polluxsim.common.errors import InvalidConfigError, InvalidInputError
-from polluxsim.logs.formats import LogJob, find_format
+from polluxsim.common.errors import invalid_setting
+from polluxsim.logs.formats import find_format
+from polluxsim.logs.formats.base import LogJob
 from polluxsim.logs.trace_table import TraceJob, origin_of, read_trace
 from polluxsim.workloads.mapping import (
     CLASSES,
@@ -23,7 +24,7 @@ from polluxsim.workloads.mapping import (
     tuned_configurations,
 )
 from polluxsim.workloads.philly_figures import CLASS_SHARES, GPUS_BY_CLASS, JOBS_BY_HOUR
-from polluxsim.workloads.philly_replay import ReplayLike, trace_jobs
+from polluxsim.workloads.philly_replay import ReplayLike, no_job, trace_jobs
 from polluxsim.workloads.selection import Selection
 from polluxsim.workloads.source import check_whole, draw
 from polluxsim.workloads.workload import Job, Workload
@@ -42,19 +43,19 @@ WINDOW_HOURS = 8
 class PhillySample:
     """A workload drawn from the Philly trace.
 
-    Jobs of at least a minute and less than 1000 GPU-hours, submitted within an 8-hour window of the day, with all days
-    folded into one, are drawn without replacement.
+    Jobs of a minute or more and less than 1000 GPU-hours, submitted in an 8-hour window of any day, are drawn without
+    replacement.
 
     Parameters
     ----------
     path
-        philly.csv, as in the artifact of Pollux, or any trace in Parquet that knows its time of day (UTC is used).
+        philly.csv, as in the artifact of Pollux, or a trace in Parquet with times of day (UTC is used).
     num_jobs
-        Jobs to draw.
+        Number of jobs.
     tuned
-        Whether jobs ask for tuned GPUs and batch sizes, or for the trace's GPUs and the initial batch size for each.
+        Whether jobs request tuned GPUs and batch sizes, or the trace's GPUs and the initial batch size per GPU.
     seed
-        Seed of the drawing.
+        Seed of the draws.
 
     Source: Pollux (OSDI '21), §5.1, and its artifact.
     """
@@ -68,14 +69,13 @@ class PhillySample:
         check_whole("seed", self.seed)
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Draw the workload; `profiles` says what tuned configurations there are."""
+        """Draw the workload; tuned configurations follow from `profiles`."""
         check_profiles(profiles)
         usable = Selection().select(_folded(Path(self.path)))
         candidates = [job for job in usable if job.submit_time < WINDOW_HOURS * HOUR]
         if not 0 < self.num_jobs <= len(candidates):
-            raise InvalidConfigError(
-                f"workload.num_jobs is {self.num_jobs}, allowed are 1 to the {len(candidates)} jobs of {self.path}"
-            )
+            must = f"1 to {len(candidates)}, the jobs of {self.path}"
+            raise invalid_setting("workload.num_jobs", self.num_jobs, must)
         rng = np.random.default_rng(self.seed)
         drawn = rng.choice(len(candidates), self.num_jobs, replace=False)
         chosen = sorted((candidates[i] for i in drawn), key=lambda job: job.submit_time)
@@ -83,9 +83,9 @@ class PhillySample:
 
 
 def _folded(path: Path) -> list[TraceJob]:
-    """Return a trace's jobs with their submissions from midnight of the shifted clock, all days folded into one [s].
+    """Return a trace's jobs with submissions as time of day on the shifted clock [s].
 
-    The runs of a sweep draw from one trace, and reading Philly's takes a second, so the last trace is kept.
+    The last trace is cached, because the runs of a sweep draw from one trace, and reading it takes a second.
     """
     state = path.stat() if path.is_file() else None
     return list(_read_folded(path, state and (state.st_mtime_ns, state.st_size, state.st_ino)))
@@ -93,7 +93,7 @@ def _folded(path: Path) -> list[TraceJob]:
 
 @lru_cache(maxsize=1)
 def _read_folded(path: Path, state: tuple[int, ...] | None) -> tuple[TraceJob, ...]:
-    """Read the trace as `_folded` returns it. A changed `state` of the file makes it read again."""
+    """Read the trace for `_folded`. A changed `state` of the file reads it again."""
     if path.suffix == ".parquet":
         info, jobs = read_trace(path)
         origin = origin_of(path, info).timestamp()
@@ -119,20 +119,20 @@ LARGEST_REQUEST = REPLICA_CHOICES[-1]
 
 @dataclass(frozen=True)
 class PhillyLike:
-    """Independent draws over a window of hours, as the paper's workloads are.
+    """Independent jobs over a window of hours, like the paper's workloads.
 
     Parameters
     ----------
     num_jobs
-        Jobs.
+        Number of jobs.
     hours
-        Length of the window [h]; arrivals follow the trace's eight hours from 02 to 10 h UTC, again and again.
+        Length of the window [h]. Arrival rates repeat those of the trace from 02 to 10 h UTC.
     tuned
-        Whether jobs ask for tuned GPUs and batch sizes, or for GPUs as in the trace and the initial batch size on each.
+        Whether jobs request tuned GPUs and batch sizes, or GPUs as in the trace and the initial batch size per GPU.
     seed
-        Seed of the drawing.
+        Seed of the draws.
     largest_request
-        A job that would ask for more GPUs asks for so many, so that gangs fit on a GPU type of which there are few.
+        Largest number of GPUs of a request, so that gangs fit on a GPU type with few GPUs.
     """
 
     num_jobs: int = 160
@@ -148,7 +148,7 @@ class PhillyLike:
         check_whole("seed", self.seed)
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Draw the workload; `profiles` says what tuned configurations there are."""
+        """Draw the workload; tuned configurations follow from `profiles`."""
         check_profiles(profiles)
         rng = np.random.default_rng(self.seed)
         weights = np.resize(JOBS_BY_HOUR, self.hours).astype(float)
@@ -172,22 +172,22 @@ class PhillyLike:
 
 @dataclass(frozen=True)
 class PhillyLikeReplay:
-    """Bursts as `ReplayLike` has them, with an application that has a profile in place of each job, by its size class.
+    """Jobs of `ReplayLike`, mapped to applications with profiles by their size classes.
 
     Parameters
     ----------
     hours
         Length of the window [h].
     start
-        When it begins, from Monday midnight UTC [h]; the paper's workloads are of the hours from 02 to 10.
+        Start of the window after Monday midnight UTC [h]; the paper's workloads have the hours from 02 to 10.
     rate
-        Bursts arrive so many times as often as in the trace, whose cluster had 2,490 GPUs [1].
+        Arrival-rate multiplier of bursts; 1 is for the cluster of the trace, with 2,490 GPUs [1].
     tuned
-        Whether jobs ask for tuned GPUs and batch sizes, or for the load's GPUs and the initial batch size on each.
+        Whether jobs request tuned GPUs and batch sizes, or the load's GPUs and the initial batch size per GPU.
     seed
-        Seed of the drawing.
+        Seed of the draws.
     heartbeat
-        Whether the heartbeat is among them.
+        Whether the periodic jobs are included.
     """
 
     hours: int = 8
@@ -201,13 +201,13 @@ class PhillyLikeReplay:
         self._source()
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Draw the load and map the jobs that the paper would use: of a minute or more, under 1000 GPU-hours."""
+        """Draw the load and map the jobs of a minute or more and less than 1000 GPU-hours, as in the paper."""
         check_profiles(profiles)
         source = f"philly-like replay workload, seed {self.seed}"
         usable = Selection().select(trace_jobs(self._source().draw(), self.start))
         if not usable:
-            raise InvalidInputError(f"{source}: no job came in {self.hours} h at rate {self.rate:g}")
-        # A stream of its own, apart from those that the load is drawn with.
+            raise no_job(source, self.hours, self.rate, self.seed)
+        # A separate stream: the load is the same with tuned and realistic requests.
         rng = np.random.default_rng(np.random.SeedSequence(self.seed).spawn(4)[3])
         return map_jobs(usable, usable, profiles, rng, tuned=self.tuned, source=source)
 
@@ -225,23 +225,24 @@ def _realistic(
 
 
 LEAST_SLACK = 1.2
-"""The tightest deadlines are at so many times a job's duration after its submission."""
+"""Smallest time from submission to deadline, relative to the duration."""
 
 
 @dataclass(frozen=True)
 class PhillyLikeRigid:
-    """Bursts as `ReplayLike` has them, of jobs of a minute or more, and less than 1000 GPU-hours.
+    """Rigid jobs of `ReplayLike` of a minute or more, and less than 1000 GPU-hours.
 
     Parameters
     ----------
     hours, start, rate
-        As of `ReplayLike`.
+        Window and arrival-rate multiplier, as in `ReplayLike`.
     most_gpus
         Jobs with more GPUs are left out.
     slack
-        Deadlines are at a time after submission, drawn evenly from 1.2 to so many times the duration; None for none.
+        Largest time from submission to deadline, relative to the duration. Deadlines are uniform from 1.2 to this. None
+        for jobs without deadlines.
     seed
-        Seed of the drawing.
+        Seed of the draws.
     """
 
     hours: int = 8
@@ -254,7 +255,7 @@ class PhillyLikeRigid:
     def __post_init__(self) -> None:
         check_whole("most_gpus", self.most_gpus, least=1)
         if self.slack is not None and not self.slack >= LEAST_SLACK:
-            raise InvalidConfigError(f"workload.slack is {self.slack}, allowed is a number ≥ {LEAST_SLACK}, or null")
+            raise invalid_setting("workload.slack", self.slack, f"a number ≥ {LEAST_SLACK}, or null")
         self._source()
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
@@ -262,15 +263,15 @@ class PhillyLikeRigid:
         drawn = Selection().select(trace_jobs(self._source().draw(), self.start))
         usable = [job for job in drawn if job.num_gpus <= self.most_gpus]
         if not usable:
-            raise InvalidInputError(f"philly-like rigid workload: no job came in {self.hours} h at rate {self.rate:g}")
-        # A stream of its own, apart from those that the load is drawn with.
+            raise no_job("philly-like rigid workload", self.hours, self.rate, self.seed)
+        # A separate stream: the load is the same with any deadlines.
         rng = np.random.default_rng(np.random.SeedSequence(self.seed).spawn(5)[4])
         slacks = rng.uniform(LEAST_SLACK, self.slack or LEAST_SLACK, len(usable)).tolist()
         jobs = tuple(self._job(job, slack) for job, slack in zip(usable, slacks, strict=True))
         return Workload(jobs, source=f"philly-like rigid workload, seed {self.seed}")
 
     def _job(self, job: TraceJob, slack: float) -> Job:
-        duration = job.duration or 0.0  # all that are selected have one
+        duration = job.duration or 0.0  # all selected jobs have a duration
         deadline = None if self.slack is None else job.submit_time + slack * duration
         gpus = int(job.num_gpus)
         return Job.rigid(job.job, job.submit_time, gpus, duration, queue=job.tenant, deadline=deadline)

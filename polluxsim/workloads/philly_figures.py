@@ -1,9 +1,9 @@
-"""The figures that Philly-like loads are made of, measured on the trace of Microsoft's Philly cluster.
+"""Statistics of the trace of Microsoft's Philly cluster, for Philly-like loads.
 
 Source: Jeon et al., "Analysis of Large-Scale Multi-Tenant GPU Clusters" (ATC '19), data under CC-BY-4.0, as philly.csv
-of the artifact of Pollux (OSDI '21). The figures of bursts are what `benchmarks/philly_statistics.py --figures` prints:
-the 80 days from 2017-09-24 to 2017-12-12, all rows but the heartbeat. A burst is a virtual cluster's jobs with no pause
-of more than `BURST_GAP` between two of them.
+of the artifact of Pollux (OSDI '21). `benchmarks/philly_statistics.py --figures` prints the statistics of bursts, over
+the 80 days from 2017-09-24 to 2017-12-12 and all rows except the heartbeat. A burst consists of jobs of one virtual
+cluster with pauses of at most `BURST_GAP`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GPUS_BY_CLASS: Mapping[str, Mapping[int, float]] = {
     "L": {1: 53.9, 2: 4.6, 4: 23.5, 8: 16.1, 16: 1.0, 32: 0.7},
     "XL": {8: 60.9, 16: 18.3, 32: 18.9},
 }
-"""Shares of GPU counts in a class [%], of L and XL in jobs of at most a day; what is missing to 100 is spread."""
+"""Shares of numbers of GPUs in a class [%], for L and XL among jobs of at most a day. Rare numbers are left out."""
 
 # Bursts, all hours and rows.
 
@@ -38,7 +38,7 @@ BURSTS_PER_HOUR = 5.226
 """Starts of bursts, mean over the 80 days [1/h]."""
 
 SIZE_CLASSES: Mapping[str, int] = {"one": 1, "few": 2, "tens": 10, "many": 50}
-"""Kinds of bursts, and the fewest jobs of each; `many` begin at other hours than the others."""
+"""Kinds of bursts, and the fewest jobs of each. Bursts of kind `many` start at different hours."""
 
 SIZE_TAIL: Mapping[int, float] = {
     1: 1.0,
@@ -71,13 +71,13 @@ STARTS_BY_HOUR = (
 LARGE_STARTS_BY_HOUR = (
     82, 15, 64, 37, 4, 74, 96, 126, 1, 48, 42, 32, 25, 24, 18, 25, 49, 2, 42, 18, 70, 14, 73, 18,
 )  # fmt: skip
-"""The same of larger bursts, fitted so that all jobs come at the trace's hours (`philly_statistics.py --fit-hours`)."""
+"""Starts of larger bursts by hour, fitted to the hours of all jobs (`philly_statistics.py --fit-hours`)."""
 
 WEEKEND = 0.539
-"""Starts on a day of the weekend over those on a weekday, bursts of fewer than 50 jobs [1]."""
+"""Starts on a day of the weekend relative to a weekday, for bursts of fewer than 50 jobs [1]."""
 
 LARGE_WEEKEND = 0.435
-"""The same of larger bursts [1]."""
+"""Starts on a day of the weekend relative to a weekday, for larger bursts [1]."""
 
 WEEKDAYS, WEEKEND_DAYS = 57, 23
 """Days of each kind among the 80."""
@@ -88,7 +88,7 @@ TENANTS: Mapping[str, Sequence[float]] = {
     "tens": (43.0, 24.1, 0.9, 14.6, 0.3, 6.4, 2.1, 6.4, 1.5, 0.6, 0.0),
     "many": (54.8, 26.2, 9.7, 2.4, 0.0, 2.8, 0.0, 4.0, 0.0, 0.0, 0.0),
 }
-"""Bursts of each kind by virtual cluster, the one with most jobs first, without four that have 18 jobs in all [%]."""
+"""Bursts of each kind by virtual cluster, in order of their jobs, without four with 18 jobs in all [%]."""
 
 USUAL_GPUS: Mapping[str, Mapping[int, float]] = {
     "one": {1: 62.28, 2: 13.52, 4: 9.78, 8: 12.64, 12: 0.06, 16: 1.5, 32: 0.16},
@@ -104,11 +104,11 @@ MIXED: Mapping[str, tuple[float, float]] = {
     "tens": (0.171, 0.272),
     "many": (0.060, 0.016),
 }
-"""Share of bursts with more than one GPU count, and share of the jobs of these that differ from most [1]."""
+"""Share of bursts with several numbers of GPUs, and share of their jobs that differ from most jobs of the burst [1]."""
 
 DIFFERING_FROM_ONE: Mapping[int, float] = {2: 252, 4: 212, 8: 141, 16: 14, 32: 7}
 DIFFERING_FROM_MORE: Mapping[int, float] = {1: 174, 2: 15, 4: 40, 8: 38, 16: 15, 32: 14}
-"""GPUs of those that differ, where most jobs have one GPU or more [jobs]."""
+"""GPUs of the jobs that differ, in bursts whose other jobs have one GPU, and several GPUs [jobs]."""
 
 GAP_SHARES = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1)
 GAPS: Mapping[str, Sequence[float]] = {
@@ -134,29 +134,29 @@ DURATIONS_BY_GPUS: Mapping[int, Sequence[float]] = {
     8: (9, 38, 129, 217, 1614, 23605, 104594, 172541, 199990, 235145, 325416, 481390, 599153, 929019, 2096816, 2214025),
     16: (20, 31, 45, 118, 612, 20043, 56563, 94858, 126730, 163521, 198103, 282453, 341341, 977457, 1619658, 1710643),
 }
-"""The same of jobs with more GPUs, by kind of GPU count: from 2, 4, 8, or 16 on [s]."""
+"""Quantiles of the durations of jobs with several GPUs, from 2, 4, 8, or 16 on [s]."""
 
 LIKENESS = 0.83
-"""Correlation of the durations of a burst's jobs as normal scores: gives the trace's intraclass correlation, 0.84."""
+"""Correlation of the durations in a burst as normal scores, fitted to the trace's intraclass correlation, 0.84."""
 
-# What makes some days busier than others, and some hours silent.
+# Days with different activity, and hours without submissions.
 
 ACTIVITY_VARIANCE = 0.1
-"""Variance of a day's load over that of its kind of day [1]."""
+"""Variance of a day's load relative to the mean load of weekdays or weekends [1]."""
 
 OUTAGES_PER_DAY, OUTAGE_HOURS = 4 / 80, 3.5
-"""Times in which nobody submits anything, and their mean length [1/day, h]; the trace's are 8.1, 3.7, 2.7 and 1.5 h."""
+"""Periods without submissions, and their mean length [1/day, h]; in the trace they have 8.1, 3.7, 2.7 and 1.5 h."""
 
 # The heartbeat: a job of one GPU that a virtual cluster submits every ten minutes.
 
 BEAT_INTERVAL, BEAT_PHASE = 600, 120
-"""Time between two beats, and when the first of an hour comes [s]."""
+"""Time between two beats, and time of the first beat of an hour [s]."""
 
 BEAT_STEPS: Mapping[int, float] = {1: 90.9, 2: 6.4, 3: 1.1, 7: 1.6}
 """Intervals from one beat to the next [%]."""
 
 BEAT_DURATION, BEAT_SPREAD = 68.3, 8.7
-"""Mean and standard deviation of their durations [s]."""
+"""Mean and standard deviation of the durations of beats [s]."""
 
 BEAT_TENANT = 3
-"""Which of the virtual clusters they are of."""
+"""Number of the virtual cluster of the beats."""

@@ -11,8 +11,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from polluxsim.common.durations import HOUR
-from polluxsim.common.errors import InvalidConfigError, InvalidInputError, check_number
-from polluxsim.logs.formats import JobStatus
+from polluxsim.common.errors import InvalidInputError, check_number, invalid_setting
+from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import TraceInfo, TraceJob, write_trace
 from polluxsim.workloads import philly_figures as figures
 from polluxsim.workloads.source import check_whole, draw
@@ -31,24 +31,20 @@ NUM_TENANTS = len(figures.TENANTS[KINDS[0]])
 
 
 class RigidJobs(NamedTuple):
-    """Jobs without a profile: each holds its GPUs for a time; shape (jobs,) each.
+    """Jobs without a profile as arrays of shape (jobs,)."""
 
-    Submissions are from Monday midnight UTC, they and durations in whole seconds; tenants are numbers of virtual
-    clusters from 0.
-    """
-
-    times: Integers
-    durations: Integers
+    times: Integers  # submissions from Monday midnight UTC [s]
+    durations: Integers  # [s]
     gpus: Integers
-    tenants: Integers
+    tenants: Integers  # numbers of virtual clusters, from 0
 
     def only(self, which: NDArray[np.generic]) -> RigidJobs:
-        """Return some of the jobs, by a mask or in an order."""
+        """Return the jobs that a mask or indices select."""
         return RigidJobs(*(column[which] for column in self))
 
 
 class _Bursts(NamedTuple):
-    """Bursts in order of their arrival: when [s], jobs, kind (in `KINDS`), tenant; shape (bursts,) each."""
+    """Bursts in order of arrival, as arrays of shape (bursts,): start [s], jobs, index in `KINDS`, tenant."""
 
     starts: Floats
     sizes: Integers
@@ -57,13 +53,12 @@ class _Bursts(NamedTuple):
 
 
 def draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) -> RigidJobs:
-    """Return the jobs of bursts that arrive in a time, burst by burst.
+    """Return the jobs of the bursts that arrive from hour `first` to `last` after Monday midnight UTC, burst by burst.
 
-    It is from and to hours after Monday midnight UTC [h]; bursts arrive `rate` times as often as in the trace, of as
-    many times as many virtual clusters.
+    `rate` multiplies the arrival rate of bursts and the number of virtual clusters of the trace.
     """
     bursts = _draw_bursts(first, last, rate, rng)
-    # Jobs stand burst by burst: `of` is each one's burst, `place` its number within.
+    # `of` is the burst of each job, `place` its number in the burst.
     of = np.repeat(np.arange(len(bursts.sizes)), bursts.sizes)
     place = np.arange(len(of)) - (np.cumsum(bursts.sizes) - bursts.sizes)[of]
     kinds = bursts.kinds[of]
@@ -88,13 +83,13 @@ def _draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) -
     kinds = np.searchsorted([*figures.SIZE_CLASSES.values()], sizes, side="right") - 1
     tenants = _by_kind(kinds, figures.TENANTS, rng)
     if (copies := ceil(rate)) > 1:
-        # A larger cluster has more virtual clusters, not busier ones: these could not keep their bursts apart.
+        # A larger cluster has more virtual clusters. Busier virtual clusters could not keep their bursts apart.
         tenants += NUM_TENANTS * rng.integers(copies, size=len(tenants))
     return _Bursts(starts[order], sizes, kinds, tenants)
 
 
 def _activity(first: int, last: int, rng: np.random.Generator) -> Floats:
-    """Return how busy each hour's day is; mean 1, shape (last - first,)."""
+    """Return the relative activity of the day of each hour; mean 1, shape (last - first,)."""
     days = np.arange(first, last) // 24
     drawn: Floats = rng.gamma(1 / figures.ACTIVITY_VARIANCE, figures.ACTIVITY_VARIANCE, days[-1] - days[0] + 1)
     of_hours: Floats = drawn[days - days[0]]
@@ -111,14 +106,14 @@ def _rhythm(first: int, last: int, by_hour: Sequence[float], weekend: float) -> 
 
 
 def _arrivals(first: int, rates: Floats, rng: np.random.Generator) -> Floats:
-    """Return the arrivals of a Poisson process of so many an hour from hour `first` on [s]."""
+    """Return the arrivals of a Poisson process with these hourly rates from hour `first` on [s]."""
     counts = rng.poisson(rates)
     times: Floats = (np.repeat(first + np.arange(len(rates)), counts) + rng.uniform(0, 1, counts.sum())) * HOUR
     return times
 
 
 def _sizes(shares: Floats) -> Integers:
-    """Return the sizes that these shares of bursts reach: a power law between any two figures."""
+    """Return the sizes that these shares of bursts reach, by power laws between the figures."""
     least = 1e-6
     sizes = _each(log, [figures.MOST_JOBS + 1, *reversed(list(figures.SIZE_TAIL))])
     tail = _each(log, [least, *reversed(list(figures.SIZE_TAIL.values()))])
@@ -136,17 +131,17 @@ def _by_kind(kinds: Integers, weights: Mapping[str, Sequence[float]], rng: np.ra
 
 
 def _offsets(bursts: _Bursts, of: Integers, place: Integers, rng: np.random.Generator) -> Integers:
-    """Return when each job comes, from its burst's first [s]."""
+    """Return the time of each job after the first job of its burst [s]."""
     gaps = np.floor(_quantiles(bursts.kinds[of], figures.GAP_SHARES, figures.GAPS, rng.uniform(size=len(of))))
     passed = np.cumsum(np.where(place == 0, 0, gaps).astype(np.int64))
     return passed - passed[np.flatnonzero(place == 0)][of]
 
 
 def _apart(bursts: _Bursts, lengths: Integers, rng: np.random.Generator) -> Integers:
-    """Return when bursts begin [s] if none runs into the next of its tenant: the two would be one by definition.
+    """Return the starts of bursts, delayed so that the bursts of a tenant do not merge [s].
 
-    A burst waits for the end of the one before and for a pause; s(k) = max(a(k), s(k-1) + c(k-1)), which is
-    C(k) + max over j ≤ k of a(j) - C(j), C being the sum of all c before.
+    A burst waits for the end of the previous burst of its tenant and for a pause: s(k) = max(a(k), s(k-1) + c(k-1)).
+    This is C(k) + max over j ≤ k of a(j) - C(j), where C is the cumulative sum of c.
     """
     starts = np.floor(bursts.starts).astype(np.int64)
     pauses = figures.BURST_GAP + 1 + rng.exponential(figures.BURST_GAP, len(starts)).astype(np.int64)
@@ -159,7 +154,7 @@ def _apart(bursts: _Bursts, lengths: Integers, rng: np.random.Generator) -> Inte
 
 
 def _gpus(bursts: _Bursts, of: Integers, place: Integers, rng: np.random.Generator) -> Integers:
-    """Return the jobs' GPUs: the same in a burst, but that the last of a mixed one differ."""
+    """Return the GPUs of the jobs. They are equal in a burst, except for the last jobs of a mixed burst."""
     usual, differing = np.ones((2, len(bursts.sizes)), np.int64)
     same = bursts.sizes.copy()
     for number, kind in enumerate(KINDS):
@@ -174,7 +169,7 @@ def _gpus(bursts: _Bursts, of: Integers, place: Integers, rng: np.random.Generat
 
 
 def _durations(kinds: Integers, gpus: Integers, shares: Floats) -> Integers:
-    """Return the durations that these shares of like jobs do not exceed [s]."""
+    """Return the durations at these quantiles of similar jobs [s]."""
     alone = {kind: _each(log, row) for kind, row in figures.DURATIONS_ALONE.items()}
     logs = _quantiles(kinds, figures.DURATION_SHARES, alone, shares)
     counts = list(figures.DURATIONS_BY_GPUS)
@@ -187,7 +182,7 @@ def _durations(kinds: Integers, gpus: Integers, shares: Floats) -> Integers:
 def _quantiles(
     kinds: Integers, points: Sequence[float], rows: Mapping[str, Sequence[float] | Floats], shares: Floats
 ) -> Floats:
-    """Return the quantiles at `shares` of a table with a row for each kind, linear between its points."""
+    """Return the quantiles at `shares`, linear between the points of a table with a row for each kind."""
     values = np.zeros(len(kinds))
     for number, kind in enumerate(KINDS):
         these = kinds == number
@@ -196,16 +191,16 @@ def _quantiles(
 
 
 def _each(function: Callable[[float], float], values: Iterable[float]) -> Floats:
-    """Return a function of the numbers, one by one: NumPy's own of arrays hang on the processor."""
+    """Apply a function to numbers one by one, because results of NumPy's array functions depend on the processor."""
     return np.array([function(value) for value in values], dtype=np.float64)
 
 
 WARM_UP = 24
 MOST_HOURS = 20_000
-"""Ten times the trace: about a million jobs, drawn in ten seconds [h]."""
+"""Ten times the trace, with about a million jobs, drawn in ten seconds [h]."""
 HIGHEST_RATE = 1000.0
 MONDAY = datetime(2017, 9, 25, tzinfo=UTC)
-"""Hour 0, at the midnight of the first Monday that the trace has whole."""
+"""Hour 0, the midnight before the first complete Monday of the trace."""
 
 CITATION = "generated by the statistics of the Philly trace (Jeon et al., ATC '19, CC-BY-4.0)"
 
@@ -214,22 +209,22 @@ CITATION = "generated by the statistics of the Philly trace (Jeon et al., ATC '1
 class ReplayLike:
     """A cluster process of rigid jobs with the statistics of the Philly trace.
 
-    Bursts arrive at a rate that goes with the hour of day, the weekday and a random activity of each day. The jobs of
-    a burst are of one virtual cluster, mostly have the same GPUs, and durations that are alike. Now and then nobody
-    submits anything for some hours.
+    Bursts arrive at a rate that depends on the hour, the weekday and a random activity of each day. The jobs of a burst
+    belong to one virtual cluster, mostly have the same number of GPUs, and have similar durations. Some periods of a
+    few hours have no submissions.
 
     Parameters
     ----------
     hours
         Length [h]; 1,920 are the trace's 80 days, with about 81,000 jobs.
     start
-        When it begins, from Monday midnight UTC [h].
+        Start after Monday midnight UTC [h].
     rate
-        Bursts arrive so many times as often as in the trace, of as many times as many virtual clusters [1].
+        Multiplier of the arrival rate of bursts and of the number of virtual clusters [1].
     heartbeat
         Whether one virtual cluster submits a job of about 68 s every ten minutes, 12 % of the trace's jobs.
     seed
-        Seed of the drawing.
+        Seed of the draws.
     """
 
     hours: int = 1920
@@ -239,23 +234,18 @@ class ReplayLike:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, value, least, most in (("hours", self.hours, 1, MOST_HOURS), ("start", self.start, 0, MOST_HOURS)):
-            if not least <= value <= most:
-                raise InvalidConfigError(
-                    f"workload.{name} is {value}, allowed is a whole number from {least} to {most}"
-                )
+        check_whole("hours", self.hours, 1, MOST_HOURS)
+        check_whole("start", self.start, 0, MOST_HOURS)
         check_number("workload.rate", self.rate, 0 < self.rate <= HIGHEST_RATE, f"a number > 0 and ≤ {HIGHEST_RATE:g}")
         if self.hours * self.rate > MOST_HOURS:
-            raise InvalidConfigError(
-                f"workload.hours · workload.rate is {self.hours * self.rate:g}, allowed is up to {MOST_HOURS}"
-            )
+            raise invalid_setting("workload.hours · workload.rate", self.hours * self.rate, f"at most {MOST_HOURS}")
         check_whole("seed", self.seed)
 
     def draw(self) -> RigidJobs:
-        """Return the jobs in order of submission; there may be none in a short time."""
-        # Each consumer has a stream of its own: the bursts are the same with the heartbeat and without.
+        """Return the jobs in order of submission; a short time may have none."""
+        # Separate streams: the bursts are the same with and without the heartbeat.
         streams = [np.random.default_rng(child) for child in np.random.SeedSequence(self.seed).spawn(3)]
-        # From a day before, so that bursts are under way when the time begins.
+        # Start a day earlier, so that bursts are in progress at the start.
         first, last = self.start - WARM_UP, self.start + self.hours
         parts = [draw_bursts(first, last, self.rate, streams[0])]
         if self.heartbeat:
@@ -267,17 +257,23 @@ class ReplayLike:
 
 
 def trace_jobs(jobs: RigidJobs, start: int) -> list[TraceJob]:
-    """Return generated jobs as those of a trace, submissions from hour `start` on [s]."""
+    """Return generated jobs as jobs of a trace, with submissions after hour `start` [s]."""
     times = (jobs.times - start * HOUR).astype(float).tolist()
     columns = (_names(jobs), times, jobs.durations.astype(float).tolist(), jobs.gpus.tolist(), _tenants(jobs))
     return [TraceJob(*row, JobStatus.COMPLETED) for row in zip(*columns, strict=True)]
 
 
+def no_job(what: object, hours: int, rate: float, seed: int) -> InvalidInputError:
+    """Return the error about a load without jobs."""
+    drawn = f"{hours} h at rate {rate:g} with seed {seed}"
+    return InvalidInputError(f"{what}: no job is submitted in {drawn}; use more hours or another seed")
+
+
 def write_replay(source: ReplayLike, path: Path) -> RigidJobs:
-    """Draw the jobs and write them as a trace in Parquet; raise InvalidInputError if the time has no job."""
+    """Draw the jobs and write them as a trace in Parquet."""
     jobs = source.draw()
     if not len(jobs.times):
-        raise InvalidInputError(f"{path}: no job came in {source.hours} h at rate {source.rate:g}, seed {source.seed}")
+        raise no_job(path, source.hours, source.rate, source.seed)
     origin = MONDAY + timedelta(seconds=int(jobs.times[0]))
     info = TraceInfo("philly-like", f"seed {source.seed}", CITATION, "UTC", origin.isoformat())
     columns = {
@@ -302,7 +298,7 @@ def _tenants(jobs: RigidJobs) -> list[str]:
 
 
 def _beats(first: int, last: int, rng: np.random.Generator) -> RigidJobs:
-    """Return the heartbeat of the hours from `first` to `last`."""
+    """Return the periodic jobs of the hours from `first` to `last`."""
     most = (last - first) * HOUR // figures.BEAT_INTERVAL
     beats = np.cumsum(draw(figures.BEAT_STEPS, most, rng))
     times = first * HOUR + figures.BEAT_PHASE + figures.BEAT_INTERVAL * beats[beats < most]
@@ -312,7 +308,7 @@ def _beats(first: int, last: int, rng: np.random.Generator) -> RigidJobs:
 
 
 def _is_silent(times: NDArray[np.int64], first: int, last: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return which times fall into an outage."""
+    """Return which times are in a period without submissions."""
     count = rng.poisson(figures.OUTAGES_PER_DAY * (last - first) / 24)
     starts = rng.uniform(first, last, count) * HOUR
     ends = starts + rng.exponential(figures.OUTAGE_HOURS * HOUR, count)

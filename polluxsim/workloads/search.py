@@ -1,4 +1,4 @@
-"""Hyper-parameter search: a workload whose jobs appear as trials finish, each proposed by what came out before."""
+"""Hyper-parameter search: a workload whose next job depends on the results of complete jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polluxsim.common.errors import InvalidConfigError, UnknownApplicationError
+from polluxsim.common.errors import UnknownApplicationError, invalid_setting, one_of
 from polluxsim.workloads.source import check_whole
 from polluxsim.workloads.workload import Job, Workload
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from polluxsim.models.profile import Profile
 
 FIRST = 10
-"""Trials whose parameters are drawn blindly, as long as little is known."""
+"""Number of first trials, with uniform draws of the parameters."""
 
 GOOD = 0.25
-"""Share of the finished trials that later ones are drawn near to."""
+"""Share of the best complete trials, near which later trials are drawn."""
 
 NEAR = 0.1
-"""Standard deviation of that drawing [share of a parameter's range]."""
+"""Standard deviation of these draws [share of a parameter's range]."""
 
 
 class HyperParameters(NamedTuple):
-    """What is searched for: learning rate, momentum and weight decay of SGD."""
+    """Learning rate, momentum and weight decay of SGD."""
 
     learning_rate: float
     momentum: float
@@ -39,13 +39,13 @@ class HyperParameters(NamedTuple):
 
 
 def parameters_at(point: NDArray[np.float64]) -> HyperParameters:
-    """Return the parameters at a point of the unit cube, shape (3,); rates and decays are logarithmic in it."""
+    """Return the parameters at a point of the unit cube, shape (3,), with logarithmic axes of rate and decay."""
     rate, momentum, decay = map(float, point)
     return HyperParameters(10 ** (3 * rate - 3), 0.5 + 0.49 * momentum, 10 ** (3 * decay - 5))
 
 
 class Sampler:
-    """Proposes points of the unit cube: blindly at first, then near one of the best that have been scored."""
+    """Proposes points of the unit cube: uniform draws at first, then draws near one of the best points."""
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -60,16 +60,16 @@ class Sampler:
         return np.clip(self._rng.normal(centre, NEAR), 0.0, 1.0)
 
     def learn(self, point: NDArray[np.float64], score: float) -> None:
-        """Note how good a point turned out to be."""
+        """Keep the score of a point."""
         self._scored.append((score, point))
 
 
 def surrogate_accuracy(parameters: HyperParameters) -> float:
-    """Return what stands for a trial's final accuracy, in (0, 0.95].
+    """Return an artificial final accuracy of a trial, in (0, 0.95].
 
-    Nothing is trained in a simulation, so the searcher needs a score from somewhere. This one is not measured: a smooth
-    bowl over the logarithms of the parameters, best at what is commonly used for ResNet on CIFAR-10 (0.1, 0.9, 5e-4).
-    A trial takes as long whatever its parameters, so the score decides which parameters come next, and no time.
+    A simulation trains nothing, so this function replaces the measured score. It has its maximum at the usual
+    parameters of ResNet on CIFAR-10 (0.1, 0.9, 5e-4). The duration of a trial does not depend on its parameters, so the
+    score determines only the parameters of later trials.
     """
     distance = (
         log10(parameters.learning_rate / 0.1) ** 2
@@ -80,7 +80,7 @@ def surrogate_accuracy(parameters: HyperParameters) -> float:
 
 
 class Trials:
-    """The trials of one search, some at a time; each one's job is the template but for its name and time."""
+    """The trials of one search. Each job is a copy of the template with another name and time."""
 
     def __init__(self, template: Job, num_trials: int, seed: int) -> None:
         self.scores: dict[str, tuple[HyperParameters, float]] = {}
@@ -91,7 +91,7 @@ class Trials:
         self._num_started = 0
 
     def start(self, time: float) -> Job:
-        """Return the job of another trial, submitted now [s]."""
+        """Return the job of the next trial, submitted at `time` [s]."""
         self._num_started += 1
         name = f"trial-{self._num_started:0{len(str(self._num_trials))}d}"
         self._running[name] = self._sampler.propose()
@@ -99,7 +99,7 @@ class Trials:
         return Job(name, time, like.application, like.num_replicas, like.batch_size)
 
     def after(self, job: Job, time: float) -> Sequence[Job]:
-        """Tell the searcher how a trial ended, and return the next one while there are any left."""
+        """Keep the score of a complete trial, and return the next trial, if any."""
         point = self._running.pop(job.job_id)
         score = surrogate_accuracy(parameters_at(point))
         self.scores[job.job_id] = (parameters_at(point), score)
@@ -109,20 +109,20 @@ class Trials:
 
 @dataclass(frozen=True)
 class HyperParameterSearch:
-    """Trials of one application, so many at a time: when one is complete, the next is submitted.
+    """Trials of one application. When a trial is complete, the next is submitted.
 
     Parameters
     ----------
     application
-        What every trial trains.
+        Application of every trial.
     num_trials
-        Trials in all.
+        Number of trials.
     at_once
-        Trials under way at a time.
+        Number of trials at the same time.
     num_replicas
-        GPUs that a trial asks for, where they are fixed.
+        Requested GPUs of a trial.
     batch_size
-        Batch size that a trial asks for, where it is fixed [examples]; None is the initial one.
+        Requested batch size of a trial [examples]; None for the initial batch size.
     seed
         Seed of the searcher.
 
@@ -138,18 +138,16 @@ class HyperParameterSearch:
 
     def __post_init__(self) -> None:
         if not 1 <= self.at_once <= self.num_trials:
-            raise InvalidConfigError(
-                f"workload.at_once is {self.at_once} of {self.num_trials} trials, allowed are 1 to the number of trials"
-            )
+            must = f"1 to workload.num_trials, which is {self.num_trials}"
+            raise invalid_setting("workload.at_once", self.at_once, must)
         check_whole("num_replicas", self.num_replicas, least=1)
         check_whole("seed", self.seed)
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Return the first trials, and what makes the others."""
+        """Return the workload of the first trials, which creates the later trials."""
         if (profile := profiles.get(self.application)) is None:
-            raise UnknownApplicationError(
-                f"workload.application is {self.application!r}, allowed are {', '.join(sorted(profiles))}"
-            )
+            known = one_of(self.application, sorted(profiles))
+            raise UnknownApplicationError(f"workload.application is {self.application!r}, must be {known}")
         batch_size = profile.application.init_batch_size if self.batch_size is None else self.batch_size
         template = Job("trial", 0.0, self.application, self.num_replicas, batch_size)
         followers = self.num_trials - self.at_once
@@ -160,6 +158,6 @@ class HyperParameterSearch:
         return self._first(template)[0]
 
     def _first(self, template: Job) -> tuple[Trials, tuple[Job, ...]]:
-        """Return a search, and the trials that it starts with."""
+        """Return a new search and its first trials."""
         trials = Trials(template, self.num_trials, self.seed)
         return trials, tuple(trials.start(0.0) for _ in range(self.at_once))

@@ -1,4 +1,4 @@
-"""Select the jobs of a log, and give each of them a name of its own."""
+"""Select the jobs of a log, and give each job a unique name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from polluxsim.common.durations import HOUR
-from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.errors import check_choice, invalid_setting
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.workloads.source import check_window, is_number
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which jobs of a trace are used.
+    """Selection of the jobs of a trace.
 
     Parameters
     ----------
     start, hours
-        The window: from when on, counted from the trace's first submission, and for how long; null is to the end [h].
+        Window: start, counted from the trace's first submission, and length; null is to the end [h].
     min_duration
-        Shortest jobs used [s].
+        Shortest duration [s].
     max_gpu_hours
-        Jobs of so much GPU time or more are not used [GPU h].
+        Jobs with this GPU time or more are left out [GPU h].
     statuses
-        How jobs must have ended; null is any way. Jobs of which the trace does not say are used.
+        States of jobs at their end; null is any state. Jobs without a state in the trace are used.
     """
 
     start: float = 0.0
@@ -44,28 +44,26 @@ class Selection:
     def __post_init__(self) -> None:
         check_window(self.start, self.hours)
         if not is_number(self.min_duration) or not 0 <= self.min_duration < inf:
-            raise InvalidConfigError(f"min_duration is {self.min_duration!r}, allowed is a finite number ≥ 0")
+            raise invalid_setting("min_duration", self.min_duration, "a finite number ≥ 0")
         if not is_number(self.max_gpu_hours) or not self.max_gpu_hours > 0:
-            raise InvalidConfigError(f"max_gpu_hours is {self.max_gpu_hours!r}, allowed is a number > 0")
-        known = [status.value for status in JobStatus]
+            raise invalid_setting("max_gpu_hours", self.max_gpu_hours, "a number > 0")
         for status in self.statuses or ():
-            if status not in known:
-                raise InvalidConfigError(f"statuses has {status!r}, allowed are {', '.join(known)}")
+            check_choice("statuses", status, [known.value for known in JobStatus])
 
     def select(self, jobs: Iterable[TraceJob]) -> list[TraceJob]:
-        """Return the jobs that are used, in their order."""
+        """Return the selected jobs in their order."""
         return [job for job in jobs if not self.objection(job)]
 
     def left_out(self, jobs: Iterable[TraceJob]) -> Counter[str]:
-        """Return how many jobs are not used, by reason."""
+        """Return the number of jobs that are left out, by reason."""
         return Counter(reason for job in jobs if (reason := self.objection(job)))
 
     def in_window(self, jobs: Iterable[TraceJob]) -> list[TraceJob]:
-        """Return the jobs with their submissions counted from the start of the window [s]."""
+        """Return the jobs with submissions counted from the start of the window [s]."""
         return [job._replace(submit_time=job.submit_time - self.start * HOUR) for job in jobs]
 
     def objection(self, job: TraceJob) -> str:
-        """Return why a job is not used, the first reason there is; empty if it is."""
+        """Return the first reason to leave out a job; empty for a selected job."""
         end = inf if self.hours is None else self.hours * HOUR
         if not 0 <= job.submit_time - self.start * HOUR < end:
             return "submitted outside the window"
@@ -84,14 +82,14 @@ class Selection:
 
 
 class UniqueNames:
-    """Names for jobs of a log, in which some logs use a name again: the first job keeps it, the others get a number."""
+    """Unique names for the jobs of a log: the first job with a name keeps it, and later jobs get a number."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._given = set(names)
         self._seen = Counter[str]()
 
     def next_of(self, name: str) -> str:
-        """Return the name of the next job that the log calls so."""
+        """Return the unique name of the next job with this name in the log."""
         self._seen[name] += 1
         if self._seen[name] == 1:
             return name
@@ -102,5 +100,5 @@ class UniqueNames:
 
 
 def shared(name: str | None) -> str | None:
-    """Return a name such that many jobs share one copy of it; None if it says nothing."""
+    """Return an interned name, to save memory; None if it is blank."""
     return intern(name) if name and name.strip() else None

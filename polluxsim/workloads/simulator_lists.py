@@ -28,33 +28,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GavelJobs(GavelList):
-    """The jobs of such a list; parameters as of `GavelList`."""
+    """Workload of a job list; the parameters are those of `GavelList`."""
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Read the jobs; raises as `GavelList.read`."""
-        jobs, notes = self.read()
-        return Workload(jobs, source=self.path, notes=notes)
+        """Read the jobs."""
+        return Workload(*self.read())
 
 
 MURI_COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "iteration_time")
 MILLISECOND = 1e-3
 STAGES = ("resource_time_0", "resource_time_1", "resource_time_2")
 PROFILED_TO_REAL = 1.015
-"""An iteration takes so many times as long as it was profiled. Source: Muri's simulator."""
+"""Time of an iteration divided by its profiled time. Source: Muri's simulator."""
 
 
 @dataclass(frozen=True)
 class MuriJobs:
-    """Jobs of a file of Muri's simulator, as that runs them alone.
+    """Jobs of a file of Muri's simulator, with the durations of jobs that run alone.
 
-    Its columns are those of Tiresias' job lists and more, but in milliseconds, and `duration` is not how long a
-    job runs: that is `iterations` × `iteration_time` × 1.015. Guaranteed jobs (`priority` 0) have priority 0 here,
-    opportunistic ones less. With `resource_time_0` to `_2`, the stages of an iteration, they can share GPUs.
+    The columns include those of Tiresias' job lists; times are in milliseconds. The duration of a job is `iterations` ×
+    `iteration_time` × 1.015, not `duration`. Guaranteed jobs (`priority` 0) have priority 0, opportunistic jobs a lower
+    one. Jobs with `resource_time_0` to `resource_time_2`, the stages of an iteration, can share GPUs.
 
     Parameters
     ----------
     path
-        The file (.csv).
+        Path of the file (.csv).
 
     Source: Zhao et al., "Multi-Resource Interleaving for Deep Learning Training" (SIGCOMM '22), and its simulator.
     """
@@ -85,21 +84,21 @@ def _muri_job(row: Row) -> Job:
 
 
 def _muri_stages(row: Row, step: float) -> Stages | None:
-    """Return the stages of a step, None if the file does not tell."""
+    """Return the stages of a step, or None if the file does not have them."""
     if not all(map(row.has, STAGES)):
         return None
     return Stages(step, *(row.number(name, at_least=0) * MILLISECOND for name in STAGES))
 
 
 Table: TypeAlias = "Mapping[tuple[str, int], Speeds]"
-"""Iterations a second by GPUs, of each model and global batch size."""
+"""Iterations/s by GPUs, for each model and global batch size."""
 
 BATCH_SIZE = "global_batch_size"
 GPUS = re.compile("[1-9][0-9]{0,8}")
 
 
 class _Columns(NamedTuple):
-    """What the columns are called that have two names in the published files."""
+    """Names of the columns that have different names in the published files."""
 
     submit_time: str
     deadline: str
@@ -113,10 +112,10 @@ class ElasticFlowJobs:
     Parameters
     ----------
     path
-        The file (.csv).
+        Path of the file (.csv).
     throughputs
-        Folder with a table MODEL.csv of every model: iterations a second by global batch size and GPUs; nothing, `nan`
-        or 0 is not measured. By default jobs train as the application of that name among the profiles.
+        Folder with a table MODEL.csv of every model: iterations/s by global batch size and GPUs. An empty cell, `nan`
+        and 0 mean "not measured". By default jobs have the profile of the application with the name of their model.
 
     Source: Gu et al., "ElasticFlow" (ASPLOS '23), and its simulator.
     """
@@ -137,35 +136,34 @@ class ElasticFlowJobs:
 
 
 def read_throughputs(folder: Path) -> Table:
-    """Read a folder of tables MODEL.csv: a row for each global batch size, a column for each number of GPUs."""
+    """Read a folder of tables MODEL.csv, with a row for each global batch size and a column for each number of GPUs."""
     tables = {
         (path.stem, row.integer(BATCH_SIZE, at_least=1)): _speeds(row)
         for path in sorted(folder.glob("*.csv"))
         for row in read_rows(path, (BATCH_SIZE, "1"))
     }
     if not tables:
-        raise InvalidInputError(f"{folder}: no tables of throughput, needed is one MODEL.csv at least")
+        raise InvalidInputError(f"{folder}: the folder has no table of throughputs MODEL.csv")
     return tables
 
 
 def _speeds(row: Row) -> Speeds:
-    """Return what was measured at one batch size."""
     counts = [name for name in row.values if name != BATCH_SIZE]
     if wrong := [name for name in counts if not GPUS.fullmatch(name)]:
-        raise bad_line(row.path, 1, f"column {wrong[0]!r}, allowed are {BATCH_SIZE} and numbers of GPUs")
+        raise bad_line(row.path, 1, f"column {wrong[0]!r} must be {BATCH_SIZE} or a number of GPUs")
     if any(int(fewer) >= int(more) for fewer, more in pairwise(counts)):
-        raise bad_line(row.path, 1, f"GPUs are {', '.join(counts)}, allowed are rising numbers")
+        raise bad_line(row.path, 1, f"the numbers of GPUs are {', '.join(counts)}, must be rising")
     known = [name for name in counts if row.has(name) and str(row.value(name)).lower() != "nan"]
     measured = tuple((int(name), speed) for name in known if (speed := row.number(name, at_least=0)))
     if not measured:
-        raise bad_line(row.path, row.line, "nothing was measured, needed is one speed at least")
+        raise bad_line(row.path, row.line, "the row must have at least one speed > 0")
     return measured
 
 
 def _either(row: Row, *names: str) -> str:
-    """Return which of a column's names it has here."""
+    """Return the first of the names that is a column of the row."""
     if (name := next((name for name in names if name in row.values), None)) is None:
-        raise bad_line(row.path, 1, f"missing column {names[0]!r}, or {names[1]!r}")
+        raise bad_line(row.path, 1, f"missing column {names[0]!r} or {names[1]!r}")
     return name
 
 
@@ -177,7 +175,7 @@ def _checked(build: Build, row: Row, columns: _Columns) -> Job:
 
 
 def _trained(row: Row, columns: _Columns) -> Job:
-    """Return a job that trains as an application does."""
+    """Return a job with a profile."""
     return Job(
         row.text("job_id"),
         row.number(columns.submit_time),
@@ -190,7 +188,7 @@ def _trained(row: Row, columns: _Columns) -> Job:
 
 
 def _measured(table: Table, row: Row, columns: _Columns) -> Job:
-    """Return a job that goes through its iterations at measured speeds."""
+    """Return a job with measured speeds."""
     model, batch_size = row.text("model_name"), row.integer("batch_size", at_least=1)
     if (speeds := table.get((model, batch_size))) is None:
         known = sorted(str(size) for name, size in table if name == model)
@@ -200,7 +198,7 @@ def _measured(table: Table, row: Row, columns: _Columns) -> Job:
         )
     num_replicas = row.integer("num_gpu", at_least=1)
     if not speeds[0][0] <= num_replicas <= speeds[-1][0]:
-        raise row.error("num_gpu", f"{speeds[0][0]} to {speeds[-1][0]}, as {model} was measured on at {batch_size}")
+        raise row.error("num_gpu", f"{speeds[0][0]} to {speeds[-1][0]}, as measured for {model} at {batch_size}")
     iterations = row.integer(columns.iterations, at_least=1)
     return Job.rigid(
         row.text("job_id"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 
-from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.errors import invalid_setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,40 +17,41 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """Makes a workload of profiles: reads it, or draws it."""
+    """Source of a workload, which reads or draws it."""
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Return the workload; what was left out or altered stands in its notes.
+        """Return the workload. Its notes count the jobs that were left out or changed.
 
         Raises
         ------
         InvalidInputError
-            If a file cannot be read, a row is not what it should be, or no job is left.
+            If a file cannot be read, a row is invalid, or no job is left.
         InvalidConfigError
-            If the settings do not fit what was read.
+            If the settings contradict the file.
         UnknownApplicationError
-            If an application that it needs has no profile.
+            If an application has no profile.
         """
         ...
 
 
 def check_window(start: object, hours: object) -> None:
-    """Raise InvalidConfigError if a window is none: when it begins, and how long it is, None to the end [h]."""
+    """Raise InvalidConfigError if the start or the length of a window is invalid [h]."""
     if not is_number(start) or not 0 <= start < inf:
-        raise InvalidConfigError(f"start is {start!r}, allowed is a finite number ≥ 0")
+        raise invalid_setting("start", start, "a finite number ≥ 0")
     if hours is not None and not (is_number(hours) and hours > 0):
-        raise InvalidConfigError(f"hours is {hours!r}, allowed is a number > 0")
+        raise invalid_setting("hours", hours, "a number > 0")
 
 
 def check_whole(name: str, value: int, least: int = 0, most: float = inf) -> None:
     """Raise InvalidConfigError if a setting of a workload is not within limits."""
     if not least <= value <= most:
-        above = "" if most == inf else f" and ≤ {most}"
-        raise InvalidConfigError(f"workload.{name} is {value}, allowed is a whole number ≥ {least}{above}")
+        raise invalid_setting(
+            f"workload.{name}", value, f"a whole number ≥ {least}{'' if most == inf else f' and ≤ {most}'}"
+        )
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return whether it is a number."""
+    """Return whether a value is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

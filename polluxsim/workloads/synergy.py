@@ -1,4 +1,4 @@
-"""The load of Synergy's experiments: models of image, language and speech that CPUs and memory make faster, or not."""
+"""The load of Synergy's experiments: image, language and speech models whose speeds depend on CPUs and memory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from polluxsim.common.durations import HOUR
-from polluxsim.common.errors import InvalidConfigError, check_number
+from polluxsim.common.errors import check_choice, check_number, invalid_setting
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import read_rows
 from polluxsim.hardware.clusters import MOST_GPUS
 from polluxsim.models.sensitivity import is_curve
+from polluxsim.workloads.job import curve_of
 from polluxsim.workloads.source import check_whole, draw
-from polluxsim.workloads.workload import Job, Workload, curve_of
+from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,13 +30,13 @@ MODELS = "synergy-models.csv"
 
 MINUTE = 60.0
 SHORT, LONG = (1.5, 3.0), (3.0, 4.0)
-"""Short and long jobs last 10^x minutes, with x drawn evenly between these."""
+"""Limits of x for short and long jobs of 10^x minutes, with uniform x."""
 
 SHARE_OF_SHORT = 0.8
 
 
 class Model(NamedTuple):
-    """A model, and how fast it is by CPUs and memory for each GPU, over that with 3 CPUs and 62.5 GB."""
+    """A model with its speeds by CPUs and memory per GPU, relative to 3 CPUs and 62.5 GB."""
 
     name: str
     cpu_speeds: Curve
@@ -44,25 +45,25 @@ class Model(NamedTuple):
 
 @dataclass(frozen=True)
 class SplitLoad:
-    """Jobs at random times, of so many parts of image, language and speech models, without profiles.
+    """Rigid jobs of image, language and speech models with Poisson arrivals.
 
-    Durations are those with 3 CPUs and 62.5 GB for each GPU.
+    Durations hold for 3 CPUs and 62.5 GB per GPU.
 
     Parameters
     ----------
     num_jobs
-        How many.
+        Number of jobs.
     jobs_per_hour
-        Submissions an hour on average, at independent times.
+        Mean number of submissions per hour.
     split
-        Parts of jobs by task: image, language, speech.
+        Relative numbers of jobs by task: image, language, speech.
     gpus
-        Parts of jobs by the GPUs they ask for.
+        Relative numbers of jobs by requested GPUs.
     seed
-        Seed of the drawing.
+        Seed of the draws.
 
-    Source: Mohan et al., Synergy (OSDI '22), §5.1, and the simulator published with it (MIT), whose tables of
-    throughputs `synergy-models.csv` has; durations as of Gavel (OSDI '20), §7.1.
+    Source: Mohan et al., Synergy (OSDI '22), §5.1, and its published simulator (MIT), from which
+    `synergy-models.csv` has the throughputs. Durations: Gavel (OSDI '20), §7.1.
     """
 
     num_jobs: int = 1000
@@ -77,13 +78,12 @@ class SplitLoad:
         check_number("workload.jobs_per_hour", self.jobs_per_hour, self.jobs_per_hour > 0, "a number > 0")
         for name, parts in (("split", self.split), ("gpus", self.gpus)):
             if not parts or not all(0 <= part < inf for part in parts.values()) or not sum(parts.values()):
-                raise InvalidConfigError(f"workload.{name} is {dict(parts)}, allowed are parts of 0 or more")
+                raise invalid_setting(f"workload.{name}", dict(parts), "numbers ≥ 0, at least one > 0")
         for count in self.gpus:
             if type(count) is not int or not 1 <= count <= MOST_GPUS:
-                raise InvalidConfigError(f"workload.gpus names {count!r} GPUs, allowed is a whole number ≥ 1")
-        tasks = models_by_task()
-        if unknown := sorted(set(self.split) - tasks.keys()):
-            raise InvalidConfigError(f"workload.split names {unknown[0]!r}, allowed are {', '.join(tasks)}")
+                raise invalid_setting("a number of GPUs in workload.gpus", count, "a whole number ≥ 1")
+        for task in self.split:
+            check_choice("a task in workload.split", task, models_by_task())
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Draw the jobs."""
@@ -112,5 +112,5 @@ def models_by_task() -> Mapping[str, list[Model]]:
 
 def _measured(row: Row, column: str) -> Curve:
     if not is_curve(curve := curve_of(row, column)):
-        raise row.error(column, "rising amounts, and speeds that do not fall")
+        raise row.error(column, "rising amounts with speeds that do not fall")
     return curve

@@ -17,8 +17,8 @@ from polluxsim.common.errors import (
     bad_line,
     check_choice,
     did_you_mean,
+    invalid_setting,
     listed,
-    short,
 )
 from polluxsim.hardware.gpu_types import NamedTypes
 from polluxsim.logs.formats.base import JobStatus
@@ -74,8 +74,7 @@ class TraceReplay:
         Field of the log that gives the queues of the jobs: `tenant` or `partition`.
     gpu_types
         GPU type for each type in the log, in addition to the known names
-        (`polluxsim.hardware.gpu_types.OTHER_NAMES`); an empty name stands for any type. None lets all
-        jobs use any type.
+        (`polluxsim.hardware.gpu_types.OTHER_NAMES`); an empty name means any type. None lets all jobs use any type.
     priorities
         Priority of each QOS of the log, in place of the priority in the log. A job whose QOS is not in it keeps the
         priority in the log, or 0.
@@ -99,27 +98,24 @@ class TraceReplay:
         check_window(self.start, self.hours)
         for name, number, most in (("load_factor", self.load_factor, inf), ("share", self.share, 1.0)):
             if not 0 < number <= most or number == inf:
-                what = "a number > 0" if most == inf else "a number > 0 and ≤ 1"
-                raise InvalidConfigError(f"workload.{name} is {number}, allowed is {what}")
+                raise invalid_setting(f"workload.{name}", number, f"a number > 0{'' if most == inf else ' and ≤ 1'}")
         if self.resample_hours is not None and not (is_number(self.resample_hours) and 0 < self.resample_hours < inf):
-            raise InvalidConfigError(
-                f"workload.resample_hours is {self.resample_hours!r}, must be a number > 0, or null"
-            )
+            raise invalid_setting("workload.resample_hours", self.resample_hours, "a number > 0, or null")
         check_whole("seed", self.seed)
         check_choice("workload.queue", self.queue, QUEUES)
         for name, priority in self.priorities.items():
             if not is_number(priority) or not isfinite(priority):
-                raise InvalidConfigError(f"workload.priorities.{name} is {short(priority)}, which is not a number")
+                raise invalid_setting(f"workload.priorities.{name}", priority, "a finite number")
         for name, value in (("most_gpus", self.most_gpus), ("most_jobs", self.most_jobs)):
             if value is not None and value < 1:
-                raise InvalidConfigError(f"workload.{name} is {value}, allowed is a whole number ≥ 1, or null")
+                raise invalid_setting(f"workload.{name}", value, "a whole number ≥ 1, or null")
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the jobs."""
         notes = Counter[str]()
         jobs = tuple(self._jobs(Path(self.path), notes))
         if not jobs:
-            raise InvalidInputError(f"{self.path}: no job that held a GPU for a known time, needed is one or more")
+            raise InvalidInputError(f"{self.path}: the log has no job with GPUs and a known duration in this window")
         if self.resample_hours is not None:
             jobs = self._resampled(jobs, self.resample_hours, notes)
         return Workload(jobs, source=self.path, notes=tuple(f"{count} {what}" for what, count in notes.items()))

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass, fields
-from functools import cached_property, lru_cache
+from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from pathlib import Path
 from sys import intern
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
-from polluxsim.common.errors import InvalidInputError, UnknownApplicationError, bad_line
+from polluxsim.common.errors import InvalidInputError, UnknownApplicationError, bad_line, one_of
 from polluxsim.common.files import appearing_whole
 from polluxsim.common.shipped import shipped
-from polluxsim.common.tables import Row, read_number, read_rows
-from polluxsim.models.stages import Stages
+from polluxsim.common.tables import Row, read_rows
 from polluxsim.workloads.feasibility import why_not
-from polluxsim.workloads.gavel_lists import GavelList
-from polluxsim.workloads.job import OPTIONS, InvalidJobError, Job
+from polluxsim.workloads.job import KINDS, OPTIONS, InvalidJobError, Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,108 +24,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from polluxsim.hardware.clusters import Cluster
-    from polluxsim.models.known_duration import Speeds, TypeSpeeds
     from polluxsim.models.profile import Profile
-    from polluxsim.models.sensitivity import Curve
 
 __all__ = [
-    "Arrivals",
-    "InvalidJobError",
-    "Job",
-    "NothingFollows",
-    "OneJob",
-    "Workload",
-    "WorkloadFile",
-    "read_workload",
-    "workload_from_frame",
-    "write_workload",
-]
-
-_KeyT = TypeVar("_KeyT")
-
-BETWEEN = "with spaces or semicolons between them"
-
-
-def _shared_text(row: Row, column: str) -> str:
-    return intern(row.text(column))
-
-
-@lru_cache(maxsize=1 << 12)
-def _split(text: str) -> tuple[str, ...]:
-    parts = text.split(";") if ";" in text else text.split()
-    return tuple(part.strip() for part in parts if part.strip())
-
-
-def _names(row: Row, column: str) -> tuple[str, ...]:
-    """Return a list of names, or of names in a text, with spaces or semicolons between them."""
-    value = row.values[column]
-    names = _split(value) if isinstance(value, str) else value
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise row.error(column, f"names {BETWEEN}, or a list of names")
-    return tuple(names)
-
-
-def _by(what: str, key_of: Callable[[str], _KeyT | None], row: Row, column: str) -> tuple[tuple[_KeyT, float], ...]:
-    """Return speeds by something: pairs WHAT:speed with spaces or semicolons between them, or a list of such texts."""
-    pairs = []
-    for text in _names(row, column):
-        name, _, speed = text.rpartition(":")
-        key, number = key_of(name), read_number(speed)
-        if key is None or number is None:
-            raise row.error(column, f"{what}:speed pairs {BETWEEN}")
-        pairs.append((key, number or 0.0))
-    return tuple(pairs)
-
-
-def _whole(text: str) -> int | None:
-    number = read_number(text)
-    return int(number) if number is not None and number.is_integer() else None
-
-
-def _speeds(row: Row, column: str) -> Speeds:
-    return _by("GPUs", _whole, row, column)
-
-
-def curve_of(row: Row, column: str) -> Curve:
-    """Return speeds by an amount."""
-    return _by("amount", read_number, row, column)
-
-
-def _type_speeds(row: Row, column: str) -> TypeSpeeds:
-    return _by("TYPE", lambda name: name or None, row, column)
-
-
-def _stages(row: Row, column: str) -> Stages:
-    """Return the times of a step and its stages: four numbers with spaces or semicolons between them, or a list."""
-    times = [read_number(name) for name in _names(row, column)]
-    if len(times) != len(Stages._fields) or None in times:
-        raise row.error(column, f"four times [s] {BETWEEN}: step, load, compute, network")
-    return Stages(*(time or 0.0 for time in times))
-
-
-READERS: Mapping[str, Callable[[Row, str], Any]] = {
-    "user": _shared_text,
-    "queue": _shared_text,
-    "priority": Row.number,
-    "deadline": Row.number,
-    "time_limit": Row.number,
-    "after": _names,
-    "gpu_types": _names,
-    "min_replicas": Row.integer,
-    "max_replicas": Row.integer,
-    "cancel_time": Row.number,
-    "speeds": _speeds,
-    "type_speeds": _type_speeds,
-    "stages": _stages,
-    "cpus": Row.number,
-    "memory": Row.number,
-    "cpu_speeds": curve_of,
-    "memory_speeds": curve_of,
-    "job_name": _shared_text,
-    "qos": _shared_text,
-}
-"""Readers by column."""
-
+    "Arrivals", "InvalidJobError", "Job", "NothingFollows", "OneJob", "Workload", "WorkloadFile", "read_workload",
+    "workload_from_frame", "write_workload",
+]  # fmt: skip
 
 DEFAULT = "philly-like-160.csv"
 COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
@@ -137,7 +39,7 @@ _COLUMN_OF = {"job_id": "name", "submit_time": "time"}
 
 
 class Arrivals(Protocol):
-    """Says which jobs follow when one completes; it may remember things, so that each run needs its own."""
+    """Rule by which new jobs follow complete jobs. It may have state, so each run needs a new object."""
 
     def after(self, job: Job, time: float) -> Sequence[Job]:
         """Return the jobs that are submitted, now or later, because `job` was complete at `time` [s]."""
@@ -145,10 +47,10 @@ class Arrivals(Protocol):
 
 
 class NothingFollows:
-    """Return None, because all jobs are known from the start."""
+    """Rule without new jobs."""
 
     def after(self, job: Job, time: float) -> Sequence[Job]:
-        """Return none."""
+        """Return no jobs."""
         return ()
 
 
@@ -181,7 +83,7 @@ class Workload:
         seen = dict[str, Job]()
         for job in sorted(self.jobs, key=lambda job: job.line):
             if (first := seen.setdefault(job.job_id, job)) is not job:
-                raise self.error(job, f"name {job.job_id!r} stands on line {first.line} already, allowed is once")
+                raise self.error(job, f"the name {job.job_id!r} is also on line {first.line}, must be unique")
         self._check_order(seen)
 
     def __repr__(self) -> str:
@@ -197,7 +99,7 @@ class Workload:
         later = {name: job.after for name, job in jobs.items() if job.after}
         for name, names in later.items():
             if missing := [other for other in names if other not in jobs]:
-                raise self.error(jobs[name], f"after names {missing[0]!r}, allowed are names of this workload's jobs")
+                raise self.error(jobs[name], f"after has {missing[0]!r}, must have names of jobs in this workload")
         try:
             TopologicalSorter(later).prepare()
         except CycleError as error:
@@ -227,7 +129,8 @@ class Workload:
         """
         for job in self.jobs:
             if not job.is_rigid and job.application not in profiles:
-                what = f"application {job.application!r} has no profile, allowed are {', '.join(sorted(profiles))}"
+                known = one_of(job.application, sorted(profiles))
+                what = f"application {job.application!r} has no profile, must be {known}"
                 raise UnknownApplicationError(str(self.error(job, what)))
             profile = None if job.is_rigid else profiles[job.application]
             reasons = {name: why_not(job, profile, cluster, name, shrinks=shrinks) for name in cluster.types}
@@ -244,11 +147,11 @@ class OneJob:
     Parameters
     ----------
     application
-        What it trains.
+        Name of the application.
     num_replicas
-        GPUs that its user asks for.
+        Requested GPUs.
     duration
-        How long it runs on these, whatever it trains; None is by the application's profile [s].
+        Duration on these GPUs [s]; None for a job with the application's profile.
     """
 
     application: str
@@ -270,8 +173,8 @@ class WorkloadFile:
     Parameters
     ----------
     path
-        CSV or Parquet, with the columns of `read_workload`, or a job list of Gavel's (.trace); by default the workload
-        that comes with polluxsim.
+        CSV or Parquet with the columns of `read_workload`, or a job list of Gavel's simulator (.trace); by default the
+        workload that comes with polluxsim.
     """
 
     path: str | None = None
@@ -279,8 +182,9 @@ class WorkloadFile:
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the workload."""
         if self.path is not None and Path(self.path).suffix == ".trace":
-            jobs, notes = GavelList(self.path).read()
-            return Workload(jobs, source=self.path, notes=notes)
+            from polluxsim.workloads.gavel_lists import GavelList  # noqa: PLC0415  (imports readers of logs)
+
+            return Workload(*GavelList(self.path).read())
         return read_workload(shipped("workloads") / DEFAULT if self.path is None else Path(self.path))
 
 
@@ -292,26 +196,18 @@ def read_workload(path: Path) -> Workload:
     fields of `Job`, from user to memory_speeds. Other columns are named in the notes of the workload. In CSV, names in
     after and gpu_types are separated by spaces or semicolons.
 
-    Raises
-    ------
-    InvalidInputError
-        If the file cannot be read, a row is not what it should be, a name stands twice, or jobs wait for each other.
+    Raise InvalidInputError if the file cannot be read, a row is invalid, a name is not unique, or jobs wait for each
+    other.
     """
     return _workload(read_rows(path, COMMON_COLUMNS), str(path))
 
 
 def workload_from_frame(frame: pd.DataFrame) -> Workload:
-    """Return the workload of a table with the columns of `read_workload`.
-
-    Raises
-    ------
-    InvalidInputError
-        As there, or if a column is missing; rows are counted from 1.
-    """
+    """Return the workload of a table with the columns of `read_workload`. Errors count rows from 1."""
     needed = COMMON_COLUMNS if DURATION in frame.columns else COLUMNS
     if missing := [name for name in needed if name not in frame.columns]:
         named = ", ".join(map(repr, missing))
-        raise InvalidInputError(f"DataFrame: missing column {named}, needed are {', '.join(needed)}")
+        raise InvalidInputError(f"DataFrame: missing column {named}; it must have {', '.join(needed)}")
     columns = {str(name): column.astype(object).where(column.notna(), None).tolist() for name, column in frame.items()}
     records = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
     rows = (Row(Path("DataFrame"), line, record) for line, record in enumerate(records, start=1))
@@ -324,12 +220,12 @@ def _workload(rows: Iterable[Row], source: str) -> Workload:
         return Workload((), source)
     unused = [repr(name) for name in first.values if name not in (*COLUMNS, DURATION, *OPTIONS)]
     notes = (f"columns that are not used: {', '.join(unused)}",) if unused else ()
-    options = [name for name in READERS if name in first.values]
+    options = [name for name in OPTIONS if name in first.values]
     return Workload(tuple(_job(row, options) for row in chain((first,), rows)), source, notes)
 
 
 def _job(row: Row, options: Sequence[str]) -> Job:
-    given = {name: READERS[name](row, name) for name in options if row.has(name)}
+    given = {name: KINDS[name].read(row, name) for name in options if row.has(name)}
     try:
         return _rigid(row, given) if row.has(DURATION) else _profiled(row, given)
     except InvalidJobError as error:
@@ -339,7 +235,7 @@ def _job(row: Row, options: Sequence[str]) -> Job:
 def _profiled(row: Row, given: Mapping[str, Any]) -> Job:
     if missing := [name for name in COLUMNS if name not in row.values]:
         named, needed = ", ".join(map(repr, missing)), ", ".join(COLUMNS)
-        what = f"missing column {named}, needed are {needed}; or {DURATION} for jobs without a profile"
+        what = f"missing column {named}; the row must have {needed}, or {DURATION} for a job without a profile"
         raise bad_line(row.path, 1 if DURATION not in row.values else row.line, what)
     application, batch_size = intern(row.text("application")), row.integer("batch_size")
     num_replicas = row.integer("num_replicas")
@@ -349,7 +245,7 @@ def _profiled(row: Row, given: Mapping[str, Any]) -> Job:
 def _rigid(row: Row, given: Mapping[str, Any]) -> Job:
     for name in ("application", "batch_size"):
         if row.has(name):
-            raise row.error(name, f"nothing in a row with a {DURATION}, which is a job without a profile")
+            raise row.error(name, f"empty in a row with a {DURATION}, because the job has no profile")
     duration = row.number(DURATION)
     return Job.rigid(row.text("name"), row.number("time"), row.integer("num_replicas"), duration, row.line, **given)
 
@@ -357,13 +253,10 @@ def _rigid(row: Row, given: Mapping[str, Any]) -> Job:
 def write_workload(workload: Workload, path: Path) -> None:
     """Write a workload as CSV, in the form that `read_workload` reads.
 
-    Raises
-    ------
-    InvalidInputError
-        If a name in `after` or `gpu_types` has a semicolon, or a job has a plan.
+    Raise InvalidInputError if a name in `after` or `gpu_types` has a semicolon, or a job has a plan.
     """
     if planned := next((job for job in workload.jobs if job.plan is not None), None):
-        raise workload.error(planned, "changes its batch size by a plan, which a workload file cannot say")
+        raise workload.error(planned, "the job has a plan of batch sizes, which a workload file cannot have")
     defaults = {field.name: field.default for field in fields(Job)}
     options = [
         name for name in (DURATION, *OPTIONS) if any(getattr(job, name) != defaults[name] for job in workload.jobs)
@@ -390,6 +283,6 @@ def _cell(workload: Workload, job: Job, name: str) -> object:
     if name == "stages":
         return ";".join(map(repr, value))
     if wrong := [item for item in value if ";" in item]:
-        raise workload.error(job, f"{name} has {wrong[0]!r}, allowed in a file are names without a semicolon")
-    # With a semicolon behind it, a name with a space is one name.
+        raise workload.error(job, f"{name} has {wrong[0]!r}, must have names without a semicolon in a file")
+    # A semicolon at the end makes a name with a space one name.
     return ";".join(value) + (";" if len(value) == 1 and value[0].split() != [value[0]] else "")

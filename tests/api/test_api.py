@@ -230,7 +230,7 @@ TABLE = pd.DataFrame(
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"policy": "polux"}, "policy=polux is unknown, allowed are "),
+        ({"policy": "polux"}, "policy=polux is unknown, must be one of "),
         ({"policy": Newest}, "policy is the class Newest, allowed is an object: Newest()"),
         ({"policy": 3}, "policy is 3, allowed is a name"),
         ({"policy": polluxsim.cluster()}, "policy is cluster(), allowed is a choice of policy"),
@@ -242,15 +242,15 @@ TABLE = pd.DataFrame(
         ({"settings": polluxsim.settings(horizon={1, 2})}, "engine.horizon is {1, 2}, allowed are numbers"),
         ({"seed": -1}, "seed is -1, allowed is a whole number"),
         ({"seed": True}, "seed is True, allowed is a whole number"),
-        ({"profiles": "nowhere"}, "profiles.path nowhere: no profiles there"),
+        ({"profiles": "nowhere"}, "profiles.path is nowhere, must be a folder"),
         ({"profiles": 5}, "profiles is 5, allowed is a folder"),
         ({"workload": "nowhere.csv"}, "nowhere.csv: no such file"),
         ({"workload": "nowhere"}, "workload=nowhere is unknown, allowed are"),
         ({"workload": Path("nowhere")}, "workload=nowhere is unknown, allowed are"),
-        ({"workload": TABLE.drop(columns="time")}, "DataFrame: missing column 'time', needed are name, time"),
-        ({"workload": TABLE.assign(num_replicas=0)}, "DataFrame, line 1: column 'num_replicas' is 0, allowed is"),
-        ({"workload": pd.concat([TABLE, TABLE])}, "DataFrame, line 2: name 'a' stands on line 1 already"),
-        ({"workload": TABLE.assign(application="gpt")}, "application 'gpt' has no profile, allowed are bert"),
+        ({"workload": TABLE.drop(columns="time")}, "DataFrame: missing column 'time'; it must have name, time"),
+        ({"workload": TABLE.assign(num_replicas=0)}, "DataFrame, line 1: column 'num_replicas' is 0, must be"),
+        ({"workload": pd.concat([TABLE, TABLE])}, "DataFrame, line 2: the name 'a' is also on line 1"),
+        ({"workload": TABLE.assign(application="gpt")}, "application 'gpt' has no profile, must be one of bert"),
     ],
 )
 def test_a_mistake_is_named_in_one_line(parts: dict[str, Any], message: str) -> None:

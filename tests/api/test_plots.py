@@ -81,7 +81,7 @@ def test_axes_are_there_to_be_changed(tmp_path: Path, sweep: polluxsim.Sweep) ->
 
 @pytest.mark.parametrize(
     ("kind", "given", "words"),
-    [("jct-cfd", {}, "'jct-cfd' is unknown, allowed are jct-cdf.*did you mean jct-cdf"),
+    [("jct-cfd", {}, "'jct-cfd' is unknown, must be one of jct-cdf.*did you mean jct-cdf"),
      ("usage", {"bim": 3}, "unrecognized arguments: --bim=3"),
      ("usage", {"bin": "x"}, "argument --bin: invalid float value"),
      ("sweep", {}, "required: --x")],

@@ -224,15 +224,15 @@ def test_no_gpus_are_no_placement(gpus):
 
 def test_a_card_says_nothing_outside_the_limits():
     profile = CardProfile(read_card(PATHS[NAMES.index("bert")]))
-    with pytest.raises(DoesNotFitError, match="13 examples do not fit in memory of t4, allowed are 4 to 12"):
+    with pytest.raises(DoesNotFitError, match="13 examples do not fit in the memory of t4, must be 4 to 12"):
         profile.step_time((1,), 13)
-    with pytest.raises(DoesNotFitError, match="25 examples do not fit in memory of rtx6000, allowed are 4 to 24"):
+    with pytest.raises(DoesNotFitError, match="25 examples do not fit in the memory of rtx6000, must be 4 to 24"):
         profile.by_type["rtx6000"].step_time((1,), 25)
-    with pytest.raises(ProfileRangeError, match="2 nodes of this type is not known, allowed is one"):
+    with pytest.raises(ProfileRangeError, match="2 nodes of this type is unknown, only that on one"):
         profile.by_type["rtx6000"].step_time((1, 1), 4)
-    with pytest.raises(ProfileRangeError, match="allowed are 12 to 384"):
+    with pytest.raises(ProfileRangeError, match="must be 12 to 384"):
         profile.gradient_statistics(385, 0)
-    with pytest.raises(ProfileRangeError, match="allowed are 0 to 1"):
+    with pytest.raises(ProfileRangeError, match="must be 0 to 1"):
         profile.epoch_end(2)
 
 
@@ -281,7 +281,7 @@ def with_line(start: str, new: str) -> str:
 
 
 WRONG = [
-    ("num_epochs", "  num_epochs: 2.5", r"line \d+: key 'num_epochs' is '2.5', allowed is a whole number"),
+    ("num_epochs", "  num_epochs: 2.5", r"line \d+: key 'num_epochs' is '2.5', must be a whole number"),
     ("num_epochs", "  num_epochs: yes", "key 'num_epochs' is 'yes'"),
     ("num_epochs", "  num_epochs: 1:30", "key 'num_epochs' is '1:30'"),
     ("num_epochs", "", "missing key 'num_epochs'"),
@@ -290,32 +290,32 @@ WRONG = [
     ("work:", "work: .nan", "key 'work' is '.nan'"),
     ("work:", "work: .inf", "key 'work' is '.inf'"),
     ("work:", "work: 1e3", "key 'work'"),
-    ("work:", "work: -1.0", "key 'work' is '-1.0', allowed is a number from 1e-06"),
+    ("work:", "work: -1.0", "key 'work' is '-1.0', must be a number from 1e-06"),
     ("work:", "work: [1.0]", "key 'work' is a sequence of 1"),
-    ("work:", "work: 1.0\nwork: 2.0", "'work' stands twice"),
-    ("work:", "work: 1.0\nwrok: 2.0", "unknown key 'wrok'"),
+    ("work:", "work: 1.0\nwork: 2.0", "duplicate key 'work'"),
+    ("work:", "work: 1.0\nwrok: 2.0", "key 'wrok' is unknown"),
     ("work:", "work: 1.0\nsensitivity: {cpus: [1, 3]}", "missing key 'cpu_speeds'"),
-    ("work:", "work: 1.0\nsensitivity: {cpus: [3, 1], cpu_speeds: [1, 2]}", "allowed is a rising list"),
-    ("work:", "work: 1.0\nsensitivity: {memory: [1, 3], memory_speeds: [1]}", "a list of 2, as many as memory"),
+    ("work:", "work: 1.0\nsensitivity: {cpus: [3, 1], cpu_speeds: [1, 2]}", "must be a rising list"),
+    ("work:", "work: 1.0\nsensitivity: {memory: [1, 3], memory_speeds: [1]}", "a list of 2 values, as memory"),
     ("work:", "work: 1.0\n12: 2.0", "a key that is not text"),
-    ("title:", "title: ''", "key 'title' is '', allowed is text"),
-    ("title:", "title: 12", "key 'title' is '12', allowed is text"),
-    ("format:", "format: 2", "key 'format' is '2', allowed is 1"),
-    ("gamma:", "  gamma: 0.5", "key 'gamma' is '0.5', allowed is a number from 1 to 10"),
-    ("gamma:", "  gamma: 1.5\n  extra: 1", "unknown key 'extra'"),
+    ("title:", "title: ''", "key 'title' is '', must be text"),
+    ("title:", "title: 12", "key 'title' is '12', must be text"),
+    ("format:", "format: 2", "key 'format' is '2', must be 1"),
+    ("gamma:", "  gamma: 0.5", "key 'gamma' is '0.5', must be a number from 1 to 10"),
+    ("gamma:", "  gamma: 1.5\n  extra: 1", "key 'extra' is unknown"),
     ("partial_node:", "  partial_node: []", "'partial_node' is a sequence of 0"),
     ("partial_node:", "  partial_node: [0.9, x]", "'partial_node' is 'x'"),
-    ("full_node:", "  full_node: [0.5]", "a list of 5, as many as atomic_batch_sizes"),
+    ("full_node:", "  full_node: [0.5]", "a list of 5 values, as atomic_batch_sizes"),
     ("num_nodes:", "  num_nodes: [2, 3, 4, 6, 8, 12, 12]", "a rising list"),
     ("places:", "  places: 2", "2 numbers in each row"),
     ("max_batch_size:", "  max_batch_size: 11", "no less than init_batch_size = 12"),
     ("max_atomic_batch_size:", "  max_atomic_batch_size: 3", "no less than min_atomic_batch_size = 4"),
-    ("one_gpu:", "  two_gpus: {points: 1, mean: 0.0, worst: 0.0}", "under one of one_gpu"),
+    ("one_gpu:", "  two_gpus: {points: 1, mean: 0.0, worst: 0.0}", "in one of the classes one_gpu"),
     ("one_gpu:", "  one_gpu: 3", "a mapping of keys"),
-    ("epochs:", "  epochs: [1, 3]", "key 'epochs' is a sequence of 2, allowed is a list from 1 to num_epochs = 2"),
+    ("epochs:", "  epochs: [1, 3]", "key 'epochs' is a sequence of 2, must be a list from 1 to num_epochs = 2"),
     ("epochs:", "  epochs: [2, 1]", "a rising list"),
-    ("values:", "  values: [3.0]", "a list of 2, as many as epochs"),
-    ("values:", "  values: [3.0, 0.0]", "key 'values' is '0.0', allowed is a number from 1e-12"),
+    ("values:", "  values: [3.0]", "a list of 2 values, as epochs"),
+    ("values:", "  values: [3.0, 0.0]", "key 'values' is '0.0', must be a number from 1e-12"),
     ("sync:", "sync: [", "not YAML"),
     ("sync:", "sync: \t{", "not YAML"),
 ]
@@ -372,7 +372,7 @@ def test_a_corrupted_card_is_read_or_invalid_input_and_nothing_else(tmp_path_fac
 
 
 def test_a_folder_holds_one_card_of_an_application(tmp_path):
-    with pytest.raises(InvalidInputError, match="no profile cards"):
+    with pytest.raises(InvalidInputError, match="no profile card"):
         read_cards(tmp_path)
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_bytes(PATHS[0].read_bytes())
@@ -513,7 +513,7 @@ def test_no_measured_time_is_copied(measured, fitted):
 def test_too_little_measured_for_a_card_is_said(measured):
     profile = measured["bert"]
     some = replace(profile, placements=[row for row in profile.placements if row.gpus_by_node != (1,)])
-    with pytest.raises(ProfileRangeError, match="too little was measured"):
+    with pytest.raises(ProfileRangeError, match="too few measurements"):
         fit_card(some, About("a", "b", "c", "d", "e"))
 
 

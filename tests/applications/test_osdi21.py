@@ -74,13 +74,13 @@ def test_cards_are_fitted_to_measurements_of_ones_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("num_epochs: 10", "num_epochs: 0", "line 9: key 'num_epochs' is '0', allowed is a number from 1"),
-        ("num_epochs: 10", "num_epochs: 1_0", "line 9: key 'num_epochs' is '1_0', allowed is a number from 1"),
+        ("num_epochs: 10", "num_epochs: 0", "line 9: key 'num_epochs' is '0', must be a number from 1"),
+        ("num_epochs: 10", "num_epochs: 1_0", "line 9: key 'num_epochs' is '1_0', must be a number from 1"),
         ("    title: My model\n", "", "missing key 'title'"),
-        ("card: my-model", "card: ../x", "line 5: key 'card' is '../x', allowed is the name of a file"),
+        ("card: my-model", "card: ../x", "line 5: key 'card' is '../x', must be a file name"),
         ("license: MIT", "licence: MIT", "missing key 'license'"),
-        ("noise_stages: 2", "stages: 2", "unknown key 'stages'"),
-        ("  mine:", "  other:", "mine: nothing is known of this application's epochs and limits, allowed are other"),
+        ("noise_stages: 2", "stages: 2", "key 'stages' is unknown"),
+        ("  mine:", "  other:", "has no epochs and limits of this application, only of other"),
     ],
 )
 def test_a_description_that_is_wrong_is_named(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -94,19 +94,19 @@ def test_a_description_that_is_wrong_is_named(tmp_path: Path, old: str, new: str
 @pytest.mark.parametrize(
     ("file", "line", "text", "message"),
     [
-        ("placements.csv", 3, "1,64,nan,0.1", "line 3: column 'step_time' is 'nan', allowed is a finite number > 0"),
-        ("placements.csv", 3, "1,64,0.1,0.2", "line 3: column 'sync_time' is '0.2', allowed is less than the step"),
-        ("placements.csv", 3, "10,64,0.1,0.01", "line 3: column 'placement' is '10', allowed is the GPUs on each"),
-        ("placements.csv", 3, "1,32,0.1,0.01", "line 3: .* was measured on an earlier line already"),
-        ("placements.csv", 3, "1,64.5,0.1,0.01", "line 3: column 'local_bsz' is '64.5', allowed is a whole number"),
+        ("placements.csv", 3, "1,64,nan,0.1", "line 3: column 'step_time' is 'nan', must be a finite number > 0"),
+        ("placements.csv", 3, "1,64,0.1,0.2", "line 3: column 'sync_time' is '0.2', must be less than the step"),
+        ("placements.csv", 3, "10,64,0.1,0.01", "line 3: column 'placement' is '10', must be the GPUs on each"),
+        ("placements.csv", 3, "1,32,0.1,0.01", "line 3: .* is on an earlier line, too"),
+        ("placements.csv", 3, "1,64.5,0.1,0.01", "line 3: column 'local_bsz' is '64.5', must be a whole number"),
         ("placements.csv", 3, "1,64,0.1", "line 3: 3 fields, the header has 4"),
         (
             "scalability.csv",
             2,
             "6,5,32,0.1,0.01",
-            "line 2: column 'num_replicas' is '5', allowed is a whole number ≥ 6",
+            "line 2: column 'num_replicas' is '5', must be a whole number ≥ 6",
         ),
-        ("validation-128.csv", 4, "1,1,1,1,1", "line 4: column 'progress' is '1', allowed is a finite number > 200"),
+        ("validation-128.csv", 4, "1,1,1,1,1", "line 4: column 'progress' is '1', must be a finite number > 200"),
         ("validation-128.csv", 4, "301,1,1,-1,1", "line 4: column 'grad_sqr' is '-1'"),
         ("validation-128.csv", 1, "a,b,c,d,e", "line 1: missing column 'progress', 'iteration', 'metric'"),
     ],
@@ -124,19 +124,19 @@ def test_a_bad_row_is_named(tmp_path: Path, file: str, line: int, text: str, mes
 def test_a_training_run_that_ends_too_early_is_named(tmp_path: Path) -> None:
     path = write_artifact(tmp_path) / "traces" / "cifar10" / "validation-512.csv"
     path.write_text("\n".join(path.read_text().splitlines()[:50]))
-    with pytest.raises(InvalidInputError, match="49 epochs, a job of this application needs 100"):
+    with pytest.raises(InvalidInputError, match="49 epochs, must have 100"):
         read_profiles(tmp_path)
 
 
 def test_a_folder_with_nothing_in_it_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="no measured profiles"):
         read_profiles(tmp_path)
-    with pytest.raises(InvalidInputError, match="no profiles there"):
+    with pytest.raises(InvalidInputError, match="must be a folder with cards"):
         ProfileFolder(str(tmp_path)).load()
 
 
 def test_an_application_that_is_not_known_is_named(tmp_path: Path) -> None:
     write_artifact(tmp_path)
     (tmp_path / "traces" / "ncf").rename(tmp_path / "traces" / "mine")
-    with pytest.raises(InvalidInputError, match="mine: nothing is known of this application"):
+    with pytest.raises(InvalidInputError, match="has no epochs and limits of this application"):
         read_profiles(tmp_path)

@@ -148,8 +148,8 @@ def test_the_command_writes_a_card_that_runs(tmp_path: Path, capsys: pytest.Capt
         (["--params", "-1"], "--params is -1"),
         (["--layers", "2.5"], "--layers is 2.5, allowed is a whole number"),
         (["--trainable", "2"], "--trainable is 2, allowed is a number from"),
-        (["--params", "70e9"], "does not fit in memory of a100-80 of 80 GB, v100-32 of 32 GB"),
-        (["--batch", "64", "--max-batch", "32"], "allowed are rising limits"),
+        (["--params", "70e9"], "does not fit in the memory of a100-80 of 80 GB, v100-32 of 32 GB"),
+        (["--batch", "64", "--max-batch", "32"], "must be rising limits"),
     ],
 )  # fmt: skip
 def test_bad_options_are_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments, message):

@@ -92,7 +92,7 @@ def test_a_number_of_nodes_that_cannot_be(number: object) -> None:
         ({"b": ((0, 4),)}, "gave job 'b' 4 GPUs, must be at most 3"),
         ({"b": ((1, 1),)}, "gave job 'b' 1 GPUs, but its min_replicas is 2: give it none, or 2 or more"),
         ({"r": ((0, 3),)}, "gave job 'r' 3 GPUs, must be at most 2"),
-        ({"r": ((0, 1),)}, "gave job 'r' .*rigid job was given 1 GPUs, allowed are the 2"),
+        ({"r": ((0, 1),)}, "gave job 'r' .*rigid job has 1 GPUs, must have 2"),
         ({"a": ((0, True),)}, "gave job 'a' .*True.*, must be pairs"),
         ({"a": ((0, np.True_),)}, "gave job 'a' .*, must be pairs"),
         ({"a": ((0, 1), (0, 1))}, "named a node twice for job 'a'"),

@@ -442,10 +442,10 @@ def test_recorded_failures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("2,100,200,", "line 3: column 'node' is '2', allowed is a node's number, 0 to 1"),
-        ("-1,100,200,", "line 3: column 'node' is '-1', allowed is a whole number ≥ 0"),
-        ("0,100,50,", "line 3: column 'down_until' is '50', allowed is a finite number > 100"),
-        ("0,-1,50,", "line 3: column 'time' is '-1', allowed is a finite number ≥ 0"),
+        ("2,100,200,", "line 3: column 'node' is '2', must be a node's number, 0 to 1"),
+        ("-1,100,200,", "line 3: column 'node' is '-1', must be a whole number ≥ 0"),
+        ("0,100,50,", "line 3: column 'down_until' is '50', must be a finite number > 100"),
+        ("0,-1,50,", "line 3: column 'time' is '-1', must be a finite number ≥ 0"),
     ],
 )
 def test_a_bad_line_of_recorded_failures_is_named(tmp_path: Path, row: str, message: str) -> None:
@@ -463,7 +463,8 @@ def test_a_bad_line_of_recorded_failures_is_named(tmp_path: Path, row: str, mess
         (lambda: DrawnFailures(1.0, group_size=0), "cluster.failures.group_size is 0, must be a finite number ≥ 1"),
         (
             lambda: Cluster((4, 4), 1, repairs=Repairs(1)),
-            "cluster.repairs is set, allowed is null where the number of nodes can change",
+            "cluster.repairs cannot be set, because the policy may change the number of nodes "
+            "(least_nodes=1, num_nodes=2): remove it",
         ),
         (lambda: SpotReclaims(-1.0), "cluster.spot.rate is -1.0, must be a finite number ≥ 0 up to 8.64e+07"),
         (
@@ -475,27 +476,29 @@ def test_a_bad_line_of_recorded_failures_is_named(tmp_path: Path, row: str, mess
             lambda: EngineSettings(whole_seconds=True, ask_at_failures=True),
             "engine.ask_at_failures is true, must be false where whole_seconds is set",
         ),
-        (lambda: Repairs(crews=0), "cluster.repairs.crews is 0, allowed is a whole number ≥ 1, or null"),
+        (lambda: Repairs(crews=0), "cluster.repairs.crews is 0, must be a whole number ≥ 1, or null"),
         (
             lambda: Repairs(spare_nodes=-1),
-            "cluster.repairs.spare_nodes is -1, allowed is a whole number from 0 to 1000000",
+            "cluster.repairs.spare_nodes is -1, must be a whole number from 0 to 1000000",
         ),
         (
             lambda: Checkpoints(60.0, 90.0),
-            "engine.checkpoints.cost is 90 s, allowed is at most the interval between checkpoints, 60 s",
+            "engine.checkpoints.cost gives a checkpoint of 90 s, "
+            "must be at most the interval between checkpoints, 60 s",
         ),
         (
             lambda: Checkpoints(60.0, 9.0, sizes={"bert": 100.0}, bandwidth=0.5),
-            "engine.checkpoints.sizes.bert is 200 s, allowed is at most the interval between checkpoints, 60 s",
+            "engine.checkpoints.sizes.bert gives a checkpoint of 200 s, "
+            "must be at most the interval between checkpoints, 60 s",
         ),
-        (lambda: Checkpoints(0.0), "engine.checkpoints.every is 0.0, allowed is a finite number > 0"),
+        (lambda: Checkpoints(0.0), "engine.checkpoints.every is 0, must be a finite number > 0"),
         (
             lambda: Checkpoints("epochs"),
-            "engine.checkpoints.every is epochs, allowed is a time > 0 [s], or epoch or young-daly",
+            "engine.checkpoints.every is 'epochs', must be a time > 0 [s], or epoch or young-daly",
         ),
         (
             lambda: Checkpoints("young-daly", 0.0),
-            "engine.checkpoints.cost is 0 s, allowed is a time > 0 where every is young-daly",
+            "engine.checkpoints.cost gives a checkpoint of 0 s, must be > 0 s, because every is young-daly",
         ),
     ],
 )

@@ -118,12 +118,12 @@ def test_an_untried_type_is_as_fast_as_speeds_on_one_gpu_say_until_it_is_tried()
     ("job", "words"),
     [
         (Job.rigid("a", 0.0, 1, 9.0, gpu_types=("t5",)), "fits no GPU type of the cluster: t4: gpu_types are t5; a100"),
-        (Job.rigid("a", 0.0, 9, 9.0), "t4: num_replicas is 9, allowed are the 8 GPUs"),
+        (Job.rigid("a", 0.0, 9, 9.0), "t4: num_replicas is 9, must be at most 8, the number of GPUs"),
         (
             Job.rigid("a", 0.0, 1, 9.0, type_speeds=(("t4", 0.0),)),
-            "t4: does not fit in memory; a100-40: its speed there",
+            "t4: the job does not fit in memory; a100-40: the job has no speed",
         ),
-        (toy_job("a", gpus=1), "t4: toy has no profile for it, allowed are clusters of one type"),
+        (toy_job("a", gpus=1), "t4: toy has no profile for this type, only for clusters of one type"),
     ],
 )
 def test_a_job_that_fits_no_type_is_one_line(job, words):
@@ -148,17 +148,17 @@ def test_a_placement_on_wrong_types_is_one_line(options, placement, words):
 @pytest.mark.parametrize(
     ("group", "words"),
     [
-        ([1, 4, "a100"], "GPU type 'a100', allowed are k80"),
-        ([1, 4, {"memory": 3}], "allowed are a name and numbers"),
-        ([1, 4, {"name": "x", "price": -1}], "allowed are a name and numbers"),
-        ({"nodes": 1, "gpu": 4}, "allowed are pairs"),
-        ([1, 4, "t4", 2], "allowed are pairs"),
+        ([1, 4, "a100"], "a GPU type of the cluster is 'a100', must be one of k80"),
+        ([1, 4, {"memory": 3}], "must be a name and numbers"),
+        ([1, 4, {"name": "x", "price": -1}], "must be a name and numbers"),
+        ({"nodes": 1, "gpu": 4}, r"must be \[nodes, GPUs per node\]"),
+        ([1, 4, "t4", 2], r"must be \[nodes, GPUs per node\]"),
     ],
 )
 def test_a_wrong_group_of_nodes_is_one_line(group, words):
     with pytest.raises(InvalidConfigError, match=words):
         Cluster.of_groups([group])
-    with pytest.raises(InvalidConfigError, match="types of 1 nodes, allowed are those of all 2"):
+    with pytest.raises(InvalidConfigError, match="types of 1 nodes, must state those of all 2"):
         Cluster.of_groups([[1, 4, "t4"], [1, 4]])
 
 
@@ -224,10 +224,10 @@ def test_a_policy_knows_what_another_start_costs():
 @pytest.mark.parametrize(
     ("delays", "words"),
     [
-        ({"toi": 3.0}, "engine.restart_delays names application 'toi', allowed are toy; did you mean toy?"),
-        ({"toy": -1.0}, "engine.restart_delays.toy is -1, allowed is a number from 0 to 1e+06"),
-        ({"toy": {"t4": "long"}}, "engine.restart_delays.toy.t4 is 'long', allowed is a number from 0 to 1e+06"),
-        (3.0, "engine.restart_delays is 3.0, allowed are delays by application"),
+        ({"toi": 3.0}, "engine.restart_delays names application 'toi', must be one of toy; did you mean toy?"),
+        ({"toy": -1.0}, "engine.restart_delays.toy is -1, must be a number from 0 to 1e+06"),
+        ({"toy": {"t4": "long"}}, "engine.restart_delays.toy.t4 is 'long', must be a number from 0 to 1e+06"),
+        (3.0, "engine.restart_delays is 3, must be delays by application"),
     ],
 )
 def test_wrong_restart_delays(delays, words):

@@ -198,11 +198,11 @@ def test_clusters_say_what_nodes_have_in_groups_that_make_them_again() -> None:
 @pytest.mark.parametrize(
     ("groups", "words"),
     [
-        ([{"nodes": 1, "gpus": 4, "cpus": 0}], "cpus of a node is 0, allowed is a number > 0"),
-        ([{"nodes": 1, "gpus": 4, "memory": "8"}], "memory of a node is '8'"),
-        ([{"nodes": 1, "gpus": 4, "cpus": True}], "cpus of a node is True"),
-        ([[1, 4, None, {"cores": 4}]], "allowed are {cpus: …, memory: …}"),
-        ([{"nodes": 1, "gpus": 4, "cpus": 4}, [1, 4]], "CPUs of 1 nodes, allowed are those of all 2, or none"),
+        ([{"nodes": 1, "gpus": 4, "cpus": 0}], "cpus of a node of the cluster is 0, must be a number > 0"),
+        ([{"nodes": 1, "gpus": 4, "memory": "8"}], "memory of a node of the cluster is '8'"),
+        ([{"nodes": 1, "gpus": 4, "cpus": True}], "cpus of a node of the cluster is True"),
+        ([[1, 4, None, {"cores": 4}]], "must be {cpus: …, memory: …}"),
+        ([{"nodes": 1, "gpus": 4, "cpus": 4}, [1, 4]], "CPUs of 1 nodes, must state those of all 2 nodes, or none"),
     ],
 )
 def test_wrong_cpus_of_nodes_are_one_line(groups: Any, words: str) -> None:
@@ -221,9 +221,9 @@ def test_a_workload_file_says_cpus_memory_and_speeds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "words"),
     [
-        ("cpu_speeds", "1:2;2:1", "column 'cpu_speeds' is '1:2;2:1', allowed is pairs of an amount"),
+        ("cpu_speeds", "1:2;2:1", "column 'cpu_speeds' is '1:2;2:1', must be pairs of an amount"),
         ("memory_speeds", "1", "amount:speed pairs"),
-        ("cpus", "0", "allowed is a number above 0"),
+        ("cpus", "0", "must be a number above 0"),
     ],
 )
 def test_wrong_cpus_of_jobs_are_one_line(tmp_path: Path, column: str, value: str, words: str) -> None:

@@ -80,7 +80,7 @@ def test_nor_does_it_while_another_job_runs() -> None:
     ("job", "message"),
     [
         (toy_job("late", 100.0), "job 'late': submitted at 100 s, must be 390 s or later"),
-        (toy_job("large", 1000.0, gpus=2), "job 'large': num_replicas is 2, allowed are the 1 GPUs there are"),
+        (toy_job("large", 1000.0, gpus=2), "job 'large': num_replicas is 2, must be at most 1, the number of GPUs"),
     ],
 )
 def test_a_follower_that_cannot_be_is_named(job: Job, message: str) -> None:
@@ -100,7 +100,7 @@ def test_a_policy_that_needs_profiles_refuses_a_job_without() -> None:
 
 
 def test_whose_reasons_are_recorded_is_one_of_three_words() -> None:
-    with pytest.raises(InvalidConfigError, match=r"engine\.reasons is 'all', allowed are changes, rounds, none"):
+    with pytest.raises(InvalidConfigError, match=r"engine\.reasons is 'all', must be one of changes, rounds, none"):
         EngineSettings(reasons="all")
     runs = {
         word: simulate(toy_workload(toy_job("a")), PROFILES, ONE, Fifo(), settings=EngineSettings(reasons=word))

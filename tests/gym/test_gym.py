@@ -177,7 +177,7 @@ def test_who_starts_nobody_is_broken_off() -> None:
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"reward": "job"}, "reward is 'job', allowed are jobs, slowdown, goodput; did you mean jobs?"),
+        ({"reward": "job"}, "reward is 'job', must be one of jobs, slowdown, goodput; did you mean jobs?"),
         ({"queue": 0}, "queue is 0, allowed is a whole number from 1 to 10000"),
         ({"running": True}, "running is True, allowed is a whole number from 1 to 10000"),
         ({"gpus": (2, 1)}, "gpus is (2, 1), allowed are rising whole numbers ≥ 0"),

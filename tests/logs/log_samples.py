@@ -92,7 +92,7 @@ SAMPLES = {
             {"job": "101", "submit_time": 300.0, "duration": 3600.0, "num_gpus": 8.0, "status": "completed"},
             {"job": "105", "submit_time": 6900.0, "duration": 0.0, "status": "node_fail"},
         ),
-        {NO_GPU: 1, NEVER_RAN: 1, "state is none of COMPLETED, CANCELLED, FAILED, TIMEOUT, NODE_FAIL": 1},
+        {NO_GPU: 1, NEVER_RAN: 1, "state is not one of COMPLETED, CANCELLED, FAILED, TIMEOUT, NODE_FAIL": 1},
         {"end before start": 1, "start before submission": 1, "duration of 0 s": 1},
         "2020-06-01T00:05:00+08:00",
         104,
@@ -116,7 +116,7 @@ SAMPLES = {
         ),
         {
             NO_GPU: 1, NEVER_RAN: 1, "end before start": 1,
-            "state is none of COMPLETED, CANCELLED, FAILED, TIMEOUT, NODE_FAIL": 1,
+            "state is not one of COMPLETED, CANCELLED, FAILED, TIMEOUT, NODE_FAIL": 1,
         },
         {},
         "2023-05-17T19:00:00+08:00",

@@ -27,16 +27,16 @@ def itp(tmp_path, rows):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format_name": "pbs"}, "format 'pbs' is not known, allowed are philly-raw, philly, itp"),
-        ({"cluster_gpus": 0}, "cluster_gpus is 0, allowed is a whole number ≥ 1"),
-        ({"time_zone": "UTC"}, "time_zone is 'UTC', allowed for itp is none"),
+        ({"format_name": "pbs"}, "the format is 'pbs', must be one of philly-raw, philly, itp"),
+        ({"cluster_gpus": 0}, "cluster_gpus is 0, must be a whole number ≥ 1"),
+        ({"time_zone": "UTC"}, "time_zone is 'UTC', must be absent"),
         (
             {"format_name": "philly", "time_zone": "Mars/Olympus"},
-            "time_zone is 'Mars/Olympus', allowed is a name",
+            "time_zone is 'Mars/Olympus', must be a name",
         ),
-        ({"format_name": "philly", "time_zone": "../etc/passwd"}, "allowed is a name like"),
-        ({"format_name": "philly", "time_zone": ""}, "allowed is a name like"),
-        ({"format_name": "philly", "time_zone": "Europe"}, "allowed is a name like"),
+        ({"format_name": "philly", "time_zone": "../etc/passwd"}, "must be a name like"),
+        ({"format_name": "philly", "time_zone": ""}, "must be a name like"),
+        ({"format_name": "philly", "time_zone": "Europe"}, "must be a name like"),
     ],
 )
 def test_wrong_settings_are_named(options, message, tmp_path):
@@ -57,10 +57,10 @@ def test_source_that_is_not_there_is_named(name, tmp_path):
 def test_destination_must_be_a_parquet_file_to_be(tmp_path):
     log = itp(tmp_path, ["a,1,2,1"])
     for name in ("cluster01.csv", "a.csv", ".parquet"):
-        with pytest.raises(InvalidInputError, match=r"allowed is the name of a file to write that ends in .parquet"):
+        with pytest.raises(InvalidInputError, match=r"the name of the file to write must end in .parquet"):
             import_trace("itp", log, tmp_path / name)
     (tmp_path / "folder.parquet").mkdir()
-    with pytest.raises(InvalidInputError, match="allowed is the name of a file"):
+    with pytest.raises(InvalidInputError, match="the name of the file to write"):
         import_trace("itp", log, tmp_path / "folder.parquet")
     with pytest.raises(InvalidInputError, match="cannot be written"):
         import_trace("itp", log, log / "a.parquet")
@@ -106,7 +106,7 @@ def test_file_that_is_no_trace_is_named(tmp_path):
     with pytest.raises(InvalidInputError, match="not a Parquet file"):
         read_info(tmp_path / "a.parquet")
     pq.write_table(pa.table({"job": ["a"]}), tmp_path / "b.parquet")
-    with pytest.raises(InvalidInputError, match="schema version is None, allowed is '1'"):
+    with pytest.raises(InvalidInputError, match="schema version is None, must be '1'"):
         read_info(tmp_path / "b.parquet")
 
 

@@ -104,9 +104,9 @@ def test_a_file_without_the_list_is_named(name, tmp_path):
     path = tmp_path / "log.json"
     for text, message in (
         ('{"kind": "List"}', "line 1: the file has no list 'items'"),
-        ("[]", "line 1: allowed is {, the start of an object with the list 'items'; found '\\['"),
+        ("[]", "line 1: expected {, the start of an object with the list 'items'; found '\\['"),
         ('{"items": []} x', "line 1: found 'x' after the end of the object; remove the rest"),
-        ('{"items" []}', "line 1: allowed is : after a key"),
+        ('{"items" []}', "line 1: expected : after a key"),
         ('{"items": []', "line 1: the file ends before , or } after a value"),
     ):
         path.write_text(text)

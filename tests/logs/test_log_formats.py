@@ -106,7 +106,7 @@ def test_row_with_a_cell_too_few_is_named(name, tmp_path):
     text = SAMPLES[name].log.read_text()
     path.write_text(text + text.splitlines()[-1].rsplit(FORMATS[name].layout.delimiter, 1)[0] + "\n")
     line = len(text.splitlines()) + 1
-    with pytest.raises(InvalidInputError, match=rf"line {line}: allowed are \d+( or \d+)? cells; found \d+"):
+    with pytest.raises(InvalidInputError, match=rf"line {line}: the number of cells must be \d+( or \d+)?; found \d+"):
         import_trace(name, path, tmp_path / "trace.parquet")
     assert import_trace(name, path, tmp_path / "trace.parquet", skip_bad=True).bad[0].count == 1
 
@@ -156,14 +156,14 @@ def test_line_without_end_does_not_fill_the_memory(tmp_path, monkeypatch):
     path = tmp_path / "cluster01.csv"
     path.write_text("job_id,submission_time,duration,num_gpu\na,1,2,1\n" + "x" * 1000 + "\nb,3,4,1\n")
     report = import_trace("itp", path, tmp_path / "trace.parquet", skip_bad=True)
-    assert [(bad.reason, bad.places[0].line) for bad in report.bad] == [("allowed are lines of less than 64 bytes", 3)]
+    assert [(bad.reason, bad.places[0].line) for bad in report.bad] == [("the line must have less than 64 bytes", 3)]
     assert report.jobs_written == 2
 
 
 def test_text_that_is_not_utf8_is_named_by_line(tmp_path):
     path = tmp_path / "cluster01.csv"
     path.write_bytes(b"job_id,submission_time,duration,num_gpu\na,1,2,1\n\xff,1,2,1\n")
-    with pytest.raises(InvalidInputError, match=r"line 3: allowed is UTF-8 text; found b'\\xff'"):
+    with pytest.raises(InvalidInputError, match=r"line 3: the line must be UTF-8 text; found b'\\xff'"):
         import_trace("itp", path, tmp_path / "trace.parquet")
 
 

@@ -127,7 +127,7 @@ def test_bar_within_a_name_is_a_bad_row(tmp_path):
         "2|c|2024-01-01T00:00:00|COMPLETED|gres/gpu=2|9",
         skip_bad=True,
     )
-    assert (report.jobs_written, report.bad[0].reason) == (1, "allowed are 6 cells")
+    assert (report.jobs_written, report.bad[0].reason) == (1, "the number of cells must be 6")
 
 
 @pytest.mark.parametrize(

@@ -107,11 +107,11 @@ def test_units_are_converted(tmp_path):
     [
         ("submit", "--columns has 'submit', which is not KEY=COLUMN"),
         ("submit=", "--columns has 'submit=', which is not KEY=COLUMN"),
-        ("when=a", "--columns has the unknown key 'when'; allowed are job, submit"),
+        ("when=a", "--columns has the unknown key 'when'; must be one of job, submit"),
         ("gpu=a", "did you mean gpus?"),
         ("submit=a,submit=b", "--columns has the key 'submit' twice; give it once"),
         ("submit=a*0", "--columns has the factor '0' in 'submit=a\\*0'; give a number above 0"),
-        ("submit=b", "--columns maps submit to 'b', which is not a column of .*; allowed are a, gpus"),
+        ("submit=b", "--columns maps submit to 'b', which is not a column of .*; must be one of a, gpus"),
     ],
 )
 def test_a_map_that_is_none_is_named(columns, message, tmp_path):
@@ -124,7 +124,7 @@ def test_what_every_job_needs_is_named(tmp_path):
         imported(tmp_path, "a,b\n1,1\n", "submit=a")
     with pytest.raises(InvalidInputError, match="no row with values in the first 100"):
         imported(tmp_path, "submit,gpus\n")
-    with pytest.raises(InvalidConfigError, match="--columns is for the format table, because itp has columns of its"):
+    with pytest.raises(InvalidConfigError, match="--columns needs the format table, because itp has fixed columns"):
         import_trace("itp", SAMPLES["itp"].source, tmp_path / "trace.parquet", columns="submit=a")
 
 

@@ -96,8 +96,11 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureF
     for arguments, words in (
         ([str(tmp_path), name[:-1] + "x"], "nearest are"),
         ([str(tmp_path), "zzz"], "has no job 'zzz'; it has 24 jobs, like"),
-        ([str(tmp_path), name, "1:75"], "TIME is '1:75', allowed are seconds ≥ 0, 90min, 1.5h, H:MM or H:MM:SS"),
-        ([str(tmp_path), name, "-"], "allowed are seconds"),
+        (
+            [str(tmp_path), name, "1:75"],
+            "TIME is '1:75', must be seconds ≥ 0, or a time like 90min, 1.5h, H:MM or H:MM:SS",
+        ),
+        ([str(tmp_path), name, "-"], "must be seconds"),
         (["nowhere", name], "nowhere: there is no such folder"),
         ([str(tmp_path.parent), name], "because it has no run.json; name one of its runs: "),
     ):

@@ -149,7 +149,7 @@ def test_wrong_ways_are_named() -> None:
 
 @pytest.mark.parametrize("eta", [1.0, float("inf"), -2.0])
 def test_a_wrong_eta_is_named(eta: float) -> None:
-    with pytest.raises(InvalidConfigError, match=f"policy.eta is {eta:g}, allowed is a finite number > 1"):
+    with pytest.raises(InvalidConfigError, match=f"policy.eta is {eta:g}, must be a finite number > 1"):
         Hadar(eta)
     assert Hadar(eta=1.5).eta == 1.5
 

@@ -194,7 +194,7 @@ def test_reasons_are_sentences() -> None:
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"by": "team"}, "allowed are queue, user"), ({"weights": {"a": 0}}, "> 0")],
+    [({"by": "team"}, "must be one of queue, user"), ({"weights": {"a": 0}}, "> 0")],
 )
 def test_wrong_parameters_are_one_line(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidConfigError, match=words):

@@ -160,18 +160,18 @@ def test_qssf_goes_by_the_name_in_the_log() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LeastAttainedService(quantum=0.0), "policy.quantum is 0, allowed is a finite number > 0"),
-        (lambda: Gittins(quantum=float("inf")), "policy.quantum is inf, allowed is a finite number > 0"),
+        (lambda: LeastAttainedService(quantum=0.0), "policy.quantum is 0, must be a finite number > 0"),
+        (lambda: Gittins(quantum=float("inf")), "policy.quantum is inf, must be a finite number > 0"),
         (lambda: TiresiasL((5.0, 5.0)), r"policy.queue_limits is \[5.0, 5.0\], allowed are rising numbers > 0"),
         (lambda: TiresiasL(("x",)), r"policy.queue_limits is \['x'\], allowed are rising numbers > 0"),
-        (lambda: QuasiShortestService(0.0), r"policy.forgetting is 0, allowed is a number in \(0, 1\]"),
-        (lambda: QuasiShortestService(1.5), r"policy.forgetting is 1.5, allowed is a number in \(0, 1\]"),
-        (lambda: MinMakespan(shortest=0.0), "policy.shortest is 0, allowed is a finite number > 0"),
-        (lambda: MinMakespan(longest=float("inf")), "policy.longest is inf, allowed is a finite number > 0"),
-        (lambda: Gandiva(time_slice=0.0), "policy.time_slice is 0, allowed is a finite number > 0"),
+        (lambda: QuasiShortestService(0.0), r"policy.forgetting is 0, must be a number in \(0, 1\]"),
+        (lambda: QuasiShortestService(1.5), r"policy.forgetting is 1.5, must be a number in \(0, 1\]"),
+        (lambda: MinMakespan(shortest=0.0), "policy.shortest is 0, must be a finite number > 0"),
+        (lambda: MinMakespan(longest=float("inf")), "policy.longest is inf, must be a finite number > 0"),
+        (lambda: Gandiva(time_slice=0.0), "policy.time_slice is 0, must be a finite number > 0"),
         (lambda: Multifactor(age=-1.0), r"policy.age is -1.0: a weight must not be negative"),
-        (lambda: Multifactor(shares={"ada": 0.0}), "policy.shares.ada is 0, allowed is a finite number > 0"),
-        (lambda: Priority(-1.0), "policy.min_run_time is -1, allowed is a finite number ≥ 0"),
+        (lambda: Multifactor(shares={"ada": 0.0}), "policy.shares.ada is 0, must be a finite number > 0"),
+        (lambda: Priority(-1.0), "policy.min_run_time is -1, must be a finite number ≥ 0"),
     ],
 )
 def test_impossible_parameters_are_refused(make: type[Policy], message: str) -> None:

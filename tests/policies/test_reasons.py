@@ -345,5 +345,5 @@ def test_an_error_within_a_reason_says_where() -> None:
         PolicyError, match=r"policy Broken failed in the round at 60 s, .*test_reasons.py, line \d+: ZeroDivisionError"
     ):
         simulate(toy_workload(toy_job("a")), PROFILES, Cluster((1,)), Broken())
-    with pytest.raises(InvalidConfigError, match=r"engine.reasons is 'all', allowed are changes, rounds, none"):
+    with pytest.raises(InvalidConfigError, match=r"engine.reasons is 'all', must be one of changes, rounds, none"):
         EngineSettings(reasons="all")

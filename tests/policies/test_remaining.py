@@ -147,8 +147,8 @@ def test_ranks_are_those_of_times_left_and_critical_jobs_have_one() -> None:
     ("settings", "message"),
     [
         ({"p": 0.0}, "policy.p is 0, where terms have no weights; allowed is any other finite number"),
-        ({"strength": -1.0}, "policy.strength is -1, allowed is a finite number ≥ 0"),
-        ({"critical": 0.0}, "policy.critical is 0, allowed is a finite number > 0"),
+        ({"strength": -1.0}, "policy.strength is -1, must be a finite number ≥ 0"),
+        ({"critical": 0.0}, "policy.critical is 0, must be a finite number > 0"),
     ],
 )
 def test_bad_settings_are_named(settings: dict[str, float], message: str) -> None:

@@ -78,7 +78,7 @@ def test_whether_batch_sizes_adapt_is_as_recorded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("60,a,0 x", "line 2: column 'allocation' is '0 x', allowed is a node number for each GPU"),
+        ("60,a,0 x", "line 2: column 'allocation' is '0 x', must be a node number for each GPU"),
         ("soon,a,0", "line 2: column 'time' is 'soon'"),
         ("60,,0", "line 2: column 'job'"),
     ],

@@ -170,9 +170,9 @@ def test_goodput_decides_the_nodes_of_jobs_that_adapt() -> None:
     [
         (lambda: Scaled("fifo", PendingGpus()), "policy.inner is 'fifo', allowed is what has a method allocate"),
         (lambda: Scaled(Fifo(), None), "policy.scale is None, allowed is what has a method wanted"),
-        (lambda: Scaled(Fifo(), PendingGpus(), -1.0), "policy.idle_time is -1, allowed is a finite number ≥ 0"),
+        (lambda: Scaled(Fifo(), PendingGpus(), -1.0), "policy.idle_time is -1, must be a finite number ≥ 0"),
         (lambda: Forecast(headroom=-1.0), "policy.scale.headroom"),
-        (lambda: Forecast(ahead=0.0), "policy.scale.ahead is 0, allowed is a finite number > 0"),
+        (lambda: Forecast(ahead=0.0), "policy.scale.ahead is 0, must be a finite number > 0"),
         (lambda: GoodputUse(grow_above=0.4), "allowed are 0 < aim < grow_above ≤ 1"),
     ],
 )

@@ -227,7 +227,7 @@ def test_an_order_that_answers_a_mapping_will_do() -> None:
     ("make", "words"),
     [
         (lambda: Synergy("fifo"), "policy.order is 'fifo', allowed is a policy"),  # type: ignore[arg-type]
-        (lambda: Synergy(Fifo(), "greedy"), "policy.allocation is 'greedy', allowed are tuned, proportional"),
+        (lambda: Synergy(Fifo(), "greedy"), "policy.allocation is 'greedy', must be one of tuned, proportional"),
         (lambda: Synergy(Muri()), "policy.order is Muri, allowed is a policy of whole GPUs"),
     ],
 )

@@ -77,9 +77,9 @@ def test_a_log_is_imported_with_a_report(run_in: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nope", "x", "y.parquet"], "format 'nope' is not known, allowed are philly-raw, philly, itp"),
+        (["nope", "x", "y.parquet"], "the format is 'nope', must be one of philly-raw, philly, itp"),
         (["slurm", "nowhere", "y.parquet"], "nowhere: no such file or folder"),
-        (["slurm", str(FIXTURES / "slurm"), "y.csv"], "ends in .parquet"),
+        (["slurm", str(FIXTURES / "slurm"), "y.csv"], "must end in .parquet"),
         (["slurm", str(FIXTURES / "slurm"), "y.parquet", "--gpus", "0"], "cluster_gpus is 0"),
         (["slurm", str(FIXTURES / "slurm"), "y.parquet", "--time-zone", "Mars"], "time_zone is 'Mars'"),
     ],

@@ -337,9 +337,9 @@ def test_the_command_line_gives_the_same_sweep(run_in: Path, inputs: Inputs) -> 
 
 
 BAD = [
-    (["policy=fifo,nope"], "policy=nope is unknown, allowed are afs, allox, antman, autoscale-goodput"),
+    (["policy=fifo,nope"], "policy=nope is unknown, must be one of afs, allox, antman, autoscale-goodput"),
     (["policy.speed=1,2"], "there is no setting 'policy.speed'"),
-    (["seed=1,2", "hydra/launcher=nowhere"], "hydra/launcher=nowhere is unknown, allowed are basic"),
+    (["seed=1,2", "hydra/launcher=nowhere"], "hydra/launcher=nowhere is unknown, must be one of basic"),
     (["seed=1,2", "hydra.sweeper.workers=0"], "workers is 0, allowed is a whole number"),
     (["seed=1,2", "hydra.sweeper.workers=two"], "workers is 'two', allowed is a whole number"),
     (["seed=1,2", "hydra.sweep.dir=w.csv"], "w.csv"),

@@ -50,7 +50,7 @@ def test_lists_of_both_widths_are_read_in_one_file(tmp_path: Path) -> None:
     path.write_text(f"{TEN}\n{TWELVE}\n")
     (tmp_path / "throughputs_alone.csv").write_text(BOTH)
     workload = WorkloadFile(str(path)).load({})
-    assert workload.notes == ("jobs of mode gns keep their batch size: no noise_scale_steps are known",)
+    assert workload.notes == ("without noise_scale_steps, jobs of mode gns keep their batch size",)
     first, second = workload.jobs
     assert (first.job_id, first.application, first.num_replicas, first.submit_time) == ("0", "LM", 1, 30.0)
     assert (second.job_id, second.num_replicas, second.batch_size, second.line) == ("1", 2, 64, 2)
@@ -82,13 +82,11 @@ def test_a_list_alone_is_rigid_jobs_of_its_durations(tmp_path: Path) -> None:
     path = tmp_path / "jobs.trace"
     path.write_text(f"{TWELVE}\n")
     workload = WorkloadFile(str(path)).load({})
-    assert workload.notes == (
-        "jobs last as long as their list says and keep their batch size: no throughputs are known",
-    )
+    assert workload.notes == ("without throughputs, jobs have the durations of the list and keep their batch size",)
     (job,) = workload.jobs
     assert (job.num_replicas, job.plan.sizes, job.duration) == (2, (32,) * 30, pytest.approx(100))
     path.write_text(f"{TWELVE}\n{TEN}\n")
-    with pytest.raises(InvalidInputError, match="line 2: nothing tells how fast LM is, needed is a duration"):
+    with pytest.raises(InvalidInputError, match="line 2: the speed of LM is unknown without a duration"):
         WorkloadFile(str(path)).load({})
 
 
@@ -174,14 +172,22 @@ def test_an_epoch_is_an_epoch_at_any_size(gpus: int, sizes: list[int], lag: floa
 @pytest.mark.parametrize(
     ("jobs", "options", "message"),
     [
-        ("a,LM,5,1,often,9,0\n", {}, "jobs.csv, line 2: column 'mode' is 'often', allowed is one of static, accordion"),
-        ("a,GPT,5,1,static,9,0\n", {}, "line 2: nothing was measured of GPT with 5 examples on 1 GPUs of type v100"),
-        ("a,LM,20,1,static,9,0\n", {}, "line 2: nothing was measured of LM with 20 examples on 1 GPUs of type v100"),
-        ("a,LM,5,0,static,9,0\n", {}, "line 2: column 'gpus' is '0', allowed is a whole number ≥ 1"),
-        ("a,LM,5,1,static,9,-1\n", {}, "line 2: job 'a': submit_time is -1.0, allowed is a number of seconds"),
-        ("a,LM,5,1,gns,9,0\n", {"steps": "model,batch_size,gpus,doubles_at_epochs\nLM,5,1,x\n"}, "is 'x', allowed is"),
+        ("a,LM,5,1,often,9,0\n", {}, "jobs.csv, line 2: column 'mode' is 'often', must be one of static, accordion"),
+        (
+            "a,GPT,5,1,static,9,0\n",
+            {},
+            "line 2: the table of throughputs has no speed > 0 of GPT with 5 examples on 1 GPUs of type v100",
+        ),
+        (
+            "a,LM,20,1,static,9,0\n",
+            {},
+            "line 2: the table of throughputs has no speed > 0 of LM with 20 examples on 1 GPUs of type v100",
+        ),
+        ("a,LM,5,0,static,9,0\n", {}, "line 2: column 'gpus' is '0', must be a whole number ≥ 1"),
+        ("a,LM,5,1,static,9,-1\n", {}, "line 2: job 'a': submit_time is -1.0, must be a number of seconds"),
+        ("a,LM,5,1,gns,9,0\n", {"steps": "model,batch_size,gpus,doubles_at_epochs\nLM,5,1,x\n"}, "is 'x', must be"),
         ("a,LM,5,1,gns,9,0\n", {"speeds": SPEEDS + "v100,LM,5,1,-2\n"}, "speeds.csv, line 6: column 'steps_per_s' is"),
-        ("a,LM,5,1,gns,9,0\n", {"overtime": 0.0}, "workload.overtime is 0, allowed is a number > 0, or null"),
+        ("a,LM,5,1,gns,9,0\n", {"overtime": 0.0}, "workload.overtime is 0, must be a number > 0, or null"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, jobs: str, options: dict[str, Any], message: str) -> None:
@@ -200,7 +206,7 @@ def test_a_bad_line_of_a_trace_is_named(tmp_path: Path, line: str) -> None:
 
 def test_a_plan_is_not_lost_in_a_workload_file(tmp_path: Path) -> None:
     workload = files(tmp_path, "a,LM,5,1,static,9,0\n").load({})
-    with pytest.raises(InvalidInputError, match="changes its batch size by a plan"):
+    with pytest.raises(InvalidInputError, match="has a plan of batch sizes"):
         write_workload(workload, tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
 

@@ -44,14 +44,14 @@ JOB = Job("a", 10.0, "toy", 2, 20)
         ("min_replicas", 3, "at most num_replicas, 2"),
         ("min_replicas", 0, "a whole number from 1 to 1e+09"),
         ("max_replicas", 1, "at least num_replicas, 2"),
-        ("cancel_time", 9.9, "10 s, when it is submitted, or later"),
+        ("cancel_time", 9.9, "10 s or later, because the job is submitted then"),
     ],
 )
 def test_what_a_job_cannot_be_is_named(field: str, value: object, allowed: str) -> None:
     with pytest.raises(InvalidJobError) as caught:
         replace(JOB, **{field: value})
     name = value if field == "job_id" else "a"
-    assert str(caught.value) == f"job {name!r}: {field} is {value!r}, allowed is {allowed}"
+    assert str(caught.value) == f"job {name!r}: {field} is {value!r}, must be {allowed}"
 
 
 def test_numbers_of_numpy_are_numbers() -> None:

@@ -183,13 +183,16 @@ def test_a_rule_of_ones_own_is_a_class_with_one_method(
     assert "2 of 10 jobs mapped: 2 × bert" in printed
     assert "left out: 4 × no application by the rule" in printed
     assert main(["map", "trace.parquet", "v.csv", "--rule", "my_mapping.Unknown"]) == 2
-    assert "job 'small': application 'gpt' has no profile, allowed are bert," in capsys.readouterr().err
+    assert "job 'small': the rule returned 'gpt', must be one of bert," in capsys.readouterr().err
     assert main(["map", "trace.parquet", "v.csv", "--rule", "my_mapping.Useless"]) == 2
-    assert "allowed is a class with a method application(job, rng)" in capsys.readouterr().err
+    assert "must be a class with a method application(job, rng)" in capsys.readouterr().err
     for rule, message in (
         ("Broken", "trace.parquet, job 'small': rule Broken failed: KeyError: 1"),
-        ("Several", "job 'small': application ['bert'] has no profile, allowed are bert,"),
-        ("NeverMade", "rule is 'my_mapping.NeverMade', allowed are gpu-time-class, or a class as module.Class (Zero"),
+        ("Several", "job 'small': the rule returned ['bert'], must be one of bert,"),
+        (
+            "NeverMade",
+            "rule is 'my_mapping.NeverMade', must be one of gpu-time-class, or a class as module.Class (Zero",
+        ),
     ):
         assert main(["map", "trace.parquet", "v.csv", "--rule", f"my_mapping.{rule}"]) == 2
         printed = capsys.readouterr().err
@@ -233,20 +236,43 @@ def test_the_command_and_the_setting_give_the_same_jobs(
     assert jobs[0]["queue"] == jobs[1]["queue"] == ["vc", "vc", "vc", None, "vc"]
 
 
+def test_names_and_qos_of_a_log_reach_the_records_of_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    info = tmp_path / "trace.parquet"
+    schema = trace_schema(("application", "qos"), INFO)
+    cells = {"job": ["1", "2"], "submit_time": [0.0, 9.0], "duration": [600.0, 600.0], "num_gpus": [1.0, 1.0]}
+    cells |= {"application": ["bert", None], "qos": [None, "high"]}
+    columns = [cells.get(field.name, [None, None]) for field in schema]
+    pq.write_table(pa.table([pa.array(*pair) for pair in zip(columns, schema.types, strict=True)], schema=schema), info)
+    assert main(["map", "trace.parquet", "w.csv"]) == 0
+    assert [(job.job_name, job.qos) for job in read_workload(tmp_path / "w.csv").jobs] == [
+        ("bert", None),
+        (None, "high"),
+    ]
+    assert main(["run", "policy=fifo", "workload.path=w.csv", "hydra.run.dir=out"]) == 0
+    jobs = pq.read_table(tmp_path / "out" / "jobs.parquet").to_pydict()
+    assert (jobs["job_name"], jobs["qos"]) == (["bert", None], [None, "high"])
+    records = read_run(tmp_path / "out").result.job_records
+    assert [(record.job_name, record.qos) for record in records] == [("bert", None), (None, "high")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["nowhere.parquet"], "nowhere.parquet: no such file"),
-        (["w.csv"], "w.csv: allowed is a trace in .parquet, as 'polluxsim import"),
+        (["w.csv"], "w.csv: the file must be a trace in .parquet; make it with polluxsim import"),
         (["plain.parquet"], "plain.parquet: not a Parquet file"),
-        (["trace.parquet", "--rule", "mine"], "rule is 'mine', allowed are gpu-time-class, or a class as module.Class"),
-        (["trace.parquet", "--rule", "no.Such"], "rule is 'no.Such', allowed are gpu-time-class"),
-        (["trace.parquet", "--status", "great"], "statuses has 'great', allowed are completed, failed"),
-        (["trace.parquet", "--hours", "0"], "hours is 0.0, allowed is a number > 0"),
-        (["trace.parquet", "--start", "-1"], "start is -1.0, allowed is a finite number ≥ 0"),
+        (
+            ["trace.parquet", "--rule", "mine"],
+            "rule is 'mine', must be one of gpu-time-class, or a class as module.Class",
+        ),
+        (["trace.parquet", "--rule", "no.Such"], "rule is 'no.Such', must be one of gpu-time-class"),
+        (["trace.parquet", "--status", "great"], "statuses is 'great', must be one of completed, failed"),
+        (["trace.parquet", "--hours", "0"], "hours is 0, must be a number > 0"),
+        (["trace.parquet", "--start", "-1"], "start is -1, must be a finite number ≥ 0"),
         (["trace.parquet", "--start", "99"], "none of 10 jobs is left: 10 × submitted outside the window"),
         (["trace.parquet", "--seed", "-1"], "workload.seed is -1"),
-        (["trace.parquet", "--profiles", "none"], "profiles.path none: no profiles there"),
+        (["trace.parquet", "--profiles", "none"], "profiles.path is none, must be a folder with cards"),
     ],
 )
 def test_an_impossible_mapping_is_named(
@@ -266,8 +292,8 @@ def test_an_impossible_mapping_is_named(
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
-        ("submit_time", float("nan"), "line 2: column 'submit_time' is nan, allowed is a number from 0 to 1e+11"),
-        ("duration", -1.0, "line 2: column 'duration' is -1.0, allowed is a number from 0 to 1e+11, or nothing"),
+        ("submit_time", float("nan"), "line 2: column 'submit_time' is nan, must be a number from 0 to 1e+11"),
+        ("duration", -1.0, "line 2: column 'duration' is -1.0, must be a number from 0 to 1e+11, or nothing"),
         ("num_gpus", float("inf"), "line 2: column 'num_gpus' is inf"),
     ],
 )
@@ -293,14 +319,14 @@ def test_a_broken_trace_is_a_clear_error(tmp_path_factory: pytest.TempPathFactor
 
 def test_settings_that_cannot_be_are_named() -> None:
     for wrong in ({"hours": "x"}, {"min_duration": None}, {"max_gpu_hours": True}, {"start": float("inf")}):
-        with pytest.raises(InvalidConfigError, match=rf"{next(iter(wrong))} is .*, allowed is a"):
+        with pytest.raises(InvalidConfigError, match=rf"{next(iter(wrong))} is .*, must be a"):
             Selection(**wrong)
     for wrong in (5, None):
         with pytest.raises(
-            InvalidConfigError, match=rf"workload\.rule is {wrong}, allowed are gpu-time-class, or a cl"
+            InvalidConfigError, match=rf"workload\.rule is {wrong}, must be one of gpu-time-class, or a cl"
         ):
             MappedTrace("t.parquet", rule=wrong)
-        with pytest.raises(InvalidConfigError, match=rf"workload\.select is {wrong}, allowed are its settings"):
+        with pytest.raises(InvalidConfigError, match=rf"workload\.select is {wrong}, must be settings"):
             MappedTrace("t.parquet", select=wrong)
 
 

@@ -21,9 +21,9 @@ def test_a_list_of_nodes_is_a_cluster_in_its_order(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ("a,1.5,T4", "line 2: column 'gpu' is '1.5', allowed is a whole number ≥ 0"),
-        ("a,1,", "line 2: column 'model' is '', allowed is a name"),
-        ("a,1,T4|P100", "allowed is one type of GPU"),
+        ("a,1.5,T4", "line 2: column 'gpu' is '1.5', must be a whole number ≥ 0"),
+        ("a,1,", "line 2: column 'model' is '', must be a name"),
+        ("a,1,T4|P100", "must be one type of GPU"),
         ("a,0,", "none of 1 nodes has a GPU"),
     ],
 )
@@ -46,7 +46,7 @@ def test_a_list_says_cpus_and_memory_where_they_are_to_count(tmp_path, data_fold
     path.write_text("gpu,model,cpu_milli,memory_mib\n0,,0,0\n2,T4,96000,1000\n")
     assert cluster_of_file(str(path), hosts=True).hosts == (Host(96.0, pytest.approx(1.048576)),)
     path.write_text("gpu,model,cpu_milli,memory_mib\n2,T4,0,1000\n")
-    with pytest.raises(InvalidInputError, match="line 2: column 'cpu_milli' is '0', allowed is a finite number > 0"):
+    with pytest.raises(InvalidInputError, match="line 2: column 'cpu_milli' is '0', must be a finite number > 0"):
         cluster_of_file(str(path), hosts=True)
     path.write_text("gpu,model\n2,T4\n")
     with pytest.raises(InvalidInputError, match="missing column 'cpu_milli'"):

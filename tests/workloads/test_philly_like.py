@@ -126,7 +126,7 @@ def test_the_shipped_workload_is_seed_0() -> None:
     "wrong", [{"num_jobs": 0}, {"hours": 0}, {"hours": 10**6}, {"seed": -1}, {"largest_request": 0}]
 )
 def test_impossible_parameters_are_named(wrong: dict[str, int]) -> None:
-    with pytest.raises(InvalidConfigError, match=r"workload\.\w+ is -?\d+, allowed is a whole number"):
+    with pytest.raises(InvalidConfigError, match=r"workload\.\w+ is -?\d+, must be a whole number"):
         PhillyLike(**wrong)
 
 
@@ -181,7 +181,7 @@ def test_realistic_requests_stay_within_what_an_application_can_use() -> None:
 @pytest.mark.parametrize("source", [PhillyLike(), PhillyLikeReplay(hours=24)])
 def test_every_application_of_a_size_class_needs_a_profile(source: PhillyLike | PhillyLikeReplay) -> None:
     for name in PROFILES:
-        with pytest.raises(UnknownApplicationError, match=f"the size classes need profiles of {name}, there are"):
+        with pytest.raises(UnknownApplicationError, match=f"the size classes need profiles of {name}, and there are"):
             source.load({other: profile for other, profile in PROFILES.items() if other != name})
 
 

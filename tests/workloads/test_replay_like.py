@@ -305,12 +305,12 @@ def test_a_profiled_replay_can_run() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"hours": 0}, r"workload\.hours is 0, allowed is a whole number from 1 to 20000"),
+        ({"hours": 0}, r"workload\.hours is 0, must be a whole number ≥ 1 and ≤ 20000"),
         ({"start": -1}, r"workload\.start is -1"),
-        ({"rate": 0.0}, r"workload\.rate is 0, allowed is a number > 0"),
+        ({"rate": 0.0}, r"workload\.rate is 0, must be a number > 0"),
         ({"rate": float("nan")}, r"workload\.rate is nan"),
         ({"seed": -1}, r"workload\.seed is -1"),
-        ({"hours": 2000, "rate": 55.0}, r"workload\.hours · workload\.rate is 110000, allowed is up to 20000"),
+        ({"hours": 2000, "rate": 55.0}, r"workload\.hours · workload\.rate is 110000, must be at most 20000"),
     ],
 )
 @pytest.mark.parametrize("source", [ReplayLike, PhillyLikeReplay])
@@ -342,7 +342,7 @@ def test_generate_writes_a_trace_or_a_workload(run_in: Path, capsys: pytest.Capt
         (["t.parquet", "--realistic"], "--realistic and --profiles are for workloads"),
         (["w.txt"], "w.txt: allowed is the name of a file that ends in .csv"),
         (["t.parquet", "--hours", "0"], "workload.hours is 0"),
-        (["t.parquet", "--hours", "1", "--rate", "1e-9", "--no-heartbeat"], "t.parquet: no job came in 1 h"),
+        (["t.parquet", "--hours", "1", "--rate", "1e-9", "--no-heartbeat"], "t.parquet: no job is submitted in 1 h"),
     ],
 )
 def test_an_impossible_load_is_named(

@@ -74,9 +74,9 @@ def test_an_imported_trace_has_the_same_jobs_to_draw_from(
     import_trace("philly", some, tmp_path / "some.parquet")
     drawn = []
     for path in (some, tmp_path / "some.parquet"):
-        with pytest.raises(InvalidConfigError, match=r"allowed are 1 to the \d+ jobs") as caught:
+        with pytest.raises(InvalidConfigError, match=r"must be 1 to \d+, the jobs") as caught:
             PhillySample(str(path), num_jobs=10**6).load(measured_profiles)
-        count = int(str(caught.value).split(" to the ")[1].split()[0])
+        count = int(str(caught.value).split("must be 1 to ")[1].split(",")[0])
         jobs = PhillySample(str(path), num_jobs=count).load(measured_profiles).jobs
         drawn.append([job.submit_time for job in jobs])
     assert drawn[0] == drawn[1]
@@ -102,14 +102,14 @@ def test_a_trace_without_time_of_day_cannot_be_folded(
     info = TraceInfo("itp", "x", "", "", "17.0")
     columns = {"job": ["a"], "submit_time": [0.0], "duration": [100.0], "num_gpus": [1.0]}
     write_trace(columns, info, tmp_path / "relative.parquet")
-    with pytest.raises(PolluxSimError, match=r"origin_time is '17.0', allowed is a trace with times of day"):
+    with pytest.raises(PolluxSimError, match=r"origin_time is '17.0', must be a time of day with a zone"):
         PhillySample(str(tmp_path / "relative.parquet"), 1).load(measured_profiles)
 
 
 def test_impossible_samples_are_named(
     tmp_path: Path, osdi21: Path, measured_profiles: dict[str, MeasuredProfile]
 ) -> None:
-    with pytest.raises(InvalidConfigError, match=r"workload\.num_jobs is 0, allowed are 1 to the \d+ jobs"):
+    with pytest.raises(InvalidConfigError, match=r"workload\.num_jobs is 0, must be 1 to \d+, the jobs"):
         PhillySample(str(osdi21 / "traces" / "philly.csv"), num_jobs=0).load(measured_profiles)
     with pytest.raises(PolluxSimError, match="need profiles of ncf"):
         PhillySample("", 1).load({name: p for name, p in measured_profiles.items() if name != "ncf"})

@@ -111,7 +111,7 @@ class Follows:
     [
         (toy_job("a", 900.0), "job 'a': the workload already has a job of this name"),
         (toy_job("b", 1.0), "job 'b': submitted at 1 s, must be 790 s or later"),
-        (toy_job("b", 900.0, 9), "num_replicas is 9, allowed are the 8 GPUs there are"),
+        (toy_job("b", 900.0, 9), "num_replicas is 9, must be at most 8, the number of GPUs"),
         (toy_job("b", 900.0, application="no"), "application 'no' has no profile"),
     ],
 )
@@ -128,14 +128,14 @@ def test_a_follower_may_come_later() -> None:
 
 
 def test_impossible_searches_are_named() -> None:
-    with pytest.raises(InvalidConfigError, match="at_once is 5 of 4 trials"):
+    with pytest.raises(InvalidConfigError, match="at_once is 5, must be 1 to"):
         HyperParameterSearch(num_trials=4, at_once=5)
-    with pytest.raises(InvalidConfigError, match=r"workload\.num_replicas is 0, allowed is a whole number ≥ 1"):
+    with pytest.raises(InvalidConfigError, match=r"workload\.num_replicas is 0, must be a whole number ≥ 1"):
         HyperParameterSearch(num_replicas=0)
-    with pytest.raises(InvalidConfigError, match=r"workload\.seed is -1, allowed is a whole number ≥ 0"):
+    with pytest.raises(InvalidConfigError, match=r"workload\.seed is -1, must be a whole number ≥ 0"):
         HyperParameterSearch(seed=-1)
     assert HyperParameterSearch("toy", seed=2**64).load(PROFILES).jobs
-    with pytest.raises(UnknownApplicationError, match="'cifar10', allowed are toy"):
+    with pytest.raises(UnknownApplicationError, match="'cifar10', must be one of toy"):
         HyperParameterSearch().load(PROFILES)
 
 

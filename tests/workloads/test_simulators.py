@@ -77,19 +77,19 @@ def test_an_elastic_job_is_as_fast_as_its_table_says() -> None:
     assert [profile.step_time((gpus,), 1).step_time for gpus in (1, 2, 4)] == pytest.approx([1.6, 1.0, 0.8 / 1.2])
     assert speed_at(profile.speeds, 3) == pytest.approx(1.0)
     for gpus in (0, 5):
-        with pytest.raises(ProfileRangeError, match=f"its speed on {gpus} GPUs is not known, allowed are 1 to 4"):
+        with pytest.raises(ProfileRangeError, match=f"its speed is known on 1 to 4 GPUs, not on {gpus}"):
             profile.step_time((gpus,), 1)
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("a,0,0,10,bert,4,9,5,0", "line 2: column 'num_gpu' is '0', allowed is a whole number ≥ 1"),
-        ("a,1,-1,10,bert,4,9,5,0", "line 2: column 'submit_time' is '-1', allowed is a finite number ≥ 0"),
-        ("a,1,0,0,bert,4,9,5,0", "line 2: column 'iterations' is '0', allowed is a whole number ≥ 1"),
-        ("a,1,0,10,bert,4,9,0,0", "line 2: column 'iteration_time' is '0', allowed is a finite number > 0"),
-        ("a,1,0,10,bert,4,9,1e16,0", "line 2: job 'a': duration is 101500000000000.0, allowed is a number of seconds"),
-        ("a,1,0,10,bert,4,9,5,0\na,1,0,10,bert,4,9,5,0", "line 3: name 'a' stands on line 2 already"),
+        ("a,0,0,10,bert,4,9,5,0", "line 2: column 'num_gpu' is '0', must be a whole number ≥ 1"),
+        ("a,1,-1,10,bert,4,9,5,0", "line 2: column 'submit_time' is '-1', must be a finite number ≥ 0"),
+        ("a,1,0,0,bert,4,9,5,0", "line 2: column 'iterations' is '0', must be a whole number ≥ 1"),
+        ("a,1,0,10,bert,4,9,0,0", "line 2: column 'iteration_time' is '0', must be a finite number > 0"),
+        ("a,1,0,10,bert,4,9,1e16,0", "line 2: job 'a': duration is 101500000000000.0, must be a number of seconds"),
+        ("a,1,0,10,bert,4,9,5,0\na,1,0,10,bert,4,9,5,0", "line 3: the name 'a' is also on line 2, must be unique"),
     ],
 )  # fmt: skip
 def test_what_a_muri_job_cannot_be_is_named(tmp_path: Path, row: str, message: str) -> None:
@@ -110,14 +110,14 @@ def test_a_job_list_of_tiresias_is_not_taken_for_one_of_muri(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("row", "speeds", "message"),
     [
-        ("a,0,9,gpt,9,64,1,0", THROUGHPUTS, "line 2: column 'model_name' is 'gpt', allowed is bert"),
-        ("a,0,9,bert,9,65,1,0", THROUGHPUTS, "line 2: column 'batch_size' is '65', allowed is 128, 64 for bert"),
-        ("a,0,9,bert,9,64,4,0", THROUGHPUTS, "line 2: column 'num_gpu' is '4', allowed is 1 to 2, as bert was"),
-        ("a,0,9,bert,-9,64,1,0", THROUGHPUTS, "line 2: job 'a': deadline is -9.0, allowed is a number of seconds"),
-        ("a,0,9,bert,9,64,1,0", "global_batch_size,1,x\n64,1,2\n", "line 1: column 'x', allowed are global_batch_size"),
-        ("a,0,9,bert,9,64,1,0", "global_batch_size,1,4,2\n64,1,2,3\n", "line 1: GPUs are 1, 4, 2, allowed are rising"),
-        ("a,0,9,bert,9,64,1,0", "global_batch_size,1,2\n64,-1,2\n", "line 2: column '1' is '-1', allowed is a finite"),
-        ("a,0,9,bert,9,64,1,0", "global_batch_size,1,2,4\n64,nan,,0\n", "line 2: nothing was measured"),
+        ("a,0,9,gpt,9,64,1,0", THROUGHPUTS, "line 2: column 'model_name' is 'gpt', must be bert"),
+        ("a,0,9,bert,9,65,1,0", THROUGHPUTS, "line 2: column 'batch_size' is '65', must be 128, 64 for bert"),
+        ("a,0,9,bert,9,64,4,0", THROUGHPUTS, "line 2: column 'num_gpu' is '4', must be 1 to 2, as measured for bert"),
+        ("a,0,9,bert,-9,64,1,0", THROUGHPUTS, "line 2: job 'a': deadline is -9.0, must be a number of seconds"),
+        ("a,0,9,bert,9,64,1,0", "global_batch_size,1,x\n64,1,2\n", "line 1: column 'x' must be global_batch_size"),
+        ("a,0,9,bert,9,64,1,0", "global_batch_size,1,4,2\n64,1,2,3\n", "are 1, 4, 2, must be rising"),
+        ("a,0,9,bert,9,64,1,0", "global_batch_size,1,2\n64,-1,2\n", "line 2: column '1' is '-1', must be a finite"),
+        ("a,0,9,bert,9,64,1,0", "global_batch_size,1,2,4\n64,nan,,0\n", "line 2: the row must have at least one speed"),
     ],
 )  # fmt: skip
 def test_what_an_elasticflow_job_cannot_be_is_named(tmp_path: Path, row: str, speeds: str, message: str) -> None:
@@ -131,9 +131,9 @@ def test_missing_columns_and_tables_are_named(tmp_path: Path) -> None:
     lists(tmp_path, elasticflow="a,0,9,bert,9,64,1,0\n")
     path = tmp_path / "elasticflow.csv"
     path.write_text(path.read_text().replace("ddl", "due"))
-    with pytest.raises(PolluxSimError, match="line 1: missing column 'ddl', or 'deadline'"):
+    with pytest.raises(PolluxSimError, match="line 1: missing column 'ddl' or 'deadline'"):
         read(tmp_path)
-    with pytest.raises(PolluxSimError, match="no tables of throughput"):
+    with pytest.raises(PolluxSimError, match="no table of throughputs"):
         ElasticFlowJobs(str(path), str(tmp_path / "nowhere")).load({})
 
 

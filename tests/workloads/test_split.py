@@ -45,13 +45,13 @@ def test_durations_are_those_of_gavel() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"num_jobs": 0}, "workload.num_jobs is 0, allowed is a whole number ≥ 1"),
-        ({"seed": -1}, "workload.seed is -1, allowed is a whole number ≥ 0"),
-        ({"jobs_per_hour": 0.0}, "workload.jobs_per_hour is 0, allowed is a number > 0"),
-        ({"split": {"image": 0.0}}, "workload.split is {'image': 0.0}, allowed are parts of 0 or more"),
-        ({"split": {"images": 1.0}}, "workload.split names 'images', allowed are image, language, speech"),
-        ({"gpus": {}}, "workload.gpus is {}, allowed are parts of 0 or more"),
-        ({"gpus": {0: 1.0}}, "workload.gpus names 0 GPUs, allowed is a whole number ≥ 1"),
+        ({"num_jobs": 0}, "workload.num_jobs is 0, must be a whole number ≥ 1"),
+        ({"seed": -1}, "workload.seed is -1, must be a whole number ≥ 0"),
+        ({"jobs_per_hour": 0.0}, "workload.jobs_per_hour is 0, must be a number > 0"),
+        ({"split": {"image": 0.0}}, "workload.split is {'image': 0.0}, must be numbers ≥ 0, at least one > 0"),
+        ({"split": {"images": 1.0}}, "a task in workload.split is 'images', must be one of image, language, speech"),
+        ({"gpus": {}}, "workload.gpus is {}, must be numbers ≥ 0, at least one > 0"),
+        ({"gpus": {0: 1.0}}, "a number of GPUs in workload.gpus is 0, must be a whole number ≥ 1"),
     ],
 )
 def test_wrong_settings_are_told(settings: dict[str, Any], words: str) -> None:

@@ -46,18 +46,18 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (["a,1,nope,1,10"], "line 2: application 'nope' has no profile, allowed are toy"),
-        (["a,-1,toy,1,10"], "line 2: column 'time' is '-1', allowed is a number of seconds from 0 to 1e+11"),
+        (["a,1,nope,1,10"], "line 2: application 'nope' has no profile, must be one of toy"),
+        (["a,-1,toy,1,10"], "line 2: column 'time' is '-1', must be a number of seconds from 0 to 1e+11"),
         (["a,nan,toy,1,10"], "line 2: column 'time' is 'nan'"),
-        (["a,1,toy,1,10", "a,2,toy,1,10"], "line 3: name 'a' stands on line 2 already"),
-        (["b,9,toy,1,10", "a,1,toy,9,90"], "line 3: num_replicas is 9, allowed are the 8 GPUs there are"),
-        (["a,1,toy,0,10"], "line 2: column 'num_replicas' is '0', allowed is a whole number from 1 to 1e+09"),
+        (["a,1,toy,1,10", "a,2,toy,1,10"], "line 3: the name 'a' is also on line 2, must be unique"),
+        (["b,9,toy,1,10", "a,1,toy,9,90"], "line 3: num_replicas is 9, must be at most 8, the number of GPUs"),
+        (["a,1,toy,0,10"], "line 2: column 'num_replicas' is '0', must be a whole number from 1 to 1e+09"),
         (["a,1,toy,1.5,10"], "line 2: column 'num_replicas' is '1.5'"),
-        (["a,1,toy,1,641"], "line 2: batch_size is 641, allowed for toy are 10 to 640"),
-        (["a,1,toy,1,9"], "line 2: batch_size is 9, allowed for toy are 10 to 640"),
+        (["a,1,toy,1,641"], "line 2: batch_size is 641, must be 10 to 640 for toy"),
+        (["a,1,toy,1,9"], "line 2: batch_size is 9, must be 10 to 640 for toy"),
         (["a,1,toy,1"], "line 2: 4 fields, the header has 5 columns"),
         ([",1,toy,1,10"], "line 2: column 'name' is ''"),
-        ([], "no rows, needed are name, time, num_replicas"),
+        ([], "the file has no rows; it must have the columns name, time, num_replicas"),
     ],
 )
 def test_a_bad_workload_is_named(tmp_path: Path, rows: list[str], message: str) -> None:
@@ -74,7 +74,7 @@ def test_a_bad_workload_is_named(tmp_path: Path, rows: list[str], message: str) 
     [
         (b"", "no rows"),
         (b"name,time,application,num_replicas\na,1,toy,1\n", "line 1: missing column 'batch_size'"),
-        (b"name,name,time\na,a,1\n", "line 1: a column name stands twice"),
+        (b"name,name,time\na,a,1\n", "line 1: the header has a column name twice"),
         (b"\xff\xfe\x00name", "not a UTF-8 text file"),
         (b'name,time,application,num_replicas,batch_size\n"a,1,toy,1,10\n', "not CSV"),
     ],
@@ -119,11 +119,14 @@ def test_a_row_with_a_duration_is_a_job_without_a_profile(tmp_path: Path) -> Non
     [
         (
             "name,time,num_replicas,duration\na,0,1,0\n",
-            "line 2: column 'duration' is '0', allowed is a number of seconds above 0",
+            "line 2: column 'duration' is '0', must be a number of seconds above 0",
         ),
-        ("name,time,num_replicas,duration\na,0,1,long\n", "line 2: column 'duration' is 'long', allowed is a finite"),
-        ("name,time,num_replicas,duration\na,0,1,\n", "line 2: missing column 'application', 'batch_size', needed are"),
-        ("name,time,num_replicas\na,0,1\n", "line 1: missing column 'application', 'batch_size', needed are"),
+        ("name,time,num_replicas,duration\na,0,1,long\n", "line 2: column 'duration' is 'long', must be a finite"),
+        (
+            "name,time,num_replicas,duration\na,0,1,\n",
+            "line 2: missing column 'application', 'batch_size'; the row must have",
+        ),
+        ("name,time,num_replicas\na,0,1\n", "line 1: missing column 'application', 'batch_size'; the row must have"),
     ],
 )
 def test_a_row_without_duration_and_profile_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -184,22 +187,22 @@ def test_columns_that_are_not_used_are_named_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (["a,0,1,5,,x,"], "line 2: after names 'x', allowed are names of this workload's jobs"),
-        (["a,0,1,5,,,0.5", "b,2,1,5,,,1"], "line 3: column 'cancel_time' is '1', allowed is 2 s, when it is submitted"),
-        (["a,0,2,5,3,,"], "line 2: column 'min_replicas' is '3', allowed is at most num_replicas, 2"),
-        (["a,0,1,1e18,,,"], "line 2: column 'duration' is '1e18', allowed is a number of seconds above 0, up to 1e+11"),
-        (["a,1_000,1,5,,,"], "line 2: column 'time' is '1_000', allowed is a finite number"),
-        (["a,0,1,١٢,,,"], "line 2: column 'duration' is '١٢', allowed is a finite number"),
-        (["a,0,1,5,1.5,,"], "line 2: column 'min_replicas' is '1.5', allowed is a whole number"),
+        (["a,0,1,5,,x,"], "line 2: after has 'x', must have names of jobs in this workload"),
+        (["a,0,1,5,,,0.5", "b,2,1,5,,,1"], "line 3: column 'cancel_time' is '1', must be 2 s or later"),
+        (["a,0,2,5,3,,"], "line 2: column 'min_replicas' is '3', must be at most num_replicas, 2"),
+        (["a,0,1,1e18,,,"], "line 2: column 'duration' is '1e18', must be a number of seconds above 0, up to 1e+11"),
+        (["a,1_000,1,5,,,"], "line 2: column 'time' is '1_000', must be a finite number"),
+        (["a,0,1,١٢,,,"], "line 2: column 'duration' is '١٢', must be a finite number"),
+        (["a,0,1,5,1.5,,"], "line 2: column 'min_replicas' is '1.5', must be a whole number"),
         (["a,0,1,5,,b,", "b,0,1,5,,c;a,", "c,0,1,5,,,"], "line 2: waits for itself: a after b after a"),
         (["a,0,1,5,,c,", "b,0,1,5,,a,", "c,0,1,5,,b,"], "waits for itself: "),
         (["a,0,1,5,,a,"], "line 2: waits for itself: a after a"),
         (
             ["a,0,2,5,,,,1:1"],
-            "line 2: column 'speeds' is '1:1', allowed is those of a job with a duration, at its 2 GPUs",
+            "line 2: column 'speeds' is '1:1', must be empty for a job without a duration, and",
         ),
-        (["a,0,2,5,,,,1:1 2"], "line 2: column 'speeds' is '1:1 2', allowed is GPUs:speed pairs with spaces"),
-        (["a,0,2,5,,,,2:1 1:2"], "line 2: column 'speeds' is '2:1 1:2', allowed is pairs of a GPU count, rising"),
+        (["a,0,2,5,,,,1:1 2"], "line 2: column 'speeds' is '1:1 2', must be GPUs:speed pairs with spaces"),
+        (["a,0,2,5,,,,2:1 1:2"], "line 2: column 'speeds' is '2:1 1:2', must be pairs of a GPU count, rising"),
     ],
 )
 def test_what_a_job_cannot_carry_is_named(tmp_path: Path, rows: list[str], message: str) -> None:
@@ -216,9 +219,7 @@ def test_a_row_is_either_profiled_or_rigid(tmp_path: Path, row: str) -> None:
     """What it says of both is not read as one of them."""
     path = tmp_path / "w.csv"
     path.write_text(f"name,time,application,num_replicas,batch_size,duration\n{row}\n")
-    with pytest.raises(
-        InvalidInputError, match=r"line 2: column '\w+' is '\w+', allowed is nothing in a row with a dur"
-    ):
+    with pytest.raises(InvalidInputError, match=r"line 2: column '\w+' is '\w+', must be empty in a row with a dur"):
         read_workload(path)
 
 
@@ -231,8 +232,8 @@ def test_a_row_is_either_profiled_or_rigid(tmp_path: Path, row: str) -> None:
         ("time", pa.array([2**45], pa.timestamp("s")), "not a Parquet file"),
         ("time", pa.array([b"12"]), "line 1: column 'time' is b'12'"),
         ("num_replicas", pa.array([True]), "line 1: column 'num_replicas' is True"),
-        ("after", pa.array([[1, 2]]), "line 1: column 'after' is [1, 2], allowed is names"),
-        ("gpu_types", pa.array([7]), "line 1: column 'gpu_types' is 7, allowed is names"),
+        ("after", pa.array([[1, 2]]), "line 1: column 'after' is [1, 2], must be names"),
+        ("gpu_types", pa.array([7]), "line 1: column 'gpu_types' is 7, must be names"),
     ],
 )
 def test_a_parquet_file_of_odd_values_is_one_clear_line(

@@ -1,4 +1,4 @@
-"""Interface of a reader of cluster logs, and what several readers share."""
+"""Interface of a reader of cluster logs, and functions of several readers."""
 
 from __future__ import annotations
 
@@ -122,9 +122,9 @@ class Format(ABC):
     name
         Name on the command line.
     citation
-        Source of such logs, and their licence.
+        Source and licence of logs of this format.
     caveat
-        Note in the report of every such log; may be empty.
+        Note in the report of every log of this format; may be empty.
     clock
         Form of its times.
     time_zone
@@ -149,32 +149,17 @@ class Format(ABC):
     def read(self, source: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each row, in the order of the source.
 
-        Parameters
-        ----------
-        source
-            A file, or a folder that holds files under their usual names.
-        zone
-            Zone of times that name none.
-
-        Raises
-        ------
-        InvalidInputError
-            If the source as a whole cannot be such a log. A single bad row is yielded instead.
+        `source` is a file, or a folder with files under their usual names; `zone` is the zone of times that name none.
+        Raise InvalidInputError if the source is not a log of this format. A single bad row is yielded instead.
         """
         for path in source_files(source, self.files):
             yield from self.entries(path, zone)
 
     def for_source(self, source: Path, columns: str) -> Format:
-        """Return the format with a map of columns, adapted to one source.
-
-        Raises
-        ------
-        InvalidConfigError
-            If the format has no map of columns and one is given.
-        """
+        """Return the format with a map of columns, adapted to one source."""
         if columns:
             raise InvalidConfigError(
-                f"--columns is for the format table, because {self.name} has columns of its own; leave it out"
+                f"--columns needs the format table, because {self.name} has fixed columns; leave it out"
             )
         return self
 
@@ -184,10 +169,9 @@ class Format(ABC):
 
 
 def source_files(source: Path, patterns: str) -> list[Path]:
-    """Return the files of a log: the source itself, or the files of a folder that fit a pattern, sorted by name.
+    """Return the files of a log: the source itself, or the files of a folder that match a pattern, sorted by name.
 
-    `patterns` has spaces between patterns. The first pattern with a file counts. Raises InvalidInputError if there is
-    no file.
+    `patterns` has spaces between patterns. The first pattern with a file counts.
     """
     if not source.is_dir():
         if not source.is_file():

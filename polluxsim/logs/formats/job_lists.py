@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from polluxsim.logs.formats.base import Dropped, LogJob
 from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat
 
@@ -29,16 +31,31 @@ def _parse_sia(row: LogRow) -> LogJob | Dropped:
     )
 
 
-def _parse_gavel(row: LogRow) -> LogJob:
-    return LogJob(
-        place=row.place,
-        # The list has no job names.
-        job=f"gavel-{row.line}",
-        submitted=row.instant("arrival_time"),
-        duration=row.seconds("duration") if row.has("duration") else None,
-        num_gpus=row.count("scale_factor", at_least=1),
-        extras=(row.name("job_type"), row.count("total_steps", at_least=1)),
+class GavelRow(NamedTuple):
+    """Values of a row of a Gavel or Shockwave list."""
+
+    arrival: float  # [s]
+    duration: float | None  # [s]; only in Shockwave's lists
+    gpus: int
+    job_type: str
+    total_steps: int
+
+
+def read_gavel_row(row: LogRow) -> GavelRow:
+    """Read and check a row of a Gavel or Shockwave list."""
+    return GavelRow(
+        row.instant("arrival_time"),
+        row.seconds("duration") if row.has("duration") else None,
+        row.count("scale_factor", at_least=1),
+        row.name("job_type"),
+        row.count("total_steps", at_least=1),
     )
+
+
+def _parse_gavel(row: LogRow) -> LogJob:
+    arrival, duration, gpus, *extras = read_gavel_row(row)
+    # The list has no job names.
+    return LogJob(row.place, f"gavel-{row.line}", arrival, duration, gpus, extras=tuple(extras))
 
 
 def _parse_tiresias(row: LogRow) -> LogJob | Dropped:

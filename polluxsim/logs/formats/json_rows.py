@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from polluxsim.common.errors import InvalidInputError, bad_line
-from polluxsim.common.tables import Row, read_number
-from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob, Place
-from polluxsim.logs.formats.log_rows import MAX_COUNT, read_time
+from polluxsim.common.tables import read_number
+from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob
+from polluxsim.logs.formats.log_rows import PlacedRow, read_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,12 +34,7 @@ def read_objects(path: Path, key: str | None = None) -> Iterator[tuple[int, dict
 
     With a `key`, the file is one object, and the array is its member of that name. Other members are skipped.
 
-    Broken JSON is not a bad row, because the start of the next row is unknown.
-
-    Raises
-    ------
-    InvalidInputError
-        If the file cannot be read or has no such array.
+    Raise InvalidInputError for broken JSON, which is not a bad row, because the start of the next row is unknown.
     """
     try:
         with path.open("rb") as file:
@@ -66,7 +61,7 @@ class _Window:
         """Yield each object and the line on which it begins."""
         yield from self._list()
         if found := self._next():
-            raise self._error(f"the list has ended, allowed is nothing more; found {found!r}")
+            raise self._error(f"the list has ended, but the file goes on; found {found!r}")
 
     def objects_of(self, key: str) -> Iterator[tuple[int, dict[str, object]]]:
         """Yield each object of the list under a key, and the line on which it begins."""
@@ -99,7 +94,7 @@ class _Window:
     def _items(self) -> Iterator[tuple[int, dict[str, object]]]:
         while True:
             if self._next() != "{":
-                raise self._error(f"allowed is {{, the start of a job; found {self._next()!r}")
+                raise self._error(f"a job must start with {{; found {self._next()!r}")
             line = self._line
             yield line, self._value()  # type: ignore[misc]  # it begins with a brace
             if self._next() == "]":
@@ -108,7 +103,7 @@ class _Window:
             self._expect(",", ", or ] after a job")
 
     def _next(self) -> str:
-        """Go to the next character that is not blank and return it; nothing at the end of the file."""
+        """Move to the next character that is not blank and return it; return "" at the end of the file."""
         while True:
             while self._at < len(self._text):
                 if (mark := self._text[self._at]) not in BLANKS:
@@ -121,7 +116,7 @@ class _Window:
 
     def _expect(self, mark: str, allowed: str) -> None:
         if (found := self._next()) != mark:
-            what = f"allowed is {allowed}; found {found!r}" if found else f"the file ends before {allowed}"
+            what = f"expected {allowed}; found {found!r}" if found else f"the file ends before {allowed}"
             raise self._error(what)
         self._at += 1
 
@@ -152,7 +147,7 @@ class _Window:
             more = self._decode(raw, final=self._ended)
         except UnicodeDecodeError as error:
             found = error.object[error.start : error.end]
-            raise self._error(f"allowed is UTF-8 text; found {found!r}") from None
+            raise self._error(f"the file must be UTF-8 text; found {found!r}") from None
         self._text = self._text[self._at :] + more
         self._at = 0
 
@@ -169,24 +164,11 @@ class _Window:
 
 
 @dataclass(frozen=True)
-class JsonRow(Row):
-    """One JSON object. Errors name its keys with the path to them, like `spec.queue`.
+class JsonRow(PlacedRow):
+    """One JSON object. Errors name its keys with the path to them, like `spec.queue`."""
 
-    Parameters
-    ----------
-    zone
-        Time zone of times that name none; None if all times must name theirs.
-    prefix
-        Path to this object, for errors.
-    """
-
-    zone: tzinfo | None = None
-    prefix: str = ""
-
-    @property
-    def place(self) -> Place:
-        """Return the place of the row in its file."""
-        return Place(self.path.name, self.line)
+    zone: tzinfo | None = None  # of times that name none; None if all times must name theirs
+    prefix: str = ""  # path to this object
 
     def part(self, values: Mapping[str, object], prefix: str) -> JsonRow:
         """Return an object inside this one. `prefix` is the path to it."""
@@ -223,20 +205,10 @@ class JsonRow(Row):
         """Return the text of a key that may be blank or absent."""
         return self.text(key) if self.has(key) else None
 
-    def within(self, key: str, low: float, high: float) -> float:
-        """Return a number within limits, both allowed."""
-        value = self.value(key)
-        number = None if isinstance(value, str) else read_number(value)
-        if number is None or not low <= number <= high:
-            raise self.error(key, f"a number from {low:g} to {high:g}")
-        return number
-
-    def count(self, key: str, at_least: int = 0) -> int:
-        """Return a whole number."""
-        number = self.within(key, at_least, MAX_COUNT)
-        if not number.is_integer():
-            raise self.error(key, f"a whole number from {at_least} to {MAX_COUNT:g}")
-        return int(number)
+    def number_in(self, column: str) -> float | None:
+        """Return the finite number under a key, or None."""
+        value = self.value(column)
+        return None if isinstance(value, str) else read_number(value)
 
     def time(self, key: str) -> float | None:
         """Return a date and time of day [s since 1970-01-01 UTC], None if the value states none."""
@@ -257,12 +229,8 @@ class JsonRow(Row):
             raise self.error(key, "a list of objects")
         return value
 
-    def dropped(self, reason: str) -> Dropped:
-        """Return that this row is left out, and why."""
-        return Dropped(self.place, reason)
-
     def error(self, column: str, allowed: str) -> BadRowError:
-        """Return the error that a key's value is not what is allowed."""
+        """Return the error that the value of a key is not `allowed`."""
         reason = f"key {self.prefix + column!r} is not {allowed}"
         return BadRowError(self.path, self.line, reason, self.value(column))
 
@@ -291,18 +259,10 @@ def parsed(row: JsonRow, parse: Callable[[JsonRow], LogJob | Dropped]) -> Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class JsonFormat(Format):
-    """A log that is one JSON file. Such logs differ in a key and in a function for one row.
+    """A log that is one JSON file."""
 
-    Parameters
-    ----------
-    key
-        Member of the file's object that lists the rows; None if the file is the list.
-    parse
-        Function that returns the job of a row or the reason to drop it, and raises `BadRowError`.
-    """
-
-    key: str | None
-    parse: Callable[[JsonRow], LogJob | Dropped]
+    key: str | None  # of the list of rows in the file's object; None if the file is the list
+    parse: Callable[[JsonRow], LogJob | Dropped]  # raises `BadRowError`
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each object."""

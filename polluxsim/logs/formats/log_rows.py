@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
@@ -34,17 +33,43 @@ BLANKS = frozenset(("", "none", "null", "nan", "nat", "n/a", "unknown"))
 _ValueT = TypeVar("_ValueT")
 
 
-@dataclass(frozen=True)
-class LogRow(Row):
-    """One row of a log with cells of text. `zone` is the zone of times that name none; None if all must name theirs."""
-
-    values: Mapping[str, str]
-    zone: tzinfo | None = None
+class PlacedRow(Row):
+    """One row of a log with checks of numbers."""
 
     @property
     def place(self) -> Place:
         """Return the place of the row."""
         return Place(self.path.name, self.line)
+
+    def number_in(self, column: str) -> float | None:
+        """Return the finite number in a cell, or None."""
+        return read_number(self.value(column))
+
+    def within(self, column: str, low: float, high: float) -> float:
+        """Return a number within closed limits."""
+        value = self.number_in(column)
+        if value is None or not low <= value <= high:
+            raise self.error(column, f"a number from {low:g} to {high:g}")
+        return value
+
+    def count(self, column: str, at_least: int = 0) -> int:
+        """Return a whole number, also from a cell like 2.0."""
+        value = self.number_in(column)
+        if value is None or not value.is_integer() or not at_least <= value <= MAX_COUNT:
+            raise self.error(column, f"a whole number from {at_least} to {MAX_COUNT:g}")
+        return int(value)
+
+    def dropped(self, reason: str) -> Dropped:
+        """Return this row as dropped for a reason."""
+        return Dropped(self.place, reason)
+
+
+@dataclass(frozen=True)
+class LogRow(PlacedRow):
+    """One row of a log with cells of text. `zone` is the zone of times that name none; None if all must name theirs."""
+
+    values: Mapping[str, str]
+    zone: tzinfo | None = None
 
     def has(self, column: str) -> bool:
         """Return whether the column exists and its cell is not blank."""
@@ -59,20 +84,6 @@ class LogRow(Row):
         if not self.has(column):
             raise self.error(column, "a name")
         return self.text(column)
-
-    def within(self, column: str, low: float, high: float) -> float:
-        """Return a number within limits, both allowed."""
-        value = read_number(self.value(column))
-        if value is None or not low <= value <= high:
-            raise self.error(column, f"a number from {low:g} to {high:g}")
-        return value
-
-    def count(self, column: str, at_least: int = 0) -> int:
-        """Return a whole number, also from a cell like 2.0."""
-        value = read_number(self.value(column))
-        if value is None or value != math.floor(value) or not at_least <= value <= MAX_COUNT:
-            raise self.error(column, f"a whole number from {at_least} to {MAX_COUNT:g}")
-        return int(value)
 
     def seconds(self, column: str) -> float:
         """Return a length of time [s]."""
@@ -111,12 +122,8 @@ class LogRow(Row):
             raise self.error(column, f"one of {', '.join(allowed)}")
         return allowed[word]
 
-    def dropped(self, reason: str) -> Dropped:
-        """Return that this row is left out, and why."""
-        return Dropped(self.place, reason)
-
     def error(self, column: str, allowed: str) -> BadRowError:
-        """Return the error that this row's column is not what is allowed."""
+        """Return the error that a column is not `allowed`."""
         return BadRowError(self.path, self.line, f"column {column!r} is not {allowed}", self.values.get(column, ""))
 
 
@@ -146,37 +153,18 @@ def read_time(text: str, zone: tzinfo | None) -> float | None:
 
 @dataclass(frozen=True)
 class Layout:
-    """Form of the lines of a table.
+    """Form of the lines of a table."""
 
-    Parameters
-    ----------
-    columns
-        Required columns; without a header, all columns in order.
-    alternatives
-        Groups of columns. One column of each group is required.
-    wider
-        Without a header, the columns of rows with more cells; empty if all rows have the same number of cells.
-    delimiter
-        Text between two cells.
-    has_header
-        Whether the first line names the columns.
-    quoted
-        Whether a cell may stand in double quotes.
-    """
-
-    columns: tuple[str, ...]
-    alternatives: tuple[tuple[str, ...], ...] = ()
-    wider: tuple[str, ...] = ()
+    columns: tuple[str, ...]  # required columns; without a header, all columns in order
+    alternatives: tuple[tuple[str, ...], ...] = ()  # groups of columns, of which one each is required
+    wider: tuple[str, ...] = ()  # without a header, columns of rows with more cells; empty if there are none
     delimiter: str = ","
     has_header: bool = True
-    quoted: bool = True
+    quoted: bool = True  # whether a cell may stand in double quotes
 
 
 def read_rows(path: Path, layout: Layout, zone: tzinfo | None = None) -> Iterator[LogRow | BadRowError]:
-    """Yield the rows of a table. Empty lines are not rows.
-
-    Raise InvalidInputError if the file cannot be opened, or its header lacks a column.
-    """
+    """Yield the rows of a table. Empty lines are not rows."""
     lines = read_lines(path)
     header = list(layout.columns)
     if layout.has_header:
@@ -195,7 +183,7 @@ def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) ->
         raise bad_line(path, line, "the header's quotes do not match")
     names = [name.strip() for name in cells]
     if len(set(names)) != len(names):
-        raise bad_line(path, line, "a column name stands twice in the header")
+        raise bad_line(path, line, "the header has a column name twice")
     missing = [repr(name) for name in layout.columns if name not in names]
     missing += [" or ".join(map(repr, group)) for group in layout.alternatives if not set(group) & set(names)]
     if missing:
@@ -216,7 +204,7 @@ def _cells(path: Path, line: int, text: str, header: list[str], layout: Layout) 
         header = list(layout.wider)
     if len(cells) != len(header):
         allowed = f"{len(header)} or {len(layout.wider)}" if layout.wider else len(header)
-        return BadRowError(path, line, f"allowed are {allowed} cells", len(cells))
+        return BadRowError(path, line, f"the number of cells must be {allowed}", len(cells))
     return dict(zip(header, cells, strict=True))
 
 
@@ -245,12 +233,12 @@ def _decoded_lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, str | BadR
         number += 1
         if len(raw) == MAX_LINE and not raw.endswith(b"\n"):
             _skip_line(file)
-            yield number, BadRowError(path, number, f"allowed are lines of less than {MAX_LINE} bytes")
+            yield number, BadRowError(path, number, f"the line must have less than {MAX_LINE} bytes")
             continue
         try:
             text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            yield number, BadRowError(path, number, "allowed is UTF-8 text", raw[error.start : error.end])
+            yield number, BadRowError(path, number, "the line must be UTF-8 text", raw[error.start : error.end])
             continue
         if text.strip():
             yield number, text
@@ -277,18 +265,10 @@ def counts_beside(source: Path, name: str, columns: tuple[str, ...]) -> list[int
 
 @dataclass(frozen=True, kw_only=True)
 class TableFormat(Format):
-    """A log in a text table. Such logs differ in a layout and in a function for one row.
-
-    Parameters
-    ----------
-    layout
-        Columns and how cells are told apart.
-    parse
-        Function that returns the job of a row or the reason to drop it, and raises `BadRowError`.
-    """
+    """A log in a text table."""
 
     layout: Layout
-    parse: Callable[[LogRow], LogJob | Dropped]
+    parse: Callable[[LogRow], LogJob | Dropped]  # raises `BadRowError`
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each row."""

@@ -257,7 +257,7 @@ PHILLY_RAW = JsonFormat(
     key=None,
     parse=_parse_raw,
     citation="Microsoft Philly, Jeon et al., ATC '19, CC-BY-4.0",
-    caveat="num_gpus is that of the first usable attempt: the log does not say what a job asked for",
+    caveat="num_gpus is from the first usable attempt, because the log has no requested GPUs",
     clock=Clock.LOCAL,
     extras=(
         "usable_attempts", "gpus_first", "gpus_max", "num_nodes",

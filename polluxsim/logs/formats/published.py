@@ -45,7 +45,7 @@ def _parse_kalos(row: LogRow) -> LogJob | Dropped:
 def _dropped_acme_row(row: LogRow) -> Dropped | None:
     num_gpus = row.gpus("gpu_num")
     if row.name("state") not in ENDED:
-        return row.dropped(f"state is none of {', '.join(ENDED)}")
+        return row.dropped(f"state is not one of {', '.join(ENDED)}")
     if num_gpus == 0:
         return row.dropped(NO_GPU)
     if not row.has("start_time"):
@@ -93,7 +93,7 @@ HELIOS_COLUMNS = (
 def _parse_helios(row: LogRow) -> LogJob | Dropped:
     num_gpus = row.gpus("gpu_num")
     if (state := row.name("state")) not in ENDED:
-        return row.dropped(f"state is none of {', '.join(ENDED)}")
+        return row.dropped(f"state is not one of {', '.join(ENDED)}")
     if num_gpus == 0:
         return row.dropped(NO_GPU)
     if not row.has("start_time"):

@@ -54,7 +54,7 @@ ELAPSED = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})(?:\.\d+
 """[days-][hours:]minutes:seconds, perhaps with a fraction that only CPU times have."""
 
 NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
-"""Words of sacct for a job without a time limit of its own."""
+"""Words of sacct for a job without its own time limit."""
 
 THROTTLE = re.compile(r"(\d+)_\[[^\]%]*%(\d+)\]", re.ASCII)
 """The waiting rest of a job array that may not run all at once: 12_[4-9%2]."""

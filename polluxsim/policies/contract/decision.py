@@ -38,7 +38,7 @@ class Reason(NamedTuple):
         Kind of the reason, a word that the policy chooses. `look/why/words.py` has sentences for the kinds of
         polluxsim, and prints other kinds unchanged.
     numbers
-        Numbers by name. `REASON_UNITS` in `record_units.py` has the units of polluxsim's numbers.
+        Numbers by name. `REASON_UNITS` in `records/results.py` has the units of polluxsim's numbers.
     others
         Jobs that caused the decision. Their role depends on `kind`.
     """

@@ -168,7 +168,7 @@ class Pollux:
     _search: Search = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_number("policy.p", self.p, holds=True, allowed="a finite number")
+        check_number("policy.p", self.p, holds=True, requirement="a finite number")
         self._search = search_named(self.search, self.threads) if isinstance(self.search, str) else self.search
 
     @property
