@@ -120,10 +120,11 @@ class Forks:
         state = self._state
         left_out = self._submissions.leave_out(fork.without)
         self._submissions.add(fork.added)
-        altered = [state.alter(job) for job in fork.altered if job.job_id in state.jobs.active]
+        altered = [job.job_id for job in fork.altered if job.job_id in state.jobs.active and state.alter(job)]
+        self._rounds.alter(altered)
         for name, other in fork.overtaken:
             state.overtake(name, other)
-        return left_out or any(altered) or bool(fork.overtaken)
+        return left_out or bool(altered) or bool(fork.overtaken)
 
     def _leave(self, nodes: tuple[int, ...]) -> None:
         """Let jobs leave nodes with all of their work, in a run in which no work can be lost."""

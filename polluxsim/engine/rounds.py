@@ -11,7 +11,7 @@ from polluxsim.engine.clock import Rank, check_range
 from polluxsim.policies.contract.view import Change, Changes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from polluxsim.engine.clock import Action, Clock
     from polluxsim.engine.job import Transition
@@ -50,6 +50,7 @@ class Rounds:
         self._last = 0
         self._valid_until = -inf
         self._outdated_by = Change.ANY.value
+        self._altered: tuple[JobId, ...] = ()
         # By the value of the change, because the hash of an enumeration is slow.
         self._named: defaultdict[int, dict[JobId, float]] = defaultdict(dict)
 
@@ -75,6 +76,10 @@ class Rounds:
         self._note(Change.EVICTION, told.job.job_id)
         if self._ask_at_failures:
             self._clock.at(told.time, Rank.ROUND, self._action, AT_ONCE)
+
+    def alter(self, job_ids: Iterable[JobId]) -> None:
+        """Take note of jobs that a fork altered."""
+        self._altered += tuple(job_ids)
 
     def change_nodes(self) -> None:
         """Take note of a change of nodes."""
@@ -129,13 +134,14 @@ class Rounds:
             learnt=tuple(named.get(Change.LEARNING.value, ())),
             nodes=Change.NODES.value in named,
             evicted=tuple(named.get(Change.EVICTION.value, ())),
+            altered=self._altered,
         )
 
     def decide(self, decision: Decision) -> None:
         """Keep the validity of a decision. The policy is not told of jobs that it rejects."""
         self._valid_until = decision.valid_until
         self._outdated_by = (decision.outdated_by | Change.EVICTION).value
-        self._named = defaultdict(dict)
+        self._altered, self._named = (), defaultdict(dict)
 
     def ask_anew(self) -> None:
         """Call the policy at the next round, whatever its last decision says."""

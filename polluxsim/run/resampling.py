@@ -42,6 +42,9 @@ HORIZON = 30 * DAY
 WORTH_PROCESSES = 20.0
 """Several processes draw the futures if one process would take longer than this [s]."""
 
+TRIES = 10
+"""Number of times that the durations of waiting jobs are drawn again because the policy would have started the jobs."""
+
 NONE, RECENT = "none", "recent"
 
 
@@ -138,6 +141,7 @@ class KnownState:
         self._running_since = _running_since(moment)
         self.names = [job.job_id for job, _ in self._active]
         self.waiting = frozenset(run.waiting)
+        self._starting = self._starting_with(())
 
     @property
     def assumption(self) -> str:
@@ -160,7 +164,7 @@ class KnownState:
         now = self.moment.time
         draw, follower = Draw(self._seen, now, rng), _Follower(run, policy, asked, self._running_since)
         seed, chance = map(int, rng.integers(2**32, size=2))
-        altered = tuple(self._altered(draw))
+        altered = self._consistent(draw, rng)
         scenario = self.moment.scenario
         fork = Fork(now, scenario, without=self._to_come, seed=seed, altered=altered, chance=chance)
         for start, jobs in self._coming(draw):
@@ -171,6 +175,33 @@ class KnownState:
             fork = Fork(start, scenario)
         follower.follow(now + HORIZON)
         return {name: (follower.starts.get(name, inf), follower.completions.get(name, inf)) for name in asked}
+
+    def _consistent(self, draw: Draw, rng: np.random.Generator) -> tuple[Job, ...]:
+        """Return the active jobs that differ in this future, with durations that explain why jobs still wait.
+
+        A policy that knows durations, like EASY, starts a short job early. A waiting job that the policy would start
+        now because of its new duration would have started before, so its duration is drawn again.
+        """
+        altered = tuple(self._altered(draw))
+        for _ in range(TRIES):
+            if not (early := self._starting_with(altered) - self._starting):
+                break
+            again = Draw(self._seen, self.moment.time, rng).durations
+            draw.durations.update({name: again[name] for name in early & again.keys()})
+            altered = tuple(self._altered(draw))
+        return altered
+
+    def _starting_with(self, altered: tuple[Job, ...]) -> frozenset[JobId]:
+        """Return the waiting jobs that the policy would start at this round if jobs were altered."""
+        run, policy = self.moment.copied()
+        run.fork(Fork(self.moment.time, self.moment.scenario, without=self._to_come, altered=altered))
+        if (view := run.advance(before=self.moment.time + run.scenario.settings.round_interval)) is None:
+            return frozenset()
+        with guarded(run.scenario.policy_name, view.time):
+            decision = policy.allocate(view, run.rng)
+        if not isinstance(decision, Decision):
+            return self.waiting & decision.keys()
+        return self.waiting & (decision.allocation.keys() | decision.shared.keys())
 
     def _altered(self, draw: Draw) -> Iterator[Job]:
         """Yield the active jobs that differ in this future: with another duration, or without their cancellation."""

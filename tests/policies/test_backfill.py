@@ -129,7 +129,7 @@ class Anew(Conservative):
     """Makes all reservations anew at every turn, whether or not anything came otherwise than planned."""
 
     def _up_to_date(self, view: ClusterView) -> Reservations | None:
-        self._limits.take_note(view.changes)
+        self._limits.take_note(view)
         return None if view.demand <= view.num_gpus else Reservations.anew(view, self._reserved, self._limits)
 
 

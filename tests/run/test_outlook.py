@@ -286,3 +286,18 @@ def test_jobs_with_profiles_keep_their_progress_in_every_future() -> None:
     ends = run.jobs.set_index("job").completion_time[table.job].to_numpy()
     assert table.completion_p10.to_numpy() == pytest.approx(ends)
     assert table.completion_p90.to_numpy() == pytest.approx(ends)
+
+
+def test_a_waiting_job_is_not_forecast_to_start_as_if_it_could_have_started_before(tmp_path: Path) -> None:
+    """EASY knows durations. It would have started `long` beside the reservation of `head` if it were short."""
+    past = [Job.rigid(f"past-{number}", 0.0, 1, 300.0 if number % 2 else 20000.0, user="u") for number in range(8)]
+    wide, head = Job.rigid("wide", 21000.0, 6, 4000.0, user="v"), Job.rigid("head", 21300.0, 8, 600.0, user="v")
+    long = Job.rigid("long", 21360.0, 2, 20000.0, user="u")
+    path = tmp_path / "jobs.csv"
+    write_workload(Workload((*past, wide, head, long)), path)
+    run = polluxsim.simulate(
+        polluxsim.workload("file", path=str(path)), policy="easy", cluster=(2, 4), progress=False
+    )
+    forecast_of_long = run.at(22200).when(["long"], forks=19, arrivals="none").iloc[0]
+    assert forecast_of_long.waits
+    assert forecast_of_long.start_p50 > 22260

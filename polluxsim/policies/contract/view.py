@@ -84,6 +84,8 @@ class Changes:
         Whether nodes came up or went down, or failures were announced.
     evicted
         Names of jobs that lost their GPUs by a failure. This ends the validity of every decision.
+    altered
+        Names of jobs that have another request or duration, because the run was forked.
     """
 
     arrived: Sequence[JobView] = ()
@@ -92,6 +94,7 @@ class Changes:
     learnt: Collection[JobId] = ()
     nodes: bool = False
     evicted: Collection[JobId] = ()
+    altered: Collection[JobId] = ()
 
     @property
     def jobs_or_nodes(self) -> bool:
@@ -104,8 +107,10 @@ class Changes:
         def these(names: Iterable[JobId]) -> list[JobId]:
             return [name for name in names if name in jobs]
 
-        learnt, passed_epoch, evicted = these(self.learnt), these(self.passed_epoch), these(self.evicted)
-        return replace(replace(self, learnt=learnt, passed_epoch=passed_epoch, evicted=evicted), **changed)
+        learnt, passed_epoch = these(self.learnt), these(self.passed_epoch)
+        evicted, altered = these(self.evicted), these(self.altered)
+        some = replace(self, learnt=learnt, passed_epoch=passed_epoch, evicted=evicted, altered=altered)
+        return replace(some, **changed)
 
 
 class Health(NamedTuple):

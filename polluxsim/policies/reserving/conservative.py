@@ -144,8 +144,8 @@ class Conservative:
     def _up_to_date(self, view: ClusterView) -> Reservations | None:
         """Return the reservations of all waiting jobs, or None if all of them can start now."""
         changes, kept, limits = view.changes, self._reserved, self._limits
-        is_as_planned = limits.all_ends_were_on_time(view) and not (changes.nodes or changes.evicted)
-        limits.take_note(changes)
+        is_as_planned = limits.all_ends_were_on_time(view) and not (changes.nodes or changes.evicted or changes.altered)
+        limits.take_note(view)
         if view.demand <= view.num_gpus:
             return None
         if kept is None or not is_as_planned or kept.next < view.time:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from polluxsim.hardware.clusters import Cluster
     from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import Changes, ClusterView, JobView
+    from polluxsim.policies.contract.view import ClusterView, JobView
     from polluxsim.policies.tools.gangs import Describe
     from polluxsim.workloads.job import Job
 
@@ -67,15 +67,20 @@ class Limits:
         self._by_job[job.job_id] = release
         insort(self._releases, release)
 
-    def take_note(self, changes: Changes) -> None:
-        """Remove the limits and planned releases of jobs that ended or were evicted.
+    def take_note(self, view: ClusterView) -> None:
+        """Remove the limits and planned releases of jobs that ended, were evicted or were altered.
 
-        An evicted job gets a new limit, because it may have lost work.
+        An evicted job gets a new limit, because it may have lost work. An altered job that runs gets a new release.
         """
-        for job_id in chain(changes.ended, changes.evicted):
+        changes = view.changes
+        for job_id in chain(changes.ended, changes.evicted, changes.altered):
             self._limits.pop(job_id, None)
             if (release := self._by_job.pop(job_id, None)) is not None:
                 del self._releases[bisect_left(self._releases, release)]
+        if changes.altered:
+            for job in view.running:
+                if job.job_id in changes.altered:
+                    self.start(view, job)
 
     def all_ends_were_on_time(self, view: ClusterView) -> bool:
         """Return whether each job that ended was due, and no running job exceeds its limit.
@@ -175,7 +180,7 @@ def backfilled(view: ClusterView, order: Iterable[JobView], limits: Limits, desc
 
     Running jobs keep their GPUs.
     """
-    limits.take_note(view.changes)
+    limits.take_note(view)
 
     @cache  # the explanation repeats the steps
     def reserve(gpus: int, free: int) -> tuple[float, int]:
