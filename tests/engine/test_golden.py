@@ -193,5 +193,5 @@ def test_starvation_is_an_error_and_not_an_endless_run() -> None:
     ],
 )
 def test_impossible_settings_are_named(wrong: dict[str, float]) -> None:
-    with pytest.raises(InvalidConfigError, match=r"engine\.\w+ is .*, allowed is"):
+    with pytest.raises(InvalidConfigError, match=r"engine\.\w+ is .*, must be"):
         EngineSettings(**wrong)
