@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from polluxsim.common.errors import check_number
 from polluxsim.policies.contract.view import Change, Decision, JobProxy, Reason, Traits
-from polluxsim.policies.tools.free_gpus import place_gangs, placed_together
+from polluxsim.policies.tools.free_gpus import FreeGpus, place_gangs, placed_together
 from polluxsim.policies.tools.gangs import Budget, check_above_zero
 from polluxsim.policies.tools.ledger import Ledger
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from polluxsim.hardware.placements import Gpus, JobId, Placement
+    from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
     from polluxsim.policies.contract.view import ClusterView, JobView
 
     Pack = tuple[JobView, ...]
@@ -118,6 +119,86 @@ class Growth:
             left[node] -= gpus
 
 
+class Home(NamedTuple):
+    """GPUs where a job runs, or ran when it was suspended."""
+
+    job_id: JobId
+    placement: Placement
+    gpus: Gpus  # by number, empty if jobs share no GPUs
+
+
+@dataclass
+class Suspension:
+    """The GPUs on which jobs were suspended. The memory of these nodes holds the state of the jobs.
+
+    Source: Xiao et al., Gandiva (OSDI '18), §3.1: suspension and resumption take less than a second.
+    """
+
+    resume_time: float  # time of a suspension and a resumption on the same nodes [s]
+    _homes: dict[JobId, Home] = field(default_factory=dict)
+    _failures: tuple[int, ...] = ()  # of each node, at the last decision
+
+    def take_note(self, view: ClusterView) -> None:
+        """Note the GPUs of all jobs that hold some; forget jobs that ended, and the state on nodes that went down."""
+        for job_id in (*view.changes.ended, *view.changes.evicted):
+            self._homes.pop(job_id, None)
+        failures, num_nodes = view.health.num_failures, len(view.gpus_per_node)
+        for node, (before, now) in enumerate(zip_longest(self._failures, failures, fillvalue=0)):
+            if now != before or node >= num_nodes or node in view.health.down:
+                self._homes = {name: home for name, home in self._homes.items() if node not in dict(home.placement)}
+        self._failures = failures
+        for job in view.running:
+            self._homes[job.job_id] = Home(job.job_id, job.placement, view.sharing.held.get(job.job_id, ()))
+
+    def chosen(
+        self, view: ClusterView, order: Sequence[Pack], jobs: Mapping[JobId, JobView]
+    ) -> tuple[dict[Pack, str], ClusterView, Mapping[JobId, JobView]]:
+        """Choose packs in an order. A pack whose home is taken by an earlier one gets GPUs that the others leave.
+
+        Returns
+        -------
+        dict, ClusterView, Mapping
+            The GPU type of each chosen pack, and a view, with its jobs, in which only the packs at home hold GPUs.
+        """
+        free, taken, budget = FreeGpus(view.gpus_per_node), set["Gpu"](), Budget(view)
+        types: dict[Pack, str] = {}
+        held: dict[JobId, Home] = {}
+        homeless: list[Pack] = []
+        for pack in order:
+            home = self._home_of(pack, jobs)
+            if home is not None and not (free.has(home.placement) and taken.isdisjoint(home.gpus)):
+                homeless.append(pack)
+                continue
+            job = jobs[pack[0].job_id] if home is None else _held_by(jobs[home.job_id], home.placement)
+            if not (crew := budget.take(job)):
+                continue
+            name = types[pack] = crew[0][0]
+            if home is not None and name == view.type_of(home.placement):
+                held[home.job_id] = home
+                free.take(home.placement)
+                taken.update(home.gpus)
+        types |= {pack: crew[0][0] for pack in homeless if (crew := budget.take(pack[0]))}
+        shown = {name: _held_by(job, held[name].placement if name in held else ()) for name, job in jobs.items()}
+        shared = {name: home.gpus for name, home in held.items() if home.gpus}
+        return types, replace(view, sharing=view.sharing._replace(held=shared)), shown
+
+    def delays(
+        self, view: ClusterView, shared: Mapping[JobId, Gpus], placed: Mapping[JobId, Placement]
+    ) -> dict[JobId, float]:
+        """Return the delays of the jobs that resume on the nodes on which they were suspended [s]."""
+        nodes = {name: Counter(node for node, _ in gpus) for name, gpus in shared.items()}
+        nodes |= {name: Counter(dict(placement)) for name, placement in placed.items()}
+        return {
+            job.job_id: min(self.resume_time, view.delay_of(job))
+            for job in view.waiting
+            if (home := self._homes.get(job.job_id)) and nodes.get(job.job_id) == Counter(dict(home.placement))
+        }
+
+    def _home_of(self, pack: Pack, jobs: Mapping[JobId, JobView]) -> Home | None:
+        known = [home for job in pack if (home := self._homes.get(job.job_id))]
+        return next((home for home in known if jobs[home.job_id].placement), known[0] if known else None)
+
+
 @dataclass
 class Gandiva:
     """Let jobs take turns, those first that have had GPUs for the least time; pack pairs while there are too many.
@@ -127,10 +208,15 @@ class Gandiva:
     there. How fast each then is is measured for a round; a pair that does less than one job alone would is parted, and
     not packed again. Packs stay where they run, others go to the emptiest nodes.
 
+    A job that loses its turn is suspended. It resumes on the same nodes if they have room, and restarts on other nodes
+    otherwise.
+
     Parameters
     ----------
     time_slice
         Time that a job has GPUs before it is another one's turn [s].
+    resume_time
+        Time of a suspension and a resumption on the same nodes [s].
     packing
         Whether jobs are packed; it needs to be known which fit together (`engine.sharing`).
     grow_after
@@ -143,6 +229,7 @@ class Gandiva:
     time_slice: float = 60.0
     packing: bool = True
     grow_after: float | None = None
+    resume_time: float = 1.0
     # Time of each job on GPUs; a new job begins at the least time of all jobs [s].
     _had: Ledger[JobId] = field(default_factory=Ledger, init=False, repr=False)
     # The partner of each packed job, and the pairs that were parted.
@@ -151,11 +238,14 @@ class Gandiva:
     _running: dict[JobId, None] = field(default_factory=dict, init=False, repr=False)
     _turn: float = field(default=-inf, init=False, repr=False)
     _growth: Growth = field(init=False, repr=False)
+    _suspension: Suspension = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_above_zero(time_slice=self.time_slice)
         if self.grow_after is not None:
             check_above_zero(grow_after=self.grow_after)
+        check_number("policy.resume_time", self.resume_time, self.resume_time >= 0, "a finite number ≥ 0")
+        self._suspension = Suspension(self.resume_time)
         self._growth = Growth(inf if self.grow_after is None else self.grow_after)
 
     @property
@@ -173,15 +263,16 @@ class Gandiva:
         is_over = view.time >= self._turn
         had = {job_id: self._had.balance(job_id, view.time) for job_id in jobs}
         order = sorted(packs, key=lambda pack: self._rank(pack, had, is_over=is_over))
-        budget = Budget(view)
-        chosen = {pack: crew[0][0] for pack in order if (crew := budget.take(pack[0]))}
+        seen = view
+        view, jobs = self._growth.without(view, jobs)
+        self._suspension.take_note(view)
+        chosen, view, jobs = self._suspension.chosen(view, order, jobs)
         self._running = dict.fromkeys(job.job_id for pack in chosen for job in pack)
         self._had.hold(view.time, {job_id: (jobs[job_id], job_id) for job_id in self._running})
         waits = len(self._running) < len(jobs)
         if is_over or not waits:
             self._turn = view.time + self.time_slice if waits else -inf
         until = view.time if self._partner else self._turn if waits else inf
-        view, jobs = self._growth.without(view, jobs)
         running = {pack[0].job_id: name for pack, name in chosen.items()}
         shared = _numbered(view, chosen) if self.packing else {}
         placed = {} if self.packing else place_gangs(view, running, jobs)
@@ -193,6 +284,7 @@ class Gandiva:
             valid_until=min(until, self._growth.due),
             outdated_by=Change.JOBS_OR_NODES | Change.EVICTION | Change.EPOCH,
             explain=lambda asked: self._reasons(asked, order, had),
+            delays=self._suspension.delays(seen, shared, placed),
         )
 
     def _take_note(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> None:
@@ -280,6 +372,11 @@ def _numbered(view: ClusterView, chosen: Mapping[Pack, str]) -> dict[JobId, Gpus
         here = sorted((pack for pack in chosen if chosen[pack] == name), key=lambda pack: -pack[0].num_replicas)
         found |= placed_together(view, here, set(view.nodes_of(name)))
     return found
+
+
+def _held_by(job: JobView, placement: Placement) -> JobView:
+    """Return a job that is shown with some GPUs."""
+    return job if job.placement == placement else JobProxy(job, placement=placement)
 
 
 def _fit(view: ClusterView, one: JobView, other: JobView) -> bool:
