@@ -133,7 +133,7 @@ def test_a_policy_that_repeats_its_decision_hears_of_nodes_that_go() -> None:
 
 
 def test_a_job_that_must_leave_its_nodes_gives_up_all_of_its_gpus() -> None:
-    """EASY keeps running jobs. `wide` must leave node 2, and has no room then. It kept a GPU of node 1, which `new` got."""
+    """EASY keeps running jobs. `wide` must leave node 2 and has no room then. It kept GPUs of node 1 that `new` got."""
     jobs = [toy_job("wide", 0.0, 4, "slow"), toy_job("small", 0.0, 1, "slow"), toy_job("new", 200.0, 3, "slow")]
     result = simulate(
         toy_workload(*jobs), PROFILES, elastic(Cluster((1, 3))), Scaled(Easy(), GoodputUse(), 0.0), seed=1
