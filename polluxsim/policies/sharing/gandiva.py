@@ -138,7 +138,7 @@ class Suspension:
     _homes: dict[JobId, Home] = field(default_factory=dict)
     _failures: tuple[int, ...] = ()  # of each node, at the last decision
 
-    def take_note(self, view: ClusterView) -> None:
+    def take_note(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> None:
         """Note the GPUs of all jobs that hold some; forget jobs that ended, and the state on nodes that went down."""
         for job_id in (*view.changes.ended, *view.changes.evicted):
             self._homes.pop(job_id, None)
@@ -147,8 +147,9 @@ class Suspension:
             if now != before or node >= num_nodes or node in view.health.down:
                 self._homes = {name: home for name, home in self._homes.items() if node not in dict(home.placement)}
         self._failures = failures
-        for job in view.running:
-            self._homes[job.job_id] = Home(job.job_id, job.placement, view.sharing.held.get(job.job_id, ()))
+        for name, job in jobs.items():
+            if job.placement:
+                self._homes[name] = Home(name, job.placement, view.sharing.held.get(name, ()))
 
     def chosen(
         self, view: ClusterView, order: Sequence[Pack], jobs: Mapping[JobId, JobView]
@@ -265,7 +266,7 @@ class Gandiva:
         order = sorted(packs, key=lambda pack: self._rank(pack, had, is_over=is_over))
         seen = view
         view, jobs = self._growth.without(view, jobs)
-        self._suspension.take_note(view)
+        self._suspension.take_note(view, jobs)
         chosen, view, jobs = self._suspension.chosen(view, order, jobs)
         self._running = dict.fromkeys(job.job_id for pack in chosen for job in pack)
         self._had.hold(view.time, {job_id: (jobs[job_id], job_id) for job_id in self._running})

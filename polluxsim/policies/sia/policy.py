@@ -46,6 +46,8 @@ class Programme:
     kept: NDArray[np.int64]  # configuration that a job must keep, −1 where it need not, shape (J,)
     power: float  # the exponent p: with p < 0 the sum of worth^p is made least, else largest
     waiting_cost: float  # cost of a job without GPUs; one replica of the slowest configuration costs 1
+    # Share of the worth that a restart leaves, shape (J, C), 1 where no restart is needed. Only reasons need it.
+    factors: NDArray[np.float64] | None = None
 
     @cached_property
     def costs(self) -> NDArray[np.float64]:
@@ -192,27 +194,29 @@ class Sia:
     def _programme(self, view: ClusterView, jobs: Sequence[JobView], known: Sequence[Configuration]) -> Programme:
         now = [present_configuration(view, job, known) for job in jobs]
         numbers = {name: number for number, name in enumerate(view.types)}
+        worths, factors = self._worths(view, jobs, known, now)
         return Programme(
-            worths=self._worths(view, jobs, known, now),
+            worths=worths * factors,
             gpus=np.array([each.gpus for each in known], dtype=np.int64),
             types=np.array([numbers[each.gpu_type] for each in known], dtype=np.int64),
             capacities=np.array([view.gpus_of(name) for name in view.types], dtype=np.int64),
             kept=np.array([self._kept(view, job, here) for job, here in zip(jobs, now, strict=True)], dtype=np.int64),
             power=self.p,
             waiting_cost=self.waiting_cost,
+            factors=factors,
         )
 
     def _worths(
         self, view: ClusterView, jobs: Sequence[JobView], known: Sequence[Configuration], now: Sequence[int | None]
-    ) -> NDArray[np.float64]:
-        """Return the worth of each job in each configuration, shape (J, C), with what a restart would take of it."""
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the worth of each job in each configuration before restarts, and restart factors, shapes (J, C)."""
         worths = self._matrix.fill(jobs, known)
         factors = np.ones_like(worths)
         for number, (job, here) in enumerate(zip(jobs, now, strict=True)):
             if here is not None:
                 factors[number] = self._restart_factor(job, view)
                 factors[number, here] = 1.0
-        return worths * factors
+        return worths, factors
 
     def _kept(self, view: ClusterView, job: JobView, here: int | None) -> int:
         """Return the configuration that a job keeps as it is still loading its checkpoint there, −1 for none."""
@@ -252,11 +256,12 @@ def _reasons(
     chosen: NDArray[np.int64],
     asked: Sequence[JobId],
 ) -> dict[JobId, Reason]:
-    """Say of the jobs asked about which configuration won, and which would be worth most to them.
+    """Return the reasons of some jobs.
 
-    Kinds: `best-configuration`, where nothing is worth more; `lost-configuration`, where a better one lost to the
-    others, who hold most of its type; `no-configuration`, where none is allowed. Figures name configurations: `has 8
-    t4` is worth in the one chosen, `best 2 a100-40` in the one worth most.
+    Kinds: `best-configuration` if no configuration is worth more; `restart-not-worth` if one is, but not after a
+    restart; `lost-configuration` if a better one lost to other jobs, who hold most GPUs of its type;
+    `no-configuration` if none is allowed. Numbers name configurations: `has 8 t4` is the worth of the chosen one,
+    `best 2 a100-40` that of the best one.
     """
     rows = {job.job_id: row for row, job in enumerate(jobs)}
     return {job_id: _reason(programme, jobs, known, chosen, rows[job_id]) for job_id in asked}
@@ -271,7 +276,14 @@ def _reason(
     best = int(np.nanargmin(costs))
     numbers = {} if now < 0 else {f"has {known[now]}": float(worths[now])}
     if now >= 0 and costs[best] >= costs[now]:
-        return Reason("best-configuration", numbers)
+        # A restart factor is 0 if a job was restarted too often for its age.
+        factors = np.ones_like(worths) if programme.factors is None else programme.factors[row]
+        without_restart = np.divide(worths, factors, out=np.full_like(worths, np.nan), where=factors > 0)
+        better = int(np.nanargmax(without_restart))
+        if without_restart[better] <= worths[now]:
+            return Reason("best-configuration", numbers)
+        numbers |= {f"best {known[better]}": float(without_restart[better]), "restart_factor": float(factors[better])}
+        return Reason("restart-not-worth", numbers)
     numbers[f"best {known[best]}"] = float(worths[best])
     numbers["saving"] = float((costs[now] if now >= 0 else 0.0) - costs[best])
     others = [other for other in np.flatnonzero(chosen >= 0).tolist() if other != row]
