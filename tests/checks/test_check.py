@@ -84,7 +84,36 @@ LEAST = World(
 """A job that needs 4 GPUs or more, for which Sia had no configuration, because no node has 2 or 4 GPUs."""
 
 
-@pytest.mark.parametrize(("policy", "world"), [("antman", WIDE), ("isolated", ORDERED), ("sia", LEAST)])
+PREEMPTED = World(
+    nodes=(4, 4),
+    jobs=(Job.rigid("any", 250.0, 4, 525.0), Job.rigid("new", 650.0, 4, 75.0, gpu_types=("t4",))),
+    types=("t4", "v100"),
+    parameters=(("knows_durations", False),),
+)
+"""A job loses its T4s to a new one. Under Muri it then waited beside four idle V100s until an event."""
+
+UNEVEN = World(
+    nodes=(4, 1, 3, 1),
+    jobs=(Job.rigid("grows", 0.0, 4, 3000.0, speeds=((1, 1.0), (2, 1.7), (4, 2.8), (8, 4.8))),),
+)
+"""Sia has no configuration of 5 to 8 GPUs, because only one node has 4 GPUs."""
+
+GONE = World(
+    nodes=(4, 3),
+    jobs=(Job.rigid("due", 250.0, 2, 300.0, deadline=2000.0, gpu_types=("t4",)),),
+    types=("t4", "v100"),
+    outages=((0, 188.0, 456.0),),
+)
+"""A job with a deadline comes while no GPU of its type is up. ElasticFlow failed."""
+
+
+@pytest.mark.parametrize(
+    ("policy", "world"),
+    [
+        ("antman", WIDE), ("isolated", ORDERED), ("sia", LEAST), ("muri-s", PREEMPTED), ("sia", UNEVEN),
+        ("elasticflow", GONE),
+    ],
+)  # fmt: skip
 def test_a_fault_that_was_found_does_not_come_back(policy: str, world: World) -> None:
     assert checked_world(policy, world) == []
 
