@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 SLACK = 1e-6
 """Times may differ by this share, for rounding."""
 
-COST_ROUNDING = 0.02
-"""Share by which worths may differ, because Sia rounds costs to two decimals."""
+COST_ROUNDING = 0.2
+"""Share by which worths may differ at the same cost: Sia rounds costs worth^p to two decimals."""
 
 GPU_TYPE = "gpu"
 """Name of the type on clusters of one type."""

@@ -61,7 +61,7 @@ class ElasticEdf:
 
 
 def _edf_reasons(shares: Sequence[Share], asked: Sequence[JobId]) -> dict[JobId, Reason]:
-    """Say of the jobs asked about what was left when their turn came. Kind: `most-it-can-use`."""
+    """Return what was left when the turn of each job came. Kind: `most-it-can-use`."""
     wanted = set(asked)
     reasons: dict[JobId, Reason] = {}
     for position, (job, gpus, left) in enumerate(shares, start=1):
@@ -113,7 +113,7 @@ class Plan(NamedTuple):
 
 
 def capped(demand: Demand, free: Timetable, cap: int) -> Plan:
-    """Return the plan in which a job always holds as many free GPUs as it can use, up to a cap; restarts included."""
+    """Return the plan in which a job always holds all free GPUs that it can use, up to a cap; restarts are included."""
     counts = [gpus for gpus in demand.times if gpus <= cap]
     left, held, pending = 1.0, demand.held, demand.pending
     steps: list[tuple[float, int]] = []
@@ -373,7 +373,7 @@ class ElasticFlow:
             self._late.discard(job_id)
 
     def _plan_anew(self, view: ClusterView) -> dict[JobId, Reason]:
-        """Plan for all admitted jobs; return the reasons for the rejection of new jobs."""
+        """Plan for all admitted jobs, and return the reasons for rejections."""
         # A job that has GPUs was admitted by another policy before.
         arrived = {job.job_id: job for job in view.changes.arrived if not job.placement}
         demands = {job.job_id: self._demand(view, job) for job in view.jobs if job.job_id not in arrived}
@@ -390,7 +390,6 @@ class ElasticFlow:
         return rejected
 
     def _groups(self, new: dict[JobId, Demand]) -> list[dict[JobId, Demand]]:
-        """Return the groups of jobs that are admitted together or not at all."""
         bound = {job_id: demand for job_id, demand in new.items() if self.together and demand.deadline < inf}
         each = [{job_id: demand} for job_id, demand in new.items() if job_id not in bound]
         return [bound, *each] if bound else each

@@ -116,7 +116,7 @@ class Scaled:
         return without_effect(self.inner, jobs, cluster)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Choose the number of nodes, and let the inner policy use those that stay."""
+        """Choose the number of nodes, and let the inner policy use the nodes that stay."""
         self._missed.append(view.changes)
         if (nodes := view.nodes) is None:
             every = len(view.gpus_per_node)

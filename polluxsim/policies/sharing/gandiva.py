@@ -1,4 +1,4 @@
-"""Gandiva: nobody waits long, as jobs take turns on GPUs; like gangs are packed, and parted if that was no gain."""
+"""Gandiva: jobs take turns on GPUs by time slices, and pairs of equal gangs share GPUs while that is faster."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ GAIN = 1.0
 
 @dataclass
 class Growth:
-    """What jobs have beyond the GPUs that they asked for, on the node where they have these.
+    """GPUs of jobs beyond their requests, on the node where they run.
 
-    Source: Xiao et al., Gandiva (OSDI '18): jobs whose users say so, on idle GPUs of their node, after some time, so
-    that they do not do so for moments; they shrink at once as others need the GPUs.
+    Source: Xiao et al., Gandiva (OSDI '18). Jobs grow, if their users allow it, on GPUs of their node that are idle for
+    some time. They shrink at once if other jobs need the GPUs.
     """
 
     after: float  # how long GPUs of a node have to be idle before jobs there have them as well [s]
@@ -43,7 +43,7 @@ class Growth:
     _idle: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def without(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> tuple[ClusterView, Mapping[JobId, JobView]]:
-        """Return a view, and its jobs, in which nobody has more GPUs than it asked for."""
+        """Return a view, and its jobs, in which no job has more GPUs than it requests."""
         if not self.extra:
             return view, jobs
         seen, held = dict(jobs), dict(view.sharing.held)
@@ -65,9 +65,9 @@ class Growth:
         *,
         waits: bool,
     ) -> tuple[dict[JobId, Gpus], dict[JobId, Placement]]:
-        """Return GPUs by number and placements with what jobs have beyond those that they asked for.
+        """Return GPUs by number and placements with the further GPUs of jobs.
 
-        `alone` are the jobs that share no GPU, those first that grow first. Nobody does while somebody waits.
+        `alone` are the jobs that share no GPU, in the order of growth. No job grows while a job waits.
         """
         if self.after == inf:
             return dict(shared), dict(placed)
@@ -91,9 +91,9 @@ class Growth:
         return numbered, counted
 
     def _share(self, now: float, jobs: Sequence[tuple[JobView, int]], left: dict[int, int]) -> None:
-        """Give idle GPUs to who had them, then, where they were idle for long enough, to who may have more."""
+        """Give idle GPUs to the jobs that had them, then long idle GPUs to jobs that may grow."""
         before, self.extra = self.extra, {}
-        # Nobody has more than it asks for unless its user says so.
+        # A job gets more GPUs than it requests only if its user allows it.
         wanted = {job.job_id: max(job.max_replicas - job.num_replicas, 0) if job.may_grow else 0 for job, _ in jobs}
         for job, node in jobs:
             self._give(job, min(wanted[job.job_id], before.get(job.job_id, 0)), left, node)
@@ -139,7 +139,7 @@ class Suspension:
     _failures: tuple[int, ...] = ()  # of each node, at the last decision
 
     def take_note(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> None:
-        """Note the GPUs of all jobs that hold some; forget jobs that ended, and the state on nodes that went down."""
+        """Record the GPUs of running jobs. Forget jobs that ended, and the state on nodes that went down."""
         for job_id in (*view.changes.ended, *view.changes.evicted):
             self._homes.pop(job_id, None)
         failures, num_nodes = view.health.num_failures, len(view.gpus_per_node)
@@ -154,7 +154,7 @@ class Suspension:
     def chosen(
         self, view: ClusterView, order: Sequence[Pack], jobs: Mapping[JobId, JobView]
     ) -> tuple[dict[Pack, str], ClusterView, Mapping[JobId, JobView]]:
-        """Choose packs in an order. A pack whose home is taken by an earlier one gets GPUs that the others leave.
+        """Choose packs in an order. If an earlier pack takes the home of a pack, the pack gets GPUs that are left.
 
         Returns
         -------
@@ -202,12 +202,12 @@ class Suspension:
 
 @dataclass
 class Gandiva:
-    """Let jobs take turns, those first that have had GPUs for the least time; pack pairs while there are too many.
+    """Let jobs take turns, the jobs with the least time on GPUs first, and pack pairs if jobs request too many GPUs.
 
-    More gangs than there is room for go by time slices: at the end of each, who has had least is next. Where packing is
-    on and jobs ask for more GPUs than there are, two of equal size, drawn by chance, have the same ones, if they fit
-    there. How fast each then is is measured for a round; a pair that does less than one job alone would is parted, and
-    not packed again. Packs stay where they run, others go to the emptiest nodes.
+    If the gangs do not fit, they get time slices. At the end of each slice, the jobs with the least time run next. With
+    packing, two gangs of equal size, drawn at random, share their GPUs if they fit there. Their speeds are measured for
+    a round. A pair that does less than one job alone is separated for good. Packs stay on their nodes. Other jobs go to
+    the nodes with the most free GPUs.
 
     A job that loses its turn is suspended. It resumes on the same nodes if they have room, and restarts on other nodes
     otherwise.
@@ -215,16 +215,16 @@ class Gandiva:
     Parameters
     ----------
     time_slice
-        Time that a job has GPUs before it is another one's turn [s].
+        Time on GPUs before the next job gets them [s].
+    packing
+        Whether jobs are packed. `engine.sharing` must tell which jobs fit together.
+    grow_after
+        Idle time after which the GPUs of a node go to jobs on it that may grow, while no job waits [s]. The jobs return
+        them at once. With None no job grows.
     resume_time
         Time of a suspension and a resumption on the same nodes [s].
-    packing
-        Whether jobs are packed; it needs to be known which fit together (`engine.sharing`).
-    grow_after
-        Time after which GPUs that are idle, as nobody waits, go to jobs on their node whose users say how many these
-        may have; they are given back at once as others come [s]. None lets nobody grow.
 
-    Source: Xiao et al., "Gandiva" (OSDI '18); packing by chance as Gavel (OSDI '20) has it. Weights are left out.
+    Source: Xiao et al., "Gandiva" (OSDI '18); packing at random as in Gavel (OSDI '20). Weights are left out.
     """
 
     time_slice: float = 60.0
@@ -251,11 +251,11 @@ class Gandiva:
 
     @property
     def traits(self) -> Traits:
-        """Return what it is: it shares GPUs only where it packs."""
+        """Return its traits: it shares GPUs only if it packs."""
         return Traits(shares_gpus=self.packing)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Part, pack, and give GPUs to those whose turn it is."""
+        """Separate pairs, make pairs, and give GPUs to the packs whose turn it is."""
         jobs: Mapping[JobId, JobView] = {job.job_id: job for job in view.jobs}
         self._take_note(view, jobs)
         if self.packing and (self._part(view, jobs) or view.changes.jobs_or_nodes):
@@ -299,9 +299,9 @@ class Gandiva:
         self._partner = {one: other for one, other in self._partner.items() if one in jobs and other in jobs}
 
     def _part(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> bool:
-        """Part those that do not fit any more, or do less than one alone as was measured; return whether there are."""
+        """Separate pairs that no longer fit or do less than one job alone. Return whether there were any."""
         before, changes = len(self._partner), view.changes
-        # Whether two fit depends on their batch sizes, which stand for an epoch.
+        # Whether two jobs fit depends on their batch sizes, which are constant during an epoch.
         moved_on = {*changes.passed_epoch, *changes.evicted}
         for one, other in list(self._partner.items()):
             speeds = [view.sharing.speeds.get(job_id) for job_id in (one, other)]
@@ -318,7 +318,7 @@ class Gandiva:
         return len(self._partner) < before
 
     def _pack(self, view: ClusterView, jobs: Mapping[JobId, JobView], rng: np.random.Generator) -> None:
-        """Pack pairs by chance until all have room, or nobody is left who fits with another."""
+        """Make pairs at random until all jobs have room or no two jobs fit together."""
         need = sum(pack[0].num_replicas for pack in self._packs(jobs))
         singles = [job for job in jobs.values() if job.job_id not in self._partner]
         singles = [singles[place] for place in rng.permutation(len(singles))] if need > view.num_gpus else []
@@ -338,7 +338,7 @@ class Gandiva:
         return frozenset((one.job_id, other.job_id)) not in self._parted and _fit(view, one, other)
 
     def _packs(self, jobs: Mapping[JobId, JobView]) -> list[Pack]:
-        """Return all jobs, each by itself or with its partner, in order of submission."""
+        """Return all jobs, alone or with their partners, in order of submission."""
         found: dict[JobId, Pack] = {}
         for job_id, job in jobs.items():
             other = self._partner.get(job_id)
@@ -347,7 +347,6 @@ class Gandiva:
         return list(found.values())
 
     def _rank(self, pack: Sequence[JobView], had: Mapping[JobId, float], *, is_over: bool) -> tuple[bool, float]:
-        """Return the rank of a pack: packs whose time slice is not over first, then by the time on GPUs."""
         is_here = any(job.job_id in self._running for job in pack)
         return is_over or not is_here, min(had[job.job_id] for job in pack)
 
@@ -367,7 +366,7 @@ class Gandiva:
 
 
 def _numbered(view: ClusterView, chosen: Mapping[Pack, str]) -> dict[JobId, Gpus]:
-    """Return the GPUs of packs that are to run on GPU types, the widest first."""
+    """Return the GPUs of packs on their GPU types, the widest packs first."""
     found: dict[JobId, Gpus] = {}
     for name in dict.fromkeys(chosen.values()):
         here = sorted((pack for pack in chosen if chosen[pack] == name), key=lambda pack: -pack[0].num_replicas)
@@ -376,7 +375,6 @@ def _numbered(view: ClusterView, chosen: Mapping[Pack, str]) -> dict[JobId, Gpus
 
 
 def _held_by(job: JobView, placement: Placement) -> JobView:
-    """Return a job that is shown with some GPUs."""
     return job if job.placement == placement else JobProxy(job, placement=placement)
 
 

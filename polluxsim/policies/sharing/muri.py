@@ -46,7 +46,7 @@ class Pack:
 
     @cached_property
     def kind(self) -> Kind:
-        """Return what is alike of it and others."""
+        """Return the stages of its jobs, sorted."""
         return tuple(sorted(job.stages for job in self.jobs if job.stages is not None))
 
     @property
@@ -75,7 +75,7 @@ class Muri(AtEvents):
     Parameters
     ----------
     knows_durations
-        Whether the order is that of true remaining service (Muri-S), else of attained service (Muri-L).
+        Whether jobs are ordered by true remaining service (Muri-S) or by attained service (Muri-L).
     falls_apart
         Whether a pack is given up whose jobs would be sooner done one after the other.
 
@@ -162,7 +162,7 @@ def _candidates(view: ClusterView, order: Sequence[JobView], gpus: Mapping[str, 
 
 
 def _merged(packs: list[Pack], capacity: int) -> list[Pack]:
-    """Return packs after merging until they fit, in four steps at most, in order of their last jobs."""
+    """Merge packs until they fit, in four steps at most. Return them in order of their last jobs."""
     need = sum(pack.gpus for pack in packs)
     for _ in range(MOST_JOBS):
         if need <= capacity:
@@ -177,7 +177,7 @@ def _merged(packs: list[Pack], capacity: int) -> list[Pack]:
 
 
 def _partners(packs: Sequence[Pack]) -> list[tuple[int, int]]:
-    """Return which packs of a size are matched, by their places, in order of the later one, which comes first."""
+    """Return the matched packs of equal size, by their places, in order of the later place, which comes first."""
     sizes: dict[int, list[int]] = {}
     for place, pack in enumerate(packs):
         if pack.kind:
@@ -202,10 +202,10 @@ def weight(pack: Kind) -> float:
 
 
 def matched(kinds: Sequence[Kind]) -> list[tuple[int, int]]:
-    """Return pairs of packs, by their places in a list, whose weights have the greatest sum; each is in one at most.
+    """Return matched packs, by their places in a list, with the greatest sum of weights.
 
-    As like packs are worth the same, it is a programme with a whole number for each pair of kinds, solved by HiGHS
-    through SciPy.
+    Each pack has at most one partner. Packs of a kind have equal weights, so the integer programme has one variable for
+    each pair of kinds. HiGHS solves it through SciPy.
 
     Source: maximum-weight matching in Muri (SIGCOMM '22), there of single packs; limits of odd sets, Edmonds (1965).
     """
@@ -218,7 +218,7 @@ def matched(kinds: Sequence[Kind]) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=1 << 14)
 def _best_pairs(counts: tuple[tuple[Kind, int], ...]) -> list[tuple[Kind, Kind, int]]:
-    """Return how often two kinds are paired, for so many packs of each."""
+    """Return the number of pairs of each two kinds, by the number of packs of each kind."""
     kinds = range(len(counts))
     pairs = [
         (one, other)
@@ -233,11 +233,10 @@ def _best_pairs(counts: tuple[tuple[Kind, int], ...]) -> list[tuple[Kind, Kind, 
 
 
 def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Sequence[int]) -> NDArray[np.float64]:
-    """Return how often each pair of kinds is taken, of so many of each kind, for the greatest gain.
+    """Return the number of pairs of each two kinds with the greatest gain.
 
-    Numbers that are not whole are on sets of kinds with an odd number of packs, of which not all can be paired: that is
-    added as a limit, of each kind and of all from the start, until all are whole. Where no such set is found, HiGHS
-    branches.
+    If numbers are fractional, a set of kinds has an odd number of packs, so one pack has no partner. The set becomes a
+    limit. Each kind and the set of all kinds are limits from the start. If no such set exists, HiGHS branches.
     """
     from scipy.optimize import LinearConstraint, milp  # noqa: PLC0415  (slow to load)
 
@@ -266,7 +265,7 @@ def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Se
 
 
 def _joined_kinds(pairs: Sequence[tuple[int, int]], times: Sequence[float], kinds: int) -> Sequence[frozenset[int]]:
-    """Return the sets of kinds that pairs taken join, of those not a whole number of times and of all."""
+    """Return the connected sets of kinds, by the pairs with fractional counts and by all pairs."""
     found: list[frozenset[int]] = []
     for taken in ([abs(time - round(time)) > NEARLY for time in times], [time > NEARLY for time in times]):
         sets = {kind: frozenset((kind,)) for kind in range(kinds)}
