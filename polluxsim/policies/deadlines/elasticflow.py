@@ -345,7 +345,7 @@ class ElasticFlow:
             here = job.oracle.remaining_time(gpus_by_node(placement), choice)
         except ProfileRangeError:
             return inf
-        slowdown = here / self._times.on(view, job, [gpus])[gpus]
+        slowdown = here / self._times.on(job, [gpus])[gpus]
         return slowdown if slowdown > 1.0 + ROUNDING else 1.0
 
     def _restart(self, view: ClusterView, moved: Sequence[JobView]) -> set[JobId]:

@@ -181,7 +181,8 @@ class Suspension:
         types |= {pack: crew[0][0] for pack in homeless if (crew := budget.take(pack[0]))}
         shown = {name: _held_by(job, held[name].placement if name in held else ()) for name, job in jobs.items()}
         shared = {name: home.gpus for name, home in held.items() if home.gpus}
-        return types, replace(view, sharing=view.sharing._replace(held=shared)), shown
+        part = view.part(view.gpus_per_node, shown, view.changes, nodes=range(len(view.gpus_per_node)))
+        return types, replace(part, sharing=view.sharing._replace(held=shared)), shown
 
     def delays(
         self, view: ClusterView, shared: Mapping[JobId, Gpus], placed: Mapping[JobId, Placement]
