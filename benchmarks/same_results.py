@@ -120,6 +120,7 @@ def digest_of_all(result: Result) -> str:
         result.checkpoint_records,
         result.sharing_records,
         result.host_records,
+        *([result.start_records] if result.start_records else ()),
     )
     parts = [[*map(_plain, table)] for table in tables]
     return hashlib.sha256(repr((parts, result.end_time, result.gpu_seconds)).encode()).hexdigest()[:16]

@@ -36,6 +36,8 @@ class SeenJob(NamedTuple):
         Its GPUs before the decision.
     speeds
         Its speed by GPU type.
+    num_restarts
+        Restarts so far.
     time_left
         True time to completion on packed nodes of one type, with its restart delay [s].
     reason
@@ -56,6 +58,7 @@ class SeenJob(NamedTuple):
     speeds: Mapping[str, float]
     time_left: float
     delay: float
+    num_restarts: int
     reason: Reason | None
 
 
@@ -83,6 +86,8 @@ class Seen:
 
     time: float
     round_interval: float
+    gpus_per_node: Sequence[int]
+    types: Sequence[str]
     up: Mapping[str, int]
     jobs: Sequence[SeenJob]
     held: Mapping[JobId, int]
@@ -116,7 +121,7 @@ def observer(view: ClusterView, answer: object, ask: Callable[[Callable[[], obje
             SeenJob(
                 job.job_id, job.num_replicas, job.min_replicas or 1, job.max_replicas, gang is not None,
                 job.queue, job.priority, job.deadline, job.time_limit, job.submit_time, job.placement,
-                dict(job.speeds), time_left, delay, known.get(job.job_id),
+                dict(job.speeds), time_left, delay, job.num_restarts, known.get(job.job_id),
             )
         )  # fmt: skip
     going = {node for node, _ in view.health.coming}
@@ -140,7 +145,7 @@ def observer(view: ClusterView, answer: object, ask: Callable[[Callable[[], obje
         for node, gpus in enumerate(nodes):
             up[type_of[node]] += gpus
         here = [job for job in jobs if job.job_id not in decision.rejected]
-        return Seen(time, interval, up, here, held, free, most_free, evicted)
+        return Seen(time, interval, nodes, type_of, up, here, held, free, most_free, evicted)
 
     return seen
 

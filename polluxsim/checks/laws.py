@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 SLACK = 1e-6
 """Times may differ by this share, for rounding."""
 
+COST_ROUNDING = 0.2
+"""Share by which worths may differ at the same cost: Sia rounds costs worth^p to two decimals."""
+
 GPU_TYPE = "gpu"
 """Name of the type on clusters of one type."""
 
@@ -174,6 +177,30 @@ def _exceeds_quota(job: SeenJob, seen: Seen) -> bool:
     return exceeds_quota and job.num_replicas > numbers.get("gpus_available", inf)
 
 
+def _has_largest_configuration(job: SeenJob, seen: Seen) -> bool:
+    """Return whether no larger configuration of Sia fits: a power of two on one of the largest nodes, or whole ones."""
+    held = seen.held[job.job_id]
+    for name in job.speeds:
+        sizes = [gpus for gpus, gpu_type in zip(seen.gpus_per_node, seen.types, strict=True) if gpu_type == name]
+        size = max(sizes)
+        parts = [2**power for power in range(size.bit_length())]
+        counts = [*parts, *(nodes * size for nodes in range(1, sizes.count(size) + 1))]
+        if any(held < gpus <= min(held + seen.free[name], job.max_replicas) for gpus in counts):
+            return False
+    return True
+
+
+def _loses_by_restart(job: SeenJob, seen: Seen) -> bool:
+    """Return whether the reason states the true restart factor, which makes the best configuration worth less."""
+    assert job.reason is not None
+    numbers = job.reason.numbers
+    age = seen.time - job.submit_time
+    factor = max(age - job.num_restarts * job.delay, 0.0) / (age + job.delay)
+    held = next((worth for name, worth in numbers.items() if name.startswith("has ")), 0.0)
+    best = next((worth for name, worth in numbers.items() if name.startswith("best ")), inf)
+    return abs(numbers.get("restart_factor", inf) - factor) <= SLACK and best * factor <= held * (1 + COST_ROUNDING)
+
+
 WAITING: Mapping[str, Test] = {
     "behind-head-of-line": _head_does_not_fit,
     "behind-only-job": _is_behind_first_job,
@@ -192,7 +219,10 @@ WAITING: Mapping[str, Test] = {
 }
 """Reasons for which a job may wait beside idle GPUs, each with a test of its truth."""
 
-RUNNING: Mapping[str, Test] = {}
+RUNNING: Mapping[str, Test] = {
+    "best-configuration": _has_largest_configuration,
+    "restart-not-worth": _loses_by_restart,
+}
 """Reasons for which a job may have fewer GPUs than it could use."""
 
 

@@ -18,6 +18,7 @@ from polluxsim.engine.truth import MixedPace
 from polluxsim.hardware.gpu_types import ANY
 from polluxsim.hardware.hosts import ROUNDING as HOST_ROUNDING
 from polluxsim.hardware.hosts import Host, with_gpus
+from polluxsim.hardware.restarts import LONGEST_DELAY
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.policies.contract.view import Change, Decision
 
@@ -69,6 +70,7 @@ FIELDS: tuple[tuple[str, Callable[[object], bool], str], ...] = (
     ("explain", lambda value: value is None or callable(value), "a function from jobs to reasons, or None"),
     ("rejected", lambda value: isinstance(value, Collection) and not isinstance(value, str), "names of jobs"),
     ("hosts", _is_mapping, "a mapping of jobs to CPUs and memory"),
+    ("delays", _is_mapping, "a mapping of jobs to seconds"),
 )
 """Fields of a decision: name, check of the type, and type in words."""
 
@@ -182,6 +184,9 @@ def _moves(decision: Decision, state: State) -> Mapping[JobId, Move]:
         _move(state.jobs.active[job_id], placement, state.nodes, shared.get(job_id, ()))
         for job_id, placement in new.items()
     ]
+    if decision.delays:
+        delays = _delays(decision, state)
+        moves = [move._replace(delay=delays.get(move.job.job_id)) for move in moves]
     return {move.job.job_id: move for move in sorted(moves, key=lambda move: move.job.order)}
 
 
@@ -299,6 +304,18 @@ def _check_fit(users: Mapping[Gpu, Sequence[Tenant]], sharing: Sharing | None) -
         if sharing is None or not sharing.fits(there):
             who = " and ".join(map(repr, names))
             raise InvalidAllocationError(f"put jobs {who} on GPU {number} of node {node}, but {why}")
+
+
+def _delays(decision: Decision, state: State) -> dict[JobId, float]:
+    """Return the restart delays that a decision names [s]."""
+    found = {}
+    for job_id, delay in decision.delays.items():
+        if not isinstance(job_id, str) or job_id not in state.jobs.active:
+            raise InvalidAllocationError(f"named a delay of job {short(job_id)}, which is not active")
+        if (seconds := _real(delay)) is None or not 0 <= seconds <= LONGEST_DELAY:
+            raise _wrong(f"delays[{job_id!r}]", delay, f"a number of seconds from 0 to {LONGEST_DELAY:g}")
+        found[job_id] = seconds
+    return found
 
 
 def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) -> Move:

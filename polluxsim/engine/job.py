@@ -271,12 +271,16 @@ class ActiveJob:
 
 
 class Move(NamedTuple):
-    """A change of a job's GPUs. Without GPUs, `pace` is None. `gpus` are GPUs by number, which jobs can share."""
+    """A change of a job's GPUs. Without GPUs, `pace` is None. `gpus` are GPUs by number, which jobs can share.
+
+    `delay` is the restart delay that the policy named, or None for that of the settings [s].
+    """
 
     job: ActiveJob
     placement: Placement
     pace: Pace | None
     gpus: Gpus = ()
+    delay: float | None = None
 
 
 class Transition(NamedTuple):
@@ -287,6 +291,7 @@ class Transition(NamedTuple):
     status: Status = Status.CUT_OFF  # of a job that has ended
     checkpoint: tuple[float, float] | None = None  # start and end of a checkpoint that the change made [s]
     was_training: bool = False  # before the job lost its GPUs
+    delay: float | None = None  # restart delay that the policy named for the change [s]
 
 
 def copy_containers(original: ObjectT) -> ObjectT:

@@ -25,6 +25,7 @@ from polluxsim.records.results import (
     Result,
     RoundRecord,
     SharingRecord,
+    StartRecord,
     Status,
     TimingRecord,
 )
@@ -64,6 +65,7 @@ class Recorder:
         self._checkpoints = Records(CheckpointRecord)
         self._sharing = Records(SharingRecord)
         self._hosts = Records(HostRecord)
+        self._starts = Records(StartRecord)
         self._kept: tuple[object, ...] = ()
         self._objective: tuple[float | None, float | None, float | None] = (None, None, None)
         self._last_reason: dict[JobId, ReasonRecord] = {}
@@ -86,9 +88,14 @@ class Recorder:
         return spent._replace(all=state.nodes.mean_gpus(now) * now, down=down)
 
     def move(self, told: Transition) -> None:
-        """Record that a job gave up its GPUs. What it does on new GPUs follows when it starts there."""
+        """Record that a job gave up its GPUs, or what its start costs if the policy named this.
+
+        What it does on new GPUs follows when it starts there.
+        """
         if not told.job.placement:
             self.train(told)
+        elif told.delay is not None:
+            self._starts.append(StartRecord(told.time, told.job.job_id, told.delay))
 
     def train(self, told: Transition) -> None:
         """Record the placement and the batch size of a job if they changed."""
@@ -192,6 +199,7 @@ class Recorder:
             checkpoint_records=kept._checkpoints,
             sharing_records=kept._sharing,
             host_records=kept._hosts,
+            start_records=kept._starts,
         )
 
     def _reset_sums(self) -> None:

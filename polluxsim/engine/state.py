@@ -245,7 +245,9 @@ class State:
 
     def _move(self, move: Move) -> None:
         settings, now, job = self.scenario.settings, self.clock.now, move.job
-        delay = 0.0 if settings.free_moves and job.placement else self._restart_delay(move)
+        is_free = settings.free_moves and bool(job.placement)
+        named = None if is_free or not move.placement else move.delay
+        delay = 0.0 if is_free else self._restart_delay(move) if named is None else named
         job.place(move.placement, move.pace, now, delay)
         if move.gpus:
             self.nodes.shared.take(job.job_id, move.gpus)
@@ -255,7 +257,7 @@ class State:
             cycle = self.scenario.checkpoint_cycle(job.job, len(move.placement), self.nodes, now)
             if cycle is not None:
                 job.save_by(cycle)
-        _tell(self.observers.placed, Transition(self.clock.now, job))
+        _tell(self.observers.placed, Transition(self.clock.now, job, delay=named))
 
     def _restart_delay(self, move: Move) -> float:
         delays = self.scenario.settings.delays

@@ -71,7 +71,7 @@ def progress_of(result: Result, job: JobRecord, profile: Profile, delay: Delay) 
     placed: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     for row, until in zip(rows, [*(row.time for row in rows), end][1:], strict=True):
         if (row.nodes, row.gpus) != placed:
-            ready, placed = row.time + delay(job.application, row.nodes), (row.nodes, row.gpus)
+            ready, placed = row.time + delay(job.job, job.application, row.nodes, row.time), (row.nodes, row.gpus)
         pieces += _segment(row, until, ready, pieces[-1], profile)
     return _joined(job.submit_time, pieces)
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from polluxsim.records.results import AllocationRecord, CheckpointRecord, Result
     from polluxsim.records.storage import Run
 
-    Delay = Callable[[str, Sequence[int]], float]
+    # The delay of a start on nodes by number, by the names of job and application, and the time of the start [s].
+    Delay = Callable[[str, str, Sequence[int], float], float]
 
 
 def cluster_of(run: Run) -> Cluster:
@@ -60,15 +61,15 @@ def is_rented(run: Run) -> bool:
 
 
 def start_delay(run: Run) -> Delay:
-    """Return what tells the restart delays of a run by its settings; nothing costs anything where it has none."""
+    """Return a function that tells the restart delay of a start, by the settings or as the policy named it."""
     engine = run.info.get("config", {}).get("engine", {})
     delays = RestartDelays(float(engine.get("restart_delay", 0.0)), engine.get("restart_delays") or {})
-    if not delays.known:
-        return lambda application, nodes: delays.otherwise
-    types = cluster_of(run).node_types
+    types = cluster_of(run).node_types if delays.known else ()
+    named = {(start.job, start.time): start.delay for start in run.result.start_records}
 
-    def delay(application: str, nodes: Sequence[int]) -> float:
-        return delays.of(application, types[nodes[0]].name if types and nodes else ANY.name)
+    def delay(job: str, application: str, nodes: Sequence[int], time: float) -> float:
+        otherwise = delays.of(application, types[nodes[0]].name if types and nodes else ANY.name)
+        return named.get((job, time), otherwise)
 
     return delay
 
@@ -105,7 +106,7 @@ class Pauses:
         if (failed := self._failed.get((stay.job, stay.placed))) is None:
             return
         nodes = [slot.node for slot in stay.slots]
-        tenure = stay._replace(start=stay.placed + self._delay(application, nodes), end=failed)
+        tenure = stay._replace(start=stay.placed + self._delay(stay.job, application, nodes, stay.placed), end=failed)
         stops = list(self._stops(tenure, application))
         begin = max([tenure.start, *(end for _, end in stops if end <= failed)])
         end = min([stay.end, failed, *(start for start, until in stops if start < failed < until)])
@@ -115,20 +116,20 @@ class Pauses:
     def _stops(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
         """Yield the recorded checkpoints since a job was given its GPUs, and those by interval until its stay ends."""
         yield from ((each.time, each.until) for each in self._recorded.get(stay.job, ()) if each.time > stay.placed)
-        first, cycle, cost = self.rhythm(stay.placed, [slot.node for slot in stay.slots], application)
+        first, cycle, cost = self.rhythm(stay.job, stay.placed, [slot.node for slot in stay.slots], application)
         number = max(int((stay.start - first) // cycle), 0) if cycle < inf else 0
         while (begin := first + number * cycle) < stay.end:
             yield begin, begin + cost
             number += 1
 
-    def rhythm(self, placed: float, nodes: Sequence[int], application: str) -> tuple[float, float, float]:
+    def rhythm(self, job: str, placed: float, nodes: Sequence[int], application: str) -> tuple[float, float, float]:
         """Return a job's first checkpoint on GPUs that it was given, the time from one to the next, and of each [s]."""
         if self._rules is None:
             return inf, inf, 0.0
         failures = bisect_right(self._failures, placed)  # as jobs knew them that were given GPUs then
         rate = len(set(nodes)) * failure_rate(failures, self._num_nodes, placed, self._rules.expected_rate)
         interval, cost = self._rules.interval(application, rate), self._rules.cost_of(application)
-        return placed + self._delay(application, nodes) + interval, interval + cost, cost
+        return placed + self._delay(job, application, nodes, placed) + interval, interval + cost, cost
 
 
 def _failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:

@@ -67,7 +67,8 @@ def events(run: Run) -> Iterator[Event]:
     pauses, flows = Pauses(run, cluster.num_nodes), 0
     for stay in _stays(run, cluster):
         application = applications.get(stay.job, "?")
-        slices = list(_slices(stay, delay(application, [slot.node for slot in stay.slots]), application))
+        nodes = [slot.node for slot in stay.slots]
+        slices = list(_slices(stay, delay(stay.job, application, nodes, stay.placed), application))
         slices += [_slice("checkpoint", *times) for times in pauses.of(stay, application)]
         lost = [_slice("lost", *times) for times in pauses.lost(stay, application)]
         yield from jobs.stay(stay, [*slices, *lost])

@@ -1,1 +1,1 @@
-"""Scheduling policies: each looks at a view of the cluster and says who gets which GPUs."""
+"""Scheduling policies. Each receives a view of the cluster and decides which job gets which GPUs."""

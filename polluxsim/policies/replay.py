@@ -33,7 +33,7 @@ class Replay:
     Parameters
     ----------
     allocations
-        The allocation of each round, by the round's time [s]; rounds that are missing give nobody a GPU.
+        The allocation of each round, by the round's time [s]; in missing rounds no job gets a GPU.
     adaptive
         Whether jobs choose their own batch size, as they did in the recorded run.
     """
@@ -59,7 +59,7 @@ class Change(NamedTuple):
 
 
 class Timeline:
-    """Answers with what each job was last recorded with.
+    """Answers with the last recorded GPUs of each job.
 
     A job that takes longer than it did in the recorded run keeps its GPUs while no other is recorded with them, or to
     its end.
@@ -80,7 +80,7 @@ class Timeline:
     Raises
     ------
     InvalidInputError
-        If there is no such record, or it is not what it should be.
+        If the record does not exist or is invalid.
     """
 
     def __init__(self, path: str, adaptive: bool | None = None, late_first: bool | None = None) -> None:
@@ -115,7 +115,7 @@ class Timeline:
         return allocation
 
     def _at(self, job_id: JobId, time: float) -> tuple[Placement, Placement]:
-        """Return what a job was last recorded with, and once its record has ended, the last that it had."""
+        """Return the recorded placement of a job at a time, and after the end of its record its last GPUs."""
         if not (changes := self._changes.get(job_id)):
             raise InvalidInputError(f"{self._path}: nothing is recorded of job {job_id!r}, which the workload has")
         number = bisect_right(changes, time, key=lambda change: change.time)
@@ -125,7 +125,7 @@ class Timeline:
 
 
 def _side_by_side(gpus_per_node: tuple[int, ...], wanted: Allocation) -> Allocation:
-    """Return placements such that the first keep theirs, and the others get as many GPUs elsewhere or none."""
+    """Return placements in which the first jobs keep theirs. Later jobs get other GPUs if they are taken."""
     if not all(FreeGpus(gpus_per_node).has(placement) for placement in wanted.values()):
         return wanted  # of another cluster, which the engine names
     free, given = FreeGpus(gpus_per_node), dict[JobId, Placement]()
@@ -164,7 +164,7 @@ def _placement(row: Row) -> Placement:
 
 
 def _scheduled(path: Path) -> Iterator[Change]:
-    """Yield what changes from round to round; rounds are at multiples of their length, from 0."""
+    """Yield the changes from round to round. Rounds are at multiples of their length, from 0."""
     schedule, length = _rounds(path)
     held = dict[JobId, Placement]()
     for number, entry in enumerate([*schedule, {}]):
@@ -176,7 +176,7 @@ def _scheduled(path: Path) -> Iterator[Change]:
 
 
 def _rounds(path: Path) -> tuple[list[object], float]:
-    """Return the rounds of a record and how long each is [s]."""
+    """Return the rounds of a record and their length [s]."""
     try:
         record = json.loads(path.read_bytes())
     except OSError as error:
@@ -191,7 +191,6 @@ def _rounds(path: Path) -> tuple[list[object], float]:
 
 
 def _in_round(path: Path, number: int, entry: object) -> dict[JobId, Placement]:
-    """Return what jobs hold in a round of a record."""
     where = f"{path}, round {number}:"
     if not isinstance(entry, dict):
         raise InvalidInputError(f"{where} {short(entry)}, allowed are jobs with their workers")

@@ -203,6 +203,14 @@ class HostRecord(NamedTuple):
 _NUMBERS = f"by name: {', '.join(f'{name} {unit}' for name, unit in REASON_UNITS.items())}; others 1"
 
 
+class StartRecord(NamedTuple):
+    """A start for which the policy named the restart delay, in place of that of the settings."""
+
+    time: Time
+    job: str
+    delay: Time
+
+
 class ReasonRecord(NamedTuple):
     """Reason of a decision about a job in a round: a kind, numbers by name, and other jobs. It holds until the next."""
 
@@ -291,6 +299,7 @@ class Result:
     checkpoint_records: Sequence[CheckpointRecord] = ()
     sharing_records: Sequence[SharingRecord] = ()
     host_records: Sequence[HostRecord] = ()
+    start_records: Sequence[StartRecord] = ()
 
     @cached_property
     def jobs(self) -> pd.DataFrame:

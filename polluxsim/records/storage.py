@@ -22,6 +22,7 @@ from polluxsim.records.results import (
     Result,
     RoundRecord,
     SharingRecord,
+    StartRecord,
     TimingRecord,
 )
 from polluxsim.records.tables import LATEST, MOST_GPU_SECONDS, read_records, write_records
@@ -38,6 +39,7 @@ MAY_BE_NULL = ("summary", "config.agent")
 ALLOCATIONS_FILE = "allocations.parquet"
 OUTAGES_FILE = "outages.parquet"
 HOSTS_FILE = "hosts.parquet"
+STARTS_FILE = "starts.parquet"
 
 # Every table of a run: the records of a result that it has, and their kind.
 _TABLES: Mapping[str, tuple[str, type[NamedTuple]]] = {
@@ -50,12 +52,16 @@ _TABLES: Mapping[str, tuple[str, type[NamedTuple]]] = {
     "checkpoints.parquet": ("checkpoint_records", CheckpointRecord),
     "sharing.parquet": ("sharing_records", SharingRecord),
     HOSTS_FILE: ("host_records", HostRecord),
+    STARTS_FILE: ("start_records", StartRecord),
 }
 _NEEDED = ("jobs.parquet", "rounds.parquet", ALLOCATIONS_FILE)
 _READ_APART = ("timing.parquet", "reasons.parquet")
 
-SOMETIMES = ("sharing.parquet", HOSTS_FILE)
-"""Files that only some runs have: runs with shared GPUs, and runs whose cluster states CPUs and memory."""
+SOMETIMES = ("sharing.parquet", HOSTS_FILE, STARTS_FILE)
+"""Files that only some runs have.
+
+They are for shared GPUs, for CPUs and memory that the cluster states, and for restart delays that the policy names.
+"""
 RUN_FILES = (RUN_FILE, *(name for name in _TABLES if name not in SOMETIMES))
 """Files of every run's folder."""
 

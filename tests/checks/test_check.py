@@ -11,9 +11,11 @@ import pytest
 from polluxsim.checks import Finding, check, checked_world, checking
 from polluxsim.checks.checking import Decided, found
 from polluxsim.checks.findings import Fault, as_test
-from polluxsim.checks.worlds import World
+from polluxsim.checks.parameters import with_parameters
+from polluxsim.checks.worlds import Allowed, World, drawn
 from polluxsim.cli.main import main
 from polluxsim.common.shipped import shipped
+from polluxsim.policies.contract.view import traits_of
 from polluxsim.run.composing import named_policy
 from polluxsim.workloads.workload import Job
 
@@ -84,8 +86,36 @@ LEAST = World(
 """A job that needs 4 GPUs or more, for which Sia had no configuration, because no node has 2 or 4 GPUs."""
 
 
-@pytest.mark.parametrize(("policy", "world"), [("antman", WIDE), ("isolated", ORDERED), ("sia", LEAST)])
+UNEVEN = World(
+    nodes=(4, 1, 3, 1),
+    jobs=(Job.rigid("grows", 0.0, 4, 3000.0, speeds=((1, 1.0), (2, 1.7), (4, 2.8), (8, 4.8))),),
+)
+"""Sia has no configuration of 5 to 8 GPUs, because only one node has 4 GPUs."""
+
+GONE = World(
+    nodes=(4, 3),
+    jobs=(Job.rigid("due", 250.0, 2, 300.0, deadline=2000.0, gpu_types=("t4",)),),
+    types=("t4", "v100"),
+    outages=((0, 188.0, 456.0),),
+)
+"""A job with a deadline comes while no GPU of its type is up. ElasticFlow failed."""
+
+
+@pytest.mark.parametrize(
+    ("policy", "world"),
+    [
+        ("antman", WIDE), ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN),
+        ("elasticflow", GONE),
+    ],
+)  # fmt: skip
 def test_a_fault_that_was_found_does_not_come_back(policy: str, world: World) -> None:
+    assert checked_world(policy, world) == []
+
+
+def test_muri_moves_a_job_that_loses_its_gpus_to_another_type_at_once() -> None:
+    """In this world a job lost its T4s to a new job, and waited beside four idle V100s until an event."""
+    policy = named_policy("muri-s")
+    world = with_parameters(drawn(109, Allowed.under(traits_of(policy.make()))), policy, 109)
     assert checked_world(policy, world) == []
 
 

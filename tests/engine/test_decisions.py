@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf, nan
+from pathlib import Path
 from sys import exit as end_the_program
 from typing import Any
 
@@ -18,10 +19,12 @@ from toy import ToyProfile, toy_job, toy_workload
 from polluxsim.common.errors import InvalidAllocationError, PolicyError, PolluxSimError
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.look.run_facts import start_delay
 from polluxsim.models.profile import ProfileRangeError, StepTime
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, Reason, traits_of
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.records.results import Result
+from polluxsim.records.storage import read_run, write_run
 from polluxsim.workloads.job import Job
 
 CLUSTER = Cluster.uniform(2, 4)
@@ -247,13 +250,44 @@ def test_whoever_keeps_its_gpus_keeps_them_to_itself() -> None:
         simulate(jobs, PROFILES, CLUSTER, Says(answer))
 
 
+def test_a_decision_names_what_a_start_costs(tmp_path: Path) -> None:
+    """The job starts at 60 s, moves at 120 s, and moves back at 180 s. Only the move at 120 s costs what it names."""
+
+    def answer(view: ClusterView) -> Decision:
+        node = int(view.time == 120.0)
+        return Decision({"a": ((node, 1),)}, delays={"a": 2.5} if node else {})
+
+    result = simulate(toy_workload(toy_job("a")), PROFILES, CLUSTER, Says(answer))
+    (job,) = result.job_records
+    assert (job.num_restarts, job.restart_time) == (2, 30.0 + 2.5 + 30.0)
+    write_run(tmp_path, result, {})
+    read = read_run(tmp_path)
+    assert [tuple(start) for start in read.result.start_records] == [(120.0, "a", 2.5)]
+    delay = start_delay(replace(read, info={"config": {"engine": {"restart_delay": 30.0}}}))
+    assert [delay("a", "toy", (0,), time) for time in (60.0, 120.0)] == [30.0, 2.5]
+
+
+@pytest.mark.parametrize(
+    ("delays", "message"),
+    [
+        ([1.0], r"delays=\[1.0\], must be a mapping of jobs to seconds"),
+        ({"a": -1.0}, "-1.0, must be a number of seconds from 0 to 1e\\+06"),
+        ({"a": nan}, "nan, must be a number of seconds from 0 to 1e\\+06"),
+        ({"b": 1.0}, "named a delay of job 'b', which is not active"),
+    ],
+)
+def test_a_delay_that_cannot_be_is_refused(delays: Any, message: str) -> None:
+    with pytest.raises(InvalidAllocationError, match=message):
+        simulate(toy_workload(toy_job("a")), PROFILES, CLUSTER, Says(lambda view: Decision({}, delays=delays)))
+
+
 values = st.sampled_from(
     [None, True, False, 0, 1, 2, -1, 3.5, nan, inf, -inf, 10**30, "", "a", "b", b"a", (), [], {}, object(), np.int64(1),
      np.float32(2.5), np.True_, Change.ANY, Change.EPOCH, ((0, 1),), [[0, 1]], [(1, 2), (0, 1)], np.array([[0, 1]]),
      ((0, np.int8(1)),), (("0", 1),), ((0, 1, 2),), ((None, None),), {0: 1}, Faulty(), int, Reason("none", {})]
 )  # fmt: skip
 keys = st.sampled_from(["a", "b", "r", "nobody", "", None, 3, ("a",)])
-parts = ["others_keep", "num_nodes", "fitness", "upper_bound", "valid_until", "outdated_by", "explain"]
+parts = ["others_keep", "num_nodes", "fitness", "upper_bound", "valid_until", "outdated_by", "explain", "delays"]
 answers = (
     values
     | st.dictionaries(keys, values, max_size=3)

@@ -272,8 +272,9 @@ def test_records_and_pictures_tell_who_was_where_and_how_fast(name: str, jobs: t
     info = {"nodes": cluster.groups, "config": {"engine": {"restart_delay": delay}}}
     done, on, like = Counter[str](), defaultdict[object, set[str]](set), defaultdict[object, set[float]](set)
     kinds = {job.job_id: (job.stages, job.priority < 0) for job in jobs}
+    costs = {(start.job, start.time): start.delay for start in result.start_records}
     for stay in stays(result.allocation_records, cluster, result.end_time, result.sharing_records):
-        begin = max(stay.start, min(stay.placed + delay, stay.end))
+        begin = max(stay.start, min(stay.placed + costs.get((stay.job, stay.placed), delay), stay.end))
         done[stay.job] += (stay.end - begin) * stay.speed
         like[stay.slots, stay.start, kinds[stay.job]].add(stay.speed)
         for place in zip(stay.slots, stay.lanes, strict=True):

@@ -132,6 +132,15 @@ def test_a_policy_that_repeats_its_decision_hears_of_nodes_that_go() -> None:
     assert [each for each in told if each[2]] == [(960.0, True, ["long"])]
 
 
+def test_a_job_that_must_leave_its_nodes_gives_up_all_of_its_gpus() -> None:
+    """EASY keeps running jobs. `wide` must leave node 2 and has no room then. It kept GPUs of node 1 that `new` got."""
+    jobs = [toy_job("wide", 0.0, 4, "slow"), toy_job("small", 0.0, 1, "slow"), toy_job("new", 200.0, 3, "slow")]
+    result = simulate(
+        toy_workload(*jobs), PROFILES, elastic(Cluster((1, 3))), Scaled(Easy(), GoodputUse(), 0.0), seed=1
+    )
+    assert all(job.completion_time is not None for job in result.job_records)
+
+
 def test_a_job_has_as_many_nodes_as_its_minimum_takes() -> None:
     jobs = [toy_job("wide", 0.0, 4, "slow", min_replicas=4)]
     for policy in (Optimus(), Pollux(), Afs()):

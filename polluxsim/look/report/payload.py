@@ -157,12 +157,13 @@ def save_columns(run: Run, num_nodes: int) -> dict[str, NDArray[Any]]:
     jobs, pauses = run.result.job_records, Pauses(run, num_nodes)
     index = {job.job: number for number, job in enumerate(jobs)}
     job, changes = _changes(run.result)
-    of = [(jobs[i].application, each.nodes) for i, each in zip(job.tolist(), changes, strict=True)]
+    names = [jobs[number].application for number in job.tolist()]
     delay = start_delay(run)
-    rhythms = [pauses.rhythm(each.time, nodes, name) for each, (name, nodes) in zip(changes, of, strict=True)]
+    rhythms = [pauses.rhythm(each.job, each.time, each.nodes, name) for each, name in zip(changes, names, strict=True)]
+    delays = [delay(each.job, name, each.nodes, each.time) for each, name in zip(changes, names, strict=True)]
     saves = sorted((index[each.job], each.time) for each in run.result.checkpoint_records)
     return {
-        "change_delay": _column("float32", [delay(name, nodes) for name, nodes in of]),
+        "change_delay": _column("float32", delays),
         "change_save": _column("float64", [first for first, _, _ in rhythms]),
         "change_cycle": _column("float64", [cycle for _, cycle, _ in rhythms]),
         "save_job": _column("uint32", [job for job, _ in saves]),

@@ -156,6 +156,7 @@ OF_ELASTIC: Mapping[str, Sentence] = {
     "cluster-full": _cluster_full,
     "gpus-left": _gpus_left,
     "best-configuration": "{has}: none that it may have now is worth more.",
+    "restart-not-worth": "{has}. {best}, and a restart would leave {restart_factor:.2f} of that.",
     "lost-configuration": (
         "[{has}|It has no GPUs]. {best}, {saving:.2f} less in the sum of costs, and lost: the other jobs together save "
         "more with GPUs of this type[, held by {others} among others]."

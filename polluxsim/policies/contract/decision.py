@@ -81,6 +81,9 @@ class Decision:
     explain
         Function that returns the reasons for the allocations of some jobs, or None. It is called before the decision is
         applied, and only if reasons are recorded. It must not change the policy.
+    delays
+        Time without training after this change of the GPUs of a job [s], in place of its restart delay. Name it only
+        for a start that the system makes in another way than a restart, such as the resumption of a suspended job.
     """
 
     allocation: Allocation
@@ -94,6 +97,7 @@ class Decision:
     valid_until: float = -inf
     outdated_by: Change = Change.ANY
     explain: Callable[[Sequence[JobId]], Mapping[JobId, Reason]] | None = None
+    delays: Mapping[JobId, float] = field(default_factory=dict)
 
 
 def decision_of(answer: Allocation | Decision) -> Decision:

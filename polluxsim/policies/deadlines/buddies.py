@@ -1,7 +1,7 @@
 """Buddy placement: each job gets as few nodes as possible. Smaller jobs move to make room.
 
-If the nodes are equal, and the GPUs of nodes and jobs are powers of two, then each job gets the fewest nodes as long as
-enough GPUs are free. Source: Gu et al., "ElasticFlow" (ASPLOS '23), §4.3.
+If the nodes are equal, and the GPUs of nodes and jobs are powers of two, then each job gets the fewest nodes if enough
+GPUs are free. Source: Gu et al., "ElasticFlow" (ASPLOS '23), §4.3.
 """
 
 from __future__ import annotations

@@ -8,13 +8,15 @@ from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from polluxsim.hardware.placements import num_replicas, packed
+from polluxsim.hardware.placements import gpus_by_node, num_replicas, packed
+from polluxsim.models.batch_size import split_batch_size
+from polluxsim.models.profile import ProfileRangeError
 from polluxsim.policies.contract.settings import unless_jobs_differ
 from polluxsim.policies.contract.view import Change, Decision, Reason
 from polluxsim.policies.deadlines.buddies import buddies
 from polluxsim.policies.ordered.classic import due
 from polluxsim.policies.tools.free_gpus import Timetable
-from polluxsim.policies.tools.gpu_counts import TrueTimes, dealt, powers_of_two
+from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, dealt, powers_of_two
 from polluxsim.policies.tools.pools import pool_per_type
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class ElasticEdf:
 
 
 def _edf_reasons(shares: Sequence[Share], asked: Sequence[JobId]) -> dict[JobId, Reason]:
-    """Say of the jobs asked about what was left when their turn came. Kind: `most-it-can-use`."""
+    """Return what was left when the turn of each job came. Kind: `most-it-can-use`."""
     wanted = set(asked)
     reasons: dict[JobId, Reason] = {}
     for position, (job, gpus, left) in enumerate(shares, start=1):
@@ -82,6 +84,10 @@ class Demand(NamedTuple):
     held: int  # GPUs that the job holds now
     pending: float  # time until the last restart is over [s]
     restart_delay: float  # time of a restart [s]
+
+    def without(self, counts: Collection[int]) -> Demand:
+        """Return the demand without some numbers of GPUs."""
+        return self._replace(times={gpus: time for gpus, time in self.times.items() if gpus not in counts})
 
     def is_met_by(self, plan: Plan) -> bool:
         """Return whether a plan ends by the deadline."""
@@ -107,7 +113,7 @@ class Plan(NamedTuple):
 
 
 def capped(demand: Demand, free: Timetable, cap: int) -> Plan:
-    """Return the plan in which a job always holds as many free GPUs as it can use, up to a cap; restarts included."""
+    """Return the plan in which a job always holds all free GPUs that it can use, up to a cap; restarts are included."""
     counts = [gpus for gpus in demand.times if gpus <= cap]
     left, held, pending = 1.0, demand.held, demand.pending
     steps: list[tuple[float, int]] = []
@@ -246,8 +252,7 @@ class ElasticFlow:
         self._forget(view.changes.ended)
         if view.changes.jobs_or_nodes:
             rejected = self._plan_anew(view)
-        counts = {job_id: following(plan, view.time).gpus for job_id, plan in self._plans.items()}
-        placed = self._placed(view, counts)
+        placed = self._placed(view, rejected)
         changed = [job.job_id for job in view.jobs if set(job.placement) != set(placed.get(job.job_id, ()))]
         self._changed |= dict.fromkeys(changed, view.time)
         steps = (start for plan in self._plans.values() for start, _ in plan.steps if start > view.time)
@@ -263,16 +268,85 @@ class ElasticFlow:
             ),
         )
 
-    def _placed(self, view: ClusterView, counts: Mapping[JobId, int]) -> dict[JobId, Placement]:
-        """Return placements in which jobs move only if their plans keep their deadlines with one more restart."""
-        anywhere = {job.job_id for job in view.jobs if self._times.is_equal_anywhere(job, counts.get(job.job_id, 0))}
+    def _placed(self, view: ClusterView, rejected: dict[JobId, Reason]) -> dict[JobId, Placement]:
+        """Return placements in which jobs move only if their plans keep their deadlines with one more restart.
+
+        If a job would be slower on the nodes that are left than its plan assumes, its plan changes. A new job that
+        would be late is added to the rejected jobs.
+        """
         fixed = {job.job_id for job in view.jobs if not self._gains_by_move(view, job)}
+        slow: dict[JobId, set[int]] = {}
         while True:
+            counts = {job_id: following(plan, view.time).gpus for job_id, plan in self._plans.items()}
+            anywhere = {
+                job.job_id for job in view.jobs if self._times.is_equal_anywhere(job, counts.get(job.job_id, 0))
+            }
             placed = buddies(view, counts, fixed, anywhere)
             moved = [job for job in view.jobs if _moves(job, placed.get(job.job_id, ()))]
-            if not moved or not (too_late := self._restart(view, moved)):
+            if moved and (too_late := self._restart(view, moved)):
+                fixed |= too_late
+            elif not self._plan_for_nodes(view, placed, slow, rejected):
                 return placed
-            fixed |= too_late
+
+    def _plan_for_nodes(
+        self,
+        view: ClusterView,
+        placed: Mapping[JobId, Placement],
+        slow: dict[JobId, set[int]],
+        rejected: dict[JobId, Reason],
+    ) -> bool:
+        """Plan with the speeds of jobs on the nodes that they would get; return whether a number of GPUs changes.
+
+        `slow` collects the numbers of GPUs that a job is not to get now, because it ends earlier on another number, or
+        meets its deadline there.
+        """
+        changed = [job for job in view.jobs if set(placed.get(job.job_id, ())) - set(job.placement)]
+        slowdowns = {job.job_id: self._slowdown(view, job, placed[job.job_id]) for job in changed}
+        if all(slowdown == 1.0 for slowdown in slowdowns.values()):
+            return False
+        schedule, changes = Schedule(view), False
+        for job_id, plan in self._plans.items():
+            schedule.add(job_id, following(plan, view.time))
+        demands = {job.job_id: self._demand(view, job).without(slow.get(job.job_id, ())) for job in view.jobs}
+        for job in changed:
+            gpus, slowdown = num_replicas(placed[job.job_id]), slowdowns[job.job_id]
+            demand = demands[job.job_id]
+            if slowdown == 1.0 or gpus not in demand.times:
+                continue
+            schedule.remove(job.job_id)
+            slowed = demand._replace(times={**demand.times, gpus: demand.times[gpus] * slowdown})
+            here = capped(slowed, schedule.free, gpus)
+            rest = demand.without([gpus])
+            best = min(
+                (here, *(capped(rest, schedule.free, cap) for cap in rest.times)),
+                key=lambda plan: (not demand.is_met_by(plan), plan.end),
+            )
+            if not demand.is_met_by(best) and job in view.changes.arrived:
+                rejected[job.job_id] = _why_not(view, demand)
+                changes = True
+                continue
+            schedule.add(job.job_id, best)
+            demands[job.job_id] = slowed if best is here else rest
+            if best is not here:
+                slow.setdefault(job.job_id, set()).add(gpus)
+                changes = True
+        if changes:
+            schedule.spread(demands)
+        self._plans = schedule.plans
+        return changes
+
+    def _slowdown(self, view: ClusterView, job: JobView, placement: Placement) -> float:
+        """Return the remaining time of a job on some nodes over that on the fewest nodes; ∞ if it cannot run there."""
+        gpus = num_replicas(placement)
+        if len(placement) <= len(packed(gpus, view.node_size)):
+            return 1.0
+        choice = split_batch_size(job.oracle.application, job.batch_size, gpus)
+        try:
+            here = job.oracle.remaining_time(gpus_by_node(placement), choice)
+        except ProfileRangeError:
+            return inf
+        slowdown = here / self._times.on(job, [gpus])[gpus]
+        return slowdown if slowdown > 1.0 + ROUNDING else 1.0
 
     def _restart(self, view: ClusterView, moved: Sequence[JobView]) -> set[JobId]:
         """Plan one more restart of each moved job, and return the jobs that would be late. Then no plan changes."""
@@ -299,7 +373,7 @@ class ElasticFlow:
             self._late.discard(job_id)
 
     def _plan_anew(self, view: ClusterView) -> dict[JobId, Reason]:
-        """Plan for all admitted jobs; return the reasons for the rejection of new jobs."""
+        """Plan for all admitted jobs, and return the reasons for rejections."""
         # A job that has GPUs was admitted by another policy before.
         arrived = {job.job_id: job for job in view.changes.arrived if not job.placement}
         demands = {job.job_id: self._demand(view, job) for job in view.jobs if job.job_id not in arrived}
@@ -316,7 +390,6 @@ class ElasticFlow:
         return rejected
 
     def _groups(self, new: dict[JobId, Demand]) -> list[dict[JobId, Demand]]:
-        """Return the groups of jobs that are admitted together or not at all."""
         bound = {job_id: demand for job_id, demand in new.items() if self.together and demand.deadline < inf}
         each = [{job_id: demand} for job_id, demand in new.items() if job_id not in bound]
         return [bound, *each] if bound else each
@@ -360,7 +433,7 @@ class ElasticFlow:
     def _gains_by_move(self, view: ClusterView, job: JobView) -> bool:
         """Return whether a job on its present GPUs is so slow that fewer nodes are worth a restart."""
         held = num_replicas(job.placement)
-        if len(job.placement) <= len(packed(held, max(view.gpus_per_node))):
+        if len(job.placement) <= len(packed(held, view.node_size)):
             return True
         times = self._times.on(job, [held])
         return times.get(held, 0.0) * (self._times.slowdown(job) - 1.0) > view.delay_of(job)
@@ -384,9 +457,11 @@ def _beside(schedule: Schedule, demands: Mapping[JobId, Demand], new: Mapping[Jo
 
 
 def _why_not(view: ClusterView, demand: Demand) -> Reason:
-    """Return why a job is not admitted. Kind: `not-admitted`, with its end if it were alone."""
-    alone = capped(demand, Timetable(view.time, view.num_gpus), max(demand.times))
-    return Reason("not-admitted", {"deadline": demand.deadline, "planned_end": alone.end})
+    """Return why a job is not admitted. Kind: `not-admitted`, with its end if it were alone on the GPUs that are up."""
+    numbers = {"deadline": demand.deadline}
+    if demand.times:
+        numbers["planned_end"] = capped(demand, Timetable(view.time, view.num_gpus), max(demand.times)).end
+    return Reason("not-admitted", numbers)
 
 
 def _reasons(

@@ -116,7 +116,7 @@ class Scaled:
         return without_effect(self.inner, jobs, cluster)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Choose the number of nodes, and let the inner policy use those that stay."""
+        """Choose the number of nodes, and let the inner policy use the nodes that stay."""
         self._missed.append(view.changes)
         if (nodes := view.nodes) is None:
             every = len(view.gpus_per_node)
@@ -133,7 +133,13 @@ class Scaled:
         return replace(decision, num_nodes=count, valid_until=until, outdated_by=outdated_by)
 
     def _decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        return decision_of(self.inner.allocate(view, rng))
+        """Return the decision of the inner policy. A job that must leave its nodes does not keep its GPUs there."""
+        decision = decision_of(self.inner.allocate(view, rng))
+        if not decision.others_keep:
+            return decision
+        known = decision.allocation.keys() | decision.shared.keys()
+        leaving = {name: () for name, job in self._jobs.items() if job.must_move and name not in known}
+        return replace(decision, allocation={**decision.allocation, **leaving}) if leaving else decision
 
     def _for_largest(self, view: ClusterView, nodes: NodeCounts) -> int:
         """Return the fewest nodes on which each job can run. With fewer, a job could wait for ever."""

@@ -44,7 +44,8 @@ class StepTimes:
     shared, constant, per_gpu
         Coefficients of shared/K + constant + per_gpu·K, each ≥ 0 [s; s; s/GPU].
 
-    Source: Peng et al., "Optimus" (EuroSys '18), §3.2, synchronous training, with as many parameter servers as workers.
+    Source: Peng et al., "Optimus" (EuroSys '18), §3.2, synchronous training, with equal numbers of parameter servers
+    and workers.
     """
 
     shared: float
@@ -251,7 +252,7 @@ class OnlineOptimus(AtIntervals):
 
 
 def _estimated(reasons: Mapping[JobId, Reason], jobs: Iterable[Remaining]) -> dict[JobId, Reason]:
-    """Return reasons with the estimated steps of each job, which tell them from the reasons of the oracle."""
+    """Add the estimated steps of each job to the reasons."""
     steps = {each.job.job_id: {"steps_left": each.steps} for each in jobs}
     return {
         name: reason._replace(numbers={**reason.numbers, **steps.get(name, {})}) for name, reason in reasons.items()
@@ -331,7 +332,7 @@ class Slaq(AtIntervals):
 
 
 def _reason(candidate: Candidate, outcome: Dealt) -> Reason:
-    """Return the loss reduction that a job is expected to reach on its GPUs. Kind: `loss-reduction`."""
+    """Return the expected loss reduction of a job on its GPUs. Kind: `loss-reduction`."""
     job_id = candidate.job.job_id
     gpus = outcome.counts[job_id]
     reduction = cast("Quality", candidate).reduction(gpus)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 @pool_per_type
 @dataclass(frozen=True)
 class Proportional:
-    """Deal GPUs one by one to the job that has the smallest part of what its user asked for, as far as it can use them.
+    """Give GPUs one by one to the job with the smallest part of its request, up to its limit.
 
     A job that needs several at once gets all of them or none. GPUs change at arrivals and ends only.
     """
@@ -48,7 +48,7 @@ class Proportional:
         jobs = list(view.jobs)
         ladders = [counts_of(job, view.num_gpus) for job in jobs]
         counts, rungs, left = [0] * len(jobs), [0] * len(jobs), view.num_gpus
-        queue = [(0.0, order) for order, ladder in enumerate(ladders) if ladder]  # a heap, as it is sorted
+        queue = [(0.0, order) for order, ladder in enumerate(ladders) if ladder]  # a sorted list is a heap
         while queue:
             _, order = heappop(queue)
             more = ladders[order][rungs[order]]
@@ -64,7 +64,7 @@ class Proportional:
 
 
 def _reasons_for_parts(view: ClusterView, given: Mapping[JobId, int], asked: Sequence[JobId]) -> dict[JobId, Reason]:
-    """Say of the jobs asked about what they get. Kind: `proportional-share`."""
+    """Return the parts of some jobs. Kind: `proportional-share`."""
     wanted, demand = set(asked), view.demand
     reasons: dict[JobId, Reason] = {}
     for job in view.jobs:
@@ -88,7 +88,7 @@ class Remaining(NamedTuple):
     steps
         Optimiser steps to completion.
     time_saved
-        Times by which the first, second, third … GPU shortens an optimiser step, as far as known [s].
+        Times by which the first, second, third … GPU shortens an optimiser step, if known [s].
     step_time
         Function that returns the time of an optimiser step by GPUs, true or estimated [s].
     weight
@@ -198,7 +198,7 @@ class Bid:
 
     @property
     def speed(self) -> float:
-        """Return the part of what is left that it does in a second, now [1/s]."""
+        """Return the part of the remaining work that it does in a second now [1/s]."""
         return 1.0 / self._times[self.gpus] if self.gpus else 0.0
 
     @property
@@ -212,11 +212,11 @@ class Bid:
 
 
 def goes_first(one: Bid, other: Bid) -> bool:
-    """Return whether a job should get the next GPU rather than another one.
+    """Return whether the first job, not the other job, should get the next GPU.
 
-    With a the one that ends sooner and b the other, speeds p now and p′ with the GPU: b gets it if
-    (p′_b − p_b) / p′_b > (p′_a − p_a) / p_a. So the mean completion time of the two is least, if b runs at p′_b once a
-    is gone: a ends after w_a/p_a or w_a/p′_a, and until then b runs at p′_b or p_b.
+    Let a be the job that ends sooner, and b the other job, speeds p now and p′ with the GPU: b gets it if (p′_b − p_b)
+    / p′_b > (p′_a − p_a) / p_a. So the mean completion time of the two is least, if b runs at p′_b once a is gone: a
+    ends after w_a/p_a or w_a/p′_a, and until then b runs at p′_b or p_b.
 
     Source: Hwang et al., "Elastic Resource Sharing for Distributed Deep Learning" (NSDI '21), §4.
     """
@@ -229,7 +229,7 @@ def goes_first(one: Bid, other: Bid) -> bool:
 @pool_per_type
 @dataclass
 class Afs(AtEvents):
-    """Deal GPUs one by one, each to the job that wins against all others, by true speeds and remaining work.
+    """Give GPUs one by one to the job that wins against all other jobs, by true speeds and remaining work.
 
     GPUs change at arrivals and ends only; future arrivals are not thought of.
 
@@ -251,7 +251,7 @@ class Afs(AtEvents):
 
 
 def _deal_by_bids(bids: list[Bid], left: int) -> Bid | None:
-    """Deal GPUs out as long as one makes a job faster; return the job that got the last."""
+    """Give out GPUs while a GPU makes a job faster. Return the job that got the last one."""
     last = None
     while contenders := [bid for bid in bids if bid.cost <= left]:
         best = reduce(lambda one, other: other if goes_first(other, one) else one, contenders)
@@ -265,7 +265,7 @@ def _deal_by_bids(bids: list[Bid], left: int) -> Bid | None:
 
 
 def _reason_of_bid(bid: Bid, last: Bid | None) -> Reason:
-    """Say what a job got. Kind: `won-against`, where the other won the last GPU."""
+    """Return the reason for the GPUs of a job. Kind: `won-against`, with the job that got the last GPU."""
     return Reason(
         "won-against",
         {"gpus": bid.gpus, "remaining_time": bid.time_left},

@@ -30,7 +30,7 @@ class LeastAttainedService:
     quantum
         Jobs within one quantum count as equal and stay in order of submission [GPU s].
 
-    Source: the continuous form of what Tiresias (NSDI '19) puts into queues.
+    Source: the continuous form of the queues of Tiresias (NSDI '19).
     """
 
     quantum: float = 3600.0
@@ -54,15 +54,15 @@ def quanta(job: JobView, quantum: float) -> float:
 
 
 def next_quantum(view: ClusterView, quantum: float) -> float:
-    """Return a time before which no job completes the quantum it is in, whoever runs [s]."""
+    """Return a time before which no running job can complete its quantum [s]."""
     left = (((quanta(job, quantum) + 1) * quantum - job.attained_service) / job.num_replicas for job in view.jobs)
     return view.time + NEARLY * min(left, default=inf)
 
 
 def gittins_index(services: np.ndarray, attained: float) -> float:
-    """Return the best chance of an end per GPU time spent, of a job that has had so much and has not ended [1/GPU s].
+    """Return the largest probability of completion per GPU time, at some attained service [1/GPU s].
 
-    That is the largest P(S − a ≤ Δ | S > a) / E[min(S − a, Δ) | S > a] over all Δ; 0 where nobody needed more.
+    That is the largest P(S − a ≤ Δ | S > a) / E[min(S − a, Δ) | S > a] over all Δ; It is 0 if no job needed more.
 
     Parameters
     ----------
@@ -85,8 +85,8 @@ def gittins_index(services: np.ndarray, attained: float) -> float:
 class Gittins:
     """Gang-schedule whole jobs by the Gittins index of their attained service, preemptively.
 
-    The distribution is that of the GPU time of the jobs that have ended in this run; until one has, jobs come in order
-    of submission.
+    The distribution is the GPU time of the jobs that have ended in this run. Before the first end, jobs run in order of
+    submission.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class Gittins:
         )
 
     def _learn(self, view: ClusterView) -> None:
-        """Take note of what the jobs that have ended needed."""
+        """Record the service of the jobs that have ended."""
         self._jobs |= {job.job_id: job for job in view.changes.arrived}
         for job_id in view.changes.ended:
             if needed := self._jobs.pop(job_id).attained_service:
@@ -150,7 +150,7 @@ class Tiresias:
     _demoted: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Give GPUs to whole gangs by submission, then by demotion; a job that fits may overtake one that does not."""
+        """Give GPUs to whole gangs by submission, then by demotion. A gang that fits may overtake."""
         self._demote(view)
         first = (job for job in view.jobs if job.job_id not in self._demoted)
         decision = schedule_gangs(view, chain(first, self._demoted.values()), describe=self._describe)
@@ -165,7 +165,7 @@ class Tiresias:
         }
 
     def _demote(self, view: ClusterView) -> None:
-        """Move jobs that have had enough to the second queue, and forget those that are gone."""
+        """Move jobs at the threshold to the second queue, and forget jobs that ended."""
         self._jobs |= {job.job_id: job for job in view.changes.arrived}
         for job_id in view.changes.ended:
             for table in (self._jobs, self._demoted, self._due):
@@ -177,7 +177,7 @@ class Tiresias:
             del self._due[job.job_id]
 
     def _foresee(self, view: ClusterView, decision: Decision) -> None:
-        """Note when the jobs that have GPUs from now on will be demoted."""
+        """Record when the jobs with GPUs will be demoted."""
         if not decision.others_keep:
             self._due = {job_id: time for job_id, time in self._due.items() if job_id in decision.allocation}
         for job_id in decision.allocation:
@@ -191,7 +191,7 @@ class Tiresias:
 class TiresiasL:
     """Discretised least attained service in any number of queues; within one, jobs that run stay ahead of the others.
 
-    So who is preempted stands behind everybody of its queue who runs. There is no promotion of starved jobs.
+    So a preempted job is behind all running jobs of its queue. There is no promotion of starved jobs.
 
     Parameters
     ----------
@@ -211,9 +211,9 @@ class TiresiasL:
         self._limits = _with_last(self.queue_limits)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Give GPUs to whole gangs, queue by queue; a job that fits may overtake one that does not."""
+        """Give GPUs to whole gangs, queue by queue. A gang that fits may overtake."""
         self._take_note(view)
-        # Who had enough first goes first.
+        # The job that reached the limit first comes first.
         for job in sorted(view.running, key=self._time_left):
             self._demote(job)
         order = sorted(self._queue_of, key=self._queue_of.__getitem__)
@@ -231,14 +231,14 @@ class TiresiasL:
             del self._jobs[job_id], self._queue_of[job_id]
 
     def _demote(self, job: JobView) -> None:
-        """Move a job that has had enough to the end of a later queue."""
+        """Move a job at the limit of its queue to the end of a later queue."""
         queue, service = self._queue_of[job.job_id], job.attained_service
         if service >= self._limits[queue]:
             del self._queue_of[job.job_id]
             self._queue_of[job.job_id] = next(i for i, limit in enumerate(self._limits) if service < limit)
 
     def _time_left(self, job: JobView) -> float:
-        """Return how long a job may run until it is demoted [s]."""
+        """Return the time that a job can run until it is demoted [s]."""
         return (self._limits[self._queue_of[job.job_id]] - job.attained_service) / job.num_replicas
 
     def _describe(self, job: JobView) -> dict[str, float]:
@@ -248,7 +248,7 @@ class TiresiasL:
 
 
 def _with_last(limits: Sequence[float]) -> list[float]:
-    """Return the limits of all queues, checked, with that of the last."""
+    """Return the checked limits of all queues, with the limit ∞ of the last one."""
     every = [0, *limits, inf]
     if not all(isinstance(limit, int | float) for limit in every) or any(a >= b for a, b in pairwise(every)):
         raise InvalidConfigError(f"policy.queue_limits is {every[1:-1]}, allowed are rising numbers > 0")
@@ -256,6 +256,5 @@ def _with_last(limits: Sequence[float]) -> list[float]:
 
 
 def _runs(job: JobView, decision: Decision) -> bool:
-    """Return whether a job has GPUs from now on."""
     kept = job.placement if decision.others_keep else ()
     return bool(decision.allocation.get(job.job_id, kept))

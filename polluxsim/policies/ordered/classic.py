@@ -31,7 +31,7 @@ class Fifo:
     Parameters
     ----------
     backfill
-        Whether a job that fits may start before an earlier one that does not.
+        Whether a job that fits may start before an earlier job that does not fit.
     """
 
     backfill: bool = False
@@ -46,7 +46,7 @@ class Srtf:
     """Run the jobs with the least true remaining time, on the GPUs and batch size their users asked for."""
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Give GPUs to whole gangs by remaining time; a job that fits may overtake one that does not."""
+        """Give GPUs to whole gangs by remaining time. A gang that fits may overtake."""
         return gangs_by(view, remaining_time, lambda job: {"remaining_time": remaining_time(job)})
 
 
@@ -91,11 +91,11 @@ class ShortestJobFirst:
 class QuasiShortestService:
     """Start whole jobs in order of their expected GPU time, and let each run to its end.
 
-    The expected run time of a job is a moving mean over ended jobs: those of the same user and name, or, if there are
-    none, those of the same user and number of GPUs, those of the same number of GPUs, or all jobs. The name of a job is
-    its name in the log, or its application. A job with neither has as its name the job id, without a counter as in
-    `train-17`. An id without a letter is no name. Before the first job has ended, all jobs are expected to take equally
-    long.
+    The expected run time of a job is a moving mean over ended jobs of the same user and name. If there are none, the
+    mean is over jobs of the same user and number of GPUs, then of the same number of GPUs, then over all jobs. The name
+    of a job is its name in the log, or its application. A job with neither has as its name the job id, without a
+    counter as in `train-17`. An id without a letter is no name. Before the first job has ended, all jobs are expected
+    to take equally long.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class EarliestDeadline:
 
 
 def due(job: JobView) -> float:
-    """Return when a job should be complete, ∞ if nobody says [s]."""
+    """Return the deadline of a job, ∞ if it has none [s]."""
     return inf if job.deadline is None else job.deadline
 
 
@@ -203,7 +203,7 @@ class Priority:
         return unless_jobs_differ(jobs, "priority", "its jobs start in order of submission, and none is preempted")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Give GPUs to who may not be preempted, then by priority."""
+        """Give GPUs to jobs that must not be preempted, then by priority."""
         running = {job.job_id for job in view.running}
         self._since = {job_id: since for job_id, since in self._since.items() if job_id in running}
         protected = {name: end for name in self._since if (end := self._since[name] + self.min_run_time) > view.time}

@@ -73,7 +73,7 @@ def solve_exhaustively(values, placements, gpus_per_node, limits, avoid_interfer
 
 @helper
 def _all_rows(gpus_per_node, avoid_interference):  # type: ignore[no-untyped-def]
-    """Return every row of one job on an empty cluster, shape (R, N), and what each adds to a state."""
+    """Return each row of one job on an empty cluster, shape (R, N), and the change of a state by it."""
     num_rows = 1
     for gpus in gpus_per_node:
         num_rows *= gpus + 1
@@ -113,7 +113,6 @@ def _what_is_left(gpus_per_node, avoid_interference):  # type: ignore[no-untyped
 
 @helper
 def _fits(state, row):  # type: ignore[no-untyped-def]
-    """Return whether a row fits into a state."""
     nodes, others = 0, 0
     for n in range(len(row)):
         if row[n] > state[n, 0]:
@@ -126,7 +125,7 @@ def _fits(state, row):  # type: ignore[no-untyped-def]
 
 @helper
 def _row_scores(rows, values, placement, limits):  # type: ignore[no-untyped-def]
-    """Return a job's score on every row, shape (R,); −∞ where it has too few or too many GPUs."""
+    """Return the score of a job on each row, shape (R,); −∞ for too few or too many GPUs."""
     scores = np.full(len(rows), -np.inf)
     for r in range(len(rows)):
         gpus, nodes, changed = 0, 0, 0
@@ -139,10 +138,10 @@ def _row_scores(rows, values, placement, limits):  # type: ignore[no-untyped-def
     return scores
 
 
-# Temperatures of the annealing in prices of a GPU, the scale of what one move wins or loses.
+# Temperatures of the annealing in prices of a GPU, the scale of the gain of one move.
 HOT, COLD = 0.1, 0.01
 
-# How often the scale of the terms is set anew, where p is so large that they overflow.
+# How often the scale of the terms may change if they overflow for a large p.
 MOST_SCALES = 10
 
 # Gaps below this share of the sum of scores, or of the fitness, are rounding.
@@ -153,8 +152,8 @@ ROUNDING = 1e-12
 class AnnealingSearch:
     """Simulated annealing from a relaxed optimum, which bounds it; small problems are solved exactly.
 
-    Small problems are solved by dynamic programming over what is left of every node. Others start from what a
-    single pool of all GPUs would give, packed onto the nodes, or from no change, whichever is better; then
+    Small problems are solved by dynamic programming over what is left of every node. Larger problems start from the
+    better of two allocations: the solution for a single pool of all GPUs, packed onto the nodes, or no change. Then
     annealing moves whole rows. The pool is also the upper bound.
 
     Parameters
@@ -201,7 +200,6 @@ class AnnealingSearch:
     def _solve(
         self, problem: Problem, logs: NDArray[np.float64], scale: Scale, rng: np.random.Generator
     ) -> tuple[NDArray[np.int64], float]:
-        """Return an allocation and an upper bound of the sum of scores."""
         relaxed = _relax(problem, logs, scale)
         if relaxed.proves_no_change(ROUNDING):
             return problem.placements, relaxed.pool.bound
@@ -218,7 +216,7 @@ class AnnealingSearch:
     ) -> tuple[NDArray[np.int64], float]:
         """Return the best allocation found by local search, and an upper bound of the sum of scores.
 
-        A start whose terms do not fit the scale is returned as it is: it says which scale does.
+        A start whose terms do not fit the scale is returned unchanged, and determines the next scale.
         """
         tables, present, (bound, price, gpus), _ = relaxed
         fixed = _round(problem, tables, price)
@@ -236,9 +234,9 @@ class AnnealingSearch:
 
 
 class Relaxed(NamedTuple):
-    """A problem and what a single pool of its GPUs would give."""
+    """A problem and the solution for a single pool of its GPUs."""
 
-    tables: ScoreTables  # what each job scores
+    tables: ScoreTables  # the scores of each job
     present: NDArray[np.int64]  # GPUs of each job before the round, shape (J,)
     pool: Relaxation
     fits: bool  # whether the terms of no change fit the scale, so that their sum can be compared with the bound
@@ -273,7 +271,6 @@ def _logs_of(problem: Problem, logs: NDArray[np.float64], allocation: NDArray[np
 
 
 def _round(problem: Problem, tables: ScoreTables, price: float) -> Round:
-    """Return the problem as the kernels need it."""
     present_nodes, count = _left_aligned(problem.placements > 0)
     prices = np.array([0.0, price])
     ideal = _net_scores(tables, problem.placements.sum(axis=1), price).max(axis=1)
@@ -307,7 +304,7 @@ def _left_aligned(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def _best_start(fixed: Round, relaxed_gpus: NDArray[np.int64], rng: np.random.Generator) -> Packing:
-    """Return the relaxed optimum, packed, or no change, whichever is better with what is free given away."""
+    """Return the better start: the packed relaxed optimum, or no change, each with free GPUs given away."""
     num_nodes = fixed.placements.shape[1]
     width = max(min(num_nodes, fixed.single.shape[1] - 1), fixed.present_nodes.shape[1])
     packed, unchanged = empty_packing(fixed, width), empty_packing(fixed, width)

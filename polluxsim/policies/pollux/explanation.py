@@ -1,4 +1,4 @@
-"""Why a job got what it got: what one GPU more or fewer would have been worth, and to whom."""
+"""Reasons of Pollux: the worth of one GPU more or fewer for a job, and the job that it competes with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUNDING = 1e-9
 
 
 class Explanation:
-    """Explains one round's answer, job by job, at the cost of those that are asked about."""
+    """The reasons of one round. Their cost depends on the number of jobs that are asked for."""
 
     def __init__(self, view: ClusterView, problem: Problem, answer: Answer) -> None:
         self._view, self._problem, self._answer = view, problem, answer
@@ -83,11 +83,10 @@ class Explanation:
         return numbers
 
     def _more(self, row: int) -> int:
-        """Return the next larger number of GPUs that a job can have."""
         return max(int(self._gpus[row]) + 1, int(self._problem.fewest[row]))
 
     def _fewer(self, row: int) -> int:
-        """Return the next smaller number of GPUs that a job can have, 0 for a job without GPUs."""
+        """Return the next smaller number of GPUs that a job can have, or 0."""
         fewer = int(self._gpus[row]) - 1
         return fewer if fewer >= self._problem.fewest[row] else 0
 
@@ -108,14 +107,14 @@ class Explanation:
         return Reason("cluster-full", numbers, (self._problem.job_ids[other],))
 
     def _best_speedup(self, row: int, gpus: int) -> float:
-        """Return the scaled speedup with `gpus` GPUs on one node or on several, whichever is better."""
+        """Return the larger scaled speedup with `gpus` GPUs: on one node or on several."""
         speedups = self._problem.speedups[row]
         single = float(speedups[0, gpus]) if gpus <= self._node_size else 0.0
         several = float(speedups[1, gpus]) if gpus >= 2 and self._num_nodes > 1 else 0.0
         return max(single, several)
 
     def _worth(self, row: int, gpus: int) -> float:
-        """Return the scaled speedup after restart; with as many GPUs as before it could also have stayed."""
+        """Return the scaled speedup after a restart, or without one if the number of GPUs stays."""
         worth = self._best_speedup(row, gpus) * float(self._problem.restart_factors[row])
         if gpus == self._before[row]:
             spread = int((self._problem.placements[row] > 0).sum() > 1)
@@ -128,12 +127,12 @@ class Explanation:
 
     @cached_property
     def _logs_fewer(self) -> NDArray[np.float64]:
-        """Return the logarithm of what each job would have with one GPU fewer; those without any keep none."""
+        """Return the logarithm of the speedup of each job with one GPU fewer. Jobs without GPUs keep none."""
         fewer = [self._worth(row, self._fewer(row)) if gpus else 0.0 for row, gpus in enumerate(self._gpus.tolist())]
         return self._problem.logs_of(np.array(fewer))
 
     def _least_missed(self, row: int) -> int | None:
-        """Return the job whose loss of a GPU would cost the fitness least, None if nobody else has one."""
+        """Return the job whose loss of a GPU lowers the fitness least, or None."""
         others = self._gpus > 0
         others[row] = False
         if not others.any():
@@ -142,12 +141,12 @@ class Explanation:
 
     @cached_property
     def _losses(self) -> NDArray[np.float64]:
-        """Return what each job's loss of a GPU takes from the sum that the fitness is a rising function of."""
+        """Return how much the loss of one GPU of each job lowers the sum that determines the fitness."""
         power = self._problem.fairness_power
         if power == 0.0:
             return self._logs - self._logs_fewer
         now, fewer = power * self._logs, power * self._logs_fewer
-        # Counted from the largest term, so that nothing overflows; what vanishes beside it decides nothing.
+        # Relative to the largest term, so that nothing overflows. Terms that vanish beside it decide nothing.
         largest = max(float(now.max()), float(fewer.max()))
         sign = 1.0 if power > 0.0 else -1.0
         pairs = zip(now.tolist(), fewer.tolist(), strict=True)

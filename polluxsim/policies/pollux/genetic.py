@@ -31,8 +31,8 @@ class GeneticSearch:
     """NSGA-II with the operators of Pollux.
 
     A member is an allocation, GPUs by job and node. One objective is the fitness, the other the sum of speedups, which
-    keeps the population diverse; the answer is the fittest member. Each child has a random stream of its own, so that
-    the answer does not depend on the order in which children are made.
+    keeps the population diverse; the answer is the fittest member. Each child has its own random stream, so the answer
+    does not depend on the order of the children.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class GeneticSearch:
     generations
         Rounds of selection, crossover, mutation and repair.
     threads
-        Threads that make children, fewer where Numba has fewer; the answer is the same with any number.
+        Threads that make children, at most those of Numba. The answer does not depend on their number.
 
     Source: Pollux (OSDI '21), §4.2.1, and its artifact.
     """
@@ -57,7 +57,7 @@ class GeneticSearch:
             raise InvalidConfigError(f"threads of the genetic search is {self.threads}, allowed is a whole number ≥ 1")
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> Answer:
-        """Return the fittest allocation found; of the others no bound is known."""
+        """Return the fittest allocation found, without a bound."""
         seed = np.uint64(rng.integers(2**63))
         members = self._first_members(problem)
         values = problem.log_values()
@@ -69,7 +69,7 @@ class GeneticSearch:
         return Answer(with_idle_gpus(problem, members[fittest].astype(np.int64)), float(fitness[fittest]))
 
     def _breeder(self) -> Any:
-        """Return what makes the children, with its threads made ready."""
+        """Return the function that makes the children."""
         # A worker of a sweep has one, whatever the machine has.
         threads = min(self.threads, int(config.NUMBA_NUM_THREADS))
         if threads == 1:
@@ -78,11 +78,11 @@ class GeneticSearch:
         return breed_in_threads
 
     def stands_still(self, problem: Problem) -> bool:
-        """Return no: what it answers depends on chance and on the round before."""
+        """Return no: its answer depends on chance and on the last round."""
         return False
 
     def _first_members(self, problem: Problem) -> NDArray[np.int16]:
-        """Return the last round's members without the rows of finished jobs, new jobs at zero, and "no change"."""
+        """Return the members of the last round without the rows of ended jobs, new jobs at zero, and "no change"."""
         shape = (self.population, len(problem.job_ids), len(problem.gpus_per_node))
         if self._members is None or self._members.shape[2] != shape[2]:
             return np.broadcast_to(problem.placements.astype(np.int16), shape).copy()
@@ -174,7 +174,7 @@ def _make_child(i, pool, rank, crowding, limits, gains, seed, objectives):  # ty
 
 @helper
 def mutate(member, placements, gpus_per_node, state):  # type: ignore[no-untyped-def]
-    """Send rows back to their present placement, take elements away, and let others grow into free GPUs."""
+    """Return rows to their present placement, remove elements, and let other jobs grow on free GPUs."""
     num_jobs, num_nodes = member.shape
     for j in range(num_jobs):
         if _uniform(state) < REVERT_PROBABILITY:
@@ -299,14 +299,14 @@ def survivors(objectives, size, rank, crowding):  # type: ignore[no-untyped-def]
 
 @helper
 def _descending(objectives):  # type: ignore[no-untyped-def]
-    """Return the order of falling first objective, at ties of falling second."""
+    """Return the order of falling first objectives, and of falling second objectives among equal ones."""
     order = np.argsort(-objectives[:, 1], kind="mergesort")
     return order[np.argsort(-objectives[order, 0], kind="mergesort")]
 
 
 @helper
 def _crowding(objectives, front, by_fitness, fronts):  # type: ignore[no-untyped-def]
-    """Return each member's crowding distance within its front, shape (n,)."""
+    """Return the crowding distance of each member within its front, shape (n,)."""
     count = objectives.shape[0]
     distance = np.zeros(count)
     span0 = max(objectives[:, 0].max() - objectives[:, 0].min(), 1e-300)
@@ -329,7 +329,6 @@ def _crowding(objectives, front, by_fitness, fronts):  # type: ignore[no-untyped
 
 @helper
 def _tournament(rank, crowding, state):  # type: ignore[no-untyped-def]
-    """Return the better of two random members."""
     a, b = _below(state, rank.size), _below(state, rank.size)
     if rank[a] != rank[b]:
         return a if rank[a] < rank[b] else b
@@ -352,18 +351,16 @@ def _mix(word):  # type: ignore[no-untyped-def]
 
 @kernel
 def _stream(seed, number):  # type: ignore[no-untyped-def]
-    """Return the seed of a generation's or a child's own stream."""
+    """Return the seed of the random numbers of a generation or a child."""
     return _mix(seed + _mix(np.uint64(number) + _GOLDEN))
 
 
 @helper
 def _uniform(state):  # type: ignore[no-untyped-def]
-    """Return a random number in [0, 1)."""
     state[0] += _GOLDEN
     return (_mix(state[0]) >> _S11) * (1.0 / 9007199254740992.0)
 
 
 @helper
 def _below(state, bound):  # type: ignore[no-untyped-def]
-    """Return a random whole number below `bound`."""
     return int(_uniform(state) * bound)

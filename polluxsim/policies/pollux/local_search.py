@@ -1,4 +1,4 @@
-"""Annealing over whole rows: a job takes the row it wants, those in its way settle for what is left."""
+"""Annealing over whole rows: a job takes a row, and evicted jobs take rows on the GPUs that are left."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from polluxsim.policies.pollux.rows import (
 # distance to the best known answers that 3 and 4 do.
 SKEW = 4.0
 
-# How often an evicted job takes a row by evicting others, as long as the one before it did; 0 leaves 1.9
+# How often an evicted job may evict other jobs, if the job before it did; 0 leaves 1.9
 # times the distance to the best known answers that 0.6 does.
 CHAIN = 0.6
 
@@ -132,7 +132,7 @@ def anneal(fixed, packing, options, journal, schedule, rng):  # type: ignore[no-
                 _copy(packing.rows, best)
                 best_total, saved = total, True
             else:
-                # Summed anew: with terms of all sizes a running total would keep the rounding of the largest.
+                # A new sum: a running total would keep the rounding errors of the largest terms.
                 total = _total(packing)
                 saved = False
         else:
@@ -146,7 +146,6 @@ def anneal(fixed, packing, options, journal, schedule, rng):  # type: ignore[no-
 
 @inlined
 def _total(packing):  # type: ignore[no-untyped-def]
-    """Return the sum of the scores."""
     total = 0.0
     for score in packing.scores:
         total += score
@@ -155,7 +154,7 @@ def _total(packing):  # type: ignore[no-untyped-def]
 
 @inlined
 def _copy(rows, target):  # type: ignore[no-untyped-def]
-    """Copy rows into others of the same shape; as an array expression it would take seconds to compile."""
+    """Copy rows into an array of the same shape. An array expression takes seconds to compile."""
     for j in range(rows.shape[0]):
         for n in range(rows.shape[1]):
             target[j, n] = rows[j, n]
@@ -163,9 +162,9 @@ def _copy(rows, target):  # type: ignore[no-untyped-def]
 
 @spliced
 def _move(fixed, packing, options, journal, rng):  # type: ignore[no-untyped-def]
-    """Give a job a row it may want, evict others for it, and give them and a few more the best left.
+    """Give a job a row, evict the jobs on its GPUs, and give these jobs and a few more the best rows that are left.
 
-    Of two random jobs the one further from its ideal is taken. Some of the evicted evict others in turn.
+    Of two random jobs the one further from its ideal is taken. Some of the evicted jobs evict further jobs.
     """
     num_jobs, num_nodes = packing.rows.shape
     journal.size[0], journal.size[1] = 0, 0
@@ -197,7 +196,7 @@ def _move(fixed, packing, options, journal, rng):  # type: ignore[no-untyped-def
 
 @spliced
 def _claim(fixed, packing, options, journal, j, rng):  # type: ignore[no-untyped-def]
-    """Give a job without GPUs a row that it may want, likelier a better one, and evict who is in the way."""
+    """Give a row to a job without GPUs, a better row with a larger probability, and evict the jobs on its GPUs."""
     kinds, gpus, count = options
     option = int(count[j] * rng.random() ** SKEW)
     kind, wanted = kinds[j, option], gpus[j, option]
@@ -213,7 +212,7 @@ def _claim(fixed, packing, options, journal, j, rng):  # type: ignore[no-untyped
 
 @spliced
 def _change(packing, journal):  # type: ignore[no-untyped-def]
-    """Return what the move has won so far."""
+    """Return the gain of the move so far."""
     change = 0.0
     for t in range(journal.size[0]):
         change += packing.scores[journal.jobs[t]] - journal.scores[t]
@@ -222,7 +221,7 @@ def _change(packing, journal):  # type: ignore[no-untyped-def]
 
 @spliced
 def _make_room_for_present(fixed, packing, journal, j, rng):  # type: ignore[no-untyped-def]
-    """Evict whoever is in the way of a job's present placement."""
+    """Evict the jobs on the GPUs of a present placement."""
     several = fixed.present_count[j] > 1
     for i in range(fixed.present_count[j]):
         n = fixed.present_nodes[j, i]
@@ -234,7 +233,7 @@ def _make_room_for_present(fixed, packing, journal, j, rng):  # type: ignore[no-
 
 @spliced
 def _make_room_on_node(fixed, packing, journal, gpus, start, rng):  # type: ignore[no-untyped-def]
-    """Return a node with `gpus` free GPUs, from `start` on, where others were evicted half of the time."""
+    """Return a node with `gpus` free GPUs, from `start` on. Half of the time, other jobs are evicted."""
     if rng.random() < 0.5:
         n = best_fit(packing, gpus, start)
         if n >= 0:
@@ -249,7 +248,7 @@ def _make_room_on_node(fixed, packing, journal, gpus, start, rng):  # type: igno
 
 @spliced
 def _make_room_on_nodes(packing, journal, gpus, start, rng):  # type: ignore[no-untyped-def]
-    """Evict others, node by node from `start` on, until a multi-node job with `gpus` GPUs fits."""
+    """Evict jobs, node by node from `start` on, until a multi-node job with `gpus` GPUs fits."""
     num_nodes = len(packing.free)
     pool, pool_nodes = _pool_nodes(packing)
     n = start
@@ -264,14 +263,14 @@ def _make_room_on_nodes(packing, journal, gpus, start, rng):  # type: ignore[no-
 
 @inlined
 def _pool(packing):  # type: ignore[no-untyped-def]
-    """Return the free GPUs that a multi-node job may have; 0 if they are on one node."""
+    """Return the free GPUs for a multi-node job, or 0 if they are on one node."""
     pool, nodes = _pool_nodes(packing)
     return pool if nodes > 1 else 0
 
 
 @inlined
 def _pool_nodes(packing):  # type: ignore[no-untyped-def]
-    """Return the free GPUs that a multi-node job may have, and on how many nodes they are."""
+    """Return the free GPUs for a multi-node job, and the number of their nodes."""
     pool, nodes = 0, 0
     for n in range(len(packing.free)):
         if packing.free[n] > 0 and packing.owner[n] < 0:
@@ -282,7 +281,7 @@ def _pool_nodes(packing):  # type: ignore[no-untyped-def]
 
 @inlined
 def _evict(packing, journal, j):  # type: ignore[no-untyped-def]
-    """Take a job's GPUs and let it wait for others."""
+    """Take the GPUs of a job, which then waits."""
     _touch(packing, journal, j)
     clear(packing, j)
     journal.waiting[journal.size[1]] = j
@@ -291,7 +290,7 @@ def _evict(packing, journal, j):  # type: ignore[no-untyped-def]
 
 @inlined
 def _regrow(fixed, packing, journal, j, rng):  # type: ignore[no-untyped-def]
-    """Place a job anew if what is free, with what it has, lets it score more."""
+    """Place a job again if it scores more with the free GPUs."""
     spare = len(journal.jobs) - 1
     _record(packing, journal, j, spare)
     clear(packing, j)
@@ -315,7 +314,7 @@ def _regrow(fixed, packing, journal, j, rng):  # type: ignore[no-untyped-def]
 
 @inlined
 def _touch(packing, journal, j):  # type: ignore[no-untyped-def]
-    """Write down a job's row if this move has not touched it yet."""
+    """Record the row of a job if this move has not touched it yet."""
     if not journal.touched[j]:
         _record(packing, journal, j, journal.size[0])
         journal.touched[j] = True
@@ -324,7 +323,6 @@ def _touch(packing, journal, j):  # type: ignore[no-untyped-def]
 
 @inlined
 def _record(packing, journal, j, slot):  # type: ignore[no-untyped-def]
-    """Write a job's row and score into a slot of the journal."""
     journal.jobs[slot], journal.node_count[slot], journal.scores[slot] = (
         j,
         packing.node_count[j],
@@ -337,7 +335,6 @@ def _record(packing, journal, j, slot):  # type: ignore[no-untyped-def]
 
 @inlined
 def _restore(fixed, packing, journal, slot):  # type: ignore[no-untyped-def]
-    """Give a job without GPUs the row of a slot."""
     j = journal.jobs[slot]
     for i in range(journal.node_count[slot]):
         put(packing, j, journal.nodes[slot, i], journal.gpus[slot, i])
@@ -346,7 +343,7 @@ def _restore(fixed, packing, journal, slot):  # type: ignore[no-untyped-def]
 
 @inlined
 def _undo(packing, journal, fixed):  # type: ignore[no-untyped-def]
-    """Put all touched rows back."""
+    """Restore all touched rows."""
     for t in range(journal.size[0]):
         clear(packing, journal.jobs[t])
     for t in range(journal.size[0]):
@@ -355,7 +352,6 @@ def _undo(packing, journal, fixed):  # type: ignore[no-untyped-def]
 
 @inlined
 def _close(journal):  # type: ignore[no-untyped-def]
-    """Forget the touched rows."""
     for t in range(journal.size[0]):
         journal.touched[journal.jobs[t]] = False
     journal.size[0], journal.size[1] = 0, 0

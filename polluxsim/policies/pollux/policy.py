@@ -48,7 +48,7 @@ def search_named(name: str, threads: int = 1) -> Search:
     Raises
     ------
     InvalidConfigError
-        If there is none of that name.
+        If no search has this name.
     """
     if name in FORMER_NAMES:
         present = FORMER_NAMES[name]
@@ -113,7 +113,7 @@ def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[
 
 
 def _idle(view: ClusterView, job: JobView, most: int, free: FreeGpus) -> Placement:
-    """Return idle GPUs for a job, and take them: those it holds, else of the fastest type that has some."""
+    """Return idle GPUs for a job, and take them: the held ones, or else GPUs of the fastest type that has some."""
     if job.placement and free.has(job.placement):
         free.take(job.placement)
         return job.placement
@@ -205,11 +205,11 @@ class Pollux:
 
 
 LEAST_SHARE = 0.02
-"""Of its application's usual work, what a job that has done all of that is taken to have left."""
+"""Assumed remaining work of a job that exceeds the usual work of its application, as a part of that work."""
 
 
 class _Look(NamedTuple):
-    """A job when it was last looked at."""
+    """A job at the last look."""
 
     application: str
     trained: float
@@ -219,10 +219,10 @@ class _Look(NamedTuple):
 
 @dataclass
 class _Lengths:
-    """How long jobs are, by those that completed before them: all jobs of an application do alike work.
+    """Lengths of jobs, by jobs that completed before: all jobs of an application do similar work.
 
-    A job is gone by the time that a policy is asked, so what it had done is what it had when last looked at, and what
-    its goodput then makes of the time to its end.
+    The policy sees no job that has ended. So the work of an ended job is the work at the last look, plus its goodput
+    then times the time to its end.
     """
 
     _looks: dict[JobId, _Look] = field(default_factory=dict, init=False)
@@ -242,8 +242,8 @@ class _Lengths:
     def left(self, job: JobView) -> float:
         """Return the work that a job has left [M0-equivalent examples].
 
-        What the median of its application's jobs did, less what it did. Of an application none of whose jobs has ended
-        they are taken to do twice what the oldest of them has done, as after a Pareto law.
+        What the median of its application's jobs did, less what it did. If no job of an application has ended, its jobs
+        are assumed to do twice the work of the oldest one, as for a Pareto distribution.
         """
         totals = self._totals.get(job.application)
         usual = median(totals) if totals else 2 * self._most[job.application]
@@ -275,7 +275,7 @@ class PolluxByRemaining(Pollux):
         time that all that is left takes on the whole cluster, at the least. Critical jobs have their mean rank, so that
         they end together and not one after the other, when few of them have more GPUs than they can use well.
     oracle
-        Whether the true remaining work is used, as a bound of what there is to learn.
+        Whether to use the true remaining work, which bounds the benefit of learning.
     """
 
     p: float = -0.5
@@ -293,7 +293,7 @@ class PolluxByRemaining(Pollux):
             check_above_zero(critical=self.critical)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Take note of who is gone, also where nobody is left, and decide as Pollux does."""
+        """Record the jobs that ended, and decide like Pollux."""
         self._lengths.take_note(view)
         return super().allocate(view, rng)
 

@@ -88,14 +88,14 @@ class Problem:
         return float(power_mean(self.logs_in(allocation), self.fairness_power))
 
     def logs_in(self, allocation: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the logarithm of what each job has in an allocation, shape (J,), as the fitness counts it."""
+        """Return the logarithm of the speedup of each job in an allocation, shape (J,), as in the fitness."""
         several = ((allocation > 0).sum(axis=1) > 1).astype(int)
         speedups = self.speedups[np.arange(len(allocation)), several, allocation.sum(axis=1)]
         changed = (allocation != self.placements).any(axis=1)
         return self.logs_of(speedups * np.where(changed, self.restart_factors, 1.0))
 
     def logs_of(self, speedups: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return each job's log(speedup + floor), shifted, shape (J,); NumPy's own logarithm hangs on the processor."""
+        """Return each job's log(speedup + floor), shifted, shape (J,). NumPy's log depends on the processor."""
         logs = np.array([math.log(speedup + SPEEDUP_FLOOR) for speedup in speedups.tolist()])
         return logs if self.shifts is None else logs + self.shifts
 
@@ -158,7 +158,7 @@ def power_mean(logs: NDArray[np.float64], power: float) -> float:
     >>> [round(power_mean(np.log(np.array([1.0, 4.0])), power), 6) for power in (1.0, 0.0, -1.0)]
     [2.5, 2.0, 1.6]
     """
-    # Counted from the mean of the logarithms, so that what is nearly 1 keeps its digits where the power is small.
+    # Relative to the mean of the logarithms, so that values near 1 keep their digits if the power is small.
     middle = logs.sum() / logs.size
     farthest, largest = 0.0, -np.inf
     for log in logs:
@@ -194,7 +194,7 @@ def restart_factor(age: float, num_restarts: int, restart_delay: float) -> float
 
 
 class SpeedupTables:
-    """Builds the speedups of a round; what a job's throughput model takes in time is computed once."""
+    """Builds the speedups of a round. The times of the throughput model of a job are computed once."""
 
     def __init__(self) -> None:
         self._goodputs: dict[JobId, _Speedups] = {}
@@ -232,7 +232,7 @@ class SpeedupTables:
 
 
 class _Speedups(KnownGoodputs):
-    """One job's speedups over its fair share, under its present model."""
+    """Speedups of one job over its fair share, by its present model."""
 
     def __init__(self, model: GoodputModel, before: KnownGoodputs | None) -> None:
         super().__init__(model, before)
@@ -297,9 +297,9 @@ def _restart_factors(view: ClusterView, jobs: Sequence[JobView], time: float) ->
 def with_idle_gpus(problem: Problem, allocation: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return an allocation, shape (J, N), in which waiting jobs have idle GPUs wherever that changes no fitness.
 
-    At age 0, and after as many restarts as a job is old, the restart factor is 0: nothing that the job could be given
-    counts in this round, so a start gains nothing in the objective and costs nothing. Jobs come in their order of
-    precedence; each gets GPUs of one node, the fewest with the largest speedup, where they fit best.
+    The restart factor is 0 at age 0, and after too many restarts for the age of a job. The objective is then
+    indifferent to the GPUs of the job in this round. Jobs come in their order of precedence; each gets GPUs of one
+    node, the fewest with the largest speedup, where they fit best.
     """
     indifferent = (problem.restart_factors == 0.0) & _waits(problem, allocation)
     if not indifferent.any():
@@ -326,6 +326,6 @@ def could_start(problem: Problem) -> bool:
 
 
 def _waits(problem: Problem, allocation: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which jobs have no GPU, neither before the round nor in an allocation, shape (J,)."""
+    """Return which jobs have no GPU before the round and in an allocation, shape (J,)."""
     waits: NDArray[np.bool_] = (problem.placements.sum(axis=1) == 0) & (allocation.sum(axis=1) == 0)
     return waits

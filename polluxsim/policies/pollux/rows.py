@@ -1,7 +1,7 @@
 """Whole rows on and off the nodes: the moves of the local search and of the constructive start, compiled.
 
-A job's row is its GPUs on every node. Placing a row keeps what is left of each node, who is on it and each
-job's score in step, at a cost that depends on the row and not on the size of the cluster.
+A job's row is its GPUs on every node. Placing a row updates the free GPUs of each node, its jobs, and the score of each
+job. The cost depends on the row, and not on the size of the cluster.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 
 from polluxsim.common.kernels import inlined, kernel
 
-# Kernels would be compiled anew for every literal number that they are called with; NumPy's numbers are of one type.
+# Kernels would be compiled again for each literal argument; NumPy's numbers are of one type.
 # Kinds of rows: the present placement; new, on one node; new, on several.
 KEEP, SINGLE, SEVERAL = np.int64(0), np.int64(1), np.int64(2)
 
-# Levels of the price of a GPU: none, and what one more is worth.
+# Levels of the price of a GPU: none, and the worth of one more.
 FREE, PRICED = np.int64(0), np.int64(1)
 
 FIRST_NODE = np.int64(0)
@@ -222,7 +222,7 @@ def _best_fit_of_unowned(packing, gpus, start):  # type: ignore[no-untyped-def]
 
 @inlined
 def _spread(packing, j, gpus, start):  # type: ignore[no-untyped-def]
-    """Place a multi-node job: the emptiest nodes first, the rest where it fits best, never on one node."""
+    """Place a multi-node job: the nodes with the most free GPUs first, the rest by best fit, never on one node."""
     num_nodes, left = len(packing.free), gpus
     while left > 0:
         if packing.node_count[j] > 0:

@@ -64,7 +64,7 @@ class Scale:
 
 @kernel
 def _scores(logs, power, offset, near_zero):  # type: ignore[no-untyped-def]
-    """Return the score of each logarithm, shape (n,), one by one: NumPy's own exponentials hang on the processor."""
+    """Return the score of each logarithm, shape (n,), one by one: NumPy's exponentials depend on the processor."""
     scores = np.empty(logs.size)
     before, score = np.nan, 0.0
     for i in range(logs.size):
@@ -82,7 +82,7 @@ def _scores(logs, power, offset, near_zero):  # type: ignore[no-untyped-def]
 
 @kernel
 def _fitness(mean, power, offset, near_zero):  # type: ignore[no-untyped-def]
-    """Return the fitness at which jobs have this mean score."""
+    """Return the fitness at a mean score of the jobs."""
     if power == 0.0:
         return np.exp(mean)
     if near_zero:
@@ -92,7 +92,7 @@ def _fitness(mean, power, offset, near_zero):  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class ScoreTables:
-    """A job's score by what it is given; −∞ is what it cannot be given."""
+    """Score of a job by its GPUs, −∞ for GPUs that it cannot get."""
 
     keep: NDArray[np.float64]  # score of the present placement, shape (J,)
     single: NDArray[np.float64]  # score of k GPUs of one node in a new placement, shape (J, K + 1)
@@ -151,7 +151,7 @@ def pooled_scores(keep, single, several, present):  # type: ignore[no-untyped-de
 
 
 def _least_bottleneck(exponents: NDArray[np.float64], low: float, high: float, num_gpus: int) -> float:
-    """Return the least t to which all jobs' falling exponents, shape (J, K + 1), come with all GPUs."""
+    """Return the smallest t that the falling exponents of all jobs, shape (J, K + 1), reach with all GPUs."""
     for _ in range(60):
         middle = (low + high) / 2
         needed = (exponents > middle).sum(axis=1).sum()
@@ -216,7 +216,7 @@ def price_gpus(best, num_gpus):  # type: ignore[no-untyped-def]
 
 @helper
 def _steepest(best, j):  # type: ignore[no-untyped-def]
-    """Return a job's largest score per GPU over the score without GPUs (or with the fewest that are possible)."""
+    """Return the largest score of a job per GPU, above its score without GPUs or with its fewest GPUs."""
     first = 0
     while first < best.shape[1] - 1 and best[j, first] == -np.inf:
         first += 1

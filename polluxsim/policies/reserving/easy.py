@@ -350,14 +350,13 @@ class Multifactor:
         return replace(decision, valid_until=inf if len(decision.allocation) == len(order) else -inf)
 
     def _fair_shares(self, view: ClusterView) -> dict[str, float]:
-        """Return the fair-share factor of each user."""
         present = dict.fromkeys(map(user_of, view.jobs))
         self._users |= present
         usage = {user: self._usage.balance(user, view.time) for user in (self._users if self.fair_tree else present)}
         return fair_tree(usage, self.shares) if self.fair_tree else classic_fair_share(usage, self.shares)
 
     def _backfilled(self, view: ClusterView, order: Sequence[JobView], describe: Describe) -> Decision:
-        """Start jobs in an order on the GPUs of each type; the usage of a user counts over all types."""
+        """Start jobs in an order on the GPUs of each type. The usage of a user counts over all types."""
         limits = {name: self._limits.setdefault(name, Limits(self.overestimate)) for name in view.types}
         if len(limits) == 1:
             return backfilled(view, order, next(iter(limits.values())), describe)

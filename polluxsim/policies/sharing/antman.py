@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 class AntMan:
     """Start jobs with a priority of 0 or more, which have a guarantee, and beside them other jobs, without preemption.
 
-    Jobs with a guarantee start in order of submission. If a node has too few GPUs for such a job, the job keeps them
-    until the others are free. A job with more GPUs than a node keeps whole nodes. If two such jobs wait for each other,
-    the later one gives up its nodes. Each GPU has at most one job without a guarantee. These jobs take the GPUs with
-    the least load, and run as fast as the other job on a GPU allows.
+    Jobs with a guarantee start in order of submission. If a node has too few GPUs for such a job, the job keeps these
+    GPUs until enough GPUs are free. A job with more GPUs than a node keeps whole nodes. If two such jobs wait for each
+    other, the later job gives up its nodes. Each GPU has at most one job without a guarantee. These jobs take the GPUs
+    with the least load, and run as fast as the other job on a GPU allows.
 
     Source: Xiao et al., "AntMan" (OSDI '20), as the simulator of Muri (SIGCOMM '22) has it.
     """
@@ -105,7 +105,7 @@ class AntMan:
                     del users[gpu]
 
     def _found(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView) -> Gpus:
-        """Return the GPUs of a job from now on: all that it needs, those that it keeps, or none."""
+        """Return the GPUs of a job from now on: all, some that it keeps, or none."""
         users = self._guests if _is_guest(job) else self._hosts
         kept = self._gpus.get(job.job_id, ())
         if len(users) == len(gpus) and not kept:
@@ -135,7 +135,7 @@ class AntMan:
         hosts = self._hosts
 
         def load(gpu: Gpu) -> int:
-            """Return 0 for a GPU without a job, 1 for one that a waiting job keeps, 2 for one with a running job."""
+            """Return the load of a GPU: 0 without a job, 1 kept by a waiting job, 2 with a running job."""
             return 0 if (host := hosts.get(gpu)) is None else 1 + (len(self._gpus[host.job_id]) == host.num_replicas)
 
         there = [gpu for gpu in gpus if gpu not in self._guests]

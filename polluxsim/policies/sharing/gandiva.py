@@ -1,15 +1,16 @@
-"""Gandiva: nobody waits long, as jobs take turns on GPUs; like gangs are packed, and parted if that was no gain."""
+"""Gandiva: jobs take turns on GPUs by time slices, and pairs of equal gangs share GPUs while that is faster."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from polluxsim.common.errors import check_number
 from polluxsim.policies.contract.view import Change, Decision, JobProxy, Reason, Traits
-from polluxsim.policies.tools.free_gpus import place_gangs, placed_together
+from polluxsim.policies.tools.free_gpus import FreeGpus, place_gangs, placed_together
 from polluxsim.policies.tools.gangs import Budget, check_above_zero
 from polluxsim.policies.tools.ledger import Ledger
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from polluxsim.hardware.placements import Gpus, JobId, Placement
+    from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
     from polluxsim.policies.contract.view import ClusterView, JobView
 
     Pack = tuple[JobView, ...]
@@ -29,10 +30,10 @@ GAIN = 1.0
 
 @dataclass
 class Growth:
-    """What jobs have beyond the GPUs that they asked for, on the node where they have these.
+    """GPUs of jobs beyond their requests, on the node where they run.
 
-    Source: Xiao et al., Gandiva (OSDI '18): jobs whose users say so, on idle GPUs of their node, after some time, so
-    that they do not do so for moments; they shrink at once as others need the GPUs.
+    Source: Xiao et al., Gandiva (OSDI '18). Jobs grow, if their users allow it, on GPUs of their node that are idle for
+    some time. They shrink at once if other jobs need the GPUs.
     """
 
     after: float  # how long GPUs of a node have to be idle before jobs there have them as well [s]
@@ -42,7 +43,7 @@ class Growth:
     _idle: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def without(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> tuple[ClusterView, Mapping[JobId, JobView]]:
-        """Return a view, and its jobs, in which nobody has more GPUs than it asked for."""
+        """Return a view, and its jobs, in which no job has more GPUs than it requests."""
         if not self.extra:
             return view, jobs
         seen, held = dict(jobs), dict(view.sharing.held)
@@ -64,9 +65,9 @@ class Growth:
         *,
         waits: bool,
     ) -> tuple[dict[JobId, Gpus], dict[JobId, Placement]]:
-        """Return GPUs by number and placements with what jobs have beyond those that they asked for.
+        """Return GPUs by number and placements with the further GPUs of jobs.
 
-        `alone` are the jobs that share no GPU, those first that grow first. Nobody does while somebody waits.
+        `alone` are the jobs that share no GPU, in the order of growth. No job grows while a job waits.
         """
         if self.after == inf:
             return dict(shared), dict(placed)
@@ -90,9 +91,9 @@ class Growth:
         return numbered, counted
 
     def _share(self, now: float, jobs: Sequence[tuple[JobView, int]], left: dict[int, int]) -> None:
-        """Give idle GPUs to who had them, then, where they were idle for long enough, to who may have more."""
+        """Give idle GPUs to the jobs that had them, then long idle GPUs to jobs that may grow."""
         before, self.extra = self.extra, {}
-        # Nobody has more than it asks for unless its user says so.
+        # A job gets more GPUs than it requests only if its user allows it.
         wanted = {job.job_id: max(job.max_replicas - job.num_replicas, 0) if job.may_grow else 0 for job, _ in jobs}
         for job, node in jobs:
             self._give(job, min(wanted[job.job_id], before.get(job.job_id, 0)), left, node)
@@ -118,31 +119,119 @@ class Growth:
             left[node] -= gpus
 
 
+class Home(NamedTuple):
+    """GPUs where a job runs, or ran when it was suspended."""
+
+    job_id: JobId
+    placement: Placement
+    gpus: Gpus  # by number, empty if jobs share no GPUs
+
+
+@dataclass
+class Suspension:
+    """The GPUs on which jobs were suspended. The memory of these nodes holds the state of the jobs.
+
+    Source: Xiao et al., Gandiva (OSDI '18), §3.1: suspension and resumption take less than a second.
+    """
+
+    resume_time: float  # time of a suspension and a resumption on the same nodes [s]
+    _homes: dict[JobId, Home] = field(default_factory=dict)
+    _failures: tuple[int, ...] = ()  # of each node, at the last decision
+
+    def take_note(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> None:
+        """Record the GPUs of running jobs. Forget jobs that ended, and the state on nodes that went down."""
+        for job_id in (*view.changes.ended, *view.changes.evicted):
+            self._homes.pop(job_id, None)
+        failures, num_nodes = view.health.num_failures, len(view.gpus_per_node)
+        for node, (before, now) in enumerate(zip_longest(self._failures, failures, fillvalue=0)):
+            if now != before or node >= num_nodes or node in view.health.down:
+                self._homes = {name: home for name, home in self._homes.items() if node not in dict(home.placement)}
+        self._failures = failures
+        for name, job in jobs.items():
+            if job.placement:
+                self._homes[name] = Home(name, job.placement, view.sharing.held.get(name, ()))
+
+    def chosen(
+        self, view: ClusterView, order: Sequence[Pack], jobs: Mapping[JobId, JobView]
+    ) -> tuple[dict[Pack, str], ClusterView, Mapping[JobId, JobView]]:
+        """Choose packs in an order. If an earlier pack takes the home of a pack, the pack gets GPUs that are left.
+
+        Returns
+        -------
+        dict, ClusterView, Mapping
+            The GPU type of each chosen pack, and a view, with its jobs, in which only the packs at home hold GPUs.
+        """
+        free, taken, budget = FreeGpus(view.gpus_per_node), set["Gpu"](), Budget(view)
+        types: dict[Pack, str] = {}
+        held: dict[JobId, Home] = {}
+        homeless: list[Pack] = []
+        for pack in order:
+            home = self._home_of(pack, jobs)
+            if home is not None and not (free.has(home.placement) and taken.isdisjoint(home.gpus)):
+                homeless.append(pack)
+                continue
+            job = jobs[pack[0].job_id] if home is None else _held_by(jobs[home.job_id], home.placement)
+            if not (crew := budget.take(job)):
+                continue
+            name = types[pack] = crew[0][0]
+            if home is not None and name == view.type_of(home.placement):
+                held[home.job_id] = home
+                free.take(home.placement)
+                taken.update(home.gpus)
+        types |= {pack: crew[0][0] for pack in homeless if (crew := budget.take(pack[0]))}
+        shown = {name: _held_by(job, held[name].placement if name in held else ()) for name, job in jobs.items()}
+        shared = {name: home.gpus for name, home in held.items() if home.gpus}
+        part = view.part(view.gpus_per_node, shown, view.changes, nodes=range(len(view.gpus_per_node)))
+        return types, replace(part, sharing=view.sharing._replace(held=shared)), shown
+
+    def delays(
+        self, view: ClusterView, shared: Mapping[JobId, Gpus], placed: Mapping[JobId, Placement]
+    ) -> dict[JobId, float]:
+        """Return the delays of the jobs that resume on the nodes on which they were suspended [s]."""
+        nodes = {name: Counter(node for node, _ in gpus) for name, gpus in shared.items()}
+        nodes |= {name: Counter(dict(placement)) for name, placement in placed.items()}
+        return {
+            job.job_id: min(self.resume_time, view.delay_of(job))
+            for job in view.waiting
+            if (home := self._homes.get(job.job_id)) and nodes.get(job.job_id) == Counter(dict(home.placement))
+        }
+
+    def _home_of(self, pack: Pack, jobs: Mapping[JobId, JobView]) -> Home | None:
+        known = [home for job in pack if (home := self._homes.get(job.job_id))]
+        return next((home for home in known if jobs[home.job_id].placement), known[0] if known else None)
+
+
 @dataclass
 class Gandiva:
-    """Let jobs take turns, those first that have had GPUs for the least time; pack pairs while there are too many.
+    """Let jobs take turns, the jobs with the least time on GPUs first, and pack pairs if jobs request too many GPUs.
 
-    More gangs than there is room for go by time slices: at the end of each, who has had least is next. Where packing is
-    on and jobs ask for more GPUs than there are, two of equal size, drawn by chance, have the same ones, if they fit
-    there. How fast each then is is measured for a round; a pair that does less than one job alone would is parted, and
-    not packed again. Packs stay where they run, others go to the emptiest nodes.
+    If the gangs do not fit, they get time slices. At the end of each slice, the jobs with the least time run next. With
+    packing, two gangs of equal size, drawn at random, share their GPUs if they fit there. Their speeds are measured for
+    a round. A pair that does less than one job alone is separated for good. Packs stay on their nodes. Other jobs go to
+    the nodes with the most free GPUs.
+
+    A job that loses its turn is suspended. It resumes on the same nodes if they have room, and restarts on other nodes
+    otherwise.
 
     Parameters
     ----------
     time_slice
-        Time that a job has GPUs before it is another one's turn [s].
+        Time on GPUs before the next job gets them [s].
     packing
-        Whether jobs are packed; it needs to be known which fit together (`engine.sharing`).
+        Whether jobs are packed. `engine.sharing` must tell which jobs fit together.
     grow_after
-        Time after which GPUs that are idle, as nobody waits, go to jobs on their node whose users say how many these
-        may have; they are given back at once as others come [s]. None lets nobody grow.
+        Idle time after which the GPUs of a node go to jobs on it that may grow, while no job waits [s]. The jobs return
+        them at once. With None no job grows.
+    resume_time
+        Time of a suspension and a resumption on the same nodes [s].
 
-    Source: Xiao et al., "Gandiva" (OSDI '18); packing by chance as Gavel (OSDI '20) has it. Weights are left out.
+    Source: Xiao et al., "Gandiva" (OSDI '18); packing at random as in Gavel (OSDI '20). Weights are left out.
     """
 
     time_slice: float = 60.0
     packing: bool = True
     grow_after: float | None = None
+    resume_time: float = 1.0
     # Time of each job on GPUs; a new job begins at the least time of all jobs [s].
     _had: Ledger[JobId] = field(default_factory=Ledger, init=False, repr=False)
     # The partner of each packed job, and the pairs that were parted.
@@ -151,20 +240,23 @@ class Gandiva:
     _running: dict[JobId, None] = field(default_factory=dict, init=False, repr=False)
     _turn: float = field(default=-inf, init=False, repr=False)
     _growth: Growth = field(init=False, repr=False)
+    _suspension: Suspension = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_above_zero(time_slice=self.time_slice)
         if self.grow_after is not None:
             check_above_zero(grow_after=self.grow_after)
+        check_number("policy.resume_time", self.resume_time, self.resume_time >= 0, "a finite number ≥ 0")
+        self._suspension = Suspension(self.resume_time)
         self._growth = Growth(inf if self.grow_after is None else self.grow_after)
 
     @property
     def traits(self) -> Traits:
-        """Return what it is: it shares GPUs only where it packs."""
+        """Return its traits: it shares GPUs only if it packs."""
         return Traits(shares_gpus=self.packing)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Part, pack, and give GPUs to those whose turn it is."""
+        """Separate pairs, make pairs, and give GPUs to the packs whose turn it is."""
         jobs: Mapping[JobId, JobView] = {job.job_id: job for job in view.jobs}
         self._take_note(view, jobs)
         if self.packing and (self._part(view, jobs) or view.changes.jobs_or_nodes):
@@ -173,15 +265,16 @@ class Gandiva:
         is_over = view.time >= self._turn
         had = {job_id: self._had.balance(job_id, view.time) for job_id in jobs}
         order = sorted(packs, key=lambda pack: self._rank(pack, had, is_over=is_over))
-        budget = Budget(view)
-        chosen = {pack: crew[0][0] for pack in order if (crew := budget.take(pack[0]))}
+        seen = view
+        view, jobs = self._growth.without(view, jobs)
+        self._suspension.take_note(view, jobs)
+        chosen, view, jobs = self._suspension.chosen(view, order, jobs)
         self._running = dict.fromkeys(job.job_id for pack in chosen for job in pack)
         self._had.hold(view.time, {job_id: (jobs[job_id], job_id) for job_id in self._running})
         waits = len(self._running) < len(jobs)
         if is_over or not waits:
             self._turn = view.time + self.time_slice if waits else -inf
         until = view.time if self._partner else self._turn if waits else inf
-        view, jobs = self._growth.without(view, jobs)
         running = {pack[0].job_id: name for pack, name in chosen.items()}
         shared = _numbered(view, chosen) if self.packing else {}
         placed = {} if self.packing else place_gangs(view, running, jobs)
@@ -193,6 +286,7 @@ class Gandiva:
             valid_until=min(until, self._growth.due),
             outdated_by=Change.JOBS_OR_NODES | Change.EVICTION | Change.EPOCH,
             explain=lambda asked: self._reasons(asked, order, had),
+            delays=self._suspension.delays(seen, shared, placed),
         )
 
     def _take_note(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> None:
@@ -206,9 +300,9 @@ class Gandiva:
         self._partner = {one: other for one, other in self._partner.items() if one in jobs and other in jobs}
 
     def _part(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> bool:
-        """Part those that do not fit any more, or do less than one alone as was measured; return whether there are."""
+        """Separate pairs that no longer fit or do less than one job alone. Return whether there were any."""
         before, changes = len(self._partner), view.changes
-        # Whether two fit depends on their batch sizes, which stand for an epoch.
+        # Whether two jobs fit depends on their batch sizes, which are constant during an epoch.
         moved_on = {*changes.passed_epoch, *changes.evicted}
         for one, other in list(self._partner.items()):
             speeds = [view.sharing.speeds.get(job_id) for job_id in (one, other)]
@@ -225,7 +319,7 @@ class Gandiva:
         return len(self._partner) < before
 
     def _pack(self, view: ClusterView, jobs: Mapping[JobId, JobView], rng: np.random.Generator) -> None:
-        """Pack pairs by chance until all have room, or nobody is left who fits with another."""
+        """Make pairs at random until all jobs have room or no two jobs fit together."""
         need = sum(pack[0].num_replicas for pack in self._packs(jobs))
         singles = [job for job in jobs.values() if job.job_id not in self._partner]
         singles = [singles[place] for place in rng.permutation(len(singles))] if need > view.num_gpus else []
@@ -245,7 +339,7 @@ class Gandiva:
         return frozenset((one.job_id, other.job_id)) not in self._parted and _fit(view, one, other)
 
     def _packs(self, jobs: Mapping[JobId, JobView]) -> list[Pack]:
-        """Return all jobs, each by itself or with its partner, in order of submission."""
+        """Return all jobs, alone or with their partners, in order of submission."""
         found: dict[JobId, Pack] = {}
         for job_id, job in jobs.items():
             other = self._partner.get(job_id)
@@ -254,7 +348,6 @@ class Gandiva:
         return list(found.values())
 
     def _rank(self, pack: Sequence[JobView], had: Mapping[JobId, float], *, is_over: bool) -> tuple[bool, float]:
-        """Return the rank of a pack: packs whose time slice is not over first, then by the time on GPUs."""
         is_here = any(job.job_id in self._running for job in pack)
         return is_over or not is_here, min(had[job.job_id] for job in pack)
 
@@ -274,12 +367,16 @@ class Gandiva:
 
 
 def _numbered(view: ClusterView, chosen: Mapping[Pack, str]) -> dict[JobId, Gpus]:
-    """Return the GPUs of packs that are to run on GPU types, the widest first."""
+    """Return the GPUs of packs on their GPU types, the widest packs first."""
     found: dict[JobId, Gpus] = {}
     for name in dict.fromkeys(chosen.values()):
         here = sorted((pack for pack in chosen if chosen[pack] == name), key=lambda pack: -pack[0].num_replicas)
         found |= placed_together(view, here, set(view.nodes_of(name)))
     return found
+
+
+def _held_by(job: JobView, placement: Placement) -> JobView:
+    return job if job.placement == placement else JobProxy(job, placement=placement)
 
 
 def _fit(view: ClusterView, one: JobView, other: JobView) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement
 from math import inf
@@ -16,9 +16,7 @@ from polluxsim.models.stages import MOST_JOBS, Stages, interleaved
 from polluxsim.policies.contract.view import Change, Decision, Reason, Traits
 from polluxsim.policies.ordered.classic import remaining_time
 from polluxsim.policies.tools.free_gpus import placed_together
-from polluxsim.policies.tools.gangs import Budget
 from polluxsim.policies.tools.gpu_counts import AtEvents
-from polluxsim.policies.tools.pools import pool_per_type
 from polluxsim.policies.tools.solver_output import without_chatter
 
 if TYPE_CHECKING:
@@ -27,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from polluxsim.hardware.clusters import Cluster
-    from polluxsim.hardware.placements import JobId
+    from polluxsim.hardware.placements import Gpus, JobId
     from polluxsim.policies.contract.view import ClusterView, JobView
     from polluxsim.workloads.job import Job
 
@@ -44,10 +42,11 @@ class Pack:
 
     jobs: tuple[JobView, ...]  # in order of precedence
     rank: int  # place of the first of them
+    gpu_type: str
 
     @cached_property
     def kind(self) -> Kind:
-        """Return what is alike of it and others."""
+        """Return the stages of its jobs, sorted."""
         return tuple(sorted(job.stages for job in self.jobs if job.stages is not None))
 
     @property
@@ -63,10 +62,9 @@ class Pack:
     def with_pack(self, other: Pack) -> Pack:
         """Return the two merged."""
         first, second = sorted((self, other), key=lambda pack: pack.rank)
-        return Pack(first.jobs + second.jobs, first.rank)
+        return replace(first, jobs=first.jobs + second.jobs)
 
 
-@pool_per_type
 @dataclass
 class Muri(AtEvents):
     """Run jobs in packs of up to four, by least remaining or least attained service; decided at arrivals and ends.
@@ -77,7 +75,7 @@ class Muri(AtEvents):
     Parameters
     ----------
     knows_durations
-        Whether the order is that of true remaining service (Muri-S), else of attained service (Muri-L).
+        Whether jobs are ordered by true remaining service (Muri-S) or by attained service (Muri-L).
     falls_apart
         Whether a pack is given up whose jobs would be sooner done one after the other.
 
@@ -103,13 +101,21 @@ class Muri(AtEvents):
             return remaining_time(job) * job.num_replicas
 
         order = sorted(view.jobs, key=service)
-        packs = _merged(_candidates(view, order), view.num_gpus)
+        gpus = {name: view.gpus_of(name) for name in view.types}
+        candidates = _candidates(view, order, gpus)
+        packs = [pack for name, found in candidates.items() for pack in _merged(found, gpus[name])]
         if self.falls_apart:
             packs = [part for pack in packs for part in (_singles(pack) if pack.is_slower_than_in_turn else (pack,))]
-        budget = Budget(view)
-        chosen = [pack for pack in sorted(packs, key=lambda pack: pack.rank) if budget.take(pack.jobs[0])]
+        left, chosen = dict(gpus), list[Pack]()
+        for pack in sorted(packs, key=lambda pack: pack.rank):
+            if pack.gpus <= left[pack.gpu_type]:
+                left[pack.gpu_type] -= pack.gpus
+                chosen.append(pack)
         chosen.sort(key=lambda pack: -pack.gpus)
-        shared = placed_together(view, [pack.jobs for pack in chosen])
+        shared: dict[JobId, Gpus] = {}
+        for name in gpus:
+            here = [pack.jobs for pack in chosen if pack.gpu_type == name]
+            shared |= placed_together(view, here, set(view.nodes_of(name)))
         figure = "remaining_service" if self.knows_durations else "attained_service"
 
         def explain(jobs: Sequence[JobId]) -> dict[JobId, Reason]:
@@ -131,24 +137,32 @@ def _reason(name: JobId, place: Mapping[str, float], pack: Pack | None, *, has_g
 
 
 def _singles(pack: Pack) -> Iterator[Pack]:
-    return (Pack((job,), pack.rank + place) for place, job in enumerate(pack.jobs))
+    return (Pack((job,), pack.rank + place, pack.gpu_type) for place, job in enumerate(pack.jobs))
 
 
-def _candidates(view: ClusterView, order: Sequence[JobView]) -> list[Pack]:
-    """Return the jobs that would fill the cluster in packs of four of a size, each by itself, in order."""
-    budget, room, found = Budget(view), dict[int, int](), list[Pack]()
+def _candidates(view: ClusterView, order: Sequence[JobView], gpus: Mapping[str, int]) -> dict[str, list[Pack]]:
+    """Return the jobs that would fill the GPUs of each type in packs of four of a size, each by itself, in order.
+
+    A job goes to the type that it runs on or else to the fastest one, of types with free GPUs first.
+    """
+    left, room = dict(gpus), Counter[tuple[str, int]]()
+    found: dict[str, list[Pack]] = {name: [] for name in gpus}
     for rank, job in enumerate(order):
-        size = job.num_replicas
-        if not room.get(size) and budget.take(job):
-            room[size] = MOST_JOBS if job.stages is not None else 1
-        if room.get(size):
-            room[size] -= 1
-            found.append(Pack((job,), rank))
+        size, here = job.num_replicas, view.type_of(job.placement) if job.placement else None
+        names = sorted(job.speeds, key=lambda name: (name != here, -job.speeds[name]))
+        fitting = [name for name in names if room[name, size] or size <= left[name]]
+        if fitting:
+            name = next((name for name in fitting if size <= left[name]), fitting[0])
+            if not room[name, size]:
+                left[name] -= size
+                room[name, size] = MOST_JOBS if job.stages is not None else 1
+            room[name, size] -= 1
+            found[name].append(Pack((job,), rank, name))
     return found
 
 
 def _merged(packs: list[Pack], capacity: int) -> list[Pack]:
-    """Return packs after merging until they fit, in four steps at most, in order of their last jobs."""
+    """Merge packs until they fit, in four steps at most. Return them in order of their last jobs."""
     need = sum(pack.gpus for pack in packs)
     for _ in range(MOST_JOBS):
         if need <= capacity:
@@ -163,7 +177,7 @@ def _merged(packs: list[Pack], capacity: int) -> list[Pack]:
 
 
 def _partners(packs: Sequence[Pack]) -> list[tuple[int, int]]:
-    """Return which packs of a size are matched, by their places, in order of the later one, which comes first."""
+    """Return the matched packs of equal size, by their places, in order of the later place, which comes first."""
     sizes: dict[int, list[int]] = {}
     for place, pack in enumerate(packs):
         if pack.kind:
@@ -188,10 +202,10 @@ def weight(pack: Kind) -> float:
 
 
 def matched(kinds: Sequence[Kind]) -> list[tuple[int, int]]:
-    """Return pairs of packs, by their places in a list, whose weights have the greatest sum; each is in one at most.
+    """Return matched packs, by their places in a list, with the greatest sum of weights.
 
-    As like packs are worth the same, it is a programme with a whole number for each pair of kinds, solved by HiGHS
-    through SciPy.
+    Each pack has at most one partner. Packs of a kind have equal weights, so the integer programme has one variable for
+    each pair of kinds. HiGHS solves it through SciPy.
 
     Source: maximum-weight matching in Muri (SIGCOMM '22), there of single packs; limits of odd sets, Edmonds (1965).
     """
@@ -204,7 +218,7 @@ def matched(kinds: Sequence[Kind]) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=1 << 14)
 def _best_pairs(counts: tuple[tuple[Kind, int], ...]) -> list[tuple[Kind, Kind, int]]:
-    """Return how often two kinds are paired, for so many packs of each."""
+    """Return the number of pairs of each two kinds, by the number of packs of each kind."""
     kinds = range(len(counts))
     pairs = [
         (one, other)
@@ -219,11 +233,10 @@ def _best_pairs(counts: tuple[tuple[Kind, int], ...]) -> list[tuple[Kind, Kind, 
 
 
 def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Sequence[int]) -> NDArray[np.float64]:
-    """Return how often each pair of kinds is taken, of so many of each kind, for the greatest gain.
+    """Return the number of pairs of each two kinds with the greatest gain.
 
-    Numbers that are not whole are on sets of kinds with an odd number of packs, of which not all can be paired: that is
-    added as a limit, of each kind and of all from the start, until all are whole. Where no such set is found, HiGHS
-    branches.
+    If numbers are fractional, a set of kinds has an odd number of packs, so one pack has no partner. The set becomes a
+    limit. Each kind and the set of all kinds are limits from the start. If no such set exists, HiGHS branches.
     """
     from scipy.optimize import LinearConstraint, milp  # noqa: PLC0415  (slow to load)
 
@@ -252,7 +265,7 @@ def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Se
 
 
 def _joined_kinds(pairs: Sequence[tuple[int, int]], times: Sequence[float], kinds: int) -> Sequence[frozenset[int]]:
-    """Return the sets of kinds that pairs taken join, of those not a whole number of times and of all."""
+    """Return the connected sets of kinds, by the pairs with fractional counts and by all pairs."""
     found: list[frozenset[int]] = []
     for taken in ([abs(time - round(time)) > NEARLY for time in times], [time > NEARLY for time in times]):
         sets = {kind: frozenset((kind,)) for kind in range(kinds)}

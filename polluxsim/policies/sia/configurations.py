@@ -71,9 +71,10 @@ def present_configuration(view: ClusterView, job: JobView, known: Sequence[Confi
 
 
 class Matrix:
-    """Fills the matrix of a round; what a job's models say is computed once.
+    """Fills the matrix of a round. Values of the models of a job are computed once.
 
-    Goodput on a type that a job never ran on is guessed from others, or else it may have one GPU of it.
+    Goodput on a type on which a job never ran is an estimate from other types. Without an estimate the job may have one
+    GPU of the type.
     """
 
     def __init__(self, *, guesses: bool) -> None:
@@ -133,7 +134,7 @@ class Matrix:
 
 
 def _fill_gang(row: NDArray[np.float64], job: JobView, gpus: NDArray[np.int64], types: NDArray[np.str_]) -> None:
-    """Fill the row of a job that runs on as many GPUs as it asks for, at known speeds."""
+    """Fill the row of a gang, which runs on the requested number of GPUs at known speeds."""
     for name, speed in job.speeds.items():
         row[(types == name) & (gpus == job.num_replicas)] = speed * job.num_replicas
 
@@ -141,11 +142,11 @@ def _fill_gang(row: NDArray[np.float64], job: JobView, gpus: NDArray[np.int64], 
 def place(
     sizes: Mapping[int, int], wanted: Mapping[JobId, tuple[int, int]], held: Mapping[JobId, Placement]
 ) -> dict[JobId, Placement]:
-    """Return placements on the nodes of one type, of so many nodes and GPUs each; all fit as far as their number goes.
+    """Return placements on the nodes of one type, by numbers of nodes and GPUs; all fit in total.
 
-    Jobs that want as many nodes and GPUs as they have keep what they held. Where parts of nodes lie so that another job
-    does not fit, jobs on parts move: all are placed anew, the largest first, each where it was if it can be. Gangs of
-    odd sizes may be split. Source: Sia (SOSP '23), §3.5.
+    A job whose numbers stay keeps its GPUs. If another job does not fit because free parts are on several nodes, the
+    jobs on parts are placed again, the largest first, each in its old place if possible. Gangs of odd sizes may be
+    split. Source: Sia (SOSP '23), §3.5.
     """
     kept = {job: held[job] for job in wanted if job in held}
     return _placed(sizes, wanted, kept, kept) or _placed(sizes, wanted, {}, kept, splits=True) or {}
@@ -159,7 +160,7 @@ def _placed(
     *,
     splits: bool = False,
 ) -> dict[JobId, Placement] | None:
-    """Return the placements, None if parts of nodes lie so that somebody does not fit and nobody is to be split."""
+    """Return the placements, or None if a job does not fit without a split."""
     free = FreeGpus([sizes.get(node, 0) for node in range(max(sizes) + 1)])
     found = dict(kept)
     for placement in kept.values():

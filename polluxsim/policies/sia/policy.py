@@ -46,6 +46,8 @@ class Programme:
     kept: NDArray[np.int64]  # configuration that a job must keep, −1 where it need not, shape (J,)
     power: float  # the exponent p: with p < 0 the sum of worth^p is made least, else largest
     waiting_cost: float  # cost of a job without GPUs; one replica of the slowest configuration costs 1
+    # Share of the worth that a restart leaves, shape (J, C), 1 where no restart is needed. Only reasons need it.
+    factors: NDArray[np.float64] | None = None
 
     @cached_property
     def costs(self) -> NDArray[np.float64]:
@@ -55,7 +57,7 @@ class Programme:
         """
         costs = np.full(self.worths.shape, np.nan)
         allowed = np.nonzero(self.worths > 0)
-        # One by one, as NumPy's own powers hang on the processor.
+        # One by one, because the powers of NumPy depend on the processor.
         terms = [min(round(worth**self.power, 2), LARGEST_COST) for worth in self.worths[allowed].tolist()]
         costs[allowed] = np.array(terms) * (1 if self.power < 0 else -1) - self.waiting_cost
         return costs
@@ -66,7 +68,7 @@ class Programme:
         return all(np.array_equal(mine, theirs, equal_nan=True) for mine, theirs in zip(*parts, strict=True))
 
     def _worth_trying(self) -> NDArray[np.bool_]:
-        """Return which configurations an optimum needs, shape (J, C): those that cost less than all smaller ones."""
+        """Return the configurations that an optimum can have, shape (J, C): cheaper than all smaller ones."""
         needed = np.zeros(self.costs.shape, dtype=bool)
         for number in range(len(self.capacities)):
             here = np.flatnonzero(self.types == number)
@@ -78,12 +80,12 @@ class Programme:
         return needed & ~np.isnan(self.costs)
 
     def value(self, chosen: NDArray[np.int64]) -> float:
-        """Return the sum of costs of a choice, shape (J,); −1 is none."""
+        """Return the sum of the costs of a choice, shape (J,), in which −1 means no configuration."""
         jobs = np.flatnonzero(chosen >= 0)
         return float(self.costs[jobs, chosen[jobs]].sum()) + self.waiting_cost * len(chosen)
 
     def solve(self) -> tuple[NDArray[np.int64], float]:
-        """Return the configuration of each job, −1 for none, shape (J,), and what no choice can cost less than.
+        """Return the configuration of each job, shape (J,), −1 for none, and a lower bound of the sum of costs.
 
         Source: HiGHS, through SciPy.
         """
@@ -101,7 +103,7 @@ class Programme:
         held = csr_array((self.gpus[columns].astype(float), (self.types[columns], each)), (num_types, size))
         limits = LinearConstraint(vstack([once, held]), -np.inf, np.append(np.ones(num_jobs), self.capacities))
         must = (self.kept[jobs] == columns).astype(float)
-        # In half the rounds the programme without whole numbers has them all the same, in a tenth of the time.
+        # In half of the rounds the relaxed programme has an integer solution, in a tenth of the time.
         for is_whole in (0, 1):
             with without_chatter() if is_whole else nullcontext():
                 found = milp(
@@ -124,7 +126,7 @@ BOOTSTRAPS = ("ratio", "none", "oracle")
 """What a job's goodput is on a type that it never ran on."""
 
 NEAREST = 3
-"""Jobs that are named as those to which a configuration was lost."""
+"""Number of jobs that a reason names."""
 
 
 @dataclass
@@ -164,7 +166,7 @@ class Sia:
         return Traits(adaptive=True, known_throughput=self.bootstrap == "oracle")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Return the optimal allocation. Its fitness is how much less it costs than to give nobody anything."""
+        """Return the optimal allocation. Its fitness is the saving over an allocation without GPUs."""
         jobs = list(view.jobs)
         known = configurations(view, {_least_gpus(job) for job in jobs})
         programme = self._programme(view, jobs, known)
@@ -184,7 +186,7 @@ class Sia:
         )
 
     def _solved(self, programme: Programme) -> tuple[NDArray[np.int64], float]:
-        """Return the answer, that of the round before if it was asked the same."""
+        """Return the solution, or the last one for the same programme."""
         if self._last is None or not programme.is_like(self._last[0]):
             self._last = programme, programme.solve()
         return self._last[1]
@@ -192,49 +194,49 @@ class Sia:
     def _programme(self, view: ClusterView, jobs: Sequence[JobView], known: Sequence[Configuration]) -> Programme:
         now = [present_configuration(view, job, known) for job in jobs]
         numbers = {name: number for number, name in enumerate(view.types)}
+        worths, factors = self._worths(view, jobs, known, now)
         return Programme(
-            worths=self._worths(view, jobs, known, now),
+            worths=worths * factors,
             gpus=np.array([each.gpus for each in known], dtype=np.int64),
             types=np.array([numbers[each.gpu_type] for each in known], dtype=np.int64),
             capacities=np.array([view.gpus_of(name) for name in view.types], dtype=np.int64),
             kept=np.array([self._kept(view, job, here) for job, here in zip(jobs, now, strict=True)], dtype=np.int64),
             power=self.p,
             waiting_cost=self.waiting_cost,
+            factors=factors,
         )
 
     def _worths(
         self, view: ClusterView, jobs: Sequence[JobView], known: Sequence[Configuration], now: Sequence[int | None]
-    ) -> NDArray[np.float64]:
-        """Return the worth of each job in each configuration, shape (J, C), with what a restart would take of it."""
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the worth of each job in each configuration before restarts, and restart factors, shapes (J, C)."""
         worths = self._matrix.fill(jobs, known)
         factors = np.ones_like(worths)
         for number, (job, here) in enumerate(zip(jobs, now, strict=True)):
             if here is not None:
                 factors[number] = self._restart_factor(job, view)
                 factors[number, here] = 1.0
-        return worths * factors
+        return worths, factors
 
     def _kept(self, view: ClusterView, job: JobView, here: int | None) -> int:
-        """Return the configuration that a job keeps as it is still loading its checkpoint there, −1 for none."""
+        """Return the configuration that a job keeps because it is still restarting there, or −1."""
         since = self._since.get(job.job_id, ((), -np.inf))[1]
         return here if here is not None and view.time - since < view.delay_of(job) else -1
 
     def _restart_factor(self, job: JobView, view: ClusterView) -> float:
-        """Return what is left of a job's worth if it is re-allocated now; a job that is young loses nothing."""
+        """Return the share of its worth that a restart leaves to a job. A young job loses nothing."""
         age = job.attained_service if job.gang_size else view.time - job.submit_time
         delay = view.delay_of(job)
         return 1.0 if age < delay else restart_factor(view.time - job.submit_time, job.num_restarts, delay)
 
 
 def _least_gpus(job: JobView) -> int:
-    """Return the smallest number of GPUs that a job can run on."""
     return job.num_replicas if job.gang_size else job.min_replicas or 1
 
 
 def _placements(
     view: ClusterView, jobs: Sequence[JobView], known: Sequence[Configuration], chosen: NDArray[np.int64]
 ) -> dict[JobId, Placement]:
-    """Return the placements of the jobs that were given a configuration."""
     placements: dict[JobId, Placement] = {}
     pairs = [(job, known[column]) for job, column in zip(jobs, chosen.tolist(), strict=True) if column >= 0]
     for name in view.types:
@@ -252,11 +254,12 @@ def _reasons(
     chosen: NDArray[np.int64],
     asked: Sequence[JobId],
 ) -> dict[JobId, Reason]:
-    """Say of the jobs asked about which configuration won, and which would be worth most to them.
+    """Return the reasons of some jobs.
 
-    Kinds: `best-configuration`, where nothing is worth more; `lost-configuration`, where a better one lost to the
-    others, who hold most of its type; `no-configuration`, where none is allowed. Figures name configurations: `has 8
-    t4` is worth in the one chosen, `best 2 a100-40` in the one worth most.
+    Kinds: `best-configuration` if no configuration is worth more; `restart-not-worth` if one is, but not after a
+    restart; `lost-configuration` if a better one lost to other jobs, which hold most GPUs of its type;
+    `no-configuration` if none is allowed. Numbers name configurations: `has 8 t4` is the worth of the chosen one, `best
+    2 a100-40` the worth of the best one.
     """
     rows = {job.job_id: row for row, job in enumerate(jobs)}
     return {job_id: _reason(programme, jobs, known, chosen, rows[job_id]) for job_id in asked}
@@ -271,7 +274,14 @@ def _reason(
     best = int(np.nanargmin(costs))
     numbers = {} if now < 0 else {f"has {known[now]}": float(worths[now])}
     if now >= 0 and costs[best] >= costs[now]:
-        return Reason("best-configuration", numbers)
+        # A restart factor is 0 if a job was restarted too often for its age.
+        factors = np.ones_like(worths) if programme.factors is None else programme.factors[row]
+        without_restart = np.divide(worths, factors, out=np.full_like(worths, np.nan), where=factors > 0)
+        better = int(np.nanargmax(without_restart))
+        if without_restart[better] <= worths[now]:
+            return Reason("best-configuration", numbers)
+        numbers |= {f"best {known[better]}": float(without_restart[better]), "restart_factor": float(factors[better])}
+        return Reason("restart-not-worth", numbers)
     numbers[f"best {known[best]}"] = float(worths[best])
     numbers["saving"] = float((costs[now] if now >= 0 else 0.0) - costs[best])
     others = [other for other in np.flatnonzero(chosen >= 0).tolist() if other != row]

@@ -1,4 +1,4 @@
-"""Shockwave: a market over the rounds of a window, by what jobs are expected to do."""
+"""Shockwave: a market over the rounds of a window, by the expected future of jobs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def time_left(sizes: Sequence[int], times: Sequence[float], done: int) -> float:
     weights = {size: epochs / len(planned) + seen[size] for size in planned}
     scale = epochs / sum(weights.values())
     scaled = {size: weight * scale for size, weight in weights.items()}
-    # Less one for every epoch seen, as long as there is one to take.
+    # One less for each epoch seen, down to 0.
     left = {size: weight - min(seen[size], floor(weight)) for size, weight in scaled.items()}
     means = {size: sum(t for s, t in zip(sizes, times, strict=True) if s == size) / planned[size] for size in planned}
     expected = sum(left[size] * means[size] for size in planned)
@@ -70,10 +70,7 @@ def time_left(sizes: Sequence[int], times: Sequence[float], done: int) -> float:
 
 
 class Target:
-    """When a job should be complete to be treated fairly: estimates, each for as long as it stood.
-
-    Source: as `time_left`; nine parts of the mean of all estimates, one of the newest.
-    """
+    """Fair completion time of a job: the mean of its estimates, each weighted by the time for which it stood."""
 
     def __init__(self) -> None:
         self._sum = self._rounds = self._newest = 0.0
@@ -83,7 +80,7 @@ class Target:
         self._newest = time
 
     def stand(self) -> None:
-        """Let the newest estimate stand for a round."""
+        """Keep the newest estimate for a round."""
         self._sum += self._newest
         self._rounds += 1
 
@@ -173,7 +170,7 @@ def _gangs_at_once(widths: Sequence[int], gpus: int) -> list[tuple[int, int]]:
 
 
 def _lines() -> list[tuple[float, float]]:
-    """Return slope and start of the straight lines between `BASES` that the logarithm is taken for."""
+    """Return slopes and starts of the straight lines between `BASES` that replace the logarithm."""
     points = [(base, log(base or LOG_OF_NOTHING)) for base in BASES]
     slopes = [((y1 - y0) / (x1 - x0), x0, y0) for (x0, y0), (x1, y1) in pairwise(points)]
     return [(slope, y - slope * x) for slope, x, y in slopes]
@@ -195,22 +192,22 @@ MOST_WEIGHT = 1e6
 
 @dataclass
 class Shockwave:
-    """Gang-schedule jobs by a market over a window of rounds, such that none is late by what is expected of it.
+    """Gang-schedule jobs by a market over a window of rounds, so that no job is late by its estimated fair completion.
 
     Parameters
     ----------
     window
-        Rounds that are planned at a time.
+        Rounds of a plan.
     resolve
-        Rounds after which a plan is made anew though nobody came or left.
+        Rounds after which the policy plans again, even if no job came or left.
     weight_of_longest
-        What a second that the longest job has left counts against mean utility; k [1/s].
+        Weight of a second of the longest remaining time against mean utility, k [1/s].
     exponent
-        Power of its lateness by which a late job's utility is weighed; λ.
+        Power of the lateness of a job that weights its utility, λ.
     most_unfairness
         Expected finish-time fairness above which a job is late.
 
-    Source: Zheng et al., Shockwave (NSDI '23); counts in place of binaries, and HiGHS in place of Gurobi.
+    Source: Zheng et al., Shockwave (NSDI '23), with counts instead of binaries and HiGHS instead of Gurobi.
     """
 
     window: int = 20
@@ -229,7 +226,7 @@ class Shockwave:
         )
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Carry out the next round of the plan, which is made anew where it is time."""
+        """Plan if it is time, and run the next round of the plan."""
         if not view.jobs:
             return Decision({})
         jobs = {job.job_id: job for job in view.jobs}
@@ -248,7 +245,7 @@ class Shockwave:
         return Decision(place_gangs(view, running, jobs), explain=explain)
 
     def _estimate(self, view: ClusterView, prospects: Mapping[JobId, Prospect], *, has_changed: bool) -> None:
-        """Say when each job should be complete on an equal share of the GPUs."""
+        """Estimate when each job would be complete on an equal share of the GPUs."""
         share = min(1.0, view.num_gpus / len(prospects))
         self._targets = {name: self._targets.get(name) or Target() for name in prospects}
         if has_changed:
@@ -259,7 +256,7 @@ class Shockwave:
             target.stand()
 
     def _plan(self, view: ClusterView, prospects: Mapping[JobId, Prospect]) -> None:
-        """Plan the next window: fairly if that can be, else with late jobs weighed by their lateness."""
+        """Plan the next window: fairly if possible, otherwise with weights by lateness."""
         jobs, share = list(prospects.values()), min(1.0, view.num_gpus / len(prospects))
         window = Window(self.window, view.round_interval or 60.0, view.num_gpus, self.weight_of_longest)
         end = view.time + window.rounds * window.length
@@ -281,14 +278,13 @@ class Shockwave:
         return min(exp(min(power * log(rho), log(MOST_WEIGHT))), MOST_WEIGHT) if rho > self.most_unfairness else 1.0
 
     def _rank(self, job: JobView) -> tuple[bool, float, bool]:
-        """Return who goes first: who needs every round that is left, by weight for GPUs, and who runs."""
         rounds = self._planned[job.job_id]
         worth = self._weights[job.job_id] / (max(rounds, 1) * job.num_replicas)
         return rounds < self._rounds_left, -worth, not job.placement
 
 
 def _fitting(view: ClusterView, order: Sequence[JobView]) -> dict[JobId, str]:
-    """Return the types of the jobs that fit, in order; each takes the first type that it can use and that has room."""
+    """Return the types of the jobs that fit, in order. Each job takes its first usable type with room."""
     free, running = dict(gpus_by_type(view)), dict[str, str]()
     for job in order:
         types = [name for name in free if name in job.speeds and free[name] >= job.num_replicas]
@@ -305,7 +301,7 @@ def _reasons(
     weights: Mapping[JobId, float],
     asked: Sequence[JobId],
 ) -> dict[JobId, Reason]:
-    """Say what the plan has for the jobs asked about. Kinds: `planned`, `spare`, and `later`."""
+    """Return the planned rounds of some jobs as reasons. Kinds: `market-planned`, `market-spare`, `market-later`."""
     reasons = {}
     for job in asked:
         kind = ("planned" if planned[job] else "spare") if job in running else "later"

@@ -30,16 +30,16 @@ ENDS = Change.JOBS_OR_NODES | Change.EVICTION
 
 @dataclass
 class Synergy:
-    """Let a policy say who has GPUs, and give those jobs CPUs and memory by what makes them faster.
+    """Let a policy choose the jobs with GPUs, and give these jobs CPUs and memory by their gain.
 
-    Nobody has less than makes it as fast as its GPUs' share of CPUs and memory would. What others can do without goes
-    to jobs that are faster by more, the largest demand first. A job that starts goes where its demand fits best; one
-    that runs stays. Where the cluster does not say what its nodes have, it is the policy inside alone.
+    Each job is at least as fast as with the share of its GPUs. Spare CPUs and memory go to jobs that gain by more, the
+    largest demand first. A starting job goes to the node that fits its demand best. A running job stays. Where the
+    cluster does not say what its nodes have, it is the policy inside alone.
 
     Parameters
     ----------
     order
-        Who says which jobs have GPUs, and how many.
+        Policy that decides which jobs have GPUs, and how many.
     allocation
         How CPUs and memory are given: `tuned`, or `proportional` to GPUs.
 
@@ -102,7 +102,7 @@ class Synergy:
 
 
 def _who_runs(view: ClusterView, decision: Decision) -> tuple[dict[JobId, Placement], dict[JobId, Placement]]:
-    """Return the placements of all who are to hold GPUs, and of those whose GPUs change, empty for who loses them."""
+    """Return the placements of all jobs with GPUs, and the changed placements, empty for jobs that lose GPUs."""
     before = {job.job_id: job.placement for job in view.running}
     after = {name: placement for name, placement in decision.allocation.items() if placement}
     if decision.others_keep:
@@ -112,7 +112,7 @@ def _who_runs(view: ClusterView, decision: Decision) -> tuple[dict[JobId, Placem
 
 
 def _demand(job: JobView, share: Host) -> Host:
-    """Return the least for each GPU at which neither CPUs nor memory hold a job up; its share where that is unknown."""
+    """Return the least CPUs and memory per GPU at which a job has its full speed, or its share if that is unknown."""
     return share if (known := job.sensitivity) is None else known.least(known.full, share)
 
 
@@ -139,10 +139,10 @@ def _place(free: FreeGpus, view: ClusterView, placement: Placement, demand: Host
 def tuned(
     hosts: Sequence[Host], shares: Sequence[Host], jobs: Sequence[JobView], placements: Mapping[JobId, Placement]
 ) -> dict[JobId, Host]:
-    """Return CPUs and memory for each GPU of all jobs that hold some, so that nobody is slower than with their share.
+    """Return CPUs and memory per GPU for all jobs with GPUs, so that each is at least as fast as with its share.
 
-    `hosts` and `shares` are what each node has, in all and for each of its GPUs. The first jobs have first what others
-    can do without.
+    `hosts` and `shares` are the CPUs and memory of each node, in total and per GPU. The first jobs get spare parts
+    first.
     """
     spare, found = list(hosts), dict[str, Host]()
     for job in jobs:
@@ -165,7 +165,7 @@ def tuned(
 
 @lru_cache(1 << 12)
 def _as_fast(known: Sensitivity, share: Host) -> Host:
-    """Return the least at which a job is as fast as with a share."""
+    """Return the least CPUs and memory for the speed that a job has with its share."""
     return known.least(known.speed(share), share).at_most(share)
 
 
@@ -176,7 +176,7 @@ def _explained(
     shares: Mapping[JobId, Host],
     asked: Sequence[JobId],
 ) -> dict[JobId, Reason]:
-    """Return the reasons of the policy inside, with what each job has of its nodes' CPUs and memory."""
+    """Return the reasons of the inner policy with the CPUs and memory of each job."""
     reasons = dict(explain(asked))
     for name, reason in reasons.items():
         if (host := hosts.get(name)) is not None and (known := jobs[name].sensitivity) is not None:

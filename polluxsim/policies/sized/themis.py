@@ -130,7 +130,7 @@ def taken_up(bids: Mapping[JobId, Mapping[int, float]], held: Mapping[JobId, int
 def _reason(
     job_id: JobId, bids: Mapping[JobId, Mapping[int, float]], counts: Mapping[JobId, int], until: Mapping[JobId, float]
 ) -> Reason:
-    """Say how a job stands. Kinds: `leased`, and `outbid`."""
+    """Return the reason of a job. Kinds: `leased` and `outbid`."""
     bid = bids.get(job_id)
     if job_id not in counts:
         return Reason("outbid", {} if bid is None else {"rho": exp(-bid[0])})

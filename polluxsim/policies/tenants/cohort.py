@@ -104,7 +104,7 @@ class Cohort:
         self._kinds: dict[JobId, str] = {}  # kinds of the reasons of started jobs
         # The job for which each preempted job loses its GPUs.
         self.preempted: dict[JobId, JobView] = {}
-        # Jobs for which no preemption makes room, as (queue, GPUs, priority), and changes that gave them a new chance.
+        # Jobs for which no preemption makes room, as (queue, GPUs, priority), and the number of new chances so far.
         self._hopeless: set[tuple[str, int, float]] = set()
         self._chances = 0
 
@@ -256,12 +256,12 @@ class Cohort:
         return True
 
     def _give_chance(self) -> None:
-        """Let jobs try again that could not start before."""
+        """Let all jobs try again."""
         self._chances += 1
         self._hopeless.clear()
 
     def _victims(self, job: JobView) -> list[JobView]:
-        """Remove the jobs that Kueue would preempt for a job, and return them; remove none if the job cannot fit."""
+        """Remove and return the jobs that Kueue would preempt for a job. Remove none if the job cannot fit."""
         queue = queue_of(job)
         own, others = self._candidates(job)
         if not others:

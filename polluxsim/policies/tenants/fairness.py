@@ -121,19 +121,19 @@ OWNERS = ("queue", "user")
 class DominantResourceFairness:
     """Start whole jobs of the queue whose dominant share is least for its weight, without preemption.
 
-    A queue's dominant share is the largest of its parts of all GPUs, CPUs and memory. Its jobs go in order of priority,
-    then submission; where the next one fits nowhere, the queue waits and others go on. A job has the CPUs and memory
-    that its user asks for, else as much for each GPU as the node with the least for its own. One that asks for more
-    than a node has for it is not admitted. Where the cluster does not say what nodes have, GPUs alone count.
+    A queue's dominant share is the largest of its parts of all GPUs, CPUs and memory. Its jobs start in order of
+    priority, then submission. If the next job fits nowhere, the queue waits and other queues continue. A job gets the
+    CPUs and memory that its user requests, or by default the smallest share per GPU of all nodes. One that asks for
+    more than a node has for it is not admitted. Where the cluster does not say what nodes have, GPUs alone count.
 
     Parameters
     ----------
     weights
         By queue; one for a queue that is not named. Jobs without a queue are in `none`.
     by
-        Who shares: each `queue`, or each `user`.
+        Owners: each `queue`, or each `user`.
 
-    Source: Ghodsi et al., "Dominant Resource Fairness" (NSDI '11), algorithm 1; there nobody is passed over.
+    Source: Ghodsi et al., "Dominant Resource Fairness" (NSDI '11), algorithm 1; there no owner is passed over.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -182,12 +182,12 @@ class DominantResourceFairness:
 
 
 class _Filling:
-    """What is free and what each owner has of it all, as one job after the other starts."""
+    """The free resources, and the use of each owner, while jobs start one after the other."""
 
     def __init__(self, view: ClusterView, policy: DominantResourceFairness) -> None:
         self._view, self._policy = view, policy
         self._free = FreeGpus(view.gpus_per_node, view.hosts)
-        # Where jobs do not say: so much of any node can be had for each of its GPUs.
+        # Default of jobs without a request: any node has so much for each of its GPUs.
         self._usual = least(shares_of(view.hosts, view.gpus_per_node)) if view.hosts else NOTHING
         self._all = (float(sum(view.gpus_per_node)), *map(sum, zip(*view.hosts, strict=True)))
         self._used: defaultdict[str, tuple[float, ...]] = defaultdict(lambda: (0.0, 0.0, 0.0))
@@ -197,7 +197,7 @@ class _Filling:
             self._take(job, job.placement)
 
     def _too_full(self) -> frozenset[int]:
-        """Return nodes where jobs run that ask for more together than there is, as another policy put them there."""
+        """Return the nodes on which another policy put jobs that request more CPUs or memory than there are."""
         needed: defaultdict[int, Host] = defaultdict(lambda: NOTHING)
         for job in self._view.running if self._view.hosts else ():
             for node, gpus in job.placement:
@@ -246,7 +246,7 @@ class _Filling:
     def reasons(self, asked: Sequence[JobId], started: Mapping[JobId, Placement]) -> dict[JobId, Reason]:
         """Say of jobs how large the dominant shares of their owners are.
 
-        Kinds: `least-share` of who starts, `runs-on`, and `share-waits` of who waits.
+        Kinds: `least-share` for a starting job, `runs-on`, and `share-waits` for a waiting job.
         """
         wanted = set(asked)
         return {job.job_id: self._reason(job, started) for job in self._view.jobs if job.job_id in wanted}

@@ -33,11 +33,11 @@ ByQueue: TypeAlias = Mapping[str, int | Mapping[str, int]]
 class Quotas:
     """Start whole jobs within the quotas of their queues, and let queues borrow idle GPUs of other queues.
 
-    In a queue, jobs start in order of priority and submission. A job that fits may overtake a job that does not fit.
-    A job that does not fit may preempt two kinds of jobs: jobs of its own queue with a lower priority, and, if its
-    queue holds less than its quota, jobs of queues that hold more than theirs. Jobs of other queues are preempted
-    first. Then the lowest priority comes first, and among equal priorities the job that was admitted last. A job is
-    spared if the new job fits without its preemption.
+    In a queue, jobs start in order of priority and submission. A job that fits may overtake a job that does not fit. A
+    job that does not fit may preempt jobs of its own queue with a lower priority. If its queue holds less than its
+    quota, it may also preempt jobs of queues that exceed their quotas. Jobs of other queues are preempted first. Then
+    the lowest priority comes first, and among equal priorities the job that was admitted last. A job is spared if the
+    new job fits without its preemption.
 
     Parameters
     ----------
@@ -177,7 +177,6 @@ class Quotas:
         return -inf if holding is None else holding.start
 
     def _terms(self, gpu_type: str) -> dict[str, Terms]:
-        """Return the terms of the queues that are named."""
         quotas, lending = _on(self.gpus, gpu_type), _on(self.lending_limits, gpu_type)
         limits = _on(self.borrowing_limits, gpu_type)
         names = dict.fromkeys((*quotas, *limits, *lending, *self.weights))
@@ -192,12 +191,10 @@ class Quotas:
         }
 
     def _other(self) -> Terms:
-        """Return the terms of the queues that are not named."""
         return Terms(borrowing_limit=inf if self.borrowing else 0)
 
 
 def _on(by_queue: ByQueue, gpu_type: str) -> dict[str, int]:
-    """Return the GPUs of a type, by queue."""
     return {queue: said.get(gpu_type, 0) if isinstance(said, Mapping) else said for queue, said in by_queue.items()}
 
 

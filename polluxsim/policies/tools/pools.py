@@ -211,6 +211,7 @@ def together(view: ClusterView, pools: Pools, made: Mapping[str, Decision]) -> D
         valid_until=min(decision.valid_until for decision in made.values()),
         outdated_by=reduce(or_, (decision.outdated_by for decision in made.values())),
         explain=explain,
+        delays={job_id: delay for decision in made.values() for job_id, delay in decision.delays.items()},
     )
 
 

@@ -72,7 +72,7 @@ class Prices:
         self._gpus = gpus
 
     def at(self, used: Array) -> Array:
-        """Return the price of a GPU of each type where so many are taken [1/s]."""
+        """Return the price of a GPU of each type when `used` GPUs are taken [1/s]."""
         prices: Array = self.lowest * np.exp(self._rise * used / np.maximum(self._gpus, 1.0))
         return prices
 
@@ -102,11 +102,11 @@ class JobChoices(NamedTuple):
 
 
 def bids(queue: Queue, prices: Prices, most_ways: int) -> dict[int, Bid]:
-    """Return what each job gets, in the queue's order, such that the sum of payoffs is largest.
+    """Return the bid of each job, in the order of the queue, with the largest sum of payoffs.
 
-    In its turn a job takes the type with the largest payoff, or is passed over, so that others find more room and lower
-    prices. Of all ways that leave the same GPUs only the best goes on. That is exact as long as there are no more of
-    them than `most_ways`; else the best so far go on. A job that keeps its GPUs is not passed over.
+    A job takes the type with the largest payoff, or it is passed over to leave room and lower prices to other jobs. Of
+    all ways that leave the same GPUs, only the best continues. The result is exact if there are at most `most_ways` of
+    them. Otherwise the best ways continue. A job that keeps its GPUs is not passed over.
     """
     used, payoffs, turns = np.zeros((1, len(queue.gpus))), np.zeros(1), list[JobChoices]()
     for job in np.argsort(-queue.each.max(axis=1), kind="stable").tolist():
@@ -126,7 +126,7 @@ def bids(queue: Queue, prices: Prices, most_ways: int) -> dict[int, Bid]:
 
 
 def _choices_of(queue: Queue, prices: Prices, job: int, used: Array) -> tuple[JobChoices, Array]:
-    """Return what a job may do where so many GPUs are taken, of shape (ways, types), and what each pays it."""
+    """Return the choices of a job by the GPUs that are taken, shape (ways, types), and its payoff for each."""
     room, utilities, here = queue.gpus - used, queue.utilities[job], queue.now[job]
     worth = np.where(queue.widths[job] <= room, queue.each[job] / prices.at(used), 0.0)
     payoffs = np.where(worth > 1, utilities * (1 - 1 / np.maximum(worth, 1.0)), -inf)
@@ -142,7 +142,7 @@ def _choices_of(queue: Queue, prices: Prices, job: int, used: Array) -> tuple[Jo
 
 
 def _best(used: Array, payoffs: Array, most_ways: int) -> Numbers:
-    """Return which ways go on, the best first: of those that leave the same GPUs, the first of the best."""
+    """Return the best ways, in order. Of several ways that leave the same GPUs, only the first of the best counts."""
     order = np.argsort(-payoffs, kind="stable")
     if len(order) > 1:
         _, first = np.unique(used[order], axis=0, return_index=True)
@@ -161,7 +161,7 @@ class Hadar:
     Parameters
     ----------
     eta
-        η > 1: the first GPU costs so many times less than it is worth to the job that it is worth least to.
+        η > 1: the least utility of all jobs over the price of the first GPU.
     most_ways
         Ways to pass jobs over that are looked at side by side; 1 passes nobody over.
 
@@ -190,7 +190,7 @@ class Hadar:
 
 
 def _reason_of_bid(job: JobId, made: dict[JobId, Bid]) -> Reason:
-    """Say what a job met. Kinds: `worth-its-price`, `not-worth-its-price`, `passed-over`, and `gang-does-not-fit`."""
+    """Return the reason: `worth-its-price`, `not-worth-its-price`, `passed-over` or `gang-does-not-fit`."""
     bid = made[job]
     if not bid.worth:
         position = list(made).index(job) + 1
@@ -211,10 +211,10 @@ class Outcome(NamedTuple):
 
 
 def owned_types(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Group, Group]:
-    """Return the types on which each group goes first, by groups that can use fewer GPUs.
+    """Return the types on which each group goes first.
 
-    A type is of the group with the fewest GPUs among those that can use it, and goes on to one with more GPUs that has
-    more jobs for each GPU of its own.
+    A type belongs to the group with the fewest GPUs that can use it. It moves to a group with more GPUs if that group
+    has more jobs for each of its GPUs. Groups with fewer GPUs come first.
     """
 
     def supply(group: Group) -> float:
@@ -238,10 +238,10 @@ def owned_types(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Grou
 class Venn:
     """Serve groups of jobs that can use the same types, each on its own types first, by the least true GPU time left.
 
-    Where groups overlap, those that can use the fewest GPUs go first, unless more jobs wait for each GPU of another.
-    What a group leaves goes to anybody who can use it.
+    If groups overlap, the group that can use the fewest GPUs goes first, unless another group has more jobs for each
+    GPU. What a group leaves goes to anybody who can use it.
 
-    Source: Liu et al., "Venn" (MLSys '25), whose jobs ask for devices of edge users.
+    Source: Liu et al., "Venn" (MLSys '25), where jobs request edge devices.
     """
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
@@ -255,7 +255,7 @@ class Venn:
 def outcomes(demand: Demand, now: Sequence[int | None]) -> Iterator[tuple[int, Outcome]]:
     """Go through the groups, then once more through who got nothing, and say of each job what it got last.
 
-    `now` is the type that each job has GPUs of, which it takes again where it can.
+    `now` is the present type of each job, which the job keeps if possible.
     """
     service = demand.widths * demand.left / demand.speeds.max(axis=1, initial=0.0)
     groups = defaultdict[Group, list[int]](list)
@@ -283,7 +283,7 @@ def outcomes(demand: Demand, now: Sequence[int | None]) -> Iterator[tuple[int, O
 def _take_type(
     demand: Demand, job: int, here: int | None, allowed: Group, free: Array, numbers: dict[str, float]
 ) -> Outcome:
-    """Take the GPUs of a job: of the type it runs on, else of the fastest allowed one with room."""
+    """Take GPUs for a job: of its present type, or else of the fastest allowed type with room."""
     left = float(max((free[name] for name in allowed), default=0.0))
     with_room = [name for name in sorted(allowed) if free[name] >= demand.widths[job]]
     found = max(with_room, key=lambda name: (name == here, demand.speeds[job, name]), default=None)

@@ -1,7 +1,7 @@
 """The linear programmes of shares: jobs and GPU types as arrays, and the optimum in the middle of all optima.
 
-Optima are not unique, and which one is taken decides the schedule. The published numbers are those of an interior-point
-solver, whose answer is the analytic centre of the optimal face. A simplex method gives a corner of it.
+Optima are not unique, and which one is taken decides the schedule. The published numbers come from an interior-point
+solver. Its answer is the analytic centre of the optimal face. A simplex method gives a corner of it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Demand(NamedTuple):
     speeds: Array
     widths: Array  # GPUs of each gang
     gpus: Array  # GPUs of each type
-    prices: Array  # rent of a GPU of each type [$/h], 0 where nobody says
+    prices: Array  # rent of a GPU of each type [$/h], 0 if unknown
     left: Array  # optimiser steps that each job has left at the batch size it trains at now
     ages: Array  # time since submission [s]
 
@@ -112,12 +112,12 @@ class Half(NamedTuple):
     limits: Array
 
     def and_(self, rows: Array, limits: Array) -> Half:
-        """Return the points that are in others, too."""
+        """Return the points that are also in other half-spaces."""
         return Half(np.vstack([self.rows, rows]), np.concatenate([self.limits, limits]))
 
 
 class Solver:
-    """Finds shares of one demand; of all optima the one that a method takes, of `SOLVERS`."""
+    """Finds shares of one demand. A method of `SOLVERS` chooses among the optima."""
 
     def __init__(self, demand: Demand, method: str = "centre") -> None:
         self._demand = demand
@@ -134,7 +134,7 @@ class Solver:
         return self.raised(rows, np.zeros(len(rows)), np.zeros(len(rows), dtype=bool))[0]
 
     def raised(self, rows: Array, levels: Array, is_full: Flags) -> tuple[float, Flags]:
-        """Return how far Σ rows·x of the jobs that are not full can be raised alike, and who stands in the way.
+        """Return by how much Σ rows·x of all jobs that are not full can rise equally, and the jobs that limit it.
 
         Jobs that are full, of shape (jobs,), keep their levels.
         """
@@ -148,18 +148,18 @@ class Solver:
         return float(found.x[-1]) * scale, (prices < -NEARLY_OPTIMAL) & ~is_full
 
     def greatest_least(self, rows: Array) -> Array:
-        """Return shares that make the least of all jobs' Σ rows·x as large as can be."""
+        """Return shares with the largest minimum of Σ rows·x over all jobs."""
         return self.with_at_least(rows, np.full(len(rows), self.least(rows) * (1 - NEARLY_OPTIMAL)))
 
     def greatest_sum(self, rows: Array) -> Array:
-        """Return shares that make Σ rows·x of all jobs as large as can be."""
+        """Return shares with the largest sum of Σ rows·x over all jobs."""
         worth = rows[self._jobs, self._types] / float(rows.max())
         best = _optimum(-worth, self._base)
         total = float(worth @ best)
         return self._middle(self._base.and_(-worth[None, :], np.array([-total * (1 - 10 * NEARLY_OPTIMAL)])), best)
 
     def with_at_least(self, rows: Array, needs: Array) -> Array:
-        """Return shares such that Σ rows·x of each job is at least what it needs, which must be possible."""
+        """Return shares at which Σ rows·x of each job is at least its need; this must be possible."""
         scale = rows.max(axis=1)
         half = self._base.and_(-self._of_jobs(rows / scale[:, None]), -needs / scale)
         return self._middle(half, _optimum(np.zeros(len(self._jobs)), half))
@@ -168,7 +168,7 @@ class Solver:
         return self._shares(corner if self._method == "vertex" else centre(half, corner))
 
     def _constraints(self) -> Half:
-        """Return that shares are none below 0, of a job no more than 1, and of a type no more than its GPUs."""
+        """Return the constraints of all shares: at least 0, at most 1 for a job, and at most the GPUs of each type."""
         demand, count = self._demand, len(self._jobs)
         of_types = np.zeros((len(demand.types), count))
         of_types[self._types, np.arange(count)] = demand.widths[self._jobs]
@@ -195,7 +195,7 @@ def _optimum(costs: Array, half: Half) -> Array:
 
 
 def _solved(costs: Array, half: Half) -> OptimizeResult:
-    """Return a point of least cost, and the prices of limits; raises `ArithmeticError` if there is none."""
+    """Return an optimal point and the prices of the limits."""
     from scipy.optimize import linprog  # noqa: PLC0415  (slow to load, and only for who shares)
 
     found = linprog(costs, half.rows, half.limits, bounds=(None, None), method="highs")
@@ -205,13 +205,7 @@ def _solved(costs: Array, half: Half) -> OptimizeResult:
 
 
 def centre(half: Half, inside: Array) -> Array:
-    """Return the analytic centre of what half-spaces enclose: the largest product of the distances to all of them.
-
-    Where they enclose nothing of any width, the point that is known to be inside is returned.
-
-    Source: damped Newton steps on Σ log slack from Chebyshev's centre, as Boyd and Vandenberghe, "Convex Optimization"
-    (2004), §8.5 and §9.5.
-    """
+    """Return the analytic centre of half-spaces: the point with the largest product of the distances to all of them."""
     lengths = np.linalg.norm(half.rows, axis=1)
     ball = Half(np.hstack([half.rows, lengths[:, None]]), half.limits)
     found = _optimum(np.append(np.zeros(len(inside)), -1.0), ball)

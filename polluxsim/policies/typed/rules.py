@@ -45,7 +45,7 @@ def _at_most_one(shares: Array) -> Array:
 
 @dataclass(frozen=True)
 class MaxMin(Rule):
-    """Make the least of all jobs' effective throughput as large as can be, as a part of that with an equal share.
+    """Maximise the least effective throughput of all jobs, relative to that with an equal share.
 
     It is least attained service in the long run: a gang of many GPUs needs as much less of the time.
 
@@ -94,12 +94,12 @@ class MaxSum(Rule):
 
 @dataclass(frozen=True)
 class MinMakespan(Rule):
-    """Give everybody the throughput to be complete by one time, about the earliest that there is.
+    """Give each job the throughput to complete by a common time, about the earliest possible one.
 
     Parameters
     ----------
     shortest, longest
-        Between which that time is sought, by halving until it is known to 5 % [s]; ten times as long if need be.
+        Bounds of the time, which bisection finds to 5 % [s]. The upper bound grows tenfold if necessary.
 
     Source: as `MaxMin`, §4.2.
     """
@@ -115,7 +115,7 @@ class MinMakespan(Rule):
         return solve.with_at_least(demand.speeds, demand.left / time)
 
     def _found(self, fastest: float) -> float:
-        """Return the time that halving ends at, which is no less than the earliest [s]."""
+        """Return the end of the bisection, at least the earliest possible time [s]."""
         low, high = self.shortest, self.longest
         while high < fastest:
             low, high = low * 10, high * 10
@@ -131,7 +131,7 @@ class MinMakespan(Rule):
 
 @dataclass
 class FinishTimeFairness(Rule):
-    """Make the worst finish-time fairness as small as can be: the time to completion over that alone on a share.
+    """Minimise the worst finish-time fairness: the time to completion over that alone on a share.
 
     What a job would have done alone is added up from one computation of shares to the next.
 
@@ -151,13 +151,13 @@ class FinishTimeFairness(Rule):
         while high - low > 1e-4 * high:
             middle = (low + high) / 2
             low, high = (low, middle) if self._needs(solve, demand, times_alone, middle)[1] else (middle, high)
-        # A little less than they need, so that there is a middle where all have exactly that.
+        # Slightly less than the need, so that the interior is not empty if all jobs have exactly their need.
         needs = self._needs(solve, demand, times_alone, high)[0] * (1 - NEARLY_OPTIMAL)
         return solve.with_at_least(demand.speeds, needs)
 
     @staticmethod
     def _needs(solve: Solver, demand: Demand, times_alone: Array, rho: float) -> tuple[Array, bool]:
-        """Return the throughput that jobs need for a fairness of at most ρ [steps/s], and whether all can have it."""
+        """Return the throughput for a fairness of at most ρ [steps/s], and whether all jobs can have it."""
         times = rho * times_alone - demand.ages
         if not (times > 0).all():
             return times, False
@@ -175,7 +175,7 @@ class FinishTimeFairness(Rule):
 
 
 def isolated(demand: Demand) -> Array:
-    """Return the shares of jobs that each have an equal part of all GPUs, for gangs of as many: (jobs, types)."""
+    """Return the shares of jobs if each has an equal part of all GPUs, shape (jobs, types)."""
     return _at_most_one(demand.gpus[None, :] / (len(demand.jobs) * demand.widths[:, None]))
 
 
@@ -232,7 +232,7 @@ class FirstCome(Rule):
 class WaterFilling(Rule):
     """Raise everybody's effective throughput alike, as of `MaxMin`, and that of those who can have more beyond it.
 
-    Source: as `MaxMin`, §4.3; who can have no more is told by the prices of the linear programme.
+    Source: as `MaxMin`, §4.3. The prices of the linear programme tell which jobs can have no more.
     """
 
     def of(self, demand: Demand, solve: Solver) -> Array:
@@ -256,8 +256,8 @@ class AlloX(Rule):
     Parameters
     ----------
     oldest
-        α: share of the waiting jobs that the matching takes, the oldest first; in (0, 1]. It takes at least as many
-        jobs as GPUs are free.
+        α: share of the waiting jobs that the matching takes, the oldest first; in (0, 1]. The number of jobs is at
+        least the number of free GPUs.
 
     Source: Le et al., AlloX (EuroSys '20), as in Gavel (OSDI '20).
     """
