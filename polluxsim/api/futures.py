@@ -1,4 +1,4 @@
-"""`run.at(time)`: a run at a time, and the ways in which it can go on from there."""
+"""`run.at(time)`: a run at a time, its forks and forecasts."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Moment(Generic[RunT]):
             Number of futures.
         arrivals
             Jobs that are assumed to arrive later: "none", "recent", or a workload with times since the start of the run
-            [s]. "recent" resamples the jobs so far for as long as the run has lasted, at most for three days.
+            [s]. "recent" resamples the jobs that have arrived, for as long as the run has lasted, at most three days.
 
         Raises
         ------

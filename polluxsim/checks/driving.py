@@ -45,7 +45,7 @@ class FoundError(Exception):
 
 
 class DecisionTimeoutError(Interruption):
-    """A decision takes too long. A policy must not catch this exception as one of its own."""
+    """A decision takes too long. It is no `Exception`, so that `except Exception` in a policy does not catch it."""
 
 
 class Noted:
@@ -64,7 +64,7 @@ class Noted:
 
 
 class AskedEveryRound(Noted):
-    """A policy that is asked at every round, because its decisions expire at once."""
+    """A policy that is asked in every round, because its decisions expire immediately."""
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:
         """Return what the policy decides, until the next round."""

@@ -191,7 +191,7 @@ class Fault(StrEnum):
     ERROR = "it fails"
     OVER_ALLOCATION = "over-allocation"
     GANG = "a broken gang"
-    ANSWER = "an answer that is none"
+    ANSWER = "an invalid answer"
     HANG = "it does not decide"
     EMPTY = "an empty cluster"
     CHANCE = "chance outside rng"

@@ -24,7 +24,7 @@ MOST_SECONDS = 30.0
 
 
 def smallest(finding: Finding, world: World, checked: Callable[[World], Iterable[Finding]]) -> Finding:
-    """Return a finding of the same kind in a world that cannot be made smaller, as far as the search goes.
+    """Return a finding of the same kind in the smallest world that the search finds.
 
     Parameters
     ----------

@@ -172,7 +172,7 @@ def _trace(options: Namespace) -> None:
 
     if options.output is not None and not options.output.name.endswith(TIMELINE_SUFFIXES):
         raise InvalidInputError(
-            f"{options.output}: allowed is the name of a file that ends in {' or '.join(TIMELINE_SUFFIXES)}"
+            f"{options.output}: give the name of a file that ends in {' or '.join(TIMELINE_SUFFIXES)}"
         )
     run = read_run(options.run)
     path = options.output or Path(f"{run.name}.perfetto.json.gz")

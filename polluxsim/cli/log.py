@@ -128,11 +128,12 @@ def add_calibrate(parser: ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE", help=words)
     parser.add_argument("--policies", default="fifo,easy,conservative,multifactor", metavar="A,B",
                         help=f"{shared_options.POLICIES} (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--gpus", required=True, metavar="N,M", help="numbers of GPUs of the cluster to try")
-    parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N",
+    parser.add_argument("--gpus", type=shared_options.whole_numbers, required=True, metavar="N,M",
+                        help="numbers of GPUs of the cluster to try")  # fmt: skip
+    parser.add_argument("--gpus-per-node", type=shared_options.whole_number(1), default=8, metavar="N",
                         help="GPUs of each node (default: %(default)s)")  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("calibrated"), metavar="DIR", help=shared_options.OUT)
-    parser.add_argument("--workers", type=int, metavar="N", help=shared_options.WORKERS)
+    parser.add_argument("--workers", type=shared_options.whole_number(1), metavar="N", help=shared_options.WORKERS)
     parser.set_defaults(action=_calibrate)
 
 
@@ -146,7 +147,7 @@ def _calibrate(options: Namespace) -> None:
     from polluxsim.run.configurations import split_list
     from polluxsim.studies.log_replays import Candidates, calibrate
 
-    candidates = Candidates(split_list(options.policies), _numbers(options.gpus), options.gpus_per_node)
+    candidates = Candidates(split_list(options.policies), options.gpus, options.gpus_per_node)
     found, waits = calibrate(options.log, candidates, options.out, options.names, options.workers)
     title = f"{len(waits)} jobs waited {waits.mean() / HOUR:.2f} h on average in the log"
     table = Table(title=title, title_justify="left")
@@ -158,13 +159,6 @@ def _calibrate(options: Namespace) -> None:
     console().print(table)
     print(engine_waits(found[0].engine))
     print_without_effect(options.out)
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise InvalidConfigError(f"--gpus is {text!r}; give cluster sizes like 64,128") from None
 
 
 PERCENTILES = ("p50", "p90", "p95", "p99")
@@ -228,7 +222,9 @@ def _nodes(text: str) -> list[int]:
     """
     words = text.split(",")
     if not words[0].isdigit() or not all(word.lstrip("+-").isdigit() for word in words):
-        raise InvalidConfigError(f"--nodes is {text!r}; give the existing nodes, then others to try: 8,12 or 8,+4")
+        raise InvalidConfigError(
+            f"--nodes is {text!r}; give the existing number of nodes, then numbers to try: 8,12 or 8,+4"
+        )
     first = int(words[0])
     return list(dict.fromkeys(first + int(word) if word[0] in "+-" else int(word) for word in words))
 

@@ -20,12 +20,10 @@ if TYPE_CHECKING:
     from polluxsim.studies.sizing import Levels
 
 FAULTS = 1
-"""Exit status where a fault was found."""
+"""Exit status if a fault was found."""
 
 STEP = 20
-"""Worlds between two looks at the progress."""
-
-CLEAR = "\r\x1b[K"
+"""Number of worlds between two updates of the progress line."""
 
 
 def add_check(parser: ArgumentParser) -> None:
@@ -36,33 +34,33 @@ def add_check(parser: ArgumentParser) -> None:
     )
     parser.epilog = "Example: polluxsim check mine.py:MyPolicy --worlds 200"
     parser.add_argument("policy", metavar="POLICY", help="your class as mine.py:MyPolicy, or the name of a policy")
-    parser.add_argument("--worlds", type=int, default=1000, metavar="N",
+    parser.add_argument("--worlds", type=shared_options.whole_number(0), default=1000, metavar="N",
                         help="number of random cases (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--decision-timeout", type=float, metavar="SECONDS", help="longest time of one decision")
+    parser.add_argument("--decision-timeout", type=shared_options.positive_number, metavar="SECONDS",
+                        help="longest time of one decision")  # fmt: skip
     parser.set_defaults(action=_check)
 
 
 def _check(options: Namespace) -> int:
     from polluxsim.checks.checking import found_apart
 
-    if options.worlds < 0:
-        raise InvalidConfigError(f"--worlds is {options.worlds}, allowed is a whole number ≥ 0")
-    if options.decision_timeout is not None and not options.decision_timeout > 0:
-        raise InvalidConfigError(f"--decision-timeout is {options.decision_timeout}, allowed is a number > 0")
     faults = 0
-    for told in found_apart(options.policy, options.worlds, options.decision_timeout):
-        if not isinstance(told, int):
+    for message in found_apart(options.policy, options.worlds, options.decision_timeout):
+        if not isinstance(message, int):
+            sentence, test = message
             faults += 1
-            print(f"{CLEAR * sys.stderr.isatty()}{told[0]}\n\n{told[1]}", flush=True)
-        elif sys.stderr.isatty() and told % STEP == 0:
-            print(f"{CLEAR}world {told:,} of {options.worlds:,}", end="", file=sys.stderr, flush=True)
+            shared_options.show_progress("")
+            print(f"{sentence}\n\n{test}", flush=True)
+        elif message % STEP == 0:
+            shared_options.show_progress(f"world {message:,} of {options.worlds:,}")
+    shared_options.show_progress("")
     print(f"{options.policy}: {faults or 'no'} fault{'s' * (faults != 1)} found in {options.worlds:,} worlds")
     return FAULTS if faults else 0
 
 
 SUITES = ("quick", "full")
 NOT_ALL_PLAYED = 2
-"""Exit status where a policy failed."""
+"""Exit status if a policy failed."""
 
 
 def add_arena(parser: ArgumentParser) -> None:
@@ -82,17 +80,17 @@ def add_arena(parser: ArgumentParser) -> None:
                         help="list of scenarios (default: %(default)s)")  # fmt: skip
     parser.add_argument("--scenarios", nargs="+", default=[], metavar="NAME",
                         help="scenarios of the suite to run (default: all)")  # fmt: skip
-    parser.add_argument("--seeds", type=int, metavar="N",
+    parser.add_argument("--seeds", type=shared_options.whole_number(1), metavar="N",
                         help="number of seeds of each scenario (default: 6; 10 for the full suite)")  # fmt: skip
     parser.add_argument("--metric", action="append", default=[], metavar="NAME=MODULE.ATTRIBUTE",
                         help=f"a metric of your own; {shared_options.REPEATED}")  # fmt: skip
-    parser.add_argument("--workers", type=int, metavar="N", help=shared_options.WORKERS)
+    parser.add_argument("--workers", type=shared_options.whole_number(1), metavar="N", help=shared_options.WORKERS)
     parser.add_argument("-o", "--output", type=Path, default=Path("arena"), metavar="DIR", help=shared_options.OUT)
     parser.set_defaults(action=_arena)
 
 
 def _arena(options: Namespace) -> int:
-    """Make an arena's runs and its pages; the exit status is 2 if a policy failed, and the page names it."""
+    """Make the runs and the pages of an arena. The exit status is 2 if a policy failed."""
     from rich.markdown import Markdown
 
     from polluxsim.common.files import appearing_whole
@@ -105,7 +103,7 @@ def _arena(options: Namespace) -> int:
 
     suite = read_suite(options.suite, tuple(dict.fromkeys(options.scenarios)), options.seeds)
     if other := [word for word in options.names if not word.startswith("hydra")]:
-        raise InvalidConfigError(f"{other[0]!r} is not for an arena, allowed are settings of hydra's launcher")
+        raise InvalidConfigError(f"{other[0]!r} cannot be set for an arena; only hydra/launcher and hydra.* can be set")
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # metrics in a module of the current folder
     place = Place(options.output, options.workers, tuple(options.names), tuple(options.metric))

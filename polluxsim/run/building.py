@@ -273,10 +273,9 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
             del settings[name]  # a part that was not chosen; a class of the user's need not know of it
             continue
         if name not in parameters and not takes_any:
-            raise InvalidConfigError(
-                f"{group}.{name} is not a setting of {target}, allowed are {', '.join(parameters) or 'none'}"
-                f"{did_you_mean(name, parameters)}"
-            )
+            known = f"it has {', '.join(parameters)}" if parameters else "it has no settings"
+            what = f"{group}.{name} is not a setting of {target}; {known}"
+            raise InvalidConfigError(what + did_you_mean(name, parameters))
         if name in parameters:
             settings[name] = _checked(f"{group}.{name}", value, parameters[name].annotation)
             is_part = isinstance(value, dict) and "_target_" in value
@@ -294,13 +293,13 @@ def _checked(name: str, value: object, annotation: object) -> object:
     known = _CHECKED.get(annotation if isinstance(annotation, str) else getattr(annotation, "__name__", ""))
     if known is None:
         return value
-    types, allowed = known
+    types, kind = known
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise InvalidConfigError(f"{name} is {value!r}, allowed is {allowed}")
+        raise InvalidConfigError(f"{name} is {value!r}, must be {kind}")
     try:
         return float(value) if float in types and isinstance(value, int) else value
     except OverflowError:
-        raise InvalidConfigError(f"{name} is {short(value)}, allowed is {allowed} below 1e308") from None
+        raise InvalidConfigError(f"{name} is {short(value)}, must be {kind} below 1e308") from None
 
 
 def declared_types(config: Mapping[str, Any]) -> dict[str, pa.DataType]:
@@ -316,7 +315,7 @@ def declared_types(config: Mapping[str, Any]) -> dict[str, pa.DataType]:
 
 
 def in_words(error: OmegaConfBaseException) -> str:
-    """Return OmegaConf's error in one line that names the setting."""
+    """Return an error of OmegaConf in one line that names the setting."""
     key = error.full_key or error.key
     if "Missing mandatory value" in str(error):
         return missing(str(key))
@@ -324,8 +323,8 @@ def in_words(error: OmegaConfBaseException) -> str:
 
 
 def missing(key: str) -> str:
-    """Return what to say of a setting without a value."""
-    return f"{key} is missing, give it as {key}=VALUE"
+    """Return the message about a setting without a value."""
+    return f"{key} is missing; give it as {key}=VALUE"
 
 
 def _one_line(text: str) -> str:

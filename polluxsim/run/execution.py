@@ -26,7 +26,7 @@ from polluxsim.records.columns import Records
 from polluxsim.records.results import TimingRecord
 from polluxsim.records.storage import flat
 from polluxsim.run.building import build, checked_metric, in_words, load, missing, user_metrics
-from polluxsim.run.composing import known_settings
+from polluxsim.run.configurations import known_settings
 from polluxsim.run.identity import data_of, git_commit, key_of, versions
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def resolved(config: DictConfig) -> dict[str, Any]:
         raise InvalidConfigError(in_words(error)) from None
     plain = {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
     if unknown := [name for name, value in flat(plain).items() if isinstance(value, float) and isnan(value)]:
-        raise InvalidConfigError(f"{unknown[0]} is nan, allowed is a value that is known")
+        raise InvalidConfigError(f"{unknown[0]} is nan, must be a value that is known; use null for no value")
     for name, value in plain.items():
         _check_keys(name, value)
     plain.pop(NOT_THE_RUNS, None)
@@ -274,7 +274,7 @@ def _check_top_level(config: DictConfig) -> None:
     names = set(map(str, config))  # also those whose value is missing
     if unknown := sorted(names - {*TOP_LEVEL, NOT_THE_RUNS}):
         meant = did_you_mean(unknown[0], known_settings())
-        raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(TOP_LEVEL)}{meant}")
+        raise InvalidConfigError(f"there is no setting {unknown[0]!r}; choose from {', '.join(TOP_LEVEL)}{meant}")
     if OmegaConf.is_missing(config, "seed"):
         raise InvalidConfigError(missing("seed"))
     if lacking := [name for name in (*GROUPS, "seed") if name not in names]:
@@ -283,4 +283,4 @@ def _check_top_level(config: DictConfig) -> None:
             f"polluxsim's as a whole, so begin with a copy of {shipped('configs') / 'run.yaml'}"
         )
     if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
-        raise InvalidConfigError(f"seed is {config.seed!r}, allowed is a whole number ≥ 0")
+        raise InvalidConfigError(f"seed is {config.seed!r}, must be a whole number of at least 0")

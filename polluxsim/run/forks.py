@@ -382,7 +382,7 @@ class Branch:
 
 
 def _check_nodes(old: Cluster, new: Cluster) -> None:
-    """Check that the numbers of nodes are fixed, and that the nodes of both clusters are equal as far as both go."""
+    """Check that the numbers of nodes are fixed, and that the first nodes of both clusters are equal."""
     if None is not old.least_nodes or None is not new.least_nodes:
         what = "the policy chooses the number of nodes on an elastic cluster"
         raise InvalidConfigError(f"cluster: {what}, so that a fork cannot change or drop nodes; change the policy")

@@ -1,4 +1,4 @@
-"""Futures of a run: everything unknown at a time is resampled, and the starts and completions of jobs are noted."""
+"""Simulate futures of a run in which everything unknown at a time is resampled."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Arrivals:
     Parameters
     ----------
     source
-        `none`, `recent`, or the name of the file that the jobs are from. `recent` resamples the jobs that arrived so
-        far. They arrive for as long as the run has lasted, but at most for three days; then no job arrives.
+        `none`, `recent`, or the name of the file that the jobs are from. `recent` resamples the jobs that have
+        arrived, for as long as the run has lasted, but at most three days. After that, no job arrives.
     jobs
         The jobs of the file, at their times since the start of the run. Earlier ones are left out.
     """

@@ -1,4 +1,4 @@
-"""Replay a log under several policies and clusters, and compare the waits with those that the log recorded."""
+"""Replay a log under several policies and clusters, and compare the simulated waits with the recorded waits."""
 
 from __future__ import annotations
 

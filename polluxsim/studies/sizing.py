@@ -110,7 +110,7 @@ class _InThisProcess:
     """Simulates in this process, which has loaded the workload; starting processes for each level takes seconds."""
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
-        """Simulate all runs; return those that failed."""
+        """Make all runs; return the failed runs with their errors."""
         failed: list[tuple[Entry, Exception]] = []
         for entry in entries:
             try:
@@ -121,7 +121,7 @@ class _InThisProcess:
 
 
 def hardest(levels: Sequence[float], meets: Callable[[float], bool], *, easier_upwards: bool) -> float | None:
-    """Return the hardest of rising levels that meets a target, None if no such level was found.
+    """Return the hardest of rising levels that meets a target; None if the search finds none.
 
     The search gallops from the first level and then bisects. It then tries the neighbours, because metrics are not
     always monotone. With `easier_upwards`, higher levels are easier, as more nodes are; otherwise they are harder.

@@ -66,7 +66,7 @@ def test_one_command_from_the_log_to_the_page(
     assert "failures as in drawn: raises the p50 wait from" in told
     for words, wrong in ((["--nodes", "3", "--percentile", "p80"], "--percentile is 'p80'"),
                          (["--nodes", "x"], "--nodes is 'x'"), (["--nodes", "3", "--load", "a"], "--load is 'a'"),
-                         ([], "needed is --nodes")):  # fmt: skip
+                         ([], "--nodes is missing")):  # fmt: skip
         assert main(["whatif", "sacct.txt", *words]) == 2
         assert wrong in capsys.readouterr().err
 

@@ -243,7 +243,7 @@ def test_a_target_that_is_none_is_said(text: str, what: str) -> None:
         (["--existing", "3", "--highest-load"], "--existing compares numbers of nodes; leave it out"),
         (["--highest-load", "--step", "0.5", "--limit", "0.4"], "--limit is 0.4, must be 0.5 to 50000"),
         (["--seeds", "0"], "--seeds is 0"),
-        (["--workers", "0"], "workers is 0, allowed is a whole number"),
+        (["--workers", "0"], "workers is 0, must be a whole number"),
         (["--seeds", "2", "seed=5"], "'seed=5' and --seeds 2 contradict each other"),
         (["-o", "x.gif"], "x.gif: allowed is the name of a file"),
         (["--jobs", "nowhere.parquet"], "nowhere.parquet: no such file"),
