@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields
 from datetime import timedelta
 from time import monotonic
@@ -158,6 +159,9 @@ LOCK = ".lock"
 CACHE_LOCK = ".cache-lock"
 """Lock while runs are copied into a cache. It differs from LOCK, because the folder of a sweep may be the cache."""
 
+_locked: ContextVar[frozenset[Path]] = ContextVar("_locked", default=frozenset())
+"""Files of the locks that the blocks around the present code hold."""
+
 
 class Completed(NamedTuple):
     """A complete sweep."""
@@ -243,32 +247,41 @@ def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Pa
 
     The table exists if and only if the last sweep in this folder is complete. A new folder that gets no run is removed.
     """
+    with reserved(folder):
+        entries = arranged(entries, finished_runs(folder))
+        folders = [entry.folder for entry in entries]
+        clear([folder])
+        clear_runs(folders)
+        try:
+            return _complete(entries, folder, workers, cache)
+        except KeyboardInterrupt:
+            clear_runs(folders)  # the workers have ended
+            counts = f"{sum(map(is_finished, entries))} of {len(entries)}"
+            message = f"interrupted, {counts} runs are finished and kept; the same command continues"
+            raise SweepInterrupted(message) from None
+
+
+@contextmanager
+def reserved(folder: Path) -> Iterator[None]:
+    """Make and lock the folder of a sweep. A new folder that gets no run is removed.
+
+    Raises
+    ------
+    SweepError
+        If another sweep has locked the folder.
+    """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with locked(folder), raising():
-            return _resumed(entries, folder, workers, cache)
+            try:
+                yield
+            finally:
+                if [path.name for path in folder.iterdir()] == [LOCK]:
+                    (folder / LOCK).unlink()
     finally:
         for path in made:
             remove_if_empty(path)
-
-
-def _resumed(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None) -> Completed:
-    """Complete a sweep in a folder that is locked."""
-    entries = arranged(entries, finished_runs(folder))
-    folders = [entry.folder for entry in entries]
-    clear([folder])
-    clear_runs(folders)
-    try:
-        return _complete(entries, folder, workers, cache)
-    except KeyboardInterrupt:
-        clear_runs(folders)  # the workers have ended
-        counts = f"{sum(map(is_finished, entries))} of {len(entries)}"
-        message = f"interrupted, {counts} runs are finished and kept; the same command continues"
-        raise SweepInterrupted(message) from None
-    finally:
-        if [path.name for path in folder.iterdir()] == [LOCK]:
-            (folder / LOCK).unlink()
 
 
 def _complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None) -> Completed:
@@ -336,11 +349,20 @@ def _chosen(launcher: Sequence[str], config_dirs: Sequence[Path], folder: Path, 
 def locked(folder: Path, name: str = LOCK, *, waiting: bool = False) -> Iterator[None]:
     """Lock a folder by a file in it. The operating system unlocks it if the process ends.
 
-    If another sweep has locked the folder, wait for it if `waiting`, and raise a `SweepError` otherwise.
+    If another sweep has locked the folder, wait for it if `waiting`, and raise a `SweepError` otherwise. Blocks may be
+    nested.
     """
-    with (folder / name).open("a") as file:
+    path = (folder / name).resolve()
+    if path in _locked.get():
+        yield
+        return
+    with path.open("a") as file:
         try:
             lock(file, waiting=waiting)
         except BlockingIOError:
             raise SweepError(f"{folder}: another sweep is at work here; wait for it, or name another") from None
-        yield
+        token = _locked.set(_locked.get() | {path})
+        try:
+            yield
+        finally:
+            _locked.reset(token)
