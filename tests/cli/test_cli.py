@@ -19,12 +19,12 @@ import pytest
 from small_sweeps import in_process
 from toy import write_artifact, write_jobs
 
-from polluxsim.cli.figures import FIGURE_KINDS
 from polluxsim.cli.log import LOG_FORMATS as LISTED_FORMATS
 from polluxsim.cli.main import ADDED, main, parsed
 from polluxsim.common.files import held
 from polluxsim.common.shipped import shipped
 from polluxsim.logs.formats import FORMATS
+from polluxsim.look.plot.request import FIGURE_KINDS
 from polluxsim.records.storage import RUN_FILES, read_run
 from polluxsim.run.claim import claimed_anew
 
