@@ -7,9 +7,8 @@ import math
 import sys
 import warnings
 from collections import defaultdict, deque
-from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -20,18 +19,18 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from polluxsim.common.errors import InvalidConfigError, LostProcessError, SweepError
+from polluxsim.common.errors import InvalidConfigError, LostProcessError, PolluxSimError, SweepError
 from polluxsim.records.folders import remove_if_empty
 from polluxsim.records.storage import write_run
 from polluxsim.run.composing import error_of, not_installed
 from polluxsim.run.configurations import as_hydra_takes, quoted
 from polluxsim.run.execution import Execution
 from polluxsim.run.interrupt import exits_raised
-from polluxsim.run.workers import ONE_THREAD, num_cores, one_thread_each, starting, workers
+from polluxsim.run.workers import ONE_THREAD, as_finished, num_cores, one_thread_each, workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from concurrent.futures import Future, ProcessPoolExecutor
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import ProcessPoolExecutor
 
     from hydra.plugins.launcher import Launcher
     from hydra.types import HydraContext
@@ -69,19 +68,29 @@ class HydraTask:
 
 LOST = "the process of this run ended by itself: its code crashed, or the machine ran out of memory"
 
-PATIENCE = 0.2
-"""Longest time from Ctrl-C to its effect [s]."""
-
 
 class LocalWorkers:
-    """Makes runs in processes on this machine, by default one for each core that this process may use."""
+    """Workers in processes on this machine, by default one for each core that this process may use.
 
-    def __init__(self, workers: int | None = None) -> None:
+    `in_this_process` makes runs in this process if there is only one worker.
+    """
+
+    def __init__(self, workers: int | None = None, *, in_this_process: bool = False) -> None:
         if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
             what = "must be a whole number of at least 1 (default: one for each core)"
             raise InvalidConfigError(f"workers is {workers!r}, {what}")
         self._workers = workers or num_cores()
+        self._in_this_process = in_this_process and self._workers == 1
         self._told: set[Told] = set()
+        self._kept: ExitStack | None = None
+        self._pool: ProcessPoolExecutor | None = None
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep the processes, and the files that they have loaded, from one launch to the next within the block."""
+        with ExitStack() as self._kept:
+            yield
+        self._kept = self._pool = None
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
         """Make all runs; return the failed runs with their errors. Runs that are known to be long start first.
@@ -89,6 +98,8 @@ class LocalWorkers:
         A process that ends by itself breaks the pool, and with it the runs of all other processes. Each of these runs
         is made again alone, so that the run that ended its process is known.
         """
+        if self._in_this_process:
+            return _made_here(entries)
         order = StartOrder(entries)
         failed: list[tuple[Entry, Exception]] = []
         while order:
@@ -100,26 +111,45 @@ class LocalWorkers:
     def _work(self, order: StartOrder, failed: list[tuple[Entry, Exception]]) -> list[Entry]:
         """Make runs and collect failures; if a process is lost, stop and return the runs that were under way."""
         count = min(self._workers, len(order))
-        running: dict[Future[list[Told]], tuple[Entry, float]] = {}
+        started: dict[str, float] = {}
         lost: list[Entry] = []
-        with workers(count) as pool:
-            while running or (order and not lost):
-                while order and not lost and len(running) < count:
-                    lost += _start(pool, order.next(), running)
-                done, _ = wait(running, timeout=PATIENCE, return_when=FIRST_COMPLETED)
-                for future in done:
-                    entry, started = running.pop(future)
-                    order.took(entry, monotonic() - started)
-                    error = future.exception()
-                    if isinstance(error, BrokenProcessPool):
-                        lost.append(entry)
-                    elif isinstance(error, Exception):
-                        failed.append((entry, error))
-                    elif error is not None:
-                        raise error
-                    else:
-                        self._warn(future.result())
+
+        def tasks() -> Iterator[tuple[Entry, Callable[..., Any], tuple[Any, ...]]]:
+            while order:
+                entry = order.next()
+                started[entry.key] = monotonic()
+                yield entry, _perform, (entry.config, entry.folder)
+
+        with self._processes(count) as pool:
+            for entry, future in as_finished(pool, tasks(), count):
+                order.took(entry, monotonic() - started[entry.key])
+                error = future.exception()
+                if isinstance(error, BrokenProcessPool):
+                    lost.append(entry)
+                elif isinstance(error, Exception):
+                    failed.append((entry, error))
+                elif error is not None:
+                    raise error
+                else:
+                    self._warn(future.result())
+        if lost:
+            self._pool = None
         return lost
+
+    @contextmanager
+    def _processes(self, count: int) -> Iterator[ProcessPoolExecutor]:
+        """Yield a pool of processes. A pool that is kept is closed after an error."""
+        if self._kept is None:
+            with workers(count) as pool:
+                yield pool
+            return
+        if self._pool is None:
+            self._pool = self._kept.enter_context(workers(self._workers))
+        try:
+            yield self._pool
+        except BaseException:
+            self._kept.__exit__(*sys.exc_info())
+            raise
 
     def _warn(self, given: Sequence[Told]) -> None:
         """Issue each warning of the runs once."""
@@ -128,16 +158,15 @@ class LocalWorkers:
             warnings.warn_explicit(*warning)
 
 
-def _start(
-    pool: ProcessPoolExecutor, entry: Entry, running: dict[Future[list[Told]], tuple[Entry, float]]
-) -> list[Entry]:
-    """Start a run; return it if the pool is broken."""
-    try:
-        with starting():
-            running[pool.submit(_perform, entry.config, entry.folder)] = entry, monotonic()
-    except BrokenProcessPool:
-        return [entry]
-    return []
+def _made_here(entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
+    """Make runs in this process; return the failed runs with their errors."""
+    failed: list[tuple[Entry, Exception]] = []
+    for entry in entries:
+        try:
+            perform(entry.config, entry.folder)
+        except (PolluxSimError, OSError) as error:
+            failed.append((entry, error))
+    return failed
 
 
 def _perform(config: Mapping[str, Any], folder: Path) -> list[Told]:
