@@ -302,13 +302,7 @@ BEGINS, FOUND_FAULT, FAILED, DONE = range(4)
 
 
 def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Iterator[tuple[str, str] | int]:
-    """Yield the number of each world that begins, and each finding as a sentence and a test.
-
-    Raises
-    ------
-    PolluxSimError
-        If the policy does not exist, or ends the process.
-    """
+    """Yield the number of each world that begins, and each finding as a sentence and a test."""
     guest = named_policy(policy)  # here, as the other process does not know the user's folders of configurations
     receiver, sender = Pipe(duplex=False)
     process = fresh().Process(target=_work, args=(sender, dict(os.environ), guest, worlds, timeout))

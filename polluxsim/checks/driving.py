@@ -101,21 +101,10 @@ def salted(world: World, salt: int) -> World:
 
 
 def driven(world: World, policy: Policy, timeout: float | None = None, watch: Watch | None = None) -> Result:
-    """Return the result of a run in a world.
+    """Return the result of a run of a policy in a world.
 
-    Parameters
-    ----------
-    world, policy
-        The world, and the policy that decides in it.
-    timeout
-        Longest time of a decision [s], or None.
-    watch
-        Laws that watch the run, or None.
-
-    Raises
-    ------
-    FoundError
-        If the policy fails, gives an invalid answer or takes too long.
+    `timeout` is the longest time of a decision [s], and `watch` the laws that watch the run. A policy that fails, gives
+    an invalid answer or takes too long raises a `FoundError`.
     """
     run = begun(world, policy)
     while (view := run.advance()) is not None:

@@ -26,19 +26,8 @@ DESCENT = "descent"
 def claimed(folder: Path, config: Callable[[], Mapping[str, Any]], since: float = inf) -> Iterator[Path]:
     """Reserve a folder that the user named. A finished run in it may be replaced only by a run of the same settings.
 
-    Parameters
-    ----------
-    folder
-        The folder. It is made if it does not exist.
-    config
-        Function that returns the resolved configuration of the run, with the `descent` of a fork.
-    since
-        Folders made after this time are removed again if they stay empty [s since the epoch].
-
-    Raises
-    ------
-    InvalidConfigError
-        If another run uses the folder, or it has a finished run of other settings.
+    `config` returns the resolved configuration of the run, with the `descent` of a fork. Folders that were made after
+    `since` [s since the epoch] are removed again if they stay empty.
     """
     with ExitStack() as stack:
         if not _take(folder, since, stack):

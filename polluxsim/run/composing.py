@@ -192,13 +192,7 @@ CONFIG_NAME = "run"
 def composed(
     choices: Mapping[str, str], settings: Mapping[str, Mapping[str, object]], seed: int | np.integer
 ) -> DictConfig:
-    """Return the default configuration with other entries by group, and other values by group and setting.
-
-    Raises
-    ------
-    InvalidConfigError
-        If a value is not a plain value.
-    """
+    """Return the default configuration with other entries by group, and other plain values by group and setting."""
     chosen = [f"{group}={name}" for group, name in choices.items()]
     config = without_hydra(Loader().load_configuration(CONFIG_NAME, chosen, RunMode.RUN))
     OmegaConf.set_struct(config, False)  # `build` reports unknown names
@@ -311,14 +305,9 @@ class NamedPolicy(NamedTuple):
         return [f"policy={quoted(self.entry)}", *(f"{plus}policy.{setting}" for setting in settings)]
 
     def make(self, *, afresh: bool = False, parameters: Mapping[str, Any] | None = None) -> Policy:
-        """Return a new policy.
+        """Return a new policy, with other values of some parameters.
 
-        Parameters
-        ----------
-        afresh
-            Whether the module of the policy runs again, which clears all state that the module kept.
-        parameters
-            Parameters in place of those in the settings.
+        With `afresh`, the module of the policy runs again, which clears the state that the module keeps.
         """
         if afresh and self.module is not None:
             sys.modules.pop(self.module, None)
@@ -328,13 +317,7 @@ class NamedPolicy(NamedTuple):
 
 
 def named_policy(name: str) -> NamedPolicy:
-    """Return the policy of a name. Afterwards, Python also imports modules from the folder of a user's file.
-
-    Raises
-    ------
-    InvalidConfigError
-        If the entry or the file does not exist, or the settings cannot be read.
-    """
+    """Return the policy of a name. Afterwards, Python also imports modules from the folder of a user's file."""
     text = policy_text(name)
     file, colon, kind = text.name.rpartition(":")
     settings = _settings_of(text)

@@ -85,13 +85,7 @@ def comments(group: str, target: str = "") -> dict[str, str]:
 
 @contextmanager
 def searched_first(folders: Sequence[Path]) -> Iterator[None]:
-    """Search the user's folders before the shipped one inside the block.
-
-    Raises
-    ------
-    InvalidConfigError
-        If a folder does not exist.
-    """
+    """Search the user's folders before the shipped folder inside the block."""
     for folder in folders:
         if not folder.is_dir():
             raise InvalidConfigError(f"{folder}: no such folder of configurations; make it, or leave it out")
@@ -170,15 +164,8 @@ def split_list(text: str) -> list[str]:
 
 
 def policy_text(text: str) -> PolicyText:
-    """Return the parts of a policy with settings.
+    """Return the name and the settings of a policy.
 
-    Raises
-    ------
-    InvalidConfigError
-        If a bracket is missing, or a setting is not written as SETTING=VALUE.
-
-    Examples
-    --------
     >>> policy_text("quotas(gpus={vision: 4}, borrowing=false)").overrides
     ['policy=quotas', 'policy.gpus={vision: 4}', 'policy.borrowing=false']
     """

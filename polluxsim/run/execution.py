@@ -44,10 +44,7 @@ if TYPE_CHECKING:
 def settings_without_effect(policy: Policy, scenario: Scenario) -> list[str]:
     """Return a sentence for each setting that cannot change anything, whatever happens in the run.
 
-    Raises
-    ------
-    InvalidConfigError
-        If a setting names a queue, user or GPU type that does not exist.
+    A setting that names a queue, user or GPU type that does not exist raises an `InvalidConfigError`.
     """
     _check_types(scenario)
     of_policy = without_effect(policy, scenario.workload.jobs, scenario.cluster)
@@ -126,14 +123,9 @@ _loaded: dict[str, OrderedDict[str, Any]] = {"profiles": OrderedDict(), "workloa
 class Execution:
     """A run that is ready to be simulated: its configuration is checked, and its files are read.
 
-    Parameters
-    ----------
-    config
-        The configuration, without Hydra's own part.
-    given
-        Objects by config group, in place of the objects that the configuration would build. The configuration describes
-        an object by `_target_` and parameters if these would make an equal one. A run with another object has no key.
-        `given["metrics"]` has further metrics of the user by name.
+    `given` has objects by config group, in place of the objects that the configuration would build. The configuration
+    then describes an object by `_target_` and parameters if these would make an equal one; a run with another object
+    has no key. `given["metrics"]` has further metrics of the user by name.
     """
 
     def __init__(self, config: DictConfig, given: Mapping[str, Any] | None = None) -> None:
@@ -210,13 +202,7 @@ class Execution:
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
-    """Return a configuration as plain values, in which each class has its present name.
-
-    Raises
-    ------
-    InvalidConfigError
-        If a value refers to a missing one, is nan, or is a mapping whose keys have several types.
-    """
+    """Return a configuration as plain values, in which each class has its present name."""
     try:
         values = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:

@@ -73,11 +73,6 @@ def forecast(
         Maximum number of processes, used if the futures take long.
     arrivals
         Jobs that are assumed to arrive; None resamples recent ones.
-
-    Raises
-    ------
-    InvalidInputError
-        If a job neither waits nor runs then.
     """
     if forks < 1:
         raise InvalidInputError(f"{forks} futures cannot give a forecast; ask for 1 or more")

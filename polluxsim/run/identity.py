@@ -111,12 +111,7 @@ def module_digest(name: str) -> str:
     """Return a digest of a user's module or package, and of the modules that it imports from the same folder.
 
     The digest of Python's own modules is empty, because a run's key contains Python's version. The digest of a missing
-    module is empty as well. Importing the module reports the error.
-
-    Raises
-    ------
-    InvalidConfigError
-        If the module's code is in no file that could be read.
+    module is empty as well, because importing the module reports the error.
     """
     origins = _origins(name)
     if origins is None:

@@ -42,19 +42,8 @@ class Moment(Generic[RunT]):
     """A finished run at one of its scheduling rounds, from which forks continue.
 
     The run is simulated again from its recorded settings, up to the first round at `time` [s] or later. The run may be
-    a fork, or a fork of a fork: the edits of all forks are repeated at their times.
-
-    Raises
-    ------
-    InvalidInputError
-        If the run ends before `time` or was forked after it, or if the simulation does not reproduce the recorded run.
-
-    Attributes
-    ----------
-    origin
-        The finished run.
-    time
-        Time of the round [s].
+    a fork, or a fork of a fork: the edits of all forks are repeated at their times. A run that ends before `time`, or
+    was forked after it, or whose past is not reproduced, raises an `InvalidInputError`.
     """
 
     def __init__(self, run: RunT, time: float) -> None:
@@ -164,13 +153,7 @@ class Moment(Generic[RunT]):
         return replace(self.origin, info=info, result=result)
 
     def _left_out(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of jobs to leave out, each once, without jobs that an earlier fork left out.
-
-        Raises
-        ------
-        InvalidInputError
-            If the run has no job of a name, or the job ended before the round.
-        """
+        """Return the names of jobs to leave out, each once, without jobs that an earlier fork left out."""
         ends = {job.job: job.end_time for job in self.origin.result.job_records}
         for name in (found := tuple(dict.fromkeys(names))):
             if name not in ends:
@@ -211,10 +194,7 @@ class LeastChange(NamedTuple):
 class Trial:
     """Tries changes for one submitted job, in a run just before a round.
 
-    Attributes
-    ----------
-    ahead
-        Names of the active jobs that were submitted before the job, in order of submission.
+    `ahead` has the names of the active jobs that were submitted before the job, in order of submission.
     """
 
     def __init__(self, moment: Moment[Any], job_id: JobId) -> None:

@@ -36,14 +36,10 @@ def num_cores() -> int:
 
 @contextmanager
 def workers(count: int, begin: Callable[[], None] | None = None) -> Iterator[ProcessPoolExecutor]:
-    """Return a pool of at most `count` worker processes, which are killed when the block ends.
+    """Yield a pool of at most `count` worker processes, which are killed when the block ends.
 
-    The workers start with the first tasks, within `starting`. Each calls `begin` first.
-
-    Raises
-    ------
-    SweepError
-        If a worker ends by itself.
+    The workers start with the first tasks, within `starting`. Each calls `begin` first. A worker that ends by itself
+    raises a `SweepError`.
     """
     others = set(active_children())
     environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}

@@ -263,13 +263,7 @@ def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Pa
 
 @contextmanager
 def reserved(folder: Path) -> Iterator[None]:
-    """Make and lock the folder of a sweep. A new folder that gets no run is removed.
-
-    Raises
-    ------
-    SweepError
-        If another sweep has locked the folder.
-    """
+    """Make and lock the folder of a sweep. A new folder that gets no run is removed."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:

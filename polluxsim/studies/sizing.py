@@ -220,23 +220,8 @@ def _high(estimate: Estimate) -> float:
 class Levels:
     """The metric of a target at each level, simulated when it is first asked for.
 
-    Parameters
-    ----------
-    target
-        The target whose metric is computed.
-    overrides
-        As `polluxsim run` takes them, with `{}` for the level.
-    seeds
-        The same seeds are run at each level. None leaves the seed that the overrides set.
-    folder
-        Folder for the runs; finished runs in it are reused.
-    workers
-        Number of processes for the seeds of a level; None for one for each core.
-
-    Attributes
-    ----------
-    measured
-        The metric by level, one value for each seed [s; 1 for ρ].
+    `overrides` have `{}` in place of the level. The same seeds are run at each level; None leaves the seed that the
+    overrides set. `measured` has the metric by level, one value for each seed [s; 1 for ρ].
     """
 
     def __init__(

@@ -180,13 +180,7 @@ class Batch:
 
 
 def batch_of(experiments: Sequence[Experiment], request: Request) -> Batch:
-    """Plan experiments, and print the errors of experiments that cannot run.
-
-    Raises
-    ------
-    PolluxSimError
-        If no experiment can run, or no run has the setting of an override.
-    """
+    """Plan experiments, and print the errors of experiments that cannot run. Raise the error if none can run."""
     plans, failures = list[Plan](), dict[str, PolluxSimError]()
     for experiment in experiments:
         try:

@@ -63,11 +63,6 @@ def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[
     """Return the runs of an experiment. `seeds` is a number as in `Inputs.units`.
 
     An override in `extra` applies to the arms that have its setting, unless the arm itself overrides the setting.
-
-    Raises
-    ------
-    InvalidConfigError
-        If a run cannot be composed, or its parts cannot be built.
     """
     composing, name = composer(CONFIG_DIRS), f"+{experiment.group}={experiment.name}"
     units = {
