@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pandas as pd
-    from omegaconf import DictConfig
 
     from polluxsim.records.results import JobRecord, ReasonRecord
     from polluxsim.records.storage import Run
@@ -104,6 +103,7 @@ def _refuse(names: Iterable[str], options: Namespace, why: str, remedy: str = ""
 
 
 def _fork(options: Namespace) -> None:
+    from dataclasses import replace
     from time import time
 
     from polluxsim.look.console import console
@@ -111,7 +111,7 @@ def _fork(options: Namespace) -> None:
     from polluxsim.look.settings_tables import comparison_text
     from polluxsim.look.side_by_side import SideBySide
     from polluxsim.metrics.summary import summarise
-    from polluxsim.run.moment import Moment
+    from polluxsim.run.moment import Moment, WhatIfRequest
     from polluxsim.statistics.comparisons import compared
     from polluxsim.workloads.workload import read_workload
 
@@ -123,18 +123,19 @@ def _fork(options: Namespace) -> None:
         import_from_here()  # a class that the user names, as for `polluxsim run`
     moment = Moment(run, at)
     added = () if options.add is None else read_workload(options.add).jobs
-    changes = {"drop_nodes": options.drop_node, "without": options.without, "added": added}
+    entries = _entries(options.names)
+    request = WhatIfRequest(entries, drop_nodes=options.drop_node, without=options.without, added=added)
     place = f"{options.run.resolve().name}-at-{length(moment.time)}".replace(" ", "")
-    config, folder = _changed(moment.config, options.names), options.output
+    folder = options.output
     others, stayed = [], []
     for number in range(options.seeds or 1):
         seed = moment.config.seed + number if number else None
         ending = f"-seed{seed}" if number else ""
-        otherwise = moment.fork(config, {}, **changes, seed=seed)
+        otherwise = moment.fork_with(replace(request, seed=seed))
         if folder is None:
             folder = _free(options.run.with_name(place), otherwise)
         others.append(_kept(otherwise, folder / f"{OTHERWISE}{ending}", started))
-        stayed.append(_kept(moment.fork(moment.config, {}, seed=seed), folder / f"as-it-was{ending}", started))
+        stayed.append(_kept(moment.fork_with(WhatIfRequest(seed=seed)), folder / f"as-it-was{ending}", started))
     summaries = {run.name: summarise(run.result) for run in (stayed[0], others[0])}
     console().print(SideBySide({name: summary for name, summary in summaries.items() if summary is not None}))
     print(comparison_text(compared([*stayed, *others])))
@@ -182,11 +183,9 @@ def _apart(overrides: list[str]) -> Iterator[str]:
         yield from policy_text(value).overrides if key == "policy" else [override]
 
 
-def _changed(config: DictConfig, overrides: list[str]) -> DictConfig:
-    """Return the settings of a run, changed by overrides: with other entries of groups, or other values."""
+def _entries(overrides: list[str]) -> dict[str, tuple[str | None, dict[str, Any]]]:
+    """Return the entries and the settings that overrides choose, by group."""
     import yaml
-
-    from polluxsim.run.moment import with_entry
 
     names: dict[str, str] = {}
     settings: dict[str, dict[str, Any]] = {}
@@ -204,9 +203,7 @@ def _changed(config: DictConfig, overrides: list[str]) -> DictConfig:
                 raise InvalidConfigError(f"{override}: the value is not YAML ({problem}); quote it") from None
         else:
             names[group] = value
-    for group in dict.fromkeys([*names, *settings]):
-        config = with_entry(config, group, names.get(group), settings.get(group, {}))
-    return config
+    return {group: (names.get(group), settings.get(group, {})) for group in dict.fromkeys([*names, *settings])}
 
 
 CALIBRATION_TIMES = 8

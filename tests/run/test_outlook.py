@@ -167,7 +167,7 @@ def test_the_command_tells_times_and_how_often_they_hold(
     assert (table.start_p50[~table.waits] == began[table.job[~table.waits]].to_numpy()).all()
     assert (table.start_p90[~table.waits] < NOW).all()
     assert (table.start_p10[table.waits] >= NOW).all()
-    moment = run.at("1h")._moment
+    moment = run.at("1h")
     some = forecast(moment, [table.job[0]], 9).outlooks  # the futures are the same whichever jobs are asked for
     assert [quantile(some[0].completions, 0.5)] == pytest.approx([table.completion_p50[0]])
     monkeypatch.setattr("polluxsim.run.resampling.WORTH_PROCESSES", 0.0)

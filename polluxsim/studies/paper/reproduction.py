@@ -191,8 +191,8 @@ def batch_of(experiments: Sequence[Experiment], request: Request) -> Batch:
         raise next(iter(failures.values()))
     if not failures:
         check_reached(request.extra, plans)
-    for name, error in failures.items():
-        _print_failure(name, error)
+    for name, reason in failures.items():
+        _print_failure(name, reason)
     return Batch(sorted(plans, key=lambda plan: len(plan.runs)), failures)
 
 
