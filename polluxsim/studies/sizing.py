@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +19,7 @@ from polluxsim.run.execution import Execution
 from polluxsim.statistics.estimates import Sample, Samples
 from polluxsim.studies.driver import complete
 from polluxsim.studies.launching import LocalWorkers
-from polluxsim.studies.log_replays import replay_of
+from polluxsim.studies.log_replays import replay_of, reversals
 from polluxsim.studies.plan import composer, entry_of
 
 if TYPE_CHECKING:
@@ -314,13 +313,3 @@ def hardest(levels: Sequence[float], meets: Callable[[float], bool], *, easier_u
             return levels[found]
         found = best
     return None
-
-
-def reversals(curve: Mapping[float, float], *, easier_upwards: bool) -> dict[float, float]:
-    """Return the levels with a worse (greater) value than the next harder level, each with that harder level.
-
-    >>> reversals({43: 9.0, 44: 5.0, 45: 7.0}, easier_upwards=True)
-    {45: 44}
-    """
-    harder_first = sorted(curve, reverse=not easier_upwards)
-    return {easier: harder for harder, easier in pairwise(harder_first) if curve[easier] > curve[harder]}
