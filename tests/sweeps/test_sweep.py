@@ -29,11 +29,11 @@ from toy import write_jobs
 
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidConfigError, SweepError
-from polluxsim.common.files import TEMPORARY, appearing_together
+from polluxsim.common.files import TEMPORARY, appearing_together, lock
 from polluxsim.records.storage import read_run
 from polluxsim.run.composing import hydra_in_words, without_hydra
 from polluxsim.studies import driver
-from polluxsim.studies.driver import CACHE_LOCK, complete, locked, run_sweep, sweep_progress
+from polluxsim.studies.driver import CACHE_LOCK, LOCK, complete, locked, run_sweep, sweep_progress
 from polluxsim.studies.launching import StartOrder
 from polluxsim.studies.plan import Entry, composer
 
@@ -286,8 +286,10 @@ def test_a_table_is_there_only_when_the_sweep_is_complete(tmp_path: Path, inputs
 
 
 def test_two_sweeps_do_not_work_in_one_folder(tmp_path: Path, inputs: Inputs) -> None:
-    with locked(tmp_path), pytest.raises(SweepError, match="another sweep is at work here"):
-        complete(planned(tmp_path, inputs, "policy=fifo"), tmp_path, HereAndNow())
+    with (tmp_path / LOCK).open("a") as file:
+        lock(file)
+        with pytest.raises(SweepError, match="another sweep is at work here"):
+            complete(planned(tmp_path, inputs, "policy=fifo"), tmp_path, HereAndNow())
 
 
 def test_a_policy_of_ones_own_that_changed_is_run_again(run_in: Path, inputs: Inputs) -> None:
