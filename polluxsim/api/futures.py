@@ -1,10 +1,10 @@
-"""`run.at(time)`: a run at a time, and the ways in which it can go on from there."""
+"""`run.at(time)`: a run at a time, its forks and forecasts."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from polluxsim.api.parts import Choice, cluster_part, policy_part, workload_part
 from polluxsim.common.durations import clock
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 RunT = TypeVar("RunT", bound=Run)
 
 
-class Moment(Generic[RunT]):
-    """A finished run at one of its scheduling rounds, from which it can go on in other ways.
+class Moment(moment.Moment[RunT]):
+    """A finished run at one of its scheduling rounds, from which it can be forked.
 
     The run is simulated again up to that round, from its settings. If it is a fork, the changes of the fork and of its
     ancestors are repeated.
@@ -46,18 +46,10 @@ class Moment(Generic[RunT]):
         If the run ends earlier or was forked later, or if the simulation does not reproduce its past.
     """
 
-    def __init__(self, run: RunT, time: float) -> None:
-        self._moment = moment.Moment[RunT](run, time)
-
     def __repr__(self) -> str:
-        run, _ = self._moment.copied()
+        run, _ = self.copied()
         jobs = f"{len(run.allocation)} jobs running, {len(run.waiting)} waiting"
-        return f"Moment({self._moment.origin.name!r} at {clock(self.time)}, {jobs})"
-
-    @property
-    def time(self) -> float:
-        """Return the time of the round [s]."""
-        return self._moment.time
+        return f"Moment({self.origin.name!r} at {clock(self.time)}, {jobs})"
 
     def fork(
         self,
@@ -103,17 +95,20 @@ class Moment(Generic[RunT]):
         >>> bool(other.metrics.avg_jct < run.metrics.avg_jct)
         True
         """
-        config, given = self._moment.config, dict[str, Any]()
         parts: dict[str, Part] = {} if policy is None else {"policy": policy_part(policy)}
         parts |= {} if cluster is None else {"cluster": cluster_part(cluster)}
-        for group, part in parts.items():
-            if isinstance(part, Choice):
-                config = moment.with_entry(config, group, part.name, part.settings)
-            else:
-                config = moment.replaced(config, group, part.description)
-                given[group] = part.value
-        jobs, left_out = () if add is None else self._jobs(add), tuple(without)
-        run = self._moment.fork(config, given, drop_nodes=drop_nodes, without=left_out, added=jobs, seed=seed)
+        jobs, left_out = () if add is None else tuple(self._jobs(add)), tuple(without)
+        chosen = {group: part for group, part in parts.items() if isinstance(part, Choice)}
+        given = {group: part for group, part in parts.items() if not isinstance(part, Choice)}
+        request = moment.WhatIfRequest(
+            {group: (part.name, part.settings) for group, part in chosen.items()},
+            {group: (part.value, part.description) for group, part in given.items()},
+            drop_nodes=drop_nodes,
+            without=left_out,
+            added=jobs,
+            seed=seed,
+        )
+        run = self.fork_with(request)
         counts = {"node(s) dropped": len(drop_nodes), "job(s) left out": len(left_out), "job(s) added": len(jobs)}
         changes = [*_names(parts), *(f"{count} {what}" for what, count in counts.items() if count)]
         changes += [] if seed is None else [f"seed {seed}"]
@@ -139,7 +134,7 @@ class Moment(Generic[RunT]):
             Number of futures.
         arrivals
             Jobs that are assumed to arrive later: "none", "recent", or a workload with times since the start of the run
-            [s]. "recent" resamples the jobs so far for as long as the run has lasted, at most for three days.
+            [s]. "recent" resamples the jobs that have arrived, for as long as the run has lasted, at most three days.
 
         Raises
         ------
@@ -151,21 +146,21 @@ class Moment(Generic[RunT]):
         else:
             source = str(arrivals) if isinstance(arrivals, str | Path) else "the given workload"
             assumed = Arrivals(source, tuple(self._jobs(arrivals)))
-        return forecast_frame(forecast(self._moment, None if jobs is None else tuple(jobs), forks, arrivals=assumed))
+        return forecast_frame(forecast(self, None if jobs is None else tuple(jobs), forks, arrivals=assumed))
 
     def _jobs(self, workload: WorkloadLike) -> Sequence[Job]:
         part = workload_part(workload)
         if isinstance(part, Choice):
             entry = {} if part.name is None else {part.group: part.name}
             config = composed(entry, {part.group: part.settings}, 0)
-            loaded: Workload = build(config, part.group).load(self._moment.profiles)
+            loaded: Workload = build(config, part.group).load(self.profiles)
         else:
             loaded = part.value
         return loaded.jobs
 
 
 def _names(parts: Mapping[str, Part]) -> Iterator[str]:
-    """Yield what names the changed parts: entries of configuration groups, settings, or classes."""
+    """Yield the names of the changed parts: entries of configuration groups, settings, or classes."""
     for group, part in parts.items():
         if isinstance(part, Choice):
             settings = ", ".join(f"{group}.{key}={value}" for key, value in part.settings.items())

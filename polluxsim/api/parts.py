@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pandas as pd
-import yaml
 
 from polluxsim.common.errors import InvalidConfigError, allowed_among
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.run.configurations import config_files, report_replaced, searched_first
+from polluxsim.run.configurations import entries, report_replaced, searched_first
 from polluxsim.workloads.workload import Workload, workload_from_frame
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from polluxsim.models.profile import Profile
     from polluxsim.policies.contract.view import Policy
 
-# What a config group is called in Python, where that is another word.
-_SPOKEN = {"engine": "settings"}
+# Names of the functions below that differ from the name of their configuration group.
+_FUNCTIONS = {"engine": "settings"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,7 +59,7 @@ class Choice:
     def __repr__(self) -> str:
         words = [] if self.name is None else [repr(self.name)]
         words += [f"{name}={value!r}" for name, value in self.settings.items()]
-        return f"{_SPOKEN.get(self.group, self.group)}({', '.join(words)})"
+        return f"{_FUNCTIONS.get(self.group, self.group)}({', '.join(words)})"
 
 
 @contextmanager
@@ -87,25 +86,6 @@ def config_dirs(*folders: str | PathLike[str]) -> Iterator[None]:
     with searched_first(paths):
         report_replaced(paths)
         yield
-
-
-def entries(group: str) -> list[str]:
-    """Return the names that a config group offers.
-
-    >>> entries("engine")
-    ['exact', 'log', 'osdi21']
-    """
-    return sorted(path.stem for path in config_files(f"{group}/*.yaml").values())
-
-
-def default_entry(group: str) -> str:
-    """Return the name that a config group takes where none is given.
-
-    >>> default_entry("policy")
-    'pollux'
-    """
-    defaults = yaml.safe_load(config_files("run.yaml")["run.yaml"].read_text(encoding="utf-8"))["defaults"]
-    return next(str(entry[group]) for entry in defaults if isinstance(entry, dict) and group in entry)
 
 
 def policy(name: str | None = None, /, **settings: object) -> Choice:
@@ -191,10 +171,10 @@ SettingsLike: TypeAlias = "Choice | str | EngineSettings"
 
 @dataclass(frozen=True)
 class Given:
-    """A part that is an object already."""
+    """A part that is an object."""
 
     value: Any
-    description: Mapping[str, object]  # what run.json says of it
+    description: Mapping[str, object]  # for run.json
 
 
 Part: TypeAlias = Choice | Given
@@ -202,23 +182,23 @@ Part: TypeAlias = Choice | Given
 
 def policy_part(policy: PolicyLike | None) -> Part:
     """Return the policy."""
-    return _guest("policy", policy, "allocate", "a name, polluxsim.policy(...)")
+    return _part_with("allocate", "policy", policy, "a name, polluxsim.policy(...)")
 
 
 def agent_part(agent: AgentLike) -> Part:
-    """Return what agents go by."""
-    return _guest("agent", agent, "batch_size", "a name")
+    """Return the rule by which jobs choose batch sizes."""
+    return _part_with("batch_size", "agent", agent, "a name")
 
 
-def _guest(group: str, guest: object, method: str, also_allowed: str) -> Part:
-    """Return a choice, or an object that has the method that its group is for."""
-    if guest is None or isinstance(guest, str | Choice):
-        return _choice(group, guest)
-    if isinstance(guest, type):
-        raise InvalidConfigError(f"{group} is the class {guest.__name__}, allowed is an object: {guest.__name__}()")
-    if not callable(getattr(guest, method, None)):
-        raise _not_allowed(group, guest, f"{also_allowed} or an object with a method {method}")
-    return Given(guest, described(guest))
+def _part_with(method: str, group: str, value: object, kinds: str) -> Part:
+    """Return a choice, or an object that has a method."""
+    if value is None or isinstance(value, str | Choice):
+        return _choice(group, value)
+    if isinstance(value, type):
+        raise InvalidConfigError(f"{group} is the class {value.__name__}, must be an object: {value.__name__}()")
+    if not callable(getattr(value, method, None)):
+        raise _invalid(group, value, f"{kinds} or an object with a method {method}")
+    return Given(value, described(value))
 
 
 def cluster_part(cluster: ClusterLike | None) -> Part:
@@ -228,50 +208,50 @@ def cluster_part(cluster: ClusterLike | None) -> Part:
     if isinstance(cluster, tuple) and len(cluster) == 2:
         return Choice("cluster", None, {"num_nodes": cluster[0], "gpus_per_node": cluster[1]})
     if not isinstance(cluster, Cluster):
-        raise _not_allowed("cluster", cluster, "a name, polluxsim.cluster(...), a Cluster or (nodes, GPUs per node)")
+        raise _invalid("cluster", cluster, "a name, polluxsim.cluster(...), a Cluster or (nodes, GPUs per node)")
     return Given(cluster, _described_cluster(cluster))
 
 
 def workload_part(workload: WorkloadLike | None) -> Part:
-    """Return the workload, or where it comes from; text is a file if it ends like one."""
+    """Return the workload, or its source. Text that ends like the name of a table is a file."""
     if isinstance(workload, str | Path) and Path(workload).suffix in TABLES:
         return Choice("workload", "file", {"path": str(workload)})
     if isinstance(workload, Path) or (isinstance(workload, str) and workload not in entries("workload")):
-        allowed = f"allowed are {', '.join(entries('workload'))} and files that end in {' or '.join(TABLES)}"
-        raise InvalidConfigError(f"workload={workload} is unknown, {allowed}")
+        known = f"choose from {', '.join(entries('workload'))} and files that end in {' or '.join(TABLES)}"
+        raise InvalidConfigError(f"workload={workload} is unknown; {known}")
     if workload is None or isinstance(workload, str | Choice):
         return _choice("workload", workload)
     if isinstance(workload, pd.DataFrame):
         workload = workload_from_frame(workload)
     if not isinstance(workload, Workload):
-        raise _not_allowed("workload", workload, "a name, polluxsim.workload(...), a file, a table or a Workload")
+        raise _invalid("workload", workload, "a name, polluxsim.workload(...), a file, a table or a Workload")
     jobs = repr([replace(job, line=0) for job in workload.jobs])
     digest = sha256(jobs.encode()).hexdigest()
     return Given(workload, {"object": _name_of(workload), "num_jobs": len(workload.jobs), "sha256": digest})
 
 
 def profiles_part(profiles: ProfilesLike | None) -> Part:
-    """Return the profiles, or where they come from; text is a folder."""
+    """Return the profiles, or their source. Text is the name of a folder."""
     if profiles is None or isinstance(profiles, Choice):
         return _choice("profiles", profiles)
     if isinstance(profiles, str | Path):
         return Choice("profiles", "folder", {"path": str(profiles)})
     if not isinstance(profiles, Mapping):
-        raise _not_allowed("profiles", profiles, "a folder, polluxsim.profiles(...), or profiles by application")
+        raise _invalid("profiles", profiles, "a folder, polluxsim.profiles(...), or profiles by application")
     return Given(profiles, {"object": _name_of(profiles), "applications": sorted(profiles)})
 
 
 def settings_part(settings: SettingsLike | None) -> Part:
-    """Return the rules of time and what changes cost."""
+    """Return the settings of the engine."""
     if settings is None or isinstance(settings, str | Choice):
         return _choice("engine", settings)
     if not isinstance(settings, EngineSettings):
-        raise _not_allowed("settings", settings, "a name, polluxsim.settings(...) or EngineSettings")
+        raise _invalid("settings", settings, "a name, polluxsim.settings(...) or EngineSettings")
     return Given(settings, described(settings))
 
 
 def described(value: object) -> dict[str, object]:
-    """Return what makes an object again, where it is a dataclass of plain values that can be imported, else its name.
+    """Return the `_target_` and the parameters of a dataclass of plain values that can be imported; else its name.
 
     >>> described(EngineSettings(round_interval=30.0))["round_interval"]
     30.0
@@ -285,13 +265,13 @@ def described(value: object) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """Return what a configuration says of a value; a dataclass that can change may remember more than it says."""
+    """Return a value as a configuration states it. A dataclass that is not frozen may have other state, and stays."""
     frozen = is_dataclass(value) and getattr(value, "__dataclass_params__").frozen  # noqa: B009
     return described(value) if frozen else value
 
 
 def _is_plain(value: object) -> bool:
-    """Return whether a configuration can say this."""
+    """Return whether a configuration can state a value."""
     if isinstance(value, Mapping):
         return "object" not in value and all(map(_is_plain, value.values()))
     return value is None or isinstance(value, bool | int | float | str)
@@ -301,12 +281,12 @@ def _choice(group: str, choice: Choice | str | None) -> Choice:
     if not isinstance(choice, Choice):
         return Choice(group, choice)
     if choice.group != group:
-        raise _not_allowed(group, choice, f"a choice of {group}")
+        raise _invalid(group, choice, f"a choice of {group}")
     return choice
 
 
 def _described_cluster(cluster: Cluster) -> dict[str, object]:
-    """Return the call that makes an equal cluster again, where there is one in the configuration."""
+    """Return the call that makes an equal cluster, if a configuration can state it."""
     parts = {name: getattr(cluster, name) for name in ("failures", "spot", "repairs")}
     said = {name: _plain(part) for name, part in parts.items()}
     if not _is_plain(said):
@@ -331,6 +311,6 @@ def _name_of(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _not_allowed(name: str, value: object, allowed: str) -> InvalidConfigError:
+def _invalid(name: str, value: object, kinds: str) -> InvalidConfigError:
     shown = " ".join(repr(value).split())
-    return InvalidConfigError(f"{name} is {shown if len(shown) <= 80 else shown[:77] + '...'}, allowed is {allowed}")
+    return InvalidConfigError(f"{name} is {shown if len(shown) <= 80 else shown[:77] + '...'}, must be {kinds}")

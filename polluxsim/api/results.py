@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from polluxsim.cli.figures import FIGURE_KINDS, OF_PROFILES
-from polluxsim.cli.main import parsed
 from polluxsim.common.durations import HOUR, instant
-from polluxsim.common.errors import InvalidConfigError, InvalidInputError, allowed_among
+from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.html_summary import crowd_html, runs_html
 from polluxsim.look.plot.kinds import Subject
+from polluxsim.look.plot.request import OF_PROFILES, PlotRequest
 from polluxsim.look.run_facts import steady_gpus
 from polluxsim.look.side_by_side import SideBySide
 from polluxsim.look.why.story import at, find_job
@@ -29,7 +28,6 @@ from polluxsim.statistics.groups import settings_of
 from polluxsim.statistics.metric_lines import first_of_same_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from os import PathLike
 
     from polluxsim.api.futures import Moment
@@ -37,29 +35,15 @@ if TYPE_CHECKING:
     from polluxsim.metrics.declared import UserValues
 
 
-def figure_of(kind: str, subject: Subject, given: Mapping[str, object]) -> Drawing:
-    """Draw a figure of runs, of a kind as `polluxsim plot` names it, with its options: `bin=10` or `job=["a", "b"]`."""
+def figure_of(kind: str, subject: Subject, options: Mapping[str, object]) -> Drawing:
+    """Draw a figure of runs, of a kind and with options as `polluxsim plot` takes them."""
     from polluxsim.look.plot.kinds import draw  # noqa: PLC0415  (matplotlib is slow to load)
 
-    if kind not in FIGURE_KINDS:
-        raise InvalidConfigError(f"plot {kind!r} is unknown, {allowed_among(kind, FIGURE_KINDS)}")
-    options = dict(given)
-    where = ["."]
-    if kind in OF_PROFILES:
-        folder = options.pop("profiles", None) or settings_of(subject.read()[0]).get("profiles.path")
-        where = [] if folder is None else [str(folder)]
-    return draw(parsed(["plot", kind, *where, *_words(options)]), subject)
-
-
-def _words(options: Mapping[str, object]) -> Iterator[str]:
-    """Yield options as they stand on the command line."""
-    for name, value in options.items():
-        word = f"--{name.replace('_', '-')}"
-        for item in value if isinstance(value, list | tuple) else [value]:
-            if item is True:
-                yield word
-            elif item is not None and item is not False:
-                yield f"{word}={item}"
+    request = PlotRequest.of(kind, options)
+    if kind in OF_PROFILES and request.profiles is None:
+        folder = settings_of(subject.read()[0]).get("profiles.path")
+        request = request if folder is None else replace(request, profiles=Path(folder))
+    return draw(request, subject)
 
 
 class Result(Run):

@@ -12,7 +12,6 @@ from polluxsim.api.parts import (
     Choice,
     agent_part,
     cluster_part,
-    default_entry,
     policy_part,
     profiles_part,
     settings_part,
@@ -21,6 +20,7 @@ from polluxsim.api.parts import (
 from polluxsim.api.results import Result
 from polluxsim.common.durations import HOUR
 from polluxsim.run.composing import composed
+from polluxsim.run.configurations import default_entry
 from polluxsim.run.execution import Execution
 from polluxsim.run.identity import own_modules
 from polluxsim.run.interrupt import in_main_thread, stopping_between_rounds
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from polluxsim.workloads.workload import Workload
 
 REFRESH = 0.25
-"""Time between two looks at the bar [s]."""
+"""Time between two updates of the bar [s]."""
 
 
 def progress_shown(workload: Workload, cluster: Cluster, *, wanted: bool) -> AbstractContextManager[Watcher]:
-    """Give a watcher that shows how far the run is: a bar in a notebook, a line on a terminal, nothing elsewhere."""
+    """Yield a watcher that shows the progress: a bar in a notebook, a line on a terminal, nothing elsewhere."""
     if not wanted:
         return nullcontext(ignore)
     return _bar(workload) if _in_notebook() else progress(workload, cluster)
@@ -53,7 +53,7 @@ def progress_shown(workload: Workload, cluster: Cluster, *, wanted: bool) -> Abs
 
 @contextmanager
 def counting(total: int) -> Iterator[Callable[[int], None]]:
-    """Give a function that says how many of several runs are done: in a notebook a bar, elsewhere nothing."""
+    """Yield a function of the number of finished runs that updates a bar in a notebook, and does nothing elsewhere."""
     if not (_in_notebook() and in_main_thread()):
         yield lambda _: None
         return
@@ -68,7 +68,7 @@ def _in_notebook() -> bool:
 
 @contextmanager
 def _bar(workload: Workload) -> Iterator[Watcher]:
-    """Give a watcher that keeps a bar below the cell, which goes when the run ends."""
+    """Yield a watcher that shows a bar below the cell until the run ends."""
     with _display("starting; the first run ever compiles its kernels") as update:
         shown = perf_counter()
 
@@ -83,8 +83,8 @@ def _bar(workload: Workload) -> Iterator[Watcher]:
 
 @contextmanager
 def _display(html: str) -> Iterator[Callable[[str], None]]:
-    """Show HTML below the cell, give a function that changes it, and take it away in the end."""
-    from IPython.display import HTML, display  # noqa: PLC0415  (there only in a notebook)
+    """Show HTML below the cell, yield a function that replaces it, and remove it at the end."""
+    from IPython.display import HTML, display  # noqa: PLC0415  (installed with notebooks only)
 
     show: Any = HTML  # IPython has no types
     handle: Any = display(show(html), display_id=True)
@@ -95,7 +95,7 @@ def _display(html: str) -> Iterator[Callable[[str], None]]:
 
 
 def bar_html(complete: int, jobs: int, record: RoundRecord) -> str:
-    """Return a bar with what it says."""
+    """Return a progress bar with its text."""
     where = f" complete, {record.time / HOUR:.1f} h simulated, {record.active_jobs} jobs active"
     return _progress_html(complete, jobs, "jobs") + where
 
@@ -243,7 +243,7 @@ def _parts(
 
 
 def _configuration(parts: Mapping[str, Part], seed: int) -> DictConfig:
-    """Return what the command line would have composed, with descriptions where objects were given."""
+    """Return the configuration of a run, with the descriptions of parts that are objects."""
     chosen = {group: part for group, part in parts.items() if isinstance(part, Choice)}
     names = {group: part.name for group, part in chosen.items() if part.name is not None}
     config = composed(names, {group: part.settings for group, part in chosen.items()}, seed)

@@ -1,4 +1,4 @@
-"""Sweeps: runs of every combination of settings, with tables and figures."""
+"""Sweeps: simulate every combination of settings, and show tables and figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Table:
-    """Settings by metrics: means over what replicates them, and changes by pairs, with 95 % intervals."""
+    """Table of settings and metrics: means over replications, and changes over pairs, with 95 % intervals."""
 
     settings: SettingsTable
 
@@ -36,15 +36,15 @@ class Table:
         return as_frame(self.settings)
 
     def markdown(self) -> str:
-        """Return it as Markdown."""
+        """Return the table as Markdown."""
         return as_markdown(self.settings)
 
     def latex(self) -> str:
-        """Return it as LaTeX."""
+        """Return the table as LaTeX."""
         return as_latex(self.settings)
 
     def csv(self) -> str:
-        """Return it as CSV, a column for each number."""
+        """Return the table as CSV, with a column for each number."""
         return as_csv(self.settings)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Drives a policy through drawn worlds, and shows each of its faults in the smallest world that has it."""
+"""Check a policy in random worlds, and show each of its faults in the smallest world that has it."""
 
 from polluxsim.checks.checking import check, checked_world
 from polluxsim.checks.findings import Finding

@@ -41,60 +41,57 @@ if TYPE_CHECKING:
     Make = Callable[..., Policy]
 
 SIZES = (60, 250, 1000, 4000)
-"""Jobs on a quarter of the GPUs that they ask for."""
+"""Numbers of jobs. The cluster has a quarter of the GPUs that they request."""
 
 PATIENCE = 0.5
-"""Where getting to a decision takes longer than this, no more jobs are tried [s]."""
+"""No larger size is tried if a decision and its preparation take longer than this [s]."""
 
 SHARE, GPUS = 4, 4
 
-STEEPEST = 1.7
-"""Decisions whose time grows with a higher power of the jobs are found …"""
-
-SHORTEST = 0.1
-"""… where they take longer than this [s]."""
+STEEPEST, SHORTEST = 1.7, 0.1
+"""A fault: decision times that grow with a higher power of the jobs than STEEPEST, and exceed SHORTEST [s]."""
 
 SUSPECT, AGAIN = 1.2, 4
-"""From this power on both are measured so many times more: a busy machine may have made either decision long."""
+"""If the power exceeds `SUSPECT`, both times are measured `AGAIN` times more, because the machine may be busy."""
 
 MEASURED = 3
-"""Times that a growth is to be found one after the other."""
+"""A growth is a fault if this number of measurements in a row show it."""
 
 ROUNDS, WINDOW = 1500, 100
-"""A steady cluster is looked at for so long, and its last so many rounds are compared with early ones."""
+"""Number of rounds of a steady cluster, and number of early and of late rounds that are compared."""
 
 LONGEST = 1.5
-"""What seems to take longer than this is not waited for [s]."""
+"""No larger size is tried if it is expected to take longer than this [s]."""
 
 ALL_ROUNDS = 20.0
-"""Rounds whose decisions take longer than this together are not waited for [s]."""
+"""The check of many rounds ends without a finding if their decisions take longer than this in total [s]."""
 
 SLOWER, LEAST = 2.0, 2e-5
-"""Late decisions may take so many times as long as early ones, and so much longer [s]."""
+"""Late decisions may take `SLOWER` times as long as early ones, or `LEAST` longer [s]."""
 
 
 class Decided(NamedTuple):
-    """Processor time of a decision, and all that went into getting there [s]."""
+    """Processor time of a decision, and of the decision with its preparation [s]."""
 
     seconds: float
     spent: float
 
     def least(self, other: Decided) -> Decided:
-        """Return the least of each."""
+        """Return the smaller of both times, each by itself."""
         return Decided(min(self.seconds, other.seconds), min(self.spent, other.spent))
 
 
 def growing(guest: NamedPolicy, timeout: float | None = None, *, with_rigid: bool) -> Iterator[Finding]:
-    """Yield what is found of a policy's decision times; arguments as of `checking.found` and `worlds.drawn`."""
+    """Yield a finding if the time of a decision grows too fast with the jobs, and one if it grows with the rounds."""
     try:
         yield from _confirmed(lambda: _by_jobs(guest, timeout, with_rigid=with_rigid))
         yield from _confirmed(lambda: _by_rounds(guest, timeout, with_rigid=with_rigid))
-    except FoundError as error:  # a drawn world may show it smaller
+    except FoundError as error:  # a random world may show the same fault with fewer jobs
         yield error.finding
 
 
 def _confirmed(measured: Callable[[], Finding | None]) -> Iterator[Finding]:
-    """Yield what is found each time that it is measured: a busy machine may be slow for once, or for twice."""
+    """Yield the finding if `MEASURED` measurements in a row show it. A busy machine may be slow once or twice."""
     for left in reversed(range(MEASURED)):
         if (finding := measured()) is None:
             return
@@ -110,15 +107,15 @@ def _by_jobs(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> 
     small, before = 0, Decided(0.0, inf)
     for size in SIZES:
         now = decided(size)
-        if not small or now.spent < PATIENCE:  # the first may have had to compile
+        if not small or now.spent < PATIENCE:  # the first measurement may include compilation
             now = now.least(decided(size))
         if now.seconds > SHORTEST and small and _power(size, now, small, before) > SUSPECT:
-            for _ in range(AGAIN):  # in turn, the small one last, as a machine that was slow may be fast from now on
+            for _ in range(AGAIN):  # in turn, because the machine may be slow for some time only
                 now = now.least(decided(size))
                 before = before.least(decided(small))
             if (power := _power(size, now, small, before)) > STEEPEST:
-                what = f"of {size} jobs takes {now.seconds:.2g} s, of {small} {before.seconds:.2g} s"
-                return Finding(Fault.GROWTH, f"a decision {what}: by a power of {power:.1f}")
+                what = f"with {size} jobs takes {now.seconds:.2g} s, with {small} jobs {before.seconds:.2g} s"
+                return Finding(Fault.GROWTH, f"a decision {what}: it grows with a power of {power:.1f}")
         if now.spent > PATIENCE or now.spent * now.spent / before.spent > LONGEST:
             break
         small, before = size, now
@@ -130,10 +127,10 @@ def _power(size: int, now: Decided, small: int, before: Decided) -> float:
 
 
 def _second_decision(guest: NamedPolicy, world: World, timeout: float | None) -> Decided:
-    """Return the time of a decision about jobs that are known already."""
+    """Return the time of the second decision in a world, about the same jobs as the first."""
     started = process_time()
     policy = AskedEveryRound(guest.make(afresh=True))
-    with rare_collections():  # going through what others hold may take longer than a decision
+    with rare_collections():  # a garbage collection may take longer than a decision
         run = begun(world, policy)
         for _ in range(2):
             seconds = take_turn(run, policy, run.advance(), timeout)  # type: ignore[arg-type]
@@ -154,7 +151,7 @@ def _by_rounds(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -
     early, late = median(times[WINDOW : 2 * WINDOW]), median(times[-WINDOW:])
     if late <= max(SLOWER * early, early + LEAST):
         return None
-    what = f"nothing happens for {ROUNDS} rounds, and a decision takes {late:.2g} s instead of {early:.2g} s"
+    what = f"after {ROUNDS} rounds without an event, a decision takes {late:.2g} s instead of {early:.2g} s"
     return Finding(Fault.GROWTH, what)
 
 
@@ -168,7 +165,7 @@ def _jobs(count: int, duration: float, *, with_rigid: bool) -> Iterator[Job]:
 
 ALL, MOST = frozenset(Fault), frozenset(Fault) - {Fault.ORDER}
 RUNS = {fault: (fault,) for fault in (Fault.CHANCE, Fault.MEMORY, Fault.STANDING, Fault.ORDER)}
-"""Faults that need further runs, as the faults of `checked_world` that search for them."""
+"""Values of `faults` for `checked_world` that search for a fault with further runs."""
 
 FEW, TRIES = 4, 12
 """In worlds of at most `FEW` jobs, a search for chance makes `TRIES` further runs, because chance may not show."""
@@ -305,13 +302,7 @@ BEGINS, FOUND_FAULT, FAILED, DONE = range(4)
 
 
 def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Iterator[tuple[str, str] | int]:
-    """Yield the number of each world that begins, and each finding as a sentence and a test.
-
-    Raises
-    ------
-    PolluxSimError
-        If the policy does not exist, or ends the process.
-    """
+    """Yield the number of each world that begins, and each finding as a sentence and a test."""
     guest = named_policy(policy)  # here, as the other process does not know the user's folders of configurations
     receiver, sender = Pipe(duplex=False)
     process = fresh().Process(target=_work, args=(sender, dict(os.environ), guest, worlds, timeout))

@@ -45,7 +45,7 @@ class FoundError(Exception):
 
 
 class DecisionTimeoutError(Interruption):
-    """A decision takes too long. A policy must not catch this exception as one of its own."""
+    """A decision takes too long. It is no `Exception`, so that `except Exception` in a policy does not catch it."""
 
 
 class Noted:
@@ -64,7 +64,7 @@ class Noted:
 
 
 class AskedEveryRound(Noted):
-    """A policy that is asked at every round, because its decisions expire at once."""
+    """A policy that is asked in every round, because its decisions expire immediately."""
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:
         """Return what the policy decides, until the next round."""
@@ -101,21 +101,10 @@ def salted(world: World, salt: int) -> World:
 
 
 def driven(world: World, policy: Policy, timeout: float | None = None, watch: Watch | None = None) -> Result:
-    """Return the result of a run in a world.
+    """Return the result of a run of a policy in a world.
 
-    Parameters
-    ----------
-    world, policy
-        The world, and the policy that decides in it.
-    timeout
-        Longest time of a decision [s], or None.
-    watch
-        Laws that watch the run, or None.
-
-    Raises
-    ------
-    FoundError
-        If the policy fails, gives an invalid answer or takes too long.
+    `timeout` is the longest time of a decision [s], and `watch` the laws that watch the run. A policy that fails, gives
+    an invalid answer or takes too long raises a `FoundError`.
     """
     run = begun(world, policy)
     while (view := run.advance()) is not None:

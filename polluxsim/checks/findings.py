@@ -22,41 +22,21 @@ if TYPE_CHECKING:
 
 
 class SeenJob(NamedTuple):
-    """One job at a round.
-
-    Attributes
-    ----------
-    job_id, num_replicas, max_replicas, queue, priority, deadline, time_limit, submit_time
-        As in `JobView`.
-    min_replicas
-        Smallest number of GPUs that the job can run on.
-    is_gang
-        Whether the job runs on `num_replicas` GPUs only.
-    placement
-        Its GPUs before the decision.
-    speeds
-        Its speed by GPU type.
-    num_restarts
-        Restarts so far.
-    time_left
-        True time to completion on packed nodes of one type, with its restart delay [s].
-    reason
-        The reason that the policy gives, or None.
-    """
+    """One job at a round."""
 
     job_id: JobId
     num_replicas: int
-    min_replicas: int
+    min_replicas: int  # smallest number of GPUs that the job can run on
     max_replicas: int
-    is_gang: bool
+    is_gang: bool  # whether the job runs on `num_replicas` GPUs only
     queue: str | None
     priority: float
     deadline: float | None
     time_limit: float | None
     submit_time: float
-    placement: Placement
-    speeds: Mapping[str, float]
-    time_left: float
+    placement: Placement  # GPUs before the decision
+    speeds: Mapping[str, float]  # by GPU type
+    time_left: float  # true time to completion on packed nodes of one type, with the restart delay [s]
     delay: float
     num_restarts: int
     reason: Reason | None
@@ -64,36 +44,18 @@ class SeenJob(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """One round: the cluster, the jobs, and the decision of the policy.
-
-    Attributes
-    ----------
-    time, round_interval
-        As in `ClusterView` [s].
-    gpus_per_node, types
-        GPUs and type of each node. A node that is down or will go down has 0 GPUs.
-    jobs
-        The jobs that the policy did not reject, in order of submission.
-    held
-        GPUs of each job after the decision.
-    free
-        GPUs of each type that no job holds after the decision.
-    most_free
-        The same on the node with the most of them.
-    evicted
-        Jobs that lost their GPUs since the last decision.
-    """
+    """One round: the cluster, the jobs, and the decision of the policy."""
 
     time: float
     round_interval: float
-    gpus_per_node: Sequence[int]
-    types: Sequence[str]
-    up: Mapping[str, int]
-    jobs: Sequence[SeenJob]
-    held: Mapping[JobId, int]
-    free: Mapping[str, int]
-    most_free: int
-    evicted: frozenset[JobId]
+    gpus_per_node: Sequence[int]  # GPUs that each node offers, 0 if it is about to go down
+    types: Sequence[str]  # GPU type of each node
+    up: Mapping[str, int]  # GPUs of each type on nodes that are up and not about to go down
+    jobs: Sequence[SeenJob]  # jobs that the policy did not reject, in order of submission
+    held: Mapping[JobId, int]  # GPUs of each job after the decision
+    free: Mapping[str, int]  # GPUs of each type that no job holds after the decision
+    most_free: int  # free GPUs of the node with the most free GPUs
+    evicted: frozenset[JobId]  # jobs that lost their GPUs since the last decision
 
     def waits(self, job: SeenJob) -> bool:
         """Return whether a job has no GPUs after the decision."""
@@ -196,7 +158,7 @@ class Fault(StrEnum):
     ERROR = "it fails"
     OVER_ALLOCATION = "over-allocation"
     GANG = "a broken gang"
-    ANSWER = "an answer that is none"
+    ANSWER = "an invalid answer"
     HANG = "it does not decide"
     EMPTY = "an empty cluster"
     CHANCE = "chance outside rng"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import ceil, inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from polluxsim.checks.findings import Fault, Finding, gpus_of
 from polluxsim.policies.tenants.cohort import ANY
@@ -33,16 +33,16 @@ GPU_TYPE = "gpu"
 """Name of the type on clusters of one type."""
 
 
-class Law(Protocol):
+class Law:
     """A law about a run. It sees every round, and then the result."""
 
     def see(self, seen: Seen) -> Iterator[Finding]:
         """Yield the faults of one round."""
-        ...
+        yield from ()
 
     def end(self, result: Result) -> Iterator[Finding]:
         """Yield the faults of the whole run."""
-        ...
+        yield from ()
 
 
 class Watch:
@@ -71,7 +71,7 @@ class Watch:
 
 
 @dataclass
-class IdleGpus:
+class IdleGpus(Law):
     """No GPU is idle that a job could use, unless the reason of the job is in `WAITING` or `RUNNING` and is true."""
 
     world: World
@@ -95,12 +95,8 @@ class IdleGpus:
                 gpus = sum(seen.free.values())
                 yield Finding(Fault.IDLE, f"{gpus} GPUs are idle at {seen.time:g} s, {_growing(job)}")
 
-    def end(self, result: Result) -> Iterator[Finding]:
-        """Yield nothing: the law is about rounds."""
-        yield from ()
-
     def _could_start(self, job: SeenJob, seen: Seen) -> int:
-        """Return the idle GPUs of the types on which a waiting job fits and is as fast as on any other."""
+        """Return the idle GPUs of the fastest types for a waiting job, if the job fits on them."""
         needed = job.min_replicas if self._is_elastic and not job.is_gang else job.num_replicas
         fastest = max(job.speeds.values(), default=0.0)
         best = [name for name, speed in job.speeds.items() if speed == fastest]
@@ -129,7 +125,7 @@ def _head_does_not_fit(job: SeenJob, seen: Seen) -> bool:
 
 
 def _is_behind_first_job(job: SeenJob, seen: Seen) -> bool:
-    """Return whether the reason names the first job, and the first job is another one."""
+    """Return whether the reason names the first job, and this job is not the first."""
     assert job.reason is not None
     first = seen.jobs[0]
     return first is not job and job.reason.others == (first.job_id,)
@@ -242,7 +238,7 @@ def _growing(job: SeenJob) -> str:
 
 
 @dataclass
-class Reservations:
+class Reservations(Law):
     """A job starts no later than its first reservation, postponed by outages and by work that evicted jobs repeat.
 
     The law ends when a job runs longer than its limit: no reservation holds then. It does not apply to clusters of
@@ -281,10 +277,6 @@ class Reservations:
                 self._promised.setdefault(job.job_id, (seen.time, reserved))
             elif job.num_replicas > sum(seen.up.values()):  # no time is known until a node comes up
                 self._promised.pop(job.job_id, None)
-
-    def end(self, result: Result) -> Iterator[Finding]:
-        """Yield nothing: a job that never starts is found as starvation."""
-        yield from ()
 
     def _lapse(self, heads: list[SeenJob], seen: Seen) -> None:
         """Forget the reservation of a head that a job with a higher priority overtakes.
@@ -340,7 +332,7 @@ def _late(job: SeenJob, reserved: float, seen: Seen) -> str:
 
 
 @dataclass
-class Quotas:
+class Quotas(Law):
     """No job within the quota of its queue waits while the GPUs that are up, less those within quotas, suffice."""
 
     quota_of: Callable[[str | None, str], int]
@@ -361,13 +353,9 @@ class Quotas:
                     f"{used[job.queue]} of {quota}, and {spare} GPUs are not held within quotas",
                 )
 
-    def end(self, result: Result) -> Iterator[Finding]:
-        """Yield nothing: the law is about rounds."""
-        yield from ()
-
 
 @dataclass
-class Admission:
+class Admission(Law):
     """A job that a policy has admitted to its plan is late by no more than interference and checkpoints cost.
 
     The law applies where nothing but interference and checkpoints makes jobs slower than the policy can know.

@@ -21,7 +21,7 @@ STREAM = 0xDA7A
 """Number of the random stream of parameters."""
 
 SHARE, EACH = 0.35, 0.5
-"""Share of the worlds with drawn parameters, and share of the parameters that such a world draws."""
+"""Share of the worlds with random parameters, and share of the parameters that are random in these worlds."""
 
 FACTORS = (0.1, 0.5, 2.0, 10.0)
 """Factors of a number."""

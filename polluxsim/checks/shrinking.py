@@ -24,14 +24,9 @@ MOST_SECONDS = 30.0
 
 
 def smallest(finding: Finding, world: World, checked: Callable[[World], Iterable[Finding]]) -> Finding:
-    """Return a finding of the same kind in a world that cannot be made smaller, as far as the search goes.
+    """Return a finding of the same kind in the smallest world that the search finds.
 
-    Parameters
-    ----------
-    finding, world
-        The finding and the world that shows it.
-    checked
-        Function that returns the findings in a world.
+    `checked` returns the findings in a world.
     """
     tries, has_shrunk, started = 0, True, monotonic()
     while has_shrunk:

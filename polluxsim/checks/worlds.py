@@ -82,7 +82,7 @@ class ToyProfile:
         return StepTime(seconds, seconds / 2)
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
-        """Return statistics under which large batches are as efficient as small ones."""
+        """Return statistics with which all batch sizes are equally efficient."""
         return GradientStatistics(sqr=0.0, var=1.0)
 
     def epoch_end(self, epoch: int) -> float:

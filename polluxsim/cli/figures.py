@@ -7,33 +7,14 @@ from typing import TYPE_CHECKING
 
 from polluxsim.cli import shared_options
 from polluxsim.common.errors import InvalidInputError
+from polluxsim.look.plot.request import FIGURE_KINDS, OF_PROFILES, OPTIONS, PlotRequest
 
 if TYPE_CHECKING:
     import argparse
     from argparse import ArgumentParser, Namespace
 
-FIGURE_KINDS = {
-    "jct-cdf": "the distribution of the completion times of jobs",
-    "jct-by-application": "the completion times of each application",
-    "usage": "the GPUs in use and their statistical efficiency over time",
-    "job": "the GPUs, batch size and efficiency of one job over time",
-    "fairness-cdf": "the distribution of the finish-time fairness of jobs",
-    "sweep": "a metric against a setting, with 95 % intervals",
-    "throughput": "the measured and the fitted throughput of applications",
-    "scaling": "the time of a decision against GPUs and jobs",
-    "batch-size": "the best batch size against GPUs and training progress",
-    "goodput": "the goodput against the batch size, on 1, 4 and 16 GPUs",
-    "training": "the statistical efficiency over the training",
-}
-
-OF_PROFILES = ("throughput", "batch-size", "goodput", "training")
-"""Kinds that show profiles rather than runs."""
-
 FIGURE_EXAMPLES = {"sweep": " SWEEP --x policy.p", "job": " RUN --job cifar10-97"} | dict.fromkeys(OF_PROFILES, "")
 """Arguments in the examples of the kinds that need more than a sweep."""
-
-WIDE = {*OF_PROFILES, "scaling"}
-"""Kinds with panels side by side."""
 
 
 def add_plot(parser: argparse.ArgumentParser) -> None:
@@ -51,8 +32,9 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
         _OPTIONS.get(kind, _runs)(one)
         one.add_argument("-o", "--output", type=Path, default=Path(f"{kind}.png"), metavar="FILE",
                          help="file to write, .png, .pdf or .svg (default: %(default)s)")  # fmt: skip
-        one.add_argument("--width", type=float, default=17.0 if kind in WIDE else 8.5, metavar="CM",
-                         help="width in print; 8.5 fits one column and 17 fits two (default: %(default)g)")  # fmt: skip
+        width = PlotRequest(kind, x="").width_in_cm
+        one.add_argument("--width", type=float, metavar="CM",
+                         help=f"width in print; 8.5 fits one column and 17 fits two (default: {width:g})")  # fmt: skip
         one.set_defaults(action=_plot)
 
 
@@ -94,8 +76,7 @@ def _profiles(parser: argparse.ArgumentParser) -> None:
 
 def _one_profile(parser: argparse.ArgumentParser) -> None:
     _profiles(parser)
-    parser.add_argument("--application", default="cifar10", metavar="NAME",
-                        help="application to draw (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--application", metavar="NAME", help="application to draw (default: cifar10)")  # fmt: skip
 
 
 def _throughput(parser: argparse.ArgumentParser) -> None:
@@ -128,7 +109,9 @@ def _plot(options: argparse.Namespace) -> None:
     from polluxsim.look.plot.style import check_ending, save
 
     check_ending(options.output)
-    save(draw(options, Subject(getattr(options, "runs", ()))), options.output)
+    given = {name: getattr(options, name) for name in ("width", *OPTIONS[options.kind])}
+    figure = draw(PlotRequest.of(options.kind, given), Subject(getattr(options, "runs", ())))
+    save(figure, options.output)
     print(f"wrote {options.output}")
 
 
@@ -172,7 +155,7 @@ def _trace(options: Namespace) -> None:
 
     if options.output is not None and not options.output.name.endswith(TIMELINE_SUFFIXES):
         raise InvalidInputError(
-            f"{options.output}: allowed is the name of a file that ends in {' or '.join(TIMELINE_SUFFIXES)}"
+            f"{options.output}: give the name of a file that ends in {' or '.join(TIMELINE_SUFFIXES)}"
         )
     run = read_run(options.run)
     path = options.output or Path(f"{run.name}.perfetto.json.gz")

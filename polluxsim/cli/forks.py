@@ -14,10 +14,9 @@ from polluxsim.common.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pandas as pd
-    from omegaconf import DictConfig
 
     from polluxsim.records.results import JobRecord, ReasonRecord
     from polluxsim.records.storage import Run
@@ -28,6 +27,11 @@ GROUPS = ("policy", "cluster")
 
 OTHERWISE = "otherwise"
 """Folder of the run with the changes, in the folder of a what-if."""
+
+FOR_RUNS = ("at", "drop_node", "without", "add", "seeds", "allow_classes")
+FOR_LOGS = {"nodes": None, "load": "1", "policy": "fifo,easy", "failures": "off", "percentile": "p95",
+            "gpus_per_node": 8}  # fmt: skip
+"""Options of a what-if of a run, and of a log with their defaults."""
 
 
 def add_whatif(parser: ArgumentParser) -> None:
@@ -44,29 +48,28 @@ def add_whatif(parser: ArgumentParser) -> None:
                         help="changed settings, like policy=tiresias, policy.p=-10 or cluster.num_nodes=20",
                         )  # fmt: skip
     parser.add_argument("--at", metavar="TIME", help=f"time of the fork of a run: {shared_options.TIME}")
-    parser.add_argument("--drop-node", type=int, action="append", default=[], metavar="N",
+    parser.add_argument("--drop-node", type=shared_options.whole_number(0), action="append", default=[], metavar="N",
                         help=f"node that goes down for good; {shared_options.REPEATED}")  # fmt: skip
     parser.add_argument("--without", action="append", default=[], metavar="JOB",
                         help=f"job that is cancelled, or never arrives; {shared_options.REPEATED}")  # fmt: skip
     parser.add_argument("--add", type=Path, metavar="FILE", help="workload file of additional jobs")
-    parser.add_argument("--seeds", type=int, default=1, metavar="N",
-                        help="number of forks of each kind with different random draws (default: %(default)s)",
-                        )  # fmt: skip
+    parser.add_argument("--seeds", type=shared_options.whole_number(1), metavar="N",
+                        help="number of forks of each kind with different random draws (default: 1)")  # fmt: skip
     parser.add_argument("--nodes", metavar="N,+M",
                         help="for a log: the existing number of nodes, and other or additional numbers to try",
                         )  # fmt: skip
-    parser.add_argument("--load", default="1", metavar="X,Y", help="for a log: factors of the arrival rate")
-    parser.add_argument("--policy", default="fifo,easy", metavar="A,B",
-                        help=f"for a log: {shared_options.POLICIES} (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--failures", default="off", metavar="off,on",
+    parser.add_argument("--load", metavar="X,Y", help="for a log: factors of the arrival rate (default: 1)")
+    parser.add_argument("--policy", metavar="A,B",
+                        help=f"for a log: {shared_options.POLICIES} (default: {FOR_LOGS['policy']})")  # fmt: skip
+    parser.add_argument("--failures", metavar="off,on",
                         help="for a log: replay without node failures, with them, or both. 'on' has the published rate "
-                        "of cluster/failures=rsc-1; other entries of that group can be named (default: %(default)s)",
+                        "of cluster/failures=rsc-1; other entries of that group can be named (default: off)",
                         )  # fmt: skip
-    parser.add_argument("--percentile", default="p95", metavar="p50,p90",
+    parser.add_argument("--percentile", metavar="p50,p90",
                         help="for a log: percentiles of the wait to print, from p50, p90, p95 and p99; the sentences "
-                        "use the first one (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N",
-                        help="for a log: GPUs of each node (default: %(default)s)")  # fmt: skip
+                        "use the first one (default: p95)")  # fmt: skip
+    parser.add_argument("--gpus-per-node", type=shared_options.whole_number(1), metavar="N",
+                        help="for a log: GPUs of each node (default: 8)")  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="DIR",
                         help="folder for the runs (default: RUN-at-TIME, RUN-at-TIME-2 for other changes, ...; for a "
                         "log LOG-whatif)",
@@ -79,14 +82,28 @@ def _whatif(options: Namespace) -> None:
     from polluxsim.cli.log import whatif_log
 
     if not (options.run.is_file() or options.nodes):
+        _refuse(FOR_LOGS, options, f"{options.run} is a run", "; change a run with settings, like policy=tiresias")
         _fork(options)
-    elif options.nodes is None or options.at is not None:
-        raise InvalidConfigError(f"{options.run} is a log, needed is --nodes, and --at is of runs")
-    else:
-        whatif_log(options)
+        return
+    _refuse(FOR_RUNS, options, f"{options.run} is a log")
+    if options.nodes is None:
+        raise InvalidConfigError(f"{options.run} is a log, and --nodes is missing; give its number of nodes: --nodes 8")
+    for name, default in FOR_LOGS.items():
+        if getattr(options, name) is None:
+            setattr(options, name, default)
+    whatif_log(options)
+
+
+def _refuse(names: Iterable[str], options: Namespace, why: str, remedy: str = "") -> None:
+    """Raise `InvalidConfigError` if an option is given that would have no effect."""
+    for name in names:
+        if getattr(options, name) not in (None, []):
+            word = f"--{name.replace('_', '-')}"
+            raise InvalidConfigError(f"{word} cannot be used here, because {why}; leave it out{remedy}")
 
 
 def _fork(options: Namespace) -> None:
+    from dataclasses import replace
     from time import time
 
     from polluxsim.look.console import console
@@ -94,7 +111,7 @@ def _fork(options: Namespace) -> None:
     from polluxsim.look.settings_tables import comparison_text
     from polluxsim.look.side_by_side import SideBySide
     from polluxsim.metrics.summary import summarise
-    from polluxsim.run.moment import Moment
+    from polluxsim.run.moment import Moment, WhatIfRequest
     from polluxsim.statistics.comparisons import compared
     from polluxsim.workloads.workload import read_workload
 
@@ -106,18 +123,19 @@ def _fork(options: Namespace) -> None:
         import_from_here()  # a class that the user names, as for `polluxsim run`
     moment = Moment(run, at)
     added = () if options.add is None else read_workload(options.add).jobs
-    changes = {"drop_nodes": options.drop_node, "without": options.without, "added": added}
+    entries = _entries(options.names)
+    request = WhatIfRequest(entries, drop_nodes=options.drop_node, without=options.without, added=added)
     place = f"{options.run.resolve().name}-at-{length(moment.time)}".replace(" ", "")
-    config, folder = _changed(moment.config, options.names), options.output
+    folder = options.output
     others, stayed = [], []
-    for number in range(options.seeds):
+    for number in range(options.seeds or 1):
         seed = moment.config.seed + number if number else None
         ending = f"-seed{seed}" if number else ""
-        otherwise = moment.fork(config, {}, **changes, seed=seed)
+        otherwise = moment.fork_with(replace(request, seed=seed))
         if folder is None:
             folder = _free(options.run.with_name(place), otherwise)
         others.append(_kept(otherwise, folder / f"{OTHERWISE}{ending}", started))
-        stayed.append(_kept(moment.fork(moment.config, {}, seed=seed), folder / f"as-it-was{ending}", started))
+        stayed.append(_kept(moment.fork_with(WhatIfRequest(seed=seed)), folder / f"as-it-was{ending}", started))
     summaries = {run.name: summarise(run.result) for run in (stayed[0], others[0])}
     console().print(SideBySide({name: summary for name, summary in summaries.items() if summary is not None}))
     print(comparison_text(compared([*stayed, *others])))
@@ -138,7 +156,7 @@ def _free(folder: Path, otherwise: Run) -> Path:
 
 
 def _kept(run: Run, folder: Path, since: float) -> Run:
-    """Write a future as a run, and return it by the name of its folder."""
+    """Write a fork as a run, and return it with the name of its folder."""
     from dataclasses import replace
 
     from polluxsim.records.storage import write_run
@@ -152,10 +170,8 @@ def _kept(run: Run, folder: Path, since: float) -> Run:
 def _check_fork_options(options: Namespace) -> None:
     if options.at is None:
         raise InvalidConfigError("--at is missing, give it as --at TIME")
-    if options.seeds < 1:
-        raise InvalidConfigError(f"--seeds is {options.seeds}, allowed is a whole number ≥ 1")
     if not (options.names or options.drop_node or options.without or options.add):
-        raise InvalidConfigError("nothing is to change, needed is KEY=VALUE, --drop-node, --without or --add")
+        raise InvalidConfigError("no change is given; give one with KEY=VALUE, --drop-node, --without or --add")
 
 
 def _apart(overrides: list[str]) -> Iterator[str]:
@@ -167,11 +183,9 @@ def _apart(overrides: list[str]) -> Iterator[str]:
         yield from policy_text(value).overrides if key == "policy" else [override]
 
 
-def _changed(config: DictConfig, overrides: list[str]) -> DictConfig:
-    """Return the settings with an entry of a group, or settings of the one there is, as overrides say."""
+def _entries(overrides: list[str]) -> dict[str, tuple[str | None, dict[str, Any]]]:
+    """Return the entries and the settings that overrides choose, by group."""
     import yaml
-
-    from polluxsim.run.moment import with_entry
 
     names: dict[str, str] = {}
     settings: dict[str, dict[str, Any]] = {}
@@ -179,8 +193,8 @@ def _changed(config: DictConfig, overrides: list[str]) -> DictConfig:
         key, equals, value = override.partition("=")
         group, _, name = key.partition(".")
         if group not in GROUPS or not equals:
-            allowed = "policy=…, policy.NAME=…, cluster=… and cluster.NAME=…"
-            raise InvalidConfigError(f"{override!r} cannot change on the way, allowed are {allowed}")
+            known = "policy=…, policy.NAME=…, cluster=… or cluster.NAME=…"
+            raise InvalidConfigError(f"{override!r} cannot be changed in the middle of a run; use {known}")
         if name:
             try:
                 settings.setdefault(group, {})[name] = yaml.safe_load(value)
@@ -189,9 +203,7 @@ def _changed(config: DictConfig, overrides: list[str]) -> DictConfig:
                 raise InvalidConfigError(f"{override}: the value is not YAML ({problem}); quote it") from None
         else:
             names[group] = value
-    for group in dict.fromkeys([*names, *settings]):
-        config = with_entry(config, group, names.get(group), settings.get(group, {}))
-    return config
+    return {group: (names.get(group), settings.get(group, {})) for group in dict.fromkeys([*names, *settings])}
 
 
 CALIBRATION_TIMES = 8
@@ -210,14 +222,15 @@ def add_when(parser: ArgumentParser) -> None:
     parser.add_argument("jobs", nargs="*", metavar="JOB", help="names of jobs (default: all waiting and running jobs)")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--at", metavar="TIME", help=f"time of the forecast: {shared_options.TIME}")
-    what.add_argument("--calibrate", type=int, nargs="?", const=CALIBRATION_TIMES, metavar="N",
+    what.add_argument("--calibrate", type=shared_options.whole_number(1), nargs="?", const=CALIBRATION_TIMES,
+                      metavar="N",
                       help="forecast at N times of the run, and print how many recorded times were inside their "
                       "intervals and how wide the intervals are (default: %(const)s)")  # fmt: skip
     parser.add_argument("--arrivals", default="recent", metavar="none|recent|FILE",
                         help="later jobs: none; drawn from the arrivals so far, during the same time and at most three "
                         "days; or the jobs of a workload file (default: %(default)s)",
                         )  # fmt: skip
-    parser.add_argument("--forks", type=int, default=29, metavar="N",
+    parser.add_argument("--forks", type=shared_options.whole_number(1), default=29, metavar="N",
                         help="number of futures to draw (default: %(default)s)")  # fmt: skip
     forms = parser.add_mutually_exclusive_group()
     for form, words in {"csv": "CSV, in seconds", "json": "JSON, in seconds"}.items():
@@ -265,6 +278,7 @@ def _print_forecast(frame: pd.DataFrame, form: str | None) -> None:
 
 def _print_table(frame: pd.DataFrame) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     from polluxsim.common.durations import clock
     from polluxsim.look.console import console
@@ -276,7 +290,7 @@ def _print_table(frame: pd.DataFrame) -> None:
     for row in frame.to_dict("records"):
         starts, ends = ([row[f"{what}_p{share}"] for share in (10, 50, 90)] for what in ("start", "completion"))
         waits = row["waits"]
-        table.add_row(row["job"], "waits" if waits else "runs", *_cells(starts if waits else ()), *_cells(ends))
+        table.add_row(Text(row["job"]), "waits" if waits else "runs", *_cells(starts if waits else ()), *_cells(ends))
     console().print(table)
 
 
@@ -296,8 +310,6 @@ def _calibrate(run: Run, options: Namespace) -> None:
 
     if options.jobs:
         raise InvalidConfigError(f"--calibrate takes all jobs; leave out {options.jobs[0]!r}")
-    if options.calibrate < 1:
-        raise InvalidConfigError(f"--calibrate is {options.calibrate}, must be a whole number of at least 1")
     arrivals, told = _arrivals(options.arrivals), _progress("times", options.calibrate)
     for check in forecast_checks(calibration(run, options.calibrate, options.forks, told, num_cores(), arrivals)):
         print("\n".join(calibration_lines(check)))
@@ -308,7 +320,7 @@ def calibration_lines(check: Check) -> list[str]:
     share = f", {check.held / check.uncertain:.0%}" if check.uncertain else ""
     lines = [
         f"{check.what}: {check.held} of {check.uncertain} in their 80 % interval{share}; "
-        f"{check.known} the same in every future"
+        f"{check.known} equal in every future"
     ]
     if check.compared:
         naive_held = f"{check.naive_held / check.compared:.0%} of {check.compared}"
@@ -321,18 +333,16 @@ def calibration_lines(check: Check) -> list[str]:
 
 
 def _progress(what: str, number: int) -> Callable[[int], None]:
-    """Return a function that shows the progress and the time left, on a terminal only."""
+    """Return a function that shows the progress and the time left."""
     from time import monotonic
 
     started = monotonic()
 
-    def told(done: int) -> None:
+    def show(done: int) -> None:
         left = (monotonic() - started) / done * (number - done)
-        print(f"\r{done} of {number} {what}, {length(left)} left\x1b[K", end="", file=sys.stderr, flush=True)
-        if done == number:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        shared_options.show_progress(f"{done} of {number} {what}, {length(left)} left" if done < number else "")
 
-    return told if sys.stderr.isatty() else lambda done: None
+    return show
 
 
 def add_why(parser: ArgumentParser) -> None:

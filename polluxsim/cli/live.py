@@ -23,7 +23,7 @@ from rich.style import Style
 from polluxsim.common.durations import clock, length
 from polluxsim.look.colours import job_colour
 from polluxsim.metrics.summary import shares
-from polluxsim.run.interrupt import ending_with, in_main_thread, on_a_screen_of_its_own
+from polluxsim.run.interrupt import alternate_screen, ending_with, in_main_thread
 from polluxsim.run.progress_line import num_expected, progress
 from polluxsim.statistics.series import MOST_EFFICIENCY, Steps
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     KeyReader = Callable[[bool], str]
 
 CELLS = ((6, True), (4, True), (2, True), (1, True), (1, False))
-"""Characters for a GPU, and whether nodes have their numbers, from the largest that may be to the smallest."""
+"""Characters for a GPU, and whether nodes show their numbers, from the largest form to the smallest."""
 
 JOB_WIDTH = 28
-"""Characters for a job in the list of those that run."""
+"""Characters for a job in the list of running jobs."""
 
 LEAST_FOR_LINES = 60
-"""Columns that small lines need."""
+"""Least width of the terminal for sparklines [characters]."""
 
 FREE, DOWN, USED, BOTH, LEFT = "·", "×", "█", "▀", "▌"
 LEVELS = " ▁▂▃▄▅▆▇█"
@@ -55,7 +55,7 @@ DIM, BOLD = Style(dim=True), Style(bold=True)
 
 
 class Shown(NamedTuple):
-    """What a frame is of."""
+    """State of the run that a frame shows."""
 
     record: RoundRecord
     allocation: Allocation
@@ -69,7 +69,7 @@ class Shown(NamedTuple):
 
 
 class History(NamedTuple):
-    """What small lines are drawn of, at the rounds shown: times [s], GPUs in use, jobs waiting, efficiency."""
+    """Data of the sparklines at the rounds shown: times [s], GPUs in use, waiting jobs, efficiency."""
 
     times: list[float]
     gpus: list[float]
@@ -78,9 +78,9 @@ class History(NamedTuple):
 
 
 class Picture:
-    """The cluster after the last round shown, for a terminal of any size.
+    """Picture of the cluster after a round, for a terminal of any size.
 
-    `keys` says in a few words what keys do; it is empty where nothing listens to them.
+    `keys` explains the keys. It is empty if there is no keyboard.
     """
 
     def __init__(self, workload: Workload, cluster: Cluster) -> None:
@@ -96,13 +96,13 @@ class Picture:
         self._on: dict[Gpu, list[JobId]] = {}
 
     def show(self, run: Simulation) -> None:
-        """Let the next frame show the last round of a run; jobs that were not named get their colours as they come."""
+        """Show the last round of a run in the next frame. Jobs of loops and searches get colours when they arrive."""
         if run.last_round is None:
             return
         total = num_expected(self._workload, run)
         gpu_time = shares(run.gpu_seconds) if run.scenario.can_fail else {}
-        told = (run.allocation, run.waiting, run.num_ended, total, run.mean_jct, run.down, gpu_time, run.shares)
-        self._shown = Shown(run.last_round, *told)
+        state = (run.allocation, run.waiting, run.num_ended, total, run.mean_jct, run.down, gpu_time, run.shares)
+        self._shown = Shown(run.last_round, *state)
         for job in (*self._shown.allocation, *self._shown.waiting):
             self._order.setdefault(job, len(self._order))
         record = run.last_round
@@ -111,11 +111,11 @@ class Picture:
             column.append(value)
 
     def paused(self, seconds: float) -> None:
-        """Leave a time in which the run stood still out of what it took so far."""
+        """Subtract the time of a pause from the time that the run has taken [s]."""
         self._started += seconds
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the lines of a frame, no more than the terminal has."""
+        """Yield the lines of a frame, at most the height of the terminal."""
         width, height = options.max_width, options.height or console.height
         if self._shown is None:
             yield Segment("starting; the first run ever compiles its kernels")
@@ -130,7 +130,7 @@ class Picture:
             yield from Segment.adjust_line_length(line, width, pad=False)
 
     def _head(self, shown: Shown, width: int) -> Iterator[list[Segment]]:
-        """Yield what there is to say in numbers, as many on a line as fit, and small lines of the time so far."""
+        """Yield lines of numbers, the shares of GPU time, and the sparklines."""
         line, room = list[Segment](), width
         for number, fact in enumerate(self._facts(shown)):
             if line and len(fact) + 3 > room:
@@ -143,7 +143,7 @@ class Picture:
             shares = ", ".join(f"{name} {share:.0%}" for name, share in shown.gpu_time.items())
             yield [Segment(f"GPU time: {shares}")]
         if width >= LEAST_FOR_LINES and self._history.times[-1] > self._history.times[0]:
-            yield list(self._small_lines(width // 3 - 14))
+            yield list(self._sparklines(width // 3 - 14))
 
     def _facts(self, shown: Shown) -> Iterator[str]:
         record, spent = shown.record, perf_counter() - self._started
@@ -167,8 +167,8 @@ class Picture:
         if self.keys:
             yield self.keys
 
-    def _small_lines(self, width: int) -> Iterator[Segment]:
-        """Yield GPUs, queue and efficiency over the time so far, averaged over as many bins as there is room for."""
+    def _sparklines(self, width: int) -> Iterator[Segment]:
+        """Yield GPUs in use, queue and efficiency over the time so far, averaged over `width` bins."""
         times = np.array(self._history.times)
         edges = np.linspace(times[0], times[-1], width + 1)
         tops = {"gpus": self._cluster.num_gpus, "queue": max(self._history.queue), "efficiency": 1.0}
@@ -182,7 +182,7 @@ class Picture:
         return self._cluster.num_nodes if self._cluster.least_nodes is None else shown.record.nodes
 
     def _grid(self, shown: Shown, width: int, height: int) -> list[list[Segment]]:
-        """Return the nodes with their GPUs, as large as they fit; what does not fit is counted in the last line."""
+        """Return the nodes with their GPUs in the largest form that fits. The last line counts the rest."""
         nodes = self._by_node(shown)
         size = max(map(len, nodes))
         label = len(str(len(nodes) - 1)) + 1
@@ -211,14 +211,14 @@ class Picture:
         yield Segment(" " * (wide * (size - len(nodes[node])) + 2))
 
     def _split(self, jobs: Sequence[JobId], wide: int) -> Iterator[Segment]:
-        """Yield a GPU that jobs share: a part for each, or for the first two where it is one character wide."""
+        """Yield a shared GPU with a part for each job; for the first two jobs if it is one character wide."""
         if wide == 1:
             yield Segment(LEFT, self._style(jobs[0]) + Style(bgcolor=self._style(jobs[1]).color))
         else:
             yield from (Segment(USED, self._style(jobs[place * len(jobs) // wide])) for place in range(wide))
 
     def _folded(self, nodes: list[list[JobId | None]], columns: int, lines: int, size: int) -> list[list[Segment]]:
-        """Return two nodes one above the other in each line, by half blocks."""
+        """Return lines of half blocks, each with two rows of nodes."""
         shown = min(len(nodes), 2 * lines * columns)
         grid = []
         for first in range(0, shown, 2 * columns):
@@ -242,9 +242,9 @@ class Picture:
         return Segment(BOTH, self._style(above) + Style(bgcolor=self._style(below).color))
 
     def _by_node(self, shown: Shown) -> list[list[JobId | None]]:
-        """Return who holds each GPU of the nodes that are up; within one, in order of submission, free ones last.
+        """Return the job on each GPU of the nodes that are up, in order of submission, free GPUs last.
 
-        Who may share GPUs is on those that it has by number; of several, the one that was submitted first.
+        A job that shares GPUs has GPUs with numbers. A shared GPU shows the job that was submitted first.
         """
         sizes = self._cluster.gpus_per_node[: max(self._nodes_up(shown), 1)]
         whole: list[list[JobId]] = [[] for _ in sizes]
@@ -261,7 +261,7 @@ class Picture:
         ]
 
     def _jobs(self, shown: Shown, width: int, lines: int) -> list[list[Segment]]:
-        """Return the running jobs with their colours and GPUs, the largest first, as many as there is room for."""
+        """Return the running jobs with their colours and GPUs, the largest first, in at most `lines` lines."""
         counts = {job: sum(gpus for _, gpus in placement) for job, placement in shown.allocation.items() if placement}
         largest = sorted(counts, key=lambda job: (-counts[job], self._order[job]))
         columns = max(width // JOB_WIDTH, 1)
@@ -281,7 +281,7 @@ class Picture:
         return [Segment(f"queue {len(waiting)}{': ' if waiting else ''}", BOLD), Segment(names)]
 
     def _style(self, job: JobId | None) -> Style:
-        """Return a job's colour, the same throughout the run and in every run of the workload."""
+        """Return the colour of a job. All runs of a workload use this colour."""
         if (style := self._styles.get(job)) is None:
             colour = job_colour(self._applications.get(job or ""), self._order[job or ""])
             style = self._styles[job] = Style(color=Color.parse(colour))
@@ -296,28 +296,29 @@ def _rows(count: int, columns: int) -> Iterator[range]:
 PAUSE, QUIT = (" ", "p"), ("q", "Q")
 RUNNING, PAUSED = "space: pause, q: quit", "paused; space: go on, q: quit"
 
-LONGEST_RATE = 0.1
+FRAME_TIME = 0.1
 """Least time between two frames [s]."""
 
 SHARE = 0.04
-"""Most of the time that frames may take."""
+"""Largest share of the time that drawing frames may take."""
 
 
 @contextmanager
 def live_view(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
-    """Give a watcher that draws the cluster on standard error; where that is no terminal, say so and stay quiet."""
+    """Yield a watcher that draws the cluster on standard error. If it is no terminal, print that instead."""
     screen = Console(stderr=True)
     if not screen.is_terminal:
-        print("polluxsim: --live needs a terminal on standard error, there is none: running quietly", file=sys.stderr)
+        message = "--live shows nothing, because standard error is no terminal; run the command in a terminal"
+        print(f"polluxsim: {message}", file=sys.stderr)
         with progress(workload, cluster) as quiet:
             yield quiet
         return
     picture = Picture(workload, cluster)
-    with on_a_screen_of_its_own(), pressed_keys() as key, _shown(picture, screen) as live:
+    with alternate_screen(), pressed_keys() as key, _shown(picture, screen) as live:
         watch = Watch(picture, live, key)
         yield watch
         watch.draw_last()
-    # On the terminal's own screen, where it stays.
+    # The last frame stays on the normal screen of the terminal.
     screen.print(picture, height=screen.height - 1)
 
 
@@ -326,9 +327,9 @@ def _shown(picture: Picture, screen: Console) -> Live:
 
 
 class Watch:
-    """Draws the cluster after a round, if a frame is due, and does what keys ask for.
+    """Watcher that draws the cluster after a round, if a frame is due, and reacts to keys.
 
-    `key` gives the last key that was pressed, "" where none was; it waits for one if asked to.
+    `key` returns the last pressed key, or "". Its argument says whether it waits for a key.
     """
 
     def __init__(self, picture: Picture, live: Live, key: KeyReader) -> None:
@@ -338,7 +339,7 @@ class Watch:
         live.refresh()
 
     def __call__(self, run: Simulation) -> None:
-        """Take note of a round."""
+        """Draw a round if a frame is due, and react to keys."""
         self._last = run
         with self._pace.frame() as is_due:
             if is_due:
@@ -348,13 +349,13 @@ class Watch:
             self._obey(key)
 
     def draw_last(self) -> None:
-        """Let the picture show how the run ended."""
+        """Show the end of the run."""
         self._picture.keys = ""
         if self._last is not None:
             self._picture.show(self._last)
 
     def _obey(self, key: str) -> None:
-        """Pause until the next key, or end the run as Ctrl-C does."""
+        """Pause until the next key, or end the run like Ctrl-C."""
         began = perf_counter()
         if key in PAUSE:
             self._picture.keys = PAUSED
@@ -367,13 +368,13 @@ class Watch:
 
 
 def no_key(wait: bool) -> str:
-    """Give no key, where there is no keyboard."""
+    """Return no key, because there is no keyboard."""
     return ""
 
 
 @contextmanager
 def pressed_keys() -> Iterator[KeyReader]:
-    """Give a reader of keys pressed on standard input, where that is our terminal; it is left as it was."""
+    """Yield a function that reads keys from standard input if it is the terminal of this process."""
     if not (in_main_thread() and sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()):
         yield no_key
         return
@@ -393,16 +394,16 @@ def pressed_keys() -> Iterator[KeyReader]:
 
 
 class Pace:
-    """Says when the next frame is due: ten times a second, or less often where frames take long."""
+    """Clock of the frames: ten frames a second, or fewer if frames take long."""
 
     def __init__(self) -> None:
         self._next = 0.0
 
     @contextmanager
     def frame(self) -> Iterator[bool]:
-        """Give whether a frame is due, and take note of what it takes."""
+        """Yield whether a frame is due. The block draws it, and its duration is measured."""
         started = perf_counter()
         yield started >= self._next
         if started >= self._next:
             ended = perf_counter()
-            self._next = ended + max(LONGEST_RATE, (ended - started) / SHARE)
+            self._next = ended + max(FRAME_TIME, (ended - started) / SHARE)

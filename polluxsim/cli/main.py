@@ -9,6 +9,7 @@ import sys
 import warnings
 from contextlib import contextmanager
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -97,6 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     The status is 0 after success, 2 for bad input, and 130 after an interrupt.
     """
     begin_command()
+    if isinstance(sys.stdout, TextIOWrapper):  # print ρ as \u03c1 if the encoding of the output does not have it
+        sys.stdout.reconfigure(errors="backslashreplace")
     with _warnings_in_one_line():
         return _status(list(sys.argv[1:] if arguments is None else arguments))
 
@@ -213,6 +216,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise an error. For a wrong choice, it names the most similar one."""
+        message = re.sub(r"^argument (\S+/)?(\S+): is ", r"\2 is ", message)  # a type of `option_help`
         if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
             message += did_you_mean(found[1], re.findall(r"[\w-]+", found[2]))
         command = self.prog.partition(" ")[2]

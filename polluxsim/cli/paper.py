@@ -30,7 +30,7 @@ GENERATED_SEEDS = 8
 """Default number of generated workloads, as in the paper."""
 
 MEASURED_SEEDS = 6
-"""Runs of each published workload by default: the policy's search is random, and fewer runs have no interval."""
+"""Default number of runs of each published workload. Fewer runs of Pollux's random search give no interval."""
 
 
 def add_reproduce(parser: ArgumentParser) -> None:
@@ -50,14 +50,14 @@ def add_reproduce(parser: ArgumentParser) -> None:
     add_data(parser)
     parser.add_argument("--out", type=Path, default=Path("reproduced"), metavar="DIR", help=shared_options.OUT)
     words = "number of generated workloads (default: 8), or of runs of each published workload (default: 6)"
-    parser.add_argument("--seeds", type=int, metavar="N", help=words)
-    parser.add_argument("--until", type=float, metavar="SHARE",
+    parser.add_argument("--seeds", type=shared_options.whole_number(1), metavar="N", help=words)
+    parser.add_argument("--until", type=shared_options.positive_number, metavar="SHARE",
                         help="add seeds until every interval is at most this share of its mean")  # fmt: skip
-    parser.add_argument("--most-seeds", type=int, default=40, metavar="N",
+    parser.add_argument("--most-seeds", type=shared_options.whole_number(1), default=40, metavar="N",
                         help="largest number of seeds with --until (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--jobs", type=int, default=160, metavar="N",
+    parser.add_argument("--jobs", type=shared_options.whole_number(1), default=160, metavar="N",
                         help="number of jobs of a generated workload at load 1 (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--workers", type=int, metavar="N", help=shared_options.WORKERS)
+    parser.add_argument("--workers", type=shared_options.whole_number(1), metavar="N", help=shared_options.WORKERS)
     parser.add_argument("--check", action="store_true", help="exit with status 1 if a published number is not met")
     parser.set_defaults(action=_reproduce)
 
@@ -70,7 +70,7 @@ def add_data(parser: ArgumentParser) -> None:
 
 
 def _reproduce(options: Namespace) -> int:
-    """Reproduce the named tables and figures, each written as soon as its runs are finished.
+    """Reproduce the named tables and figures. Each is written as soon as its runs are finished.
 
     The exit status is 0; with --check, 1 if a published number is not met; 2 if one of several could not be made.
     """
@@ -85,9 +85,8 @@ def _reproduce(options: Namespace) -> int:
         return 0
     chosen = experiment_names() if ALL in wanted else list(dict.fromkeys(wanted))
     if not chosen:
-        raise InvalidConfigError(
-            f"no table or figure is named, allowed are {', '.join([*experiment_names(), *other_systems()])} and {ALL}"
-        )
+        known = ", ".join([*experiment_names(), *other_systems()])
+        raise InvalidConfigError(f"no table or figure is named; choose from {known} and {ALL}")
     experiments = [read_experiment(name) for name in chosen]
     request = _request(options, [word for word in options.names if "=" in word])
     request.inputs.load_profiles()
@@ -107,13 +106,6 @@ def _request(options: Namespace, extra: Sequence[str]) -> Request:
     inputs = Inputs(options.profiles, options.workloads, options.jobs, options.data)
     default = MEASURED_SEEDS if inputs.is_measured else GENERATED_SEEDS
     seeds = default if options.seeds is None else options.seeds
-    for name, value in (("--seeds", seeds), ("--most-seeds", options.most_seeds)):
-        if value < 1:
-            raise InvalidConfigError(f"{name} is {value}, allowed is a whole number ≥ 1")
-    if options.until is not None and not options.until > 0:
-        raise InvalidConfigError(f"--until is {options.until}, allowed is a number > 0, like 0.1 for ±10 %")
-    if options.workers is not None and options.workers < 1:
-        raise InvalidConfigError(f"--workers is {options.workers}, allowed is a whole number ≥ 1")
     place = Place(options.out / "runs", options.workers, tuple(word for word in extra if word.startswith("hydra")))
     own = tuple(word for word in extra if not word.startswith("hydra"))
     return Request(inputs, seeds, max(seeds, options.most_seeds), options.until, own, options.out, place)
@@ -131,7 +123,7 @@ def add_conformance(parser: ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", dest="everything",
                         help="make also the runs that take minutes")  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("conformance"), metavar="DIR", help=shared_options.OUT)
-    parser.add_argument("--workers", type=int, metavar="N", help=shared_options.WORKERS)
+    parser.add_argument("--workers", type=shared_options.whole_number(1), metavar="N", help=shared_options.WORKERS)
     parser.set_defaults(action=_conformance)
 
 
@@ -153,9 +145,7 @@ def _conformance(options: Namespace) -> int:
 
     inputs = _inputs(options)
     if not (chosen := conformance_experiments(inputs, everything=options.everything)):
-        raise InvalidInputError(f"{inputs.data}: none of the data that published numbers are of")
-    if options.workers is not None and options.workers < 1:
-        raise InvalidConfigError(f"--workers is {options.workers}, allowed is a whole number ≥ 1")
+        raise InvalidInputError(f"{inputs.data}: has no data of published numbers; it must contain rigid/, osdi21/, …")
     request = Request(inputs, 1, 1, None, (), options.out, Place(options.out / "runs", options.workers))
     batch = batch_of(chosen, request)
     rows = judged(batch.outcomes(request))
@@ -175,6 +165,6 @@ def _inputs(options: Namespace) -> Inputs:
     if options.data is None:
         raise InvalidConfigError(f"give the folder of published data with --data DIR or {DATA_FOLDER}")
     if not options.data.is_dir():
-        raise InvalidInputError(f"{options.data}: no such folder, needed is the one that holds rigid/, osdi21/, …")
+        raise InvalidInputError(f"{options.data}: no such folder; give the folder that contains rigid/, osdi21/, …")
     own = options.data / "osdi21" if (options.data / "osdi21").is_dir() else None
     return Inputs(own, own, data=options.data)

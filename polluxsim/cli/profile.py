@@ -118,7 +118,7 @@ def _number(name: str, value: float | None) -> float | None:
     most, least = (1.0 if name in SHARES else 1e15), (1.0 if name in WHOLE | NEEDED else 1e-9)
     if not least <= value <= most or (name in WHOLE and value % 1):
         kind = "a whole number" if name in WHOLE else "a number"
-        raise InvalidConfigError(f"card: --{name} is {value:g}, allowed is {kind} from {least:g} to {most:g}")
+        raise InvalidConfigError(f"card: --{name} is {value:g}, must be {kind} from {least:g} to {most:g}")
     return value
 
 
@@ -147,7 +147,7 @@ def _speeds(names: str, given: Mapping[str, float | None]) -> dict[GpuType, Spee
     for name in names.split(","):
         if (known := SPEEDS.get(name)) is None:
             meant = did_you_mean(name, SPEEDS)
-            raise InvalidConfigError(f"card: --gpu {name!r}, allowed are {', '.join(SPEEDS)}{meant}")
+            raise InvalidConfigError(f"card: --gpu {name!r} is unknown; choose from {', '.join(SPEEDS)}{meant}")
         network = given["network"]
         speeds[GPU_TYPES[name]] = known._replace(
             utilisation=given["utilisation"] or known.utilisation,

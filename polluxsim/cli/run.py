@@ -32,7 +32,7 @@ from polluxsim.metrics.declared import values_in
 from polluxsim.records.storage import Run, write_run
 from polluxsim.run.claim import claimed, claimed_anew
 from polluxsim.run.composing import get_args_parser, hydra_in_words, is_hydras, mode_from_options, scan_plugins
-from polluxsim.run.configurations import as_hydra_takes, config_files, report_replaced, searched_first
+from polluxsim.run.configurations import as_hydra_takes, comments, report_replaced, searched_first
 from polluxsim.run.execution import Execution, resolved
 from polluxsim.run.interrupt import interruptible, results_written, uninterrupted
 from polluxsim.run.progress_line import progress
@@ -133,20 +133,19 @@ def _check_values(argument: str) -> None:
 
 
 WIDTH, COLUMN = 100, 34
-"""Of the text, and where what settings mean begins [characters]."""
+"""Width of the text, and column in which the comments begin [characters]."""
 
 SETTING_LINE = re.compile(r"^( *)(\w+):( .*)?$")
-EXPLAINED = re.compile(r"^(\w+): .*?# (.+)$", re.MULTILINE)
 
 
 @contextmanager
 def with_meanings() -> Iterator[None]:
-    """Print what is printed inside, with the meaning of each setting beside it."""
+    """Print the output of the block with the comment of each setting beside it."""
     printed = StringIO()
     try:
         with redirect_stdout(printed):
             yield
-    finally:  # Hydra ends the program when it has told its help
+    finally:  # Hydra ends the program after its help
         print("\n".join(_explained(printed.getvalue().splitlines())))
 
 
@@ -157,7 +156,7 @@ def _explained(lines: list[str]) -> Iterator[str]:
         if found and not found[1]:
             group = found[2]
             target = next((other.strip() for other in lines[number + 1 :] if "_target_" in other), "")
-            meanings = _meanings(group, target)
+            meanings = comments(group, target)
         meaning = meanings.get(found[2]) if found and (found[1] or not found[3] or group == "seed") else None
         if meaning is None:
             yield line
@@ -165,15 +164,6 @@ def _explained(lines: list[str]) -> Iterator[str]:
         first, *rest = wrap(meaning, WIDTH - COLUMN)
         yield f"{line:<{COLUMN - 2}}  {first}"
         yield from (" " * COLUMN + more for more in rest)
-
-
-def _meanings(group: str, target: str) -> dict[str, str]:
-    """Return what the settings of a group mean, from the files of the group that build the same thing."""
-    files = config_files("run.yaml" if group == "seed" else f"{group}/*.yaml")
-    texts = [path.read_text(encoding="utf-8") for path in files.values()]
-    if group == "seed":
-        return dict(EXPLAINED.findall(texts[0]))
-    return {key: meaning for text in texts if target in text for key, meaning in EXPLAINED.findall(text)}
 
 
 NEEDS_LAUNCHERS = ("hydra/launcher", "+hydra/launcher", "--info", "--hydra-help")
@@ -230,7 +220,7 @@ class _Outcome:
 
 
 def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path]:
-    """Return the folder that Hydra made for a run. If it is named by the time and not free, return another one."""
+    """Return the folder that Hydra made for a run, or another folder if its name is the time and it is not free."""
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     pattern = OmegaConf.to_container(hydra_config.run, resolve=False)

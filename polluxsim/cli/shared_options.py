@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from polluxsim.common.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Callable
 
     from polluxsim.records.storage import Run
 
@@ -21,6 +23,42 @@ WORKERS = "number of processes (default: one for each core)"
 OUT = "folder for the runs (default: %(default)s)"
 REPEATED = "this option may be given several times"
 CONFIGS = "folder of your configuration files, which replace shipped files of the same names"
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """Return the type of an option whose value is a whole number of at least `least`."""
+
+    def parse(text: str) -> int:
+        if not text.removeprefix("-").isdecimal() or int(text) < least:
+            raise ArgumentTypeError(f"is {text}, must be a whole number of at least {least}")
+        return int(text)
+
+    return parse
+
+
+def positive_number(text: str) -> float:
+    """Return the value of an option that is a number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise ArgumentTypeError(f"is {text}, must be a number above 0")
+    return number
+
+
+def whole_numbers(text: str) -> list[int]:
+    """Return the value of an option that is a list of whole numbers above 0, like 64,128."""
+    words = text.split(",")
+    if not all(word.isdecimal() and int(word) for word in words):
+        raise ArgumentTypeError(f"is {text!r}, must be whole numbers above 0, like 64,128")
+    return list(map(int, words))
+
+
+def show_progress(text: str) -> None:
+    """Replace the progress line on standard error, if it is a terminal. An empty text removes the line."""
+    if sys.stderr.isatty():
+        print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def add_allowing(parser: ArgumentParser) -> None:

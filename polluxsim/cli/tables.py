@@ -20,8 +20,6 @@ TENANTS = ("user", "queue")
 LONGEST_NAME = 24
 """Runs in folders with longer names, like those of sweeps, are named by the settings that differ."""
 
-"""Help of the option that all commands with a baseline have."""
-
 
 def add_table(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""

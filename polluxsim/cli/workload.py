@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from polluxsim.models.profile import Profile
     from polluxsim.workloads.mapping import MappedTrace
@@ -21,11 +23,15 @@ if TYPE_CHECKING:
 
 SUFFIX = ".csv"
 
+OPTION_NAMES = {"num_jobs": "jobs", "tuned": "realistic"}
+"""Names of options, by the names of the settings of a workload, where they differ."""
+
 
 def add_drawing(parser: ArgumentParser) -> None:
     """Declare the options of commands that draw jobs."""
     parser.add_argument("--profiles", type=Path, metavar="DIR", help="folder of profiles (default: those of polluxsim)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the random draws (default: %(default)s)")
+    parser.add_argument("--seed", type=shared_options.whole_number(0), default=0,
+                        help="seed of the random draws (default: %(default)s)")  # fmt: skip
     parser.add_argument(
         "--realistic",
         action="store_true",
@@ -36,24 +42,36 @@ def add_drawing(parser: ArgumentParser) -> None:
 def write_drawn(source: Source, options: Namespace) -> None:
     """Draw a workload and write it."""
     check_workload_name(options.output)
-    write_workload_file(source.load(profiles_of(options)), options.output)
+    with options_named():
+        workload = source.load(profiles_of(options))
+    write_workload_file(workload, options.output)
+
+
+@contextmanager
+def options_named() -> Iterator[None]:
+    """Name the options of the command in errors about the settings of a workload."""
+    try:
+        yield
+    except InvalidConfigError as error:
+        named = re.sub(r"\bworkload\.(\w+)", lambda found: f"--{OPTION_NAMES.get(found[1], found[1])}", str(error))
+        raise InvalidConfigError(named) from None
 
 
 def check_workload_name(output: Path) -> None:
-    """Raise `InvalidInputError` where a file is not named as one of a workload."""
+    """Raise `InvalidInputError` if the name of a file does not end like the name of a workload file."""
     if output.suffix != SUFFIX:
-        raise InvalidInputError(f"{output}: allowed is the name of a file that ends in {SUFFIX}")
+        raise InvalidInputError(f"{output}: a workload is a CSV file; give a name that ends in {SUFFIX}")
 
 
 def profiles_of(options: Namespace) -> Mapping[str, Profile]:
-    """Return the profiles that were asked for, by application."""
+    """Return the profiles of `--profiles`, by application."""
     from polluxsim.applications.folder import ProfileFolder
 
     return ProfileFolder(None if options.profiles is None else str(options.profiles)).load()
 
 
 def write_workload_file(workload: Workload, output: Path) -> None:
-    """Write a workload, its folder too, and say so."""
+    """Write a workload, and make its folder if it does not exist. Print the number of jobs."""
     from polluxsim.workloads.workload import write_workload
 
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -94,18 +112,21 @@ def _generate(options: argparse.Namespace) -> None:
     is_trace = options.output.suffix == ".parquet"
     kind = options.kind or ("replay" if is_trace else "sampled")
     given = _given(kind, options)
-    if is_trace:
-        _write_trace(kind, given, options)
-    else:
-        write_drawn(_generated(kind, given, options), options)
+    with options_named():
+        if is_trace:
+            _write_trace(kind, given, options)
+        else:
+            write_drawn(_generated(kind, given, options), options)
 
 
 def _given(kind: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of one kind of load that were given; those of the other one must not be."""
+    """Return the options of one kind of workload that were given. Refuse options of the other kind."""
     own, others = (REPLAY_OPTIONS, SAMPLED_OPTIONS) if kind == "replay" else (SAMPLED_OPTIONS, REPLAY_OPTIONS)
     for name in others:
         if getattr(options, name) is not None:
-            raise InvalidConfigError(f"--{name} is given, allowed with --kind {kind} is to leave it out")
+            raise InvalidConfigError(
+                f"--{name} cannot be used with --kind {kind}; leave it out, or choose another kind"
+            )
     return {name: value for name in ("hours", "seed", *own) if (value := getattr(options, name)) is not None}
 
 
@@ -126,9 +147,12 @@ def _write_trace(kind: str, given: Mapping[str, Any], options: argparse.Namespac
 
     output: Path = options.output
     if kind != "replay":
-        raise InvalidInputError(f"{output}: a sampled load is a workload, allowed is a name that ends in .csv")
+        raise InvalidInputError(f"{output}: --kind sampled writes a workload; give a name that ends in .csv")
     if options.realistic or options.profiles is not None:
-        raise InvalidConfigError("--realistic and --profiles are for workloads (.csv): a trace has no applications")
+        raise InvalidConfigError(
+            "--realistic and --profiles are for workloads, because a log has no applications; leave them out, or give "
+            "a name that ends in .csv"
+        )
     source = ReplayLike(**given)
     output.parent.mkdir(parents=True, exist_ok=True)
     jobs = write_replay(source, output)

@@ -33,11 +33,11 @@ class Stay:
     Parameters
     ----------
     job
-        What it is.
+        View of the job.
     alone
-        Time to completion on the GPUs asked for, from its submission on [s]; ∞ where nobody needs it.
+        Time from submission to completion on the requested GPUs alone [s]; ∞ if the reward does not use it.
     done
-        Share of its work that is done; nothing is worth anything of a job that ends otherwise than complete.
+        Share of its work that is done; 0 if the job ended without completing.
     """
 
     job: JobView
@@ -50,7 +50,7 @@ REWARDS: Mapping[str, Callable[[Stay, float], float]] = {
     "slowdown": lambda stay, now: (stay.job.submit_time - now) / stay.alone,
     "goodput": lambda stay, now: stay.done * stay.alone * stay.job.num_replicas,
 }
-"""What a stay is worth up to now [s], by the name of the reward."""
+"""Functions of a job and the present time [s] that return the job's part of the score, by the name of the reward."""
 
 
 class Ledger:
@@ -59,14 +59,15 @@ class Ledger:
     Parameters
     ----------
     reward
-        `jobs`: minus the time that jobs spent in the system [job s]; in the end minus the sum of all JCTs.
-        `slowdown`: the same, each job's over its time on the GPUs asked for [1]: minus the sum of all slowdowns.
-        `goodput`: work that is done, as the time it takes on the GPUs asked for times these [GPU s].
+        `jobs`: minus the time that jobs have spent in the system [job s]; at the end, minus the sum of all JCTs.
+        `slowdown`: minus that time divided by the job's time on the requested GPUs alone [1]. At the end, this is minus
+        the sum of all slowdowns.
+        `goodput`: finished work, as its time on the requested GPUs multiplied by their number [GPU s].
 
     Raises
     ------
     InvalidConfigError
-        If there is no such reward.
+        If `reward` is another word.
     """
 
     def __init__(self, reward: str) -> None:
@@ -78,7 +79,7 @@ class Ledger:
         self._num_ended = 0
 
     def earned(self, run: Simulation, view: ClusterView | None) -> float:
-        """Return by how much the score rose since this was last asked for; `view` is the run's, None at its end."""
+        """Return the change of the score since the last call. `view` is that of the run, None at its end."""
         if view is not None:
             for job in view.changes.arrived:
                 self._open[job.job_id] = Stay(job, time_left(view, job) if self._needs_times else inf)
@@ -107,44 +108,45 @@ def _wait(observation: Observation, mask: NDArray[np.int8]) -> int:
 
 
 class ClusterEnv(gymnasium.Env[Observation, np.int64]):
-    """A cluster on which an agent starts jobs, without preemption; `polluxsim/Cluster-v0` for `gymnasium.make`.
+    """A cluster on which an agent starts jobs, without preemption. `gymnasium.make` knows it as `polluxsim/Cluster-v0`.
 
-    A step picks one job of the queue's window, with its GPUs, or lets time go on, as does what is not allowed. Time
-    stands still while the agent picks, and until then earns nothing. It goes on to the next scheduling round at which
-    something happened and a job could start; whoever does not start one while nobody runs is asked at the next round.
+    An action starts one job of the queue on a number of GPUs, or lets time pass. An invalid action lets time pass too.
+    No simulated time passes, and no reward is earned, while the agent starts jobs. Time then passes until the next
+    scheduling round at which an event has happened and a job can start. If no job runs and the agent starts none, the
+    next decision is at the next round.
 
-    `terminated` is when all jobs have ended; `truncated` when the horizon is reached, or the run was broken off as
-    nobody made progress for long (`info["standstill"]`). `info` has the `time` [s], the `jobs` in the system, the
-    `seed` of the run, and `action_mask`, which actions are allowed (int8).
+    `terminated` is true if all jobs have ended. `truncated` is true at the horizon, or if the simulation stopped
+    because no job could progress (`info["standstill"]`). `info` has the `time` [s], the number of `jobs` in the system,
+    the `seed` of the run, and the `action_mask` of valid actions (int8).
 
     Parameters
     ----------
     workload
-        As `polluxsim.simulate` takes it. One that is drawn (by default `philly-like`) is drawn anew at every reset, by
-        the seed given to `reset` as with `simulate(seed=...)`, else by one drawn; any other one is replayed.
+        As for `polluxsim.simulate`. A generated workload (the default is `philly-like`) changes at each reset. Its seed
+        is the seed given to `reset`, or a random one. All episodes share any other workload.
     cluster, profiles, settings
-        As `polluxsim.simulate` takes them.
+        As for `polluxsim.simulate`.
     reward
-        `jobs`, `slowdown` or `goodput`, as `rewards.Ledger` says.
+        `jobs`, `slowdown` or `goodput`: see `Ledger`.
     horizon
-        An episode ends at the first decision from this time on [s]; None is when all jobs have ended.
+        An episode ends at the first decision at this time or later [s]. With None, it ends when all jobs have ended.
     **layout
-        `queue`, `running`, `gpus`, `oracle`: what the agent sees and may do, as `layout.Layout` says with all units.
+        `queue`, `running`, `gpus`, `oracle`: see `Layout`.
 
     Raises
     ------
     InvalidConfigError
-        If a setting is not what it should be.
+        If a setting is invalid.
 
     Attributes
     ----------
     layout
-        What the agent sees and may do.
+        Shapes of the observations, and the actions.
     run
-        The present run, None before the first `reset`; `run.result()` tells all once it is over.
+        The present run; None before the first `reset`. At the end of the episode, `run.result()` has its records.
     """
 
-    metadata = {"render_modes": []}  # noqa: RUF012  (as Gymnasium has it)
+    metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium declares it so)
 
     def __init__(
         self,
@@ -172,37 +174,39 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin another run, and go on to its first decision; the first reward counts the time until then, too."""
+        """Begin a new run, and simulate it up to its first decision. The first reward includes this time."""
         super().reset(seed=seed)
         self._seed = int(self.np_random.integers(MOST_SEED)) if seed is None else seed
         self.run, _ = self._begin(self._seed)
         if self.run.scenario.settings.horizon is not None:
-            raise InvalidConfigError("engine.horizon is set, allowed is null: the environment's own horizon does that")
+            raise InvalidConfigError(
+                "engine.horizon is set, but the environment has its own horizon; use horizon=SECONDS of the environment"
+            )
         self._ledger = Ledger(self._reward)
         self._earned = self._to_next_choice(self.run)
-        return self._seen(), self._info()
+        return self._observation(), self._info()
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Pick a job, or let time go on; return what is seen then, what was earned, and whether the episode is over."""
+        """Start a job or let time pass; return observation, reward, `terminated`, `truncated` and `info`."""
         if self.run is None or self._turn is None:
-            raise TurnError("the episode is over, or has not begun: reset the environment")
+            raise TurnError("there is no episode, because it has ended or not begun; reset the environment")
         if not self._turn.pick(int(action)) or not self._turn.can_pick:
             self.run.commit(self._turn.decision())
             self._earned += self._to_next_choice(self.run)
         earned, self._earned = self._earned, 0.0
         is_over = self._turn is None or self._turn.view.time >= self._horizon
         done = is_over and self.run.num_ended == self.run.num_jobs
-        outcome = self._seen(), earned, done, is_over and not done, self._info()
+        outcome = self._observation(), earned, done, is_over and not done, self._info()
         if is_over:
             self._turn = None
         return outcome
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Return which actions are allowed, as wrappers for masked agents ask for it."""
+        """Return which actions are valid, shape (actions,). Wrappers for masked agents call this method."""
         return self._mask().astype(bool)
 
     def _to_next_choice(self, run: Simulation) -> float:
-        """Go on to the next round at which the agent can pick, or the episode ends; return what was earned."""
+        """Simulate up to the next round at which the agent can act, or the episode ends; return the reward."""
         earned = 0.0
         while True:
             view = run.advance()
@@ -212,7 +216,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
                 return earned
             run.commit(self._turn.decision())
 
-    def _seen(self) -> Observation:
+    def _observation(self) -> Observation:
         if self._turn is None:
             return {name: np.zeros(shape, np.float32) for name, shape in self.layout.shapes.items()}
         return self._turn.observation
@@ -233,7 +237,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
 def _layout(settings: dict[str, Any]) -> Layout:
     names = [field.name for field in fields(Layout)]
     if unknown := [name for name in settings if name not in names]:
-        raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(names)}")
+        raise InvalidConfigError(f"there is no setting {unknown[0]!r}; choose from {', '.join(names)}")
     return Layout(**settings)
 
 
@@ -241,5 +245,5 @@ def _horizon(horizon: float | None) -> float:
     if horizon is None:
         return inf
     if isinstance(horizon, bool) or not isinstance(horizon, int | float) or not horizon > 0:
-        raise InvalidConfigError(f"horizon is {short(horizon)}, allowed is a number > 0 [s], or None")
+        raise InvalidConfigError(f"horizon is {short(horizon)}, must be a number of seconds above 0, or None")
     return float(horizon)

@@ -1,4 +1,4 @@
-"""Measure a training loop of one's own: step times and gradient noise, as the files that `polluxsim fit` takes."""
+"""Measure step times and gradient noise in a training loop, and write files for `polluxsim fit`."""
 
 from __future__ import annotations
 

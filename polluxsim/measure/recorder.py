@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class SquaredNorms(NamedTuple):
-    """Squared norms of one step's gradient over a part of its examples and over the whole batch, and their sizes."""
+    """Squared norms of the gradient of one step, over a part of its examples and over the whole batch."""
 
     part: float
     whole: float
@@ -45,25 +45,27 @@ class SquaredNorms(NamedTuple):
         return (large * whole - small * part) / (large - small), (part - whole) / (1 / small - 1 / large)
 
     def check(self) -> None:
-        """Raise InvalidConfigError if these cannot be norms of a part and the whole."""
+        """Raise `InvalidConfigError` if a norm is not finite, or the part is not smaller than the batch."""
         for name, norm in (("part", self.part), ("whole", self.whole)):
             if not (isfinite(norm) and norm >= 0):
-                raise InvalidConfigError(f"gradients: squared norm {name}={norm}, allowed are finite numbers ≥ 0")
+                raise InvalidConfigError(
+                    f"gradients: squared norm {name}={norm}, must be a finite number of at least 0"
+                )
         if not 1 <= self.part_size < self.batch_size:
             raise InvalidConfigError(
-                f"gradients: part_size={self.part_size}, allowed are 1 to {self.batch_size - 1}, one below batch_size"
+                f"gradients: part_size={self.part_size}, must be from 1 to {self.batch_size - 1}, one below batch_size"
             )
 
 
 class NoiseScale(NamedTuple):
-    """What several steps say of the noise.
+    """Noise scale of the gradients of several steps.
 
     Attributes
     ----------
     sqr, trace
-        Means of the estimates of |G|² and of tr Σ, 0 where they come out negative [1].
+        Means of the estimates of |G|² and tr Σ [1]. A negative mean is replaced by 0.
     standard_error
-        Of their ratio, for steps with the same parameters; infinite for a single step [examples].
+        Standard error of trace / sqr if all steps have the same parameters [examples]. It is infinite for one step.
     """
 
     sqr: float
@@ -72,16 +74,16 @@ class NoiseScale(NamedTuple):
 
     @property
     def value(self) -> float:
-        """Return tr Σ / |G|² [examples]; infinite where no gradient stands out of the noise."""
+        """Return tr Σ / |G|² [examples]; infinite if |G|² is 0."""
         return self.trace / self.sqr if self.sqr else inf
 
 
 def noise_scale(steps: Sequence[SquaredNorms]) -> NoiseScale:
-    """Return the noise scale from one step or more.
+    """Return the noise scale of one or more steps.
 
-    Both estimates are averaged before one is divided by the other, as the ratio of a single step is biased; the error
-    is that of a ratio of means (delta method). Source: McCandlish et al. 2018, "An Empirical Model of Large-Batch
-    Training", appendix A.1.
+    The ratio of the estimates of a single step is biased. Both estimates are therefore averaged before the division.
+    The standard error of this ratio of means comes from the delta method. Source: McCandlish et al. 2018, "An
+    Empirical Model of Large-Batch Training", appendix A.1.
 
     >>> noise_scale([SquaredNorms(part=3.0, whole=2.0, part_size=1, batch_size=2)] * 2)
     NoiseScale(sqr=1.0, trace=2.0, standard_error=0.0)
@@ -90,17 +92,17 @@ def noise_scale(steps: Sequence[SquaredNorms]) -> NoiseScale:
     mean_sqr, mean_trace = max(float(sqr.mean()), 0.0), max(float(trace.mean()), 0.0)
     if len(steps) < 2 or mean_sqr == 0.0:
         return NoiseScale(mean_sqr, mean_trace, inf)
-    off = trace - mean_trace / mean_sqr * sqr
-    return NoiseScale(mean_sqr, mean_trace, float(off.std(ddof=1)) / sqrt(len(steps)) / mean_sqr)
+    residuals = trace - mean_trace / mean_sqr * sqr
+    return NoiseScale(mean_sqr, mean_trace, float(residuals.std(ddof=1)) / sqrt(len(steps)) / mean_sqr)
 
 
 FOLDER = {"source": "measured with polluxsim.measure", "license": "unknown"}
 ABOUT = {"title": "", "optimizer": "unknown", "target": "the end of the training", "learning_rate_rule": "unknown"}
-"""What is said of the folder and of an application where the user says nothing; the title is then its name."""
+"""Default descriptions of the folder and of an application. The default title is the application's name."""
 
 
 def validation_file(folder: Path, batch_size: int) -> Path:
-    """Return the file of the training at a batch size."""
+    """Return the file of the training with a batch size."""
     return folder / f"validation-{batch_size}.csv"
 
 
@@ -111,17 +113,18 @@ def write_measured(
     epochs: Mapping[int, Sequence[EpochRow]],
     about: Mapping[str, str],
 ) -> Path:
-    """Write step times and epochs by batch size; older rows stay unless measured again. Return the folder."""
+    """Write step times, and epochs by batch size; return the folder. Rows that are not measured again stay."""
     if unknown := about.keys() - FOLDER.keys() - ABOUT.keys():
-        raise InvalidConfigError(f"write: {', '.join(sorted(unknown))}; allowed are {', '.join([*ABOUT, *FOLDER])}")
+        known = ", ".join([*ABOUT, *FOLDER])
+        raise InvalidConfigError(f"write: there is no argument {', '.join(sorted(unknown))}; choose from {known}")
     folder = root / application
     texts = {validation_file(folder, size): _table(VALIDATION_COLUMNS, rows) for size, rows in epochs.items()}
     if steps:
         texts |= _step_tables(folder, steps)
     if epochs:
-        said = {**FOLDER, **ABOUT, "title": application, **about}
+        description = {**FOLDER, **ABOUT, "title": application, **about}
         texts[root / DESCRIPTION_FILE] = _described(
-            root / DESCRIPTION_FILE, application, min(map(len, epochs.values())), said
+            root / DESCRIPTION_FILE, application, min(map(len, epochs.values())), description
         )
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
@@ -153,43 +156,43 @@ def _table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def _described(path: Path, application: str, num_epochs: int, about: Mapping[str, str]) -> str:
-    """Return the description of the folder, with an application unless somebody has described it already."""
-    said: dict[str, Any] = {key: about[key] for key in FOLDER} | {"applications": {}}
+    """Return the description of the folder. An application that it describes already is not changed."""
+    content: dict[str, Any] = {key: about[key] for key in FOLDER} | {"applications": {}}
     if path.exists():
         text = path.read_text(encoding="utf-8")
         if application in read_described(path):
             return text
-        said = yaml.safe_load(text)
+        content = yaml.safe_load(text)
     words = {key: about[key] for key in ABOUT}
-    said["applications"][application] = {"card": application, **words, "num_epochs": num_epochs}
-    return str(yaml.safe_dump(said, sort_keys=False, allow_unicode=True))
+    content["applications"][application] = {"card": application, **words, "num_epochs": num_epochs}
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 WARM_UP = 3
-"""The first steps and passes of a setting, which compile and fill caches, and are not counted."""
+"""First steps of a setting that are not counted, because they compile code and fill caches."""
 
 
 class Recorder:
-    """Measures the steps and gradients of a training loop.
+    """Recorder of the steps and gradients of a training loop.
 
-    In a job of several processes one of them records; runs on other GPUs record into the same folder.
+    In a job with several processes, one process records. Runs on other numbers of GPUs record into the same folder.
 
     Parameters
     ----------
     application
-        How workloads will name the model: a folder's name.
+        Name of the model in workloads, and of its folder.
     init_batch_size
         M0, the batch size that the model was tuned for [examples].
     clock
-        Tells the time [s]. Where a GPU computes in the background, it has to wait for that first.
+        Function that returns the time [s]. If a GPU computes in the background, it must wait for the GPU first.
     """
 
     def __init__(self, application: str, init_batch_size: int, clock: Callable[[], float] = time.perf_counter) -> None:
         if Path(application).name != application or not application or init_batch_size < 1:
             given = f"application {application!r}, init_batch_size {init_batch_size}"
-            raise InvalidConfigError(f"Recorder: {given}; allowed are a folder's name, and 1 or more")
+            raise InvalidConfigError(f"Recorder: {given}; give the name of a folder, and a batch size of at least 1")
         self._application, self._init_batch_size, self._clock = application, init_batch_size, clock
-        # By examples per GPU and GPUs on each node; the one that synchronises first.
+        # By (synchronised, GPUs on each node, examples per GPU).
         self._times = defaultdict[tuple[bool, tuple[int, ...], int], list[float]](list)
         self._gradients: list[SquaredNorms] = []
         self._epochs = defaultdict[int, list[EpochRow]](list)
@@ -198,7 +201,9 @@ class Recorder:
     def step(
         self, atomic_batch_size: int, gpus_by_node: tuple[int, ...] = (1,), *, synchronised: bool = True
     ) -> Iterator[None]:
-        """Time the block: a pass, its synchronisation and what the optimiser does; what raises is not counted.
+        """Measure the time of the block: a pass, its synchronisation and the optimiser step.
+
+        A block that raises an exception is not counted.
 
         Parameters
         ----------
@@ -207,55 +212,57 @@ class Recorder:
         gpus_by_node
             GPUs of the job on each of its nodes, 1 to 9 each.
         synchronised
-            Whether it is. Several GPUs need passes without, too, as in gradient accumulation.
+            Whether the pass is synchronised. On several GPUs, record also passes without synchronisation, as in
+            gradient accumulation.
         """
         if atomic_batch_size < 1 or not gpus_by_node or not all(1 <= gpus <= 9 for gpus in gpus_by_node):
             raise InvalidConfigError(
-                f"step: {atomic_batch_size} examples on {gpus_by_node} GPUs, allowed are 1 or more on 1 to 9 a node"
+                f"step: {atomic_batch_size} examples on {gpus_by_node} GPUs; give at least 1 example, and 1 to 9 GPUs "
+                "for each node"
             )
         start = self._clock()
         yield
         self._times[synchronised, canonical(tuple(gpus_by_node)), atomic_batch_size].append(self._clock() - start)
 
     def gradients(self, part: float, whole: float, part_size: int, batch_size: int) -> None:
-        """Record an optimiser step's gradient.
+        """Record the gradient of an optimiser step.
 
         Parameters
         ----------
         part, whole
-            Squared norms, over a part of the examples (or the mean over parts of one size) and over the whole batch. On
-            several GPUs a part is one GPU's gradient before it is averaged with others; on one, a micro-batch's.
+            Squared norms of the gradient over a part of the examples (or their mean over parts of one size) and over
+            the whole batch. On several GPUs, a part is the batch of one GPU; on one GPU, a micro-batch.
         part_size, batch_size
-            The examples of either.
+            Number of examples of the part and of the whole batch.
 
         Raises
         ------
         InvalidConfigError
-            If a norm is not finite, the part is not less than the whole, or the epoch has another batch size.
+            If a norm is not finite, the part is not smaller than the batch, or the epoch has another batch size.
         """
         norms = SquaredNorms(float(part), float(whole), part_size, batch_size)
         norms.check()
         if batch_size < self._init_batch_size or any(before.batch_size != batch_size for before in self._gradients[:1]):
             raise InvalidConfigError(
-                f"gradients: batch_size={batch_size}, allowed is one in an epoch, from {self._init_batch_size} on"
+                f"gradients: batch_size={batch_size}, must be the same in an epoch and at least {self._init_batch_size}"
             )
         self._gradients.append(norms)
 
     def end_epoch(self, steps: int, metric: float = 0.0) -> NoiseScale:
-        """End an epoch of a training at one batch size; return its noise scale.
+        """End an epoch of a training with one batch size; return its noise scale.
 
-        An epoch is a stretch of one progress, whatever the batch size: at larger ones it takes more examples.
+        An epoch has the same progress at every batch size. Larger batch sizes take more examples for it.
 
         Parameters
         ----------
         steps
-            Optimiser steps of the epoch, 1 or more, whether their gradients were recorded or not.
+            Number of optimiser steps in the epoch, with and without recorded gradients.
         metric
-            What validation said, for the reader.
+            Result of the validation. It is only written to the file.
         """
         if steps < 1 or not self._gradients:
-            given = f"{steps} steps with {len(self._gradients)} gradients recorded"
-            raise InvalidConfigError(f"end_epoch: {given}, needed is one of each at least")
+            given = f"{steps} steps with {len(self._gradients)} recorded gradients"
+            raise InvalidConfigError(f"end_epoch: {given}; record at least one gradient and give at least one step")
         batch_size, noise = self._gradients[0].batch_size, noise_scale(self._gradients)
         statistics = GradientStatistics(noise.sqr, noise.trace / self._init_batch_size)
         rows = self._epochs[batch_size]
@@ -266,26 +273,26 @@ class Recorder:
         return noise
 
     def write(self, folder: Path | str, **about: str) -> Path:
-        """Write what was recorded, and keep what other runs wrote there; return the application's folder.
+        """Write the measurements beside those of other runs; return the folder of the application.
 
         Parameters
         ----------
         folder
-            That of all applications, made if need be; `polluxsim fit` takes it.
+            Folder of all applications, for `polluxsim fit`.
         about
-            For the reader of a card: title, optimizer, target, learning_rate_rule, source, license.
+            Descriptions for the card: title, optimizer, target, learning_rate_rule, source, license.
 
         Raises
         ------
         InvalidConfigError
-            If too little was recorded, or on several GPUs nothing without synchronisation.
+            If too few steps were recorded, or on several GPUs no steps without synchronisation.
         """
         if not (self._times or self._epochs):
-            raise InvalidConfigError(f"{self._application}: no step was recorded, needed is one at least")
+            raise InvalidConfigError(f"{self._application}: no step was recorded; record at least one step")
         first = validation_file(Path(folder) / self._application, self._init_batch_size)
         if self._epochs and self._init_batch_size not in self._epochs and not first.exists():
             raise InvalidConfigError(
-                f"{first}: not there; a training at init_batch_size={self._init_batch_size} has to be recorded first"
+                f"{first}: no such file; record a training with init_batch_size={self._init_batch_size} first"
             )
         steps = [self._row(*key[1:]) for key in self._times if key[0]]
         return write_measured(Path(folder), self._application, steps, self._epochs, about)
@@ -301,6 +308,6 @@ class Recorder:
         if len(times) <= WARM_UP:
             raise InvalidConfigError(
                 f"{self._application}: {len(times)} steps of {atomic_batch_size} examples on {gpus_by_node} GPUs with "
-                f"synchronised={synchronised}, needed are {WARM_UP + 1} at least, as {WARM_UP} warm up"
+                f"synchronised={synchronised}; record at least {WARM_UP + 1}, because the first {WARM_UP} do not count"
             )
         return median(times[WARM_UP:])

@@ -1,1 +1,1 @@
-"""One run, from a configuration to its folder: composed, built, recognised by its key, executed, kept safe."""
+"""One run, from its configuration to its folder; and forks of finished runs."""

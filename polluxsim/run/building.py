@@ -64,14 +64,7 @@ RULE = "rule"
 def build(config: DictConfig, group: str) -> Any:
     """Return the object that a config group describes by `_target_` and its parameters.
 
-    Raises
-    ------
-    InvalidConfigError
-        If the class cannot be found, or if a parameter is missing, unknown or of another type.
-    PolicyError
-        If the class ends the process, as `sys.exit` does.
-    PolluxSimError
-        If the class raises one.
+    Invalid settings raise an `InvalidConfigError`; a class that ends the process raises a `PolicyError`.
     """
     settings = _settings(config, group)
     _check(group, settings)
@@ -91,13 +84,7 @@ def build(config: DictConfig, group: str) -> Any:
 
 
 def load(config: DictConfig, group: str, *arguments: Any) -> Any:
-    """Return what the `load` method of a group's object returns: the jobs of `workload`, the profiles of `profiles`.
-
-    Raises
-    ------
-    InvalidConfigError
-        If `load` of a class outside polluxsim raises an error.
-    """
+    """Return the result of `load` of a group's object: the jobs of `workload`, the profiles of `profiles`."""
     part = build(config, group)
     try:
         return part.load(*arguments)
@@ -128,27 +115,11 @@ def _check_is_name(group: str, target: object) -> None:
 
 
 def check_classes(config: object, source: str, allowed: Collection[str] = ()) -> list[str]:
-    """Check the classes that a file names, before any of them is imported; return those outside polluxsim.
+    """Check the classes that the settings of a file name, before any of them is imported.
 
-    Parameters
-    ----------
-    config
-        The settings of a run by config group, as its run.json holds them.
-    source
-        The file, as messages name it.
-    allowed
-        Modules outside polluxsim whose classes may be loaded. A package allows all of its modules.
-
-    Returns
-    -------
-    list
-        Dotted names of the classes outside polluxsim. They are imported and checked.
-
-    Raises
-    ------
-    InvalidInputError
-        If the settings name anything but polluxsim's own classes of their group and classes of `allowed` modules, or
-        hold what only Hydra's instantiation would interpret: `${…}`, `_args_`, `_partial_`.
+    Returns the dotted names of the classes outside polluxsim, which are imported. `source` is the name of the file in
+    messages. `allowed` has the modules and packages outside polluxsim whose classes may be loaded. Any other class, and
+    any setting that Hydra would interpret (`${…}`, `_args_`, `_partial_`), raises an `InvalidInputError`.
     """
     if not isinstance(config, dict):
         raise InvalidInputError(f"{source}: config is {short(config)}, must be a mapping of settings")
@@ -273,10 +244,9 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
             del settings[name]  # a part that was not chosen; a class of the user's need not know of it
             continue
         if name not in parameters and not takes_any:
-            raise InvalidConfigError(
-                f"{group}.{name} is not a setting of {target}, allowed are {', '.join(parameters) or 'none'}"
-                f"{did_you_mean(name, parameters)}"
-            )
+            known = f"it has {', '.join(parameters)}" if parameters else "it has no settings"
+            what = f"{group}.{name} is not a setting of {target}; {known}"
+            raise InvalidConfigError(what + did_you_mean(name, parameters))
         if name in parameters:
             settings[name] = _checked(f"{group}.{name}", value, parameters[name].annotation)
             is_part = isinstance(value, dict) and "_target_" in value
@@ -294,13 +264,13 @@ def _checked(name: str, value: object, annotation: object) -> object:
     known = _CHECKED.get(annotation if isinstance(annotation, str) else getattr(annotation, "__name__", ""))
     if known is None:
         return value
-    types, allowed = known
+    types, kind = known
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise InvalidConfigError(f"{name} is {value!r}, allowed is {allowed}")
+        raise InvalidConfigError(f"{name} is {value!r}, must be {kind}")
     try:
         return float(value) if float in types and isinstance(value, int) else value
     except OverflowError:
-        raise InvalidConfigError(f"{name} is {short(value)}, allowed is {allowed} below 1e308") from None
+        raise InvalidConfigError(f"{name} is {short(value)}, must be {kind} below 1e308") from None
 
 
 def declared_types(config: Mapping[str, Any]) -> dict[str, pa.DataType]:
@@ -316,7 +286,7 @@ def declared_types(config: Mapping[str, Any]) -> dict[str, pa.DataType]:
 
 
 def in_words(error: OmegaConfBaseException) -> str:
-    """Return OmegaConf's error in one line that names the setting."""
+    """Return an error of OmegaConf in one line that names the setting."""
     key = error.full_key or error.key
     if "Missing mandatory value" in str(error):
         return missing(str(key))
@@ -324,8 +294,8 @@ def in_words(error: OmegaConfBaseException) -> str:
 
 
 def missing(key: str) -> str:
-    """Return what to say of a setting without a value."""
-    return f"{key} is missing, give it as {key}=VALUE"
+    """Return the message about a setting without a value."""
+    return f"{key} is missing; give it as {key}=VALUE"
 
 
 def _one_line(text: str) -> str:
@@ -340,13 +310,7 @@ OWN_COLUMNS = {"folder", "key", "policy", "seed", *(field.name for field in fiel
 
 
 def user_metrics(config: Mapping[str, Any]) -> dict[str, Metric]:
-    """Return the user's metrics of a run by name: of installed packages, then of the run's resolved configuration.
-
-    Raises
-    ------
-    InvalidConfigError
-        If a metric cannot be loaded, is no `Metric` with a function, or has a name that is taken.
-    """
+    """Return the user's metrics of a run by name: of installed packages, then of the run's resolved configuration."""
     named = {point.name: point.value for point in _entry_points()} | _named_metrics(config)
     for name in named:
         _check_metric_name(name)
@@ -360,13 +324,7 @@ def metric_modules(config: Mapping[str, Any]) -> set[str]:
 
 
 def checked_metric(name: str, metric: object) -> Metric:
-    """Return a metric that the user declared.
-
-    Raises
-    ------
-    InvalidConfigError
-        If it is no `Metric` with a function, or its name is taken.
-    """
+    """Return a metric of the user after checking its name, its type and that it has a function."""
     _check_metric_name(name)
     if not isinstance(metric, Metric) or metric.value is None:
         kind = "a Metric without a function" if isinstance(metric, Metric) else f"a {type(metric).__name__}"

@@ -1,4 +1,4 @@
-"""The folder of a run: other runs are kept out, other results are not replaced, and an empty folder is removed."""
+"""Reserve the folder of a run: exclude other runs, protect other results, and remove the folder if it stays empty."""
 
 from __future__ import annotations
 
@@ -24,21 +24,10 @@ DESCENT = "descent"
 
 @contextmanager
 def claimed(folder: Path, config: Callable[[], Mapping[str, Any]], since: float = inf) -> Iterator[Path]:
-    """Keep other runs out of a folder that the user named; only a finished run of the same settings may be replaced.
+    """Reserve a folder that the user named. A finished run in it may be replaced only by a run of the same settings.
 
-    Parameters
-    ----------
-    folder
-        The folder, made if it is not there.
-    config
-        Returns the resolved configuration of the run, with the `descent` of a fork.
-    since
-        Folders made after this time are removed again if nothing comes into them [s since the epoch].
-
-    Raises
-    ------
-    InvalidConfigError
-        If another run is at work in the folder, or a finished run of other settings is there.
+    `config` returns the resolved configuration of the run, with the `descent` of a fork. Folders that were made after
+    `since` [s since the epoch] are removed again if they stay empty.
     """
     with ExitStack() as stack:
         if not _take(folder, since, stack):
@@ -53,7 +42,7 @@ def claimed(folder: Path, config: Callable[[], Mapping[str, Any]], since: float 
 
 @contextmanager
 def claimed_anew(folder: Path, since: float) -> Iterator[Path]:
-    """Give a folder that no run has or had: this one, or one with -2, -3, … after its name; else as `claimed`."""
+    """Reserve a folder without a run: this folder, or one with -2, -3, … after its name. See `claimed`."""
     for number in count(1):
         candidate = numbered(folder, number)
         with ExitStack() as stack:
@@ -63,7 +52,7 @@ def claimed_anew(folder: Path, since: float) -> Iterator[Path]:
 
 
 def numbered(folder: Path, number: int) -> Path:
-    """Return the folder of this name that is tried as the first, the second, ….
+    """Return a folder with a number after its name, except for number 1.
 
     >>> from pathlib import Path
     >>> numbered(Path("a/run"), 1).as_posix(), numbered(Path("a/run"), 3).as_posix()
@@ -84,7 +73,7 @@ def recorded_settings(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _take(folder: Path, since: float, stack: ExitStack) -> bool:
-    """Make a folder and hold it as long as the stack lasts; return False if another run has the folder."""
+    """Make a folder and reserve it until the stack closes; return False if another run has reserved it."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         stack.enter_context(held(folder))
@@ -98,7 +87,7 @@ def _take(folder: Path, since: float, stack: ExitStack) -> bool:
 
 
 def _made_since(folder: Path, since: float) -> list[Path]:
-    """Return the folders made after a time, of this one and those above it: they and the folder around them changed."""
+    """Return the folders made after a time: this folder and the folders above it. They and their parent changed."""
     made = []
     while folder.parent != folder and min(path.stat().st_mtime for path in (folder, folder.parent)) >= since:
         made.append(folder)

@@ -18,7 +18,6 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import yaml
 from hydra import version
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
@@ -37,9 +36,8 @@ from yaml import MarkedYAMLError
 
 from polluxsim.common.errors import InvalidConfigError, allowed_among, did_you_mean
 from polluxsim.common.shipped import shipped
-from polluxsim.records.storage import flat
 from polluxsim.run.building import build, missing
-from polluxsim.run.configurations import PolicyText, policy_text, quoted
+from polluxsim.run.configurations import PolicyText, known_settings, policy_text, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -63,7 +61,7 @@ VERSION_BASE = "1.3"
 _one_at_a_time = RLock()
 
 MOST_KEPT = 200
-"""Composed configurations that are kept at most."""
+"""Largest number of composed configurations that are kept."""
 
 _composed: dict[tuple[Any, ...], bytes] = {}
 """Composed configurations. Loading a pickled one takes a fifth of the time of a deep copy."""
@@ -169,10 +167,10 @@ def _state_of(folders: Sequence[Path]) -> tuple[tuple[str, int], ...]:
 
 @contextmanager
 def mode_from_options() -> Iterator[None]:
-    """Let only the options say whether Hydra makes one run or several, within the block.
+    """Within the block, let the options alone choose between one run and several.
 
-    Hydra would compose the configuration once more to read `hydra.mode`, which takes 0.2 s. Only one thread may be in
-    the block, as in Hydra's own application.
+    Otherwise Hydra composes the configuration once more to read `hydra.mode`, which takes 0.2 s. Only one thread may be
+    in the block.
     """
     before = Hydra.get_mode
     Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
@@ -183,7 +181,7 @@ def mode_from_options() -> Iterator[None]:
 
 
 def error_of(job: JobReturn) -> Exception | None:
-    """Return the error that a job ended with; the public property would print and raise it."""
+    """Return the error of a job. The public property would print and raise the error."""
     error: Exception | None = job._return_value if job.status is JobStatus.FAILED else None
     return error
 
@@ -194,26 +192,23 @@ CONFIG_NAME = "run"
 def composed(
     choices: Mapping[str, str], settings: Mapping[str, Mapping[str, object]], seed: int | np.integer
 ) -> DictConfig:
-    """Return the configuration with entries by group, and values by group and setting, other than the defaults.
-
-    It raises `InvalidConfigError` if a configuration cannot hold a value.
-    """
+    """Return the default configuration with other entries by group, and other plain values by group and setting."""
     chosen = [f"{group}={name}" for group, name in choices.items()]
     config = without_hydra(Loader().load_configuration(CONFIG_NAME, chosen, RunMode.RUN))
-    OmegaConf.set_struct(config, False)  # unknown names are told by their target's signature
+    OmegaConf.set_struct(config, False)  # `build` reports unknown names
     config.seed = _plain(seed)
     for group, values in settings.items():
         for name, value in values.items():
             try:
                 config[group][name] = _plain(value)
             except OmegaConfBaseException:
-                what = f"{group}.{name} is {value!r}, allowed are numbers, text, true or false, and lists of these"
+                what = f"{group}.{name} is {value!r}, must be a number, text, true, false, or a list of these"
                 raise InvalidConfigError(what) from None
     return config
 
 
 def without_hydra(config: DictConfig) -> DictConfig:
-    """Return a configuration without Hydra's own part."""
+    """Return a configuration without the part of Hydra."""
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
 
@@ -225,9 +220,9 @@ def _plain(value: object) -> object:
 
 
 LAUNCHERS = {"submitit_local": "slurm", "submitit_slurm": "slurm", "ray": "ray"}
-"""The extra of this package that each of Hydra's launchers comes with."""
+"""The extra of polluxsim that installs each launcher of Hydra."""
 
-# What Hydra logs of an error stands in the error itself, which is ours to say; without a handler it would be printed.
+# Hydra logs its errors and raises them. A handler that does nothing keeps Python from printing the log.
 logging.getLogger("hydra").addHandler(logging.NullHandler())
 
 
@@ -235,7 +230,7 @@ CHOICES = r"Could not find '([^']+)/([^'/]+)' Available options in '[^']+': (.*?
 
 
 def hydra_in_words(error: Exception) -> str:
-    """Return Hydra's error in one line that says what is allowed."""
+    """Return an error of Hydra in one line, with the known names."""
     if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
         return f"{error.problem_mark.name}, line {error.problem_mark.line + 1}: not YAML ({error.problem})"
     if isinstance(error, UnicodeDecodeError):
@@ -254,7 +249,7 @@ def hydra_in_words(error: Exception) -> str:
 
 
 def _file_being_read(error: Exception) -> str | None:
-    """Return the file that was open where an error was raised."""
+    """Return the file that was open when an error was raised."""
     for frame, _ in walk_tb(error.__traceback__):
         for value in frame.f_locals.values():
             if isinstance(value, TextIOWrapper):
@@ -270,20 +265,8 @@ def _no_choice(group: str, choice: str, options: str) -> str:
     return f"{group}={choice} is unknown, {allowed_among(choice, allowed)}{own}"
 
 
-def known_settings() -> list[str]:
-    """Return the groups, and the settings of all their shipped entries by dotted names."""
-    found = {"seed", "hydra.run.dir", "hydra.sweep.dir", "hydra.sweeper.workers", "hydra.sweeper.cache"}
-    for path in shipped("configs").glob("*/**/*.yaml"):
-        group = path.parent.relative_to(shipped("configs")).as_posix()
-        entry = yaml.safe_load(path.read_text(encoding="utf-8"))
-        entry.pop("defaults", None)  # an instruction to Hydra, not a setting
-        dotted = group.replace("/", ".")
-        found |= {group, *(f"{dotted}.{name}" for name in entry), *flat({dotted: entry})}
-    return sorted(found)
-
-
 def is_hydras(error: Exception) -> bool:
-    """Return whether it was Hydra itself, or what reads its files, that raised an error."""
+    """Return whether Hydra, or a library that reads its files, raised an error."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -292,10 +275,10 @@ def is_hydras(error: Exception) -> bool:
 
 
 def not_installed(launcher: str) -> str:
-    """Return what to do about a launcher that is not there."""
+    """Return the message about a launcher that is not installed."""
     if launcher not in LAUNCHERS:
         return f"hydra/launcher={launcher} is not installed"
-    return f"hydra/launcher={launcher} is not installed, needed is: pip install 'polluxsim[{LAUNCHERS[launcher]}]'"
+    return f"hydra/launcher={launcher} is not installed; run pip install 'polluxsim[{LAUNCHERS[launcher]}]'"
 
 
 class NamedPolicy(NamedTuple):
@@ -317,19 +300,14 @@ class NamedPolicy(NamedTuple):
 
     @property
     def overrides(self) -> list[str]:
-        """Return the overrides that choose it, where a class of the user's is an entry without settings."""
+        """Return the overrides that choose the policy. A class of the user is then an entry without settings."""
         settings, plus = policy_text(self.name).settings, "" if self.module is None else "+"
         return [f"policy={quoted(self.entry)}", *(f"{plus}policy.{setting}" for setting in settings)]
 
     def make(self, *, afresh: bool = False, parameters: Mapping[str, Any] | None = None) -> Policy:
-        """Return a new policy.
+        """Return a new policy, with other values of some parameters.
 
-        Parameters
-        ----------
-        afresh
-            Whether the module of the policy runs again, which clears all state that the module kept.
-        parameters
-            Parameters in place of those in the settings.
+        With `afresh`, the module of the policy runs again, which clears the state that the module keeps.
         """
         if afresh and self.module is not None:
             sys.modules.pop(self.module, None)
@@ -339,13 +317,7 @@ class NamedPolicy(NamedTuple):
 
 
 def named_policy(name: str) -> NamedPolicy:
-    """Return the policy of a name; Python imports modules from the folder of a user's file afterwards.
-
-    Raises
-    ------
-    InvalidConfigError
-        If the entry or the file does not exist, or the settings cannot be read.
-    """
+    """Return the policy of a name. Afterwards, Python also imports modules from the folder of a user's file."""
     text = policy_text(name)
     file, colon, kind = text.name.rpartition(":")
     settings = _settings_of(text)
@@ -357,7 +329,7 @@ def named_policy(name: str) -> NamedPolicy:
         return NamedPolicy(name, dict(config))  # type: ignore[arg-type]
     path = Path(file).resolve()
     if not path.is_file() or path.suffix != ".py":
-        raise InvalidConfigError(f"{file}: no such file, allowed is FILE.py:CLASS")
+        raise InvalidConfigError(f"{file}: there is no Python file of this name; give a policy as FILE.py:CLASS")
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     spec = find_spec(path.stem)

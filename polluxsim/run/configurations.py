@@ -9,8 +9,11 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+import yaml
+
 from polluxsim.common.errors import InvalidConfigError, listed
 from polluxsim.common.shipped import shipped
+from polluxsim.records.storage import flat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +22,10 @@ if TYPE_CHECKING:
 _user_folders: ContextVar[tuple[Path, ...]] = ContextVar("user_folders", default=())
 
 MOST_NAMED = 3
-"""Files that a message names at most."""
+"""Largest number of files that a message names."""
+
+EXPLAINED = re.compile(r"^(\w+): .*?# (.+)$", re.MULTILINE)
+"""A setting of a configuration file with its comment."""
 
 
 def user_folders() -> tuple[Path, ...]:
@@ -30,7 +36,7 @@ def user_folders() -> tuple[Path, ...]:
 def config_files(pattern: str) -> dict[str, Path]:
     """Return the configuration files that match a pattern, by their path in their folder.
 
-    Of files with the same path, the first folder's counts.
+    If several folders have a file of the same path, the first folder counts.
     """
     found: dict[str, Path] = {}
     for folder in (*user_folders(), shipped("configs")):
@@ -39,18 +45,50 @@ def config_files(pattern: str) -> dict[str, Path]:
     return found
 
 
+def entries(group: str) -> list[str]:
+    """Return the names of the entries of a configuration group.
+
+    >>> entries("engine")
+    ['exact', 'log', 'osdi21']
+    """
+    return sorted(path.stem for path in config_files(f"{group}/*.yaml").values())
+
+
+def default_entry(group: str) -> str:
+    """Return the name of the entry that a run has by default.
+
+    >>> default_entry("policy")
+    'pollux'
+    """
+    defaults = yaml.safe_load(config_files("run.yaml")["run.yaml"].read_text(encoding="utf-8"))["defaults"]
+    return next(str(entry[group]) for entry in defaults if isinstance(entry, dict) and group in entry)
+
+
+def known_settings() -> list[str]:
+    """Return the groups, and the settings of all their shipped entries by dotted names."""
+    found = {"seed", "hydra.run.dir", "hydra.sweep.dir", "hydra.sweeper.workers", "hydra.sweeper.cache"}
+    for path in shipped("configs").glob("*/**/*.yaml"):
+        group = path.parent.relative_to(shipped("configs")).as_posix()
+        entry = yaml.safe_load(path.read_text(encoding="utf-8"))
+        entry.pop("defaults", None)  # an instruction to Hydra, not a setting
+        dotted = group.replace("/", ".")
+        found |= {group, *(f"{dotted}.{name}" for name in entry), *flat({dotted: entry})}
+    return sorted(found)
+
+
+def comments(group: str, target: str = "") -> dict[str, str]:
+    """Return the comments of the settings of a group, from its files that name a class; of `seed`, from run.yaml."""
+    files = config_files("run.yaml" if group == "seed" else f"{group}/*.yaml")
+    texts = [path.read_text(encoding="utf-8") for path in files.values()]
+    return {key: meaning for text in texts if target in text for key, meaning in EXPLAINED.findall(text)}
+
+
 @contextmanager
 def searched_first(folders: Sequence[Path]) -> Iterator[None]:
-    """Search the user's folders before the shipped one inside the block.
-
-    Raises
-    ------
-    InvalidConfigError
-        If a folder does not exist.
-    """
+    """Search the user's folders before the shipped folder inside the block."""
     for folder in folders:
         if not folder.is_dir():
-            raise InvalidConfigError(f"{folder}: no such folder of configurations")
+            raise InvalidConfigError(f"{folder}: no such folder of configurations; make it, or leave it out")
     token = _user_folders.set((*folders, *user_folders()))
     try:
         yield
@@ -89,7 +127,7 @@ FUNCTIONS = {
     "bool", "choice", "extend_list", "float", "glob", "int", "interval", "json_str", "range", "shuffle", "sort", "str",
     "tag",
 }  # fmt: skip
-"""Hydra's functions, whose brackets hold arguments and not settings."""
+"""Functions of Hydra. Their brackets contain arguments instead of settings."""
 
 
 class PolicyText(NamedTuple):
@@ -126,15 +164,8 @@ def split_list(text: str) -> list[str]:
 
 
 def policy_text(text: str) -> PolicyText:
-    """Return the parts of a policy with settings.
+    """Return the name and the settings of a policy.
 
-    Raises
-    ------
-    InvalidConfigError
-        If a bracket is missing, or a setting is not written as SETTING=VALUE.
-
-    Examples
-    --------
     >>> policy_text("quotas(gpus={vision: 4}, borrowing=false)").overrides
     ['policy=quotas', 'policy.gpus={vision: 4}', 'policy.borrowing=false']
     """
@@ -205,7 +236,7 @@ def _empty_mappings(file: Path, changed: int) -> frozenset[str]:
 
 
 def quoted(text: str) -> str:
-    r"""Return a text as Hydra's grammar takes it whole.
+    r"""Return a text in quotes of Hydra's grammar.
 
     >>> print(quoted("it's"))
     'it\'s'

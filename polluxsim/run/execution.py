@@ -26,7 +26,7 @@ from polluxsim.records.columns import Records
 from polluxsim.records.results import TimingRecord
 from polluxsim.records.storage import flat
 from polluxsim.run.building import build, checked_metric, in_words, load, missing, user_metrics
-from polluxsim.run.composing import known_settings
+from polluxsim.run.configurations import known_settings
 from polluxsim.run.identity import data_of, git_commit, key_of, versions
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ if TYPE_CHECKING:
 def settings_without_effect(policy: Policy, scenario: Scenario) -> list[str]:
     """Return a sentence for each setting that cannot change anything, whatever happens in the run.
 
-    Raises
-    ------
-    InvalidConfigError
-        If a setting names a queue, user or GPU type that does not exist.
+    A setting that names a queue, user or GPU type that does not exist raises an `InvalidConfigError`.
     """
     _check_types(scenario)
     of_policy = without_effect(policy, scenario.workload.jobs, scenario.cluster)
@@ -126,14 +123,9 @@ _loaded: dict[str, OrderedDict[str, Any]] = {"profiles": OrderedDict(), "workloa
 class Execution:
     """A run that is ready to be simulated: its configuration is checked, and its files are read.
 
-    Parameters
-    ----------
-    config
-        The configuration, without Hydra's own part.
-    given
-        Objects by config group, in place of the objects that the configuration would build. The configuration describes
-        an object by `_target_` and parameters if these would make an equal one. A run with another object has no key.
-        `given["metrics"]` has further metrics of the user by name.
+    `given` has objects by config group, in place of the objects that the configuration would build. The configuration
+    then describes an object by `_target_` and parameters if these would make an equal one; a run with another object
+    has no key. `given["metrics"]` has further metrics of the user by name.
     """
 
     def __init__(self, config: DictConfig, given: Mapping[str, Any] | None = None) -> None:
@@ -210,20 +202,14 @@ class Execution:
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
-    """Return a configuration as plain values, in which each class has its present name.
-
-    Raises
-    ------
-    InvalidConfigError
-        If a value refers to a missing one, is nan, or is a mapping whose keys have several types.
-    """
+    """Return a configuration as plain values, in which each class has its present name."""
     try:
         values = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
         raise InvalidConfigError(in_words(error)) from None
     plain = {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
     if unknown := [name for name, value in flat(plain).items() if isinstance(value, float) and isnan(value)]:
-        raise InvalidConfigError(f"{unknown[0]} is nan, allowed is a value that is known")
+        raise InvalidConfigError(f"{unknown[0]} is nan, must be a value that is known; use null for no value")
     for name, value in plain.items():
         _check_keys(name, value)
     plain.pop(NOT_THE_RUNS, None)
@@ -274,7 +260,7 @@ def _check_top_level(config: DictConfig) -> None:
     names = set(map(str, config))  # also those whose value is missing
     if unknown := sorted(names - {*TOP_LEVEL, NOT_THE_RUNS}):
         meant = did_you_mean(unknown[0], known_settings())
-        raise InvalidConfigError(f"there is no setting {unknown[0]!r}, allowed are {', '.join(TOP_LEVEL)}{meant}")
+        raise InvalidConfigError(f"there is no setting {unknown[0]!r}; choose from {', '.join(TOP_LEVEL)}{meant}")
     if OmegaConf.is_missing(config, "seed"):
         raise InvalidConfigError(missing("seed"))
     if lacking := [name for name in (*GROUPS, "seed") if name not in names]:
@@ -283,4 +269,4 @@ def _check_top_level(config: DictConfig) -> None:
             f"polluxsim's as a whole, so begin with a copy of {shipped('configs') / 'run.yaml'}"
         )
     if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
-        raise InvalidConfigError(f"seed is {config.seed!r}, allowed is a whole number ≥ 0")
+        raise InvalidConfigError(f"seed is {config.seed!r}, must be a whole number of at least 0")

@@ -1,4 +1,4 @@
-"""Forecasts of when jobs start and complete, and how well such forecasts hold: calibration and sharpness."""
+"""Forecast when jobs start and complete, and measure the calibration and the sharpness of these forecasts."""
 
 from __future__ import annotations
 
@@ -73,11 +73,6 @@ def forecast(
         Maximum number of processes, used if the futures take long.
     arrivals
         Jobs that are assumed to arrive; None resamples recent ones.
-
-    Raises
-    ------
-    InvalidInputError
-        If a job neither waits nor runs then.
     """
     if forks < 1:
         raise InvalidInputError(f"{forks} futures cannot give a forecast; ask for 1 or more")
@@ -131,10 +126,10 @@ def forecast_frame(found: Forecast) -> pd.DataFrame:
 
 
 class Score(NamedTuple):
-    """One 80 % interval, the naive one for the same job, and the time that came true [s]."""
+    """The 80 % interval of a time, its naive interval, and the actual time [s]."""
 
     what: str  # "starts" or "completions"
-    is_known: bool  # whether the time is the same in all futures, to the second
+    is_known: bool  # whether all futures have this time, to the second
     interval: tuple[float, float]
     naive: tuple[float, float] | None  # None if too few jobs of the class have ended
     actual: float
@@ -144,14 +139,14 @@ class Check(NamedTuple):
     """Calibration and sharpness of the forecasts of one kind of time."""
 
     what: str  # "starts" or "completions"
-    known: int  # times that are the same in all futures
-    uncertain: int
-    held: int  # of the uncertain ones, those inside their interval
-    compared: int  # of all, those with a naive forecast
-    width: float  # median width of these intervals [s]
-    naive_width: float  # median width of the naive intervals for the same jobs [s]
-    naive_held: int  # of these, those inside their naive interval
-    naive_scale: float  # factor by which the naive intervals must grow (or shrink) to hold as often as the others
+    known: int  # number of times that all futures share
+    uncertain: int  # number of the other times
+    held: int  # number of uncertain times inside their interval
+    compared: int  # number of times with a naive forecast
+    width: float  # median width of the intervals of the compared times [s]
+    naive_width: float  # median width of their naive intervals [s]
+    naive_held: int  # number of compared times inside their naive interval
+    naive_scale: float  # factor for naive intervals to contain as many times as the intervals of the forecast
 
 
 def forecast_checks(scores: Iterable[Score]) -> list[Check]:
@@ -167,7 +162,7 @@ def _check(what: str, scores: Sequence[Score]) -> Check:
     width = _median_width([each.interval for each, _ in pairs])
     naive_width = _median_width([naive for _, naive in pairs])
     naive_held = sum(_is_in(each.actual, naive) for each, naive in pairs)
-    # The distance of what came true from the middle of the naive interval, in halves of its width.
+    # The distance of the actual time from the middle of the naive interval, divided by half of its width.
     distances = [abs(2 * each.actual - low - high) / max(high - low, 1.0) for each, (low, high) in pairs]
     share = sum(_is_in(each.actual, each.interval) for each, _ in pairs) / max(len(pairs), 1)
     scale = float(np.quantile(distances, share)) if pairs else 1.0
@@ -184,7 +179,7 @@ def _is_in(time: float, interval: tuple[float, float]) -> bool:
 
 
 def scored(found: Forecast, run: Run) -> Iterator[Score]:
-    """Yield the intervals of a forecast beside what came true in the run. Times that never came true are left out."""
+    """Yield the intervals of a forecast beside the actual times in the run. Events that never happened are left out."""
     records = {record.job: record for record in run.result.job_records}
     begins: dict[JobId, float] = {}
     for change in run.result.allocation_records:

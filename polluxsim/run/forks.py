@@ -72,17 +72,7 @@ class Generation(NamedTuple):
 
 
 def recorded_descent(parent: Run, config: DictConfig, edits: Edits) -> dict[str, Any]:
-    """Return the `descent` of a fork for run.json, as plain values.
-
-    Parameters
-    ----------
-    parent
-        The run that was forked.
-    config
-        The settings of the parent.
-    edits
-        The edits of the fork.
-    """
+    """Return the `descent` of a fork for run.json, as plain values. `config` has the settings of the parent."""
     before = {"config": OmegaConf.to_container(config)}
     if DESCENT in parent.info:
         before[DESCENT] = parent.info[DESCENT]
@@ -101,13 +91,7 @@ def recorded_descent(parent: Run, config: DictConfig, edits: Edits) -> dict[str,
 
 
 def ancestry(run: Run) -> list[Mapping[str, Any]]:
-    """Return the `config` and the `descent` of a run and of its ancestors, the run first.
-
-    Raises
-    ------
-    InvalidInputError
-        If an older version of polluxsim wrote the run. It did not store the settings before a fork.
-    """
+    """Return the `config` and the `descent` of a run and of its ancestors, the run first."""
     found = [run.info]
     while (descent := found[-1].get(DESCENT)) is not None:
         if BEFORE not in descent:
@@ -122,12 +106,7 @@ def ancestry(run: Run) -> list[Mapping[str, Any]]:
 def lineage(run: Run) -> tuple[DictConfig, list[Generation]]:
     """Return the settings of the first ancestor of a run, and the forks from it to the run in order of time.
 
-    A run folder is data: only classes that the run may load are imported, and its functions, like metrics, are ignored.
-
-    Raises
-    ------
-    InvalidInputError
-        If run.json does not hold what a replay needs, or names a class that the run may not load.
+    A run folder is data: only classes that the run may load are imported, and functions like metrics are ignored.
     """
     source, infos = f"{run.name}/{RUN_FILE}", ancestry(run)
     configs = [_replayed_settings(run, source, info.get("config", {})) for info in infos]
@@ -254,21 +233,10 @@ KEPT_SETTINGS = ("failures", "spot", "repairs", "startup_time", "node_price")
 
 
 class Branch:
-    """A run in progress, with its policy and its settings.
+    """A run in progress, with its present settings, policy and scenario.
 
-    Parameters
-    ----------
-    config
-        The settings of the run.
-    run, policy
-        The run, and the policy that decides in it.
-
-    Attributes
-    ----------
-    config, policy, scenario
-        The present settings, policy and scenario. `run.scenario` follows at the round of the last edits.
-    lost_nodes, left_out, added
-        Nodes that went down for good, names of the jobs left out, and the added jobs, of all edits so far.
+    `run.scenario` follows at the round of the last edits. `lost_nodes`, `left_out` and `added` are the nodes that went
+    down for good, the names of the jobs left out, and the added jobs, of all edits so far.
     """
 
     def __init__(self, config: DictConfig, run: Simulation, policy: Policy) -> None:
@@ -295,19 +263,8 @@ class Branch:
     def change(self, edits: Edits, config: DictConfig, given: Mapping[str, Any]) -> Edits:
         """Make the edits of a fork at the round of their time; return them with all nodes that go down.
 
-        Parameters
-        ----------
-        edits
-            The edits. The branch must not be past their time.
-        config
-            The settings from then on. Policy, cluster and seed may differ from the present settings.
-        given
-            Objects by config group, in place of the objects that `config` describes.
-
-        Raises
-        ------
-        PolluxSimError
-            If an edit is impossible.
+        The branch must not be past this time. `config` has the settings from then on, which may differ in policy,
+        cluster and seed. `given` has objects by config group, in place of the objects that `config` describes.
         """
         before, (cluster, lost) = self.scenario, self._changed_cluster(edits, config, given)
         if edits.new_policy:
@@ -382,7 +339,7 @@ class Branch:
 
 
 def _check_nodes(old: Cluster, new: Cluster) -> None:
-    """Check that the numbers of nodes are fixed, and that the nodes of both clusters are equal as far as both go."""
+    """Check that the numbers of nodes are fixed, and that the first nodes of both clusters are equal."""
     if None is not old.least_nodes or None is not new.least_nodes:
         what = "the policy chooses the number of nodes on an elastic cluster"
         raise InvalidConfigError(f"cluster: {what}, so that a fork cannot change or drop nodes; change the policy")

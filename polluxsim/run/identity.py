@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     Json = Any
 
 OUTPUTS = {RUN_FILE: (*RUN_FILES, *SOMETIMES), ".lock": SWEEP_FILES}
-"""What marks a run's or a sweep's folder, as may lie in a folder of data that someone works in or be that folder
-itself; and the files that it puts there."""
+"""File that marks the folder of a run or of a sweep, and the files that the run or sweep writes. A folder of data may
+contain these folders."""
 
 LARGE = 500_000_000
-"""A folder of data of so many bytes takes some time to read [bytes]."""
+"""Size of a folder of data from which on a message says that it is read [bytes]."""
 
 UNREADABLE = "unreadable"
-"""Stands for the digest of a file that cannot be read: whoever needs it will say so."""
+"""Digest of a file that cannot be read. The code that uses the file reports the error."""
 
 
 def folder_digest(folder: Path) -> str:
-    """Return a digest of a folder's files, whatever their order on disk; hidden files and results do not count."""
+    """Return a digest of the files in a folder, without hidden files and results."""
     files = list(_data_files(folder))
     _announce(folder, sum(path.stat().st_size for path in files), len(files))
     return digest_of({path.relative_to(folder).as_posix(): file_digest(path) for path in files})
@@ -50,14 +50,14 @@ def folder_digest(folder: Path) -> str:
 
 @lru_cache(maxsize=64)
 def _announce(folder: Path, size: int, count: int) -> None:
-    """Say once of a large folder that it is being read: it may be one that was not meant."""
+    """Print once that a large folder is read, because the user may have named it by mistake."""
     if size >= LARGE and parent_process() is None:
-        what = f"reading {size / 1e9:.1f} GB in {count} files, as a run is recognised by what it reads"
+        what = f"reading {size / 1e9:.1f} GB in {count} files, because the key of a run depends on its data"
         print(f"polluxsim: {folder}: {what}", file=sys.stderr)
 
 
 def _data_files(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
-    """Yield the files in a folder, those of linked folders too; a link to a folder it is in leads to nothing new."""
+    """Yield the files in a folder and in linked folders. A link to a folder above it is not followed."""
     if (place := folder.resolve()) in above:
         return
     names = sorted(path.name for path in folder.iterdir())
@@ -74,20 +74,20 @@ def _data_files(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[
 
 
 def _is_output(folder: Path) -> bool:
-    """Return whether a folder is a run's, be it half written, or a sweep's."""
+    """Return whether a folder is the folder of a run, finished or not, or of a sweep."""
     names = [path.name for path in folder.iterdir()]
     return not OUTPUTS.keys().isdisjoint(names) or bool(fnmatch.filter(names, TEMPORARY))
 
 
 def file_digest(path: Path) -> str:
-    """Return a digest of a file's content."""
+    """Return a digest of the content of a file."""
     status = path.stat()
     return _content_digest(str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino)
 
 
 @lru_cache(maxsize=65536)
 def _content_digest(path: str, size: int, changed: int, number: int) -> str:
-    """Return the digest of a file's content; a file that is still the same by its status is not read again."""
+    """Return the digest of the content of a file. A file with the same size, time and inode is not read again."""
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -96,7 +96,7 @@ def _content_digest(path: str, size: int, changed: int, number: int) -> str:
 
 
 def digest_of(parts: Mapping[str, str]) -> str:
-    """Return one digest of several, by name."""
+    """Return one digest of named digests."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -111,12 +111,7 @@ def module_digest(name: str) -> str:
     """Return a digest of a user's module or package, and of the modules that it imports from the same folder.
 
     The digest of Python's own modules is empty, because a run's key contains Python's version. The digest of a missing
-    module is empty as well. Importing the module reports the error.
-
-    Raises
-    ------
-    InvalidConfigError
-        If the module's code is in no file that could be read.
+    module is empty as well, because importing the module reports the error.
     """
     origins = _origins(name)
     if origins is None:

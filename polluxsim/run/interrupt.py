@@ -1,4 +1,4 @@
-"""Handle Ctrl-C and SIGTERM alike: end a simulation at the next round if that is soon, anything else at once."""
+"""Handle Ctrl-C and SIGTERM: end a simulation at the next round if that is soon, and any other work at once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from types import FrameType
 
-# Ends this process even within `exits_raised`.
+# Function that ends this process even within `exits_raised`.
 exit_at_once = os._exit
 
 PATIENCE = 0.5
-"""How long the present round may go on after Ctrl-C [s]."""
+"""Longest time from Ctrl-C to the end of the present round [s]."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 130
@@ -26,13 +26,13 @@ SHOW_CURSOR = "\x1b[?25h"
 LEAVE_SCREEN = "\x1b[?1049l" + SHOW_CURSOR
 STANDARD_ERROR = 2
 
-# Set once a command has written its results: from then on there is nothing to interrupt.
+# Set when a command has written its results. Ctrl-C has no effect after that.
 _written = threading.Event()
 
 # Escape sequences that restore the terminal, the innermost last.
 _restoring = [SHOW_CURSOR]
 
-# What is to be done even if the process has to end at once.
+# Functions that are called even if the process ends at once.
 _last_acts: list[Callable[[], None]] = []
 
 
@@ -42,18 +42,18 @@ def begin_command() -> None:
 
 
 def results_written() -> None:
-    """Ignore Ctrl-C until the command has ended: its results are written, so that it was not interrupted."""
+    """Ignore Ctrl-C until the command has ended, because its results are written."""
     _written.set()
 
 
 def in_main_thread() -> bool:
-    """Return whether signals and the terminal are ours to handle."""
+    """Return whether this is the main thread, which alone may handle signals and the terminal."""
     return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """Let Ctrl-C end the process there and then: for a start-up that has nothing open, whatever it imports."""
+    """Let Ctrl-C end the process at once. Use it while no file is open, for example during imports."""
     with _handling(lambda *_: end_process()):
         yield
 
@@ -83,12 +83,12 @@ def deferred() -> Iterator[None]:
 
 
 class SweepInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a sweep; the message says what is finished."""
+    """Ctrl-C during a sweep. The message states how many runs are finished."""
 
 
 @contextmanager
 def raising() -> Iterator[None]:
-    """Let Ctrl-C raise KeyboardInterrupt, as Python does by itself; a second one ends the process at once."""
+    """Let Ctrl-C raise KeyboardInterrupt, like Python. A second Ctrl-C ends the process at once."""
 
     def handle(*_: object) -> None:
         if _written.is_set():
@@ -103,11 +103,11 @@ def raising() -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[Callable[..., None]]:
-    """Give a function to call now and then, which raises KeyboardInterrupt once Ctrl-C was pressed.
+    """Yield a function that raises KeyboardInterrupt after Ctrl-C. Call it often.
 
-    Python's own way, an exception wherever the program happens to be, breaks compiled kernels off in the middle, and
-    waits for the compiler. Here the program stops at the next call; where that takes too long, another thread ends the
-    process. That is safe only while no file is being written.
+    Python raises KeyboardInterrupt anywhere in the program, also inside a compiled kernel, and only after a compilation
+    ends. Here the program stops at the next call of the function. If that takes too long, another thread ends the
+    process, which is safe only while no file is being written.
     """
     pressed, over = threading.Event(), threading.Event()
 
@@ -115,7 +115,7 @@ def interruptible() -> Iterator[Callable[..., None]]:
         if pressed.is_set():
             raise KeyboardInterrupt
 
-    # The byte for the other thread is written as the signal comes in; a handler has to wait for the main thread.
+    # The byte for the other thread is written when the signal arrives. A handler has to wait for the main thread.
     receiver, sender = os.pipe()
     os.set_blocking(sender, False)
     threading.Thread(target=_end_in_time, args=(receiver, over), daemon=True).start()
@@ -131,8 +131,8 @@ def interruptible() -> Iterator[Callable[..., None]]:
 
 
 @contextmanager
-def on_a_screen_of_its_own() -> Iterator[None]:
-    """Leave the terminal's alternate screen too, should the process have to end at once meanwhile."""
+def alternate_screen() -> Iterator[None]:
+    """Restore the normal screen of the terminal if the process ends at once within the block."""
     _restoring.append(LEAVE_SCREEN)
     try:
         yield
@@ -142,7 +142,7 @@ def on_a_screen_of_its_own() -> Iterator[None]:
 
 @contextmanager
 def ending_with(act: Callable[[], None]) -> Iterator[None]:
-    """Do something when the block ends, however it does, and also if the process has to end at once meanwhile."""
+    """Call a function when the block ends, and also if the process ends at once within the block."""
     _last_acts.append(act)
     try:
         yield
@@ -153,11 +153,10 @@ def ending_with(act: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def stopping_between_rounds() -> Iterator[Callable[..., None]]:
-    """Give a function to call now and then, which raises KeyboardInterrupt once Ctrl-C was pressed.
+    """Yield a function that raises KeyboardInterrupt after Ctrl-C. Call it often.
 
-    For a process that has more to lose than this run, like a notebook's: nothing ends it, and a second Ctrl-C is
-    Python's own, wherever the program happens to be. SIGTERM stays the program's own affair. In another thread than the
-    main one, Ctrl-C is not ours to handle.
+    Scripts and notebooks use this, because their process must not end. A second Ctrl-C raises KeyboardInterrupt at
+    once, like Python. SIGTERM is not handled. Outside the main thread, nothing is handled.
     """
     pressed = threading.Event()
 
@@ -180,9 +179,9 @@ def stopping_between_rounds() -> Iterator[Callable[..., None]]:
 
 @contextmanager
 def exits_raised() -> Iterator[None]:
-    """Have `os._exit` raise `SystemExit` within the block, so that user code cannot end the process without a message.
+    """Let `os._exit` raise `SystemExit` within the block, so that user code cannot end the process without a message.
 
-    Blocks may be nested. Processes that are forked in the block end as usual.
+    Blocks may be nested. `os._exit` still ends a process that is forked in the block.
     """
     process, before = os.getpid(), os._exit
 
@@ -202,7 +201,7 @@ def exits_raised() -> Iterator[None]:
 def _handling(
     handler: Callable[..., object] | signal.Handlers, signals: Sequence[signal.Signals] = SIGNALS
 ) -> Iterator[None]:
-    """Handle signals in another way for a while; that is the main thread's business, and others leave it alone."""
+    """Use another handler of signals within the block. Outside the main thread, do nothing."""
     if not in_main_thread():
         yield
         return
@@ -215,7 +214,7 @@ def _handling(
 
 
 def _end_in_time(receiver: int, over: threading.Event) -> None:
-    """Wait for Ctrl-C, or for the other end to be closed; after Ctrl-C, end the process unless it is over in time."""
+    """Wait for Ctrl-C, or for the pipe to close. After Ctrl-C, end the process unless `over` is set in time."""
     while number := os.read(receiver, 1):
         if number[0] in SIGNALS and not over.wait(PATIENCE):
             end_process()
@@ -223,10 +222,10 @@ def _end_in_time(receiver: int, over: threading.Event) -> None:
 
 
 def end_process(message: str = MESSAGE) -> None:
-    """End the process as interrupted, at once and with one line, unless its results are written."""
+    """End the process at once with one line and status 130, unless its results are written."""
     if _written.is_set():
         return
-    # Straight to the file: the interrupted thread may be in the middle of a print.
+    # Write to the file itself, because the interrupted thread may be in the middle of a print.
     for act in reversed(_last_acts):
         act()
     restored = _restoring[-1] if os.isatty(STANDARD_ERROR) else ""

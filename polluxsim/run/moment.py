@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from math import inf, nextafter
 from operator import index
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -24,7 +24,7 @@ from polluxsim.run.execution import Execution, resolved, settings_without_effect
 from polluxsim.run.forks import Branch, Edits, lineage, recorded_descent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from omegaconf import DictConfig
 
@@ -38,23 +38,57 @@ if TYPE_CHECKING:
 RunT = TypeVar("RunT", bound=Run)
 
 
+@dataclass(frozen=True)
+class WhatIfRequest:
+    """Changes of a run from a round on.
+
+    Parameters
+    ----------
+    entries
+        By configuration group (`policy` or `cluster`): the name of another entry, or None for the present entry, and
+        settings.
+    objects
+        By configuration group: an object in place of an entry, and its description for run.json.
+    drop_nodes
+        Numbers of nodes that go down for good.
+    without
+        Names of jobs that are cancelled, or never submitted.
+    added
+        Additional jobs, at their times since the start of the run [s].
+    seed
+        Seed of the policy's random generator from this round on; None continues the generator.
+    """
+
+    entries: Mapping[str, tuple[str | None, Mapping[str, object]]] = field(default_factory=dict)
+    objects: Mapping[str, tuple[Any, Mapping[str, object]]] = field(default_factory=dict)
+    drop_nodes: Collection[int] = ()
+    without: Collection[str] = ()
+    added: tuple[Job, ...] = ()
+    seed: int | None = None
+
+    def config(self, present: DictConfig) -> DictConfig:
+        """Return the settings of the fork, given those of the run."""
+        config = present
+        for group, (name, settings) in self.entries.items():
+            if name is None:
+                part = OmegaConf.merge(config[group], dict(settings))
+            else:
+                try:
+                    part = composed({group: name}, {group: settings}, 0)[group]
+                except HydraException as error:
+                    raise InvalidConfigError(hydra_in_words(error)) from None
+            config = OmegaConf.create({**config, group: part})
+        for group, (_, description) in self.objects.items():
+            config = OmegaConf.create({**config, group: description})
+        return config
+
+
 class Moment(Generic[RunT]):
     """A finished run at one of its scheduling rounds, from which forks continue.
 
     The run is simulated again from its recorded settings, up to the first round at `time` [s] or later. The run may be
-    a fork, or a fork of a fork: the edits of all forks are repeated at their times.
-
-    Raises
-    ------
-    InvalidInputError
-        If the run ends before `time` or was forked after it, or if the simulation does not reproduce the recorded run.
-
-    Attributes
-    ----------
-    origin
-        The finished run.
-    time
-        Time of the round [s].
+    a fork, or a fork of a fork: the edits of all forks are repeated at their times. A run that ends before `time`, or
+    was forked after it, or whose past is not reproduced, raises an `InvalidInputError`.
     """
 
     def __init__(self, run: RunT, time: float) -> None:
@@ -112,45 +146,15 @@ class Moment(Generic[RunT]):
         """Return the names of the jobs that the forks so far left out."""
         return self._branch.left_out
 
-    def fork(
-        self,
-        config: DictConfig,
-        given: Mapping[str, Any],
-        *,
-        drop_nodes: Collection[int] = (),
-        without: Iterable[str] = (),
-        added: Sequence[Job] = (),
-        seed: int | None = None,
-    ) -> RunT:
-        """Return the run with changes from this round on.
-
-        Parameters
-        ----------
-        config
-            The settings of the fork. They may differ from those of the run in policy and cluster.
-        given
-            Objects by config group, in place of the objects that `config` describes.
-        drop_nodes
-            Nodes that go down and stay down.
-        without
-            Jobs that are cancelled, or never submitted.
-        added
-            Additional jobs, at their times since the start of the run [s].
-        seed
-            Seed of the policy's random generator from this round on.
-
-        Raises
-        ------
-        PolluxSimError
-            If a change is impossible.
-        """
-        settings = resolved(config)
+    def fork_with(self, request: WhatIfRequest) -> RunT:
+        """Return the run with changes from this round on."""
+        settings = resolved(request.config(self.config))
         config, branch = OmegaConf.create(settings), self._branch.copy()
+        given = {group: value for group, (value, _) in request.objects.items()}
         new_policy = "policy" in given or config.policy != self.config.policy
-        nodes, left_out = tuple(map(index, drop_nodes)), self._left_out(without)
-        seed = None if seed is None else index(seed)
-        edits = Edits(self.time, nodes, left_out, tuple(added), seed, new_policy)
-        edits = branch.change(edits, config, given)
+        nodes, left_out = tuple(map(index, request.drop_nodes)), self._left_out(request.without)
+        seed = None if request.seed is None else index(request.seed)
+        edits = branch.change(Edits(self.time, nodes, left_out, request.added, seed, new_policy), config, given)
         unused = settings_without_effect(branch.policy, branch.scenario)
         result = driven(branch.run, branch.policy)
         unused += unused_in(branch.scenario, result)
@@ -164,13 +168,7 @@ class Moment(Generic[RunT]):
         return replace(self.origin, info=info, result=result)
 
     def _left_out(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the names of jobs to leave out, each once, without jobs that an earlier fork left out.
-
-        Raises
-        ------
-        InvalidInputError
-            If the run has no job of a name, or the job ended before the round.
-        """
+        """Return the names of jobs to leave out, each once, without jobs that an earlier fork left out."""
         ends = {job.job: job.end_time for job in self.origin.result.job_records}
         for name in (found := tuple(dict.fromkeys(names))):
             if name not in ends:
@@ -179,21 +177,6 @@ class Moment(Generic[RunT]):
                 what = f"job {name!r} ended at {end:g} s"
                 raise InvalidInputError(f"{what}, before the fork; name a job that ends at {self.time:g} s or later")
         return tuple(name for name in found if name not in self.left_out)
-
-
-def replaced(config: DictConfig, group: str, part: Any) -> DictConfig:
-    """Return a configuration in which one group is replaced."""
-    return OmegaConf.create({**config, group: part})
-
-
-def with_entry(config: DictConfig, group: str, name: str | None, settings: Mapping[str, object]) -> DictConfig:
-    """Return a configuration with another entry of a group, or, without a name, with other settings of its entry."""
-    if name is None:
-        return replaced(config, group, OmegaConf.merge(config[group], dict(settings)))
-    try:
-        return replaced(config, group, composed({group: name}, {group: settings}, 0)[group])
-    except HydraException as error:
-        raise InvalidConfigError(hydra_in_words(error)) from None
 
 
 MOST_NODES = 64
@@ -211,10 +194,7 @@ class LeastChange(NamedTuple):
 class Trial:
     """Tries changes for one submitted job, in a run just before a round.
 
-    Attributes
-    ----------
-    ahead
-        Names of the active jobs that were submitted before the job, in order of submission.
+    `ahead` has the names of the active jobs that were submitted before the job, in order of submission.
     """
 
     def __init__(self, moment: Moment[Any], job_id: JobId) -> None:

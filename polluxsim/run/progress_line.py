@@ -1,4 +1,4 @@
-"""A line that says how far a run is, on a terminal only."""
+"""Show the progress of a run in a line on a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
-    """Give a watcher that keeps a progress line on standard error, and does nothing where that is not a terminal."""
+    """Yield a watcher that shows a progress line on standard error if it is a terminal."""
     screen = Console(stderr=True)
     if not screen.is_terminal:
         yield ignore
@@ -45,7 +45,7 @@ def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
 
 
 def num_expected(workload: Workload, run: Simulation | None = None) -> int:
-    """Return the jobs that there will be, as far as the workload says, or more where more have come."""
+    """Return the number of jobs that the workload announces, or the number submitted so far if that is larger."""
     expected = len(workload.jobs) + workload.num_followers
     return expected if run is None else max(expected, run.num_jobs)
 

@@ -1,4 +1,4 @@
-"""Futures of a run: everything unknown at a time is resampled, and the starts and completions of jobs are noted."""
+"""Simulate futures of a run in which everything unknown at a time is resampled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from polluxsim.policies.contract.view import Decision
 from polluxsim.records.results import Status
 from polluxsim.run.interrupt import exits_raised
 from polluxsim.run.moment import Moment
-from polluxsim.run.workers import starting, workers
+from polluxsim.run.workers import as_finished, workers
 from polluxsim.workloads.history import Draw, Seen
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class Arrivals:
     Parameters
     ----------
     source
-        `none`, `recent`, or the name of the file that the jobs are from. `recent` resamples the jobs that arrived so
-        far. They arrive for as long as the run has lasted, but at most for three days; then no job arrives.
+        `none`, `recent`, or the name of the file that the jobs are from. `recent` resamples the jobs that have
+        arrived, for as long as the run has lasted, but at most three days. After that, no job arrives.
     jobs
         The jobs of the file, at their times since the start of the run. Earlier ones are left out.
     """
@@ -97,7 +97,7 @@ _THERE: list[KnownState] = []
 
 
 def futures(here: KnownState, asked: Collection[JobId], forks: int, processes: int) -> Iterator[Times]:
-    """Yield the times of each future. Other processes draw all but the first if drawing takes long."""
+    """Yield the times of each future by its number. Other processes draw all but the first if drawing takes long."""
     started = monotonic()
     yield here.future(asked, 0)
     rest = range(1, forks)
@@ -105,10 +105,14 @@ def futures(here: KnownState, asked: Collection[JobId], forks: int, processes: i
         yield from (here.future(asked, number) for number in rest)
         return
     begin = partial(_be_there, here.moment.origin, here.moment.time, here.arrivals)
-    with workers(min(processes, len(rest)), begin) as pool:
-        with starting():
-            tasks = [pool.submit(_there, asked, number) for number in rest]
-        yield from (task.result() for task in tasks)
+    count, number = min(processes, len(rest)), 1
+    found: dict[int, Times] = {}
+    with workers(count, begin) as pool:
+        for done, future in as_finished(pool, ((number, _there, (asked, number)) for number in rest), count):
+            found[done] = future.result()
+            while number in found:
+                yield found.pop(number)
+                number += 1
 
 
 def _be_there(run: Run, time: float, arrivals: Arrivals) -> None:

@@ -6,21 +6,27 @@ import os
 import signal
 import sys
 import threading
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import active_children, connection, get_context, parent_process, resource_tracker
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from polluxsim.common.errors import SweepError
 from polluxsim.run.interrupt import SIGNALS, deferred, exit_at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from multiprocessing.context import ForkServerContext, SpawnContext
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 """Variables that limit the libraries of a worker to one thread. There is already one worker for each core."""
+
+
+PATIENCE = 0.2
+"""Longest time from Ctrl-C to its effect [s]."""
+
+KeyT = TypeVar("KeyT")
 
 
 def num_cores() -> int:
@@ -30,14 +36,10 @@ def num_cores() -> int:
 
 @contextmanager
 def workers(count: int, begin: Callable[[], None] | None = None) -> Iterator[ProcessPoolExecutor]:
-    """Return a pool of at most `count` worker processes, which are killed when the block ends.
+    """Yield a pool of at most `count` worker processes, which are killed when the block ends.
 
-    The workers start with the first tasks, within `starting`. Each calls `begin` first.
-
-    Raises
-    ------
-    SweepError
-        If a worker ends by itself.
+    The workers start with the first tasks, within `starting`. Each calls `begin` first. A worker that ends by itself
+    raises a `SweepError`.
     """
     others = set(active_children())
     environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
@@ -52,6 +54,34 @@ def workers(count: int, begin: Callable[[], None] | None = None) -> Iterator[Pro
             process.kill()
             process.join()
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def as_finished(
+    pool: ProcessPoolExecutor, tasks: Iterable[tuple[KeyT, Callable[..., Any], tuple[Any, ...]]], count: int
+) -> Iterator[tuple[KeyT, Future[Any]]]:
+    """Submit tasks, at most `count` at a time, and yield the key and the future of each task when it is finished.
+
+    A task is a key, a function and its arguments. A task is taken when it can start, so that an iterator may choose it
+    late. After a process has ended by itself, no further task is taken.
+    """
+    running: dict[Future[Any], KeyT] = {}
+    left, is_broken = iter(tasks), False
+    while True:
+        while not is_broken and len(running) < count and (task := next(left, None)) is not None:
+            key, function, arguments = task
+            try:
+                with starting():
+                    future = pool.submit(function, *arguments)
+            except BrokenProcessPool as error:
+                future = Future()
+                future.set_exception(error)
+            running[future] = key
+        if not running:
+            return
+        done, _ = wait(running, timeout=PATIENCE, return_when=FIRST_COMPLETED)
+        for future in done:
+            is_broken |= isinstance(future.exception(), BrokenProcessPool)
+            yield running.pop(future), future
 
 
 def fresh() -> ForkServerContext | SpawnContext:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields
 from datetime import timedelta
 from time import monotonic
@@ -45,7 +46,7 @@ TIMING = "sweep-timing.parquet"
 
 
 def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
-    """Write and return the results of finished runs, in their order; wall-clock times go into a file apart."""
+    """Write and return the results of finished runs, in the order of the entries. Write wall-clock times separately."""
     infos = [info_of(entry.folder) for entry in entries]
     rows = [_result_row(entry, folder, info) for entry, info in zip(entries, infos, strict=True)]
     declared = {field.name: pa.float64() for field in fields(Summary) if field.type in ("float", "float | None")}
@@ -80,14 +81,14 @@ def _result_row(entry: Entry, folder: Path, info: Mapping[str, Any]) -> dict[str
 
 
 def _times(entry: Entry) -> dict[str, float]:
-    """Return how long each phase of a run took in all [s of wall-clock time]."""
+    """Return the total wall-clock time of each phase of a run [s]."""
     table = pq.read_table(entry.folder / "timing.parquet", columns=["phase", "seconds"])
     totals = table.group_by("phase").aggregate([("seconds", "sum")]).to_pylist()
     return {row["phase"]: row["seconds_sum"] for row in sorted(totals, key=lambda row: row["phase"])}
 
 
 def _array(values: Sequence[Any], declared: pa.DataType | None) -> pa.Array:
-    """Return a column; values of several kinds become text, as do lists of anything but text."""
+    """Return a column. Values of several types, and lists with other items than text, become JSON text."""
     kinds = {type(value) for value in values if value is not None}
     if kinds and kinds <= {int, float}:
         whole = kinds == {int} and declared != pa.float64()
@@ -111,12 +112,12 @@ def _write_table(table: pa.Table, path: Path) -> None:
 
 
 PAUSE = 0.5
-"""How often the runs' folders are looked at [s]: that works whoever does the runs, and wherever."""
+"""Time between two looks at the folders of the runs [s]. The folders show the progress of all kinds of workers."""
 
 
 @contextmanager
 def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
-    """Show on a terminal's standard error how many runs are finished of those left; `known` more were before."""
+    """Show the number of finished runs on standard error if it is a terminal. `known` more were finished before."""
     screen = Console(stderr=True)
     if not screen.is_terminal or not entries:
         yield
@@ -146,7 +147,7 @@ def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
 
 
 def time_left(done: int, of: int, elapsed: float) -> str:
-    """Return in words how long the rest of so many runs takes if it goes on as it did [s].
+    """Return the expected time for the remaining runs as text, given the time that the first runs took [s].
 
     >>> time_left(2, 6, 45.0)
     '0:01:30 left'
@@ -156,13 +157,16 @@ def time_left(done: int, of: int, elapsed: float) -> str:
 
 LOCK = ".lock"
 CACHE_LOCK = ".cache-lock"
-"""Held while runs are put into a cache; another than LOCK, as a sweep's folder may be a cache, even its own."""
+"""Lock while runs are copied into a cache. It differs from LOCK, because the folder of a sweep may be the cache."""
+
+_locked: ContextVar[frozenset[Path]] = ContextVar("_locked", default=frozenset())
+"""Files of the locks that the blocks around the present code hold."""
 
 
 class Completed(NamedTuple):
     """A complete sweep."""
 
-    done: int  # number of runs made now; the other runs were finished before
+    done: int  # number of runs made now; the others were finished before
     entries: Sequence[Entry]  # each distinct run, in the order of the plan
     table: pa.Table  # a row for each run
 
@@ -176,45 +180,44 @@ def run_sweep(
     config_dirs: Sequence[Path] = (),
     cache: Path | None = None,
 ) -> pd.DataFrame:
-    """Do the runs of a plan that are not finished yet, and return the results of all.
+    """Make the runs of a plan that are not finished, and return the results of all runs.
 
     Parameters
     ----------
     plan
-        The overrides of each run, as they stand on the command line of `polluxsim run`. A run that stands in it twice
-        is one run.
+        The overrides of each run, as for `polluxsim run`. Equal runs are made once.
     folder
-        The sweep's folder. Its finished runs are recognised and not done again.
+        Folder of the sweep. Finished runs in it are not made again.
     launcher
-        A launcher of Hydra's by name (submitit_local, submitit_slurm, ray), or overrides that choose and set
-        one (`["hydra/launcher=ray", "hydra.launcher.ray.init.address=auto"]`); by default processes on this machine.
+        Name of a launcher of Hydra (submitit_local, submitit_slurm, ray), or overrides that choose and set a launcher
+        (`["hydra/launcher=ray", "hydra.launcher.ray.init.address=auto"]`). The default is processes on this machine.
     workers
-        Processes on this machine at most; by default one for each core.
+        Largest number of processes on this machine. The default is one for each core.
     config_dirs
-        The user's folders of configurations, as `--config-dir` takes one. Their entries win over shipped ones.
+        Folders of configuration files, like `--config-dir`. They replace shipped files of the same names.
     cache
-        A folder of finished runs to take runs from, and to put copies of new ones into.
+        A folder of finished runs. Runs in it are copied instead of made, and new runs are copied into it.
 
     Returns
     -------
     pandas.DataFrame
-        A row per distinct run, in the order of the plan: `folder`, the policy's name, the settings by dotted names
-        (`policy.p`), the metrics of `Summary`, the user's metrics, and the run's `key`. `sweep.parquet` in the sweep's
-        folder has the same columns, with folders relative to it.
+        A row for each distinct run, in the order of the plan: `folder`, the name of the policy, the settings by dotted
+        names (`policy.p`), the metrics of `Summary`, the user's metrics, and the `key` of the run. `sweep.parquet` in
+        the folder of the sweep has the same columns, with relative folders.
 
     Raises
     ------
     InvalidConfigError
-        If there are no runs, one cannot be composed, the launcher is not there, or `workers` is no number of them.
+        If the plan is empty, a run cannot be composed, the launcher is not installed, or `workers` is invalid.
     SweepError
-        If runs failed; the remaining runs are finished and kept.
+        If runs failed. The other runs are finished and kept.
 
     Notes
     -----
     Workers are separate processes, so a script must call this function under `if __name__ == "__main__":`.
     """
     if not plan:
-        raise InvalidConfigError("a sweep without runs, needed is a plan of one or more")
+        raise InvalidConfigError("the plan of the sweep has no runs; give the overrides of at least one run")
     chosen = [f"hydra/launcher={launcher}"] if isinstance(launcher, str) else list(launcher or ())
     report_replaced(config_dirs)
     composing = composer(config_dirs, chosen)
@@ -231,7 +234,7 @@ def run_entries(
     config_dirs: Sequence[Path] = (),
     cache: Path | None = None,
 ) -> pd.DataFrame:
-    """Do runs that are composed already and not finished yet, and return the results of all, as `run_sweep` does."""
+    """Make the entries that are not finished, and return the results of all, like `run_sweep`."""
     processes = _chosen(launcher, config_dirs, folder, workers) if launcher else LocalWorkers(workers)
     completed = complete(entries, folder, processes, cache)
     frame = frame_of_table(completed.table)
@@ -240,37 +243,39 @@ def run_entries(
 
 
 def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None = None) -> Completed:
-    """Do the runs that are not finished, and write the results of all into the sweep's folder.
+    """Make the runs that are not finished, and write the results of all runs into the folder of the sweep.
 
-    The table is there exactly when the sweep last started in this folder is complete. A folder that is made and gets no
-    run is removed again.
+    The table exists if and only if the last sweep in this folder is complete. A new folder that gets no run is removed.
     """
+    with reserved(folder):
+        entries = arranged(entries, finished_runs(folder))
+        folders = [entry.folder for entry in entries]
+        clear([folder])
+        clear_runs(folders)
+        try:
+            return _complete(entries, folder, workers, cache)
+        except KeyboardInterrupt:
+            clear_runs(folders)  # the workers have ended
+            counts = f"{sum(map(is_finished, entries))} of {len(entries)}"
+            message = f"interrupted, {counts} runs are finished and kept; the same command continues"
+            raise SweepInterrupted(message) from None
+
+
+@contextmanager
+def reserved(folder: Path) -> Iterator[None]:
+    """Make and lock the folder of a sweep. A new folder that gets no run is removed."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with locked(folder), raising():
-            return _resumed(entries, folder, workers, cache)
+            try:
+                yield
+            finally:
+                if [path.name for path in folder.iterdir()] == [LOCK]:
+                    (folder / LOCK).unlink()
     finally:
         for path in made:
             remove_if_empty(path)
-
-
-def _resumed(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None) -> Completed:
-    """Do what `complete` does, in a folder that no other sweep is at work in."""
-    entries = arranged(entries, finished_runs(folder))
-    folders = [entry.folder for entry in entries]
-    clear([folder])
-    clear_runs(folders)
-    try:
-        return _complete(entries, folder, workers, cache)
-    except KeyboardInterrupt:
-        clear_runs(folders)  # the workers have ended
-        counts = f"{sum(map(is_finished, entries))} of {len(entries)}"
-        message = f"interrupted, {counts} runs are finished and kept; the same command goes on"
-        raise SweepInterrupted(message) from None
-    finally:
-        if [path.name for path in folder.iterdir()] == [LOCK]:
-            (folder / LOCK).unlink()
 
 
 def _complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None) -> Completed:
@@ -287,7 +292,7 @@ def _complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: P
 
 
 def _do(left: Sequence[Entry], workers: Workers, known: int) -> None:
-    """Make runs; raise an error that names the first failed run."""
+    """Make runs. Raise an error that names the first failed run."""
     with sweep_progress(left, known):
         failed = workers.launch(left)
     for _, error in failed:
@@ -302,7 +307,7 @@ def _do(left: Sequence[Entry], workers: Workers, known: int) -> None:
 
 
 def _take(entries: Sequence[Entry], cache: Path) -> None:
-    """Copy finished runs of a cache into the sweep's folder."""
+    """Copy finished runs from a cache into the folder of the sweep."""
     if not cache.is_dir():
         return
     cached = finished_runs(cache)
@@ -313,7 +318,7 @@ def _take(entries: Sequence[Entry], cache: Path) -> None:
 
 
 def _give(entries: Sequence[Entry], cache: Path) -> None:
-    """Copy runs that a cache has not into it, one sweep after the other."""
+    """Copy runs into a cache that does not have them. Sweeps do this one after another."""
     cache.mkdir(parents=True, exist_ok=True)
     with locked(cache, CACHE_LOCK, waiting=True):
         cached = finished_runs(cache)
@@ -324,7 +329,7 @@ def _give(entries: Sequence[Entry], cache: Path) -> None:
 
 
 def _chosen(launcher: Sequence[str], config_dirs: Sequence[Path], folder: Path, workers: int | None) -> Workers:
-    """Return the launcher that overrides choose and set."""
+    """Return the workers that overrides choose and set."""
     loader = (composing := composer(config_dirs, launcher)).loader
     overrides = [*composing.common, f"hydra.sweep.dir={quoted(str(folder))}"]
     try:
@@ -336,13 +341,22 @@ def _chosen(launcher: Sequence[str], config_dirs: Sequence[Path], folder: Path, 
 
 @contextmanager
 def locked(folder: Path, name: str = LOCK, *, waiting: bool = False) -> Iterator[None]:
-    """Keep other sweeps out of a folder; the system itself ends that when the process ends, however it does.
+    """Lock a folder by a file in it. The operating system unlocks it if the process ends.
 
-    `name` is the lock's file in it. It is a `SweepError` if another sweep is at work there, and we are not `waiting`.
+    If another sweep has locked the folder, wait for it if `waiting`, and raise a `SweepError` otherwise. Blocks may be
+    nested.
     """
-    with (folder / name).open("a") as file:
+    path = (folder / name).resolve()
+    if path in _locked.get():
+        yield
+        return
+    with path.open("a") as file:
         try:
             lock(file, waiting=waiting)
         except BlockingIOError:
-            raise SweepError(f"{folder}: another sweep is at work in this folder") from None
-        yield
+            raise SweepError(f"{folder}: another sweep is at work here; wait for it, or name another") from None
+        token = _locked.set(_locked.get() | {path})
+        try:
+            yield
+        finally:
+            _locked.reset(token)

@@ -7,9 +7,8 @@ import math
 import sys
 import warnings
 from collections import defaultdict, deque
-from concurrent.futures import FIRST_COMPLETED, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -20,18 +19,18 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from polluxsim.common.errors import InvalidConfigError, LostProcessError, SweepError
+from polluxsim.common.errors import InvalidConfigError, LostProcessError, PolluxSimError, SweepError
 from polluxsim.records.folders import remove_if_empty
 from polluxsim.records.storage import write_run
 from polluxsim.run.composing import error_of, not_installed
 from polluxsim.run.configurations import as_hydra_takes, quoted
 from polluxsim.run.execution import Execution
 from polluxsim.run.interrupt import exits_raised
-from polluxsim.run.workers import ONE_THREAD, num_cores, one_thread_each, starting, workers
+from polluxsim.run.workers import ONE_THREAD, as_finished, num_cores, one_thread_each, workers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from concurrent.futures import Future, ProcessPoolExecutor
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from concurrent.futures import ProcessPoolExecutor
 
     from hydra.plugins.launcher import Launcher
     from hydra.types import HydraContext
@@ -39,11 +38,11 @@ if TYPE_CHECKING:
     from polluxsim.studies.plan import Entry
 
     Told = tuple[str, type[Warning], str, int]
-    """A warning that a worker gave: its text and kind, file and line."""
+    """A warning of a worker: its text, category, file and line."""
 
 
 def perform(config: Mapping[str, Any], folder: Path) -> None:
-    """Do one run and write it."""
+    """Make one run and write it."""
     with exits_raised():
         execution = Execution(OmegaConf.create(dict(config)))
         result, summary = execution.simulate()
@@ -52,12 +51,12 @@ def perform(config: Mapping[str, Any], folder: Path) -> None:
 
 @dataclass(frozen=True)
 class HydraTask:
-    """One run of a sweep as Hydra's launchers call it, on whatever machine."""
+    """Function that makes one run of a sweep. Launchers of Hydra call it, also on other machines."""
 
-    modules: str  # where modules of the user's own are looked for
+    modules: str  # folder of the user's modules
 
     def __call__(self, config: DictConfig) -> None:
-        """Do the run that Hydra composed, in the folder that Hydra made for it."""
+        """Make the run that Hydra composed, in the folder that Hydra made for it."""
         if self.modules not in sys.path:
             sys.path.append(self.modules)
         folder = Path(HydraConfig.get().runtime.output_dir)
@@ -69,18 +68,29 @@ class HydraTask:
 
 LOST = "the process of this run ended by itself: its code crashed, or the machine ran out of memory"
 
-PATIENCE = 0.2
-"""How long Ctrl-C may have to wait until we look [s]."""
-
 
 class LocalWorkers:
-    """Makes runs in processes on this machine, by default one for each core that this process may use."""
+    """Workers in processes on this machine, by default one for each core that this process may use.
 
-    def __init__(self, workers: int | None = None) -> None:
+    `in_this_process` makes runs in this process if there is only one worker.
+    """
+
+    def __init__(self, workers: int | None = None, *, in_this_process: bool = False) -> None:
         if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-            raise InvalidConfigError(f"workers is {workers!r}, allowed is a whole number ≥ 1 (default: one a core)")
+            what = "must be a whole number of at least 1 (default: one for each core)"
+            raise InvalidConfigError(f"workers is {workers!r}, {what}")
         self._workers = workers or num_cores()
+        self._in_this_process = in_this_process and self._workers == 1
         self._told: set[Told] = set()
+        self._kept: ExitStack | None = None
+        self._pool: ProcessPoolExecutor | None = None
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep the processes, and the files that they have loaded, from one launch to the next within the block."""
+        with ExitStack() as self._kept:
+            yield
+        self._kept = self._pool = None
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
         """Make all runs; return the failed runs with their errors. Runs that are known to be long start first.
@@ -88,6 +98,8 @@ class LocalWorkers:
         A process that ends by itself breaks the pool, and with it the runs of all other processes. Each of these runs
         is made again alone, so that the run that ended its process is known.
         """
+        if self._in_this_process:
+            return _made_here(entries)
         order = StartOrder(entries)
         failed: list[tuple[Entry, Exception]] = []
         while order:
@@ -99,48 +111,66 @@ class LocalWorkers:
     def _work(self, order: StartOrder, failed: list[tuple[Entry, Exception]]) -> list[Entry]:
         """Make runs and collect failures; if a process is lost, stop and return the runs that were under way."""
         count = min(self._workers, len(order))
-        running: dict[Future[list[Told]], tuple[Entry, float]] = {}
+        started: dict[str, float] = {}
         lost: list[Entry] = []
-        with workers(count) as pool:
-            while running or (order and not lost):
-                while order and not lost and len(running) < count:
-                    lost += _start(pool, order.next(), running)
-                done, _ = wait(running, timeout=PATIENCE, return_when=FIRST_COMPLETED)
-                for future in done:
-                    entry, started = running.pop(future)
-                    order.took(entry, monotonic() - started)
-                    error = future.exception()
-                    if isinstance(error, BrokenProcessPool):
-                        lost.append(entry)
-                    elif isinstance(error, Exception):
-                        failed.append((entry, error))
-                    elif error is not None:
-                        raise error
-                    else:
-                        self._warn(future.result())
+
+        def tasks() -> Iterator[tuple[Entry, Callable[..., Any], tuple[Any, ...]]]:
+            while order:
+                entry = order.next()
+                started[entry.key] = monotonic()
+                yield entry, _perform, (entry.config, entry.folder)
+
+        with self._processes(count) as pool:
+            for entry, future in as_finished(pool, tasks(), count):
+                order.took(entry, monotonic() - started[entry.key])
+                error = future.exception()
+                if isinstance(error, BrokenProcessPool):
+                    lost.append(entry)
+                elif isinstance(error, Exception):
+                    failed.append((entry, error))
+                elif error is not None:
+                    raise error
+                else:
+                    self._warn(future.result())
+        if lost:
+            self._pool = None
         return lost
 
+    @contextmanager
+    def _processes(self, count: int) -> Iterator[ProcessPoolExecutor]:
+        """Yield a pool of processes. A pool that is kept is closed after an error."""
+        if self._kept is None:
+            with workers(count) as pool:
+                yield pool
+            return
+        if self._pool is None:
+            self._pool = self._kept.enter_context(workers(self._workers))
+        try:
+            yield self._pool
+        except BaseException:
+            self._kept.__exit__(*sys.exc_info())
+            raise
+
     def _warn(self, given: Sequence[Told]) -> None:
-        """Give each warning of the runs once."""
+        """Issue each warning of the runs once."""
         for warning in set(given) - self._told:
             self._told.add(warning)
             warnings.warn_explicit(*warning)
 
 
-def _start(
-    pool: ProcessPoolExecutor, entry: Entry, running: dict[Future[list[Told]], tuple[Entry, float]]
-) -> list[Entry]:
-    """Start a run; return it if the pool is broken."""
-    try:
-        with starting():
-            running[pool.submit(_perform, entry.config, entry.folder)] = entry, monotonic()
-    except BrokenProcessPool:
-        return [entry]
-    return []
+def _made_here(entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
+    """Make runs in this process; return the failed runs with their errors."""
+    failed: list[tuple[Entry, Exception]] = []
+    for entry in entries:
+        try:
+            perform(entry.config, entry.folder)
+        except (PolluxSimError, OSError) as error:
+            failed.append((entry, error))
+    return failed
 
 
 def _perform(config: Mapping[str, Any], folder: Path) -> list[Told]:
-    """Do one run; return its warnings, which the parent says once for all runs."""
+    """Make one run; return its warnings, which the parent process issues once for all runs."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         perform(config, folder)
@@ -148,9 +178,9 @@ def _perform(config: Mapping[str, Any], folder: Path) -> list[Told]:
 
 
 class StartOrder:
-    """Runs in order of how long runs of their kind took so far; kinds of which none is done yet come first.
+    """Runs in the order in which to start them: kinds of runs without a finished run first, then the longest kinds.
 
-    Of a kind are runs that differ in nothing but what they draw or read: seed, workload and profiles.
+    Runs of a kind differ only in seed, workload and profiles.
     """
 
     def __init__(self, entries: Sequence[Entry]) -> None:
@@ -179,7 +209,7 @@ class StartOrder:
     def _expected(self, kind: str) -> float:
         if self._times[kind]:
             return fmean(self._times[kind])
-        # One that is being tried out for the first time need not be tried out twice.
+        # One run of a new kind suffices to learn how long its runs take.
         return 0.0 if kind in self._started else math.inf
 
 
@@ -189,18 +219,18 @@ def _kind(entry: Entry) -> str:
 
 
 class Workers(Protocol):
-    """Those who do the runs of a sweep."""
+    """Processes or machines that make the runs of a sweep."""
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
-        """Do all runs; return those that failed."""
+        """Make all runs; return the failed runs with their errors."""
         ...
 
 
 class HydraWorkers:
-    """A launcher of Hydra's does the runs: each a job of its own, composed anew where it runs.
+    """Workers of a launcher of Hydra. Each run is a job, which composes its configuration again.
 
-    `config` is what Hydra composed for the sweep as a whole, and `context` how a run is composed from it. It is an
-    `InvalidConfigError` if the launcher is not installed.
+    `config` is the configuration of the sweep, and `context` composes the runs from it. If the launcher is not
+    installed, an `InvalidConfigError` is raised.
     """
 
     def __init__(self, config: DictConfig, context: HydraContext) -> None:
@@ -214,8 +244,8 @@ class HydraWorkers:
             raise InvalidConfigError(not_installed(self._name)) from error
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
-        """Do all runs; return those that failed."""
-        # Submitit's local executor starts all that it is given at once.
+        """Make all runs; return the failed runs with their errors."""
+        # Submitit's local executor starts all given runs at once.
         at_once = num_cores() if self._name == "submitit_local" else len(entries)
         failed = []
         with one_thread_each(), _ray_ending(self._name):
@@ -234,14 +264,14 @@ class HydraWorkers:
 
 
 def chosen_workers(config: DictConfig, context: HydraContext, processes: int | None) -> Workers:
-    """Return the launcher that a configuration chooses; Hydra's basic one stands for processes on this machine."""
+    """Return the workers that a configuration chooses. Hydra's launcher `basic` means processes on this machine."""
     if config.hydra.runtime.choices["hydra/launcher"] == "basic":
         return LocalWorkers(processes)
     return HydraWorkers(config, context)
 
 
 def _job(entry: Entry) -> list[str]:
-    """Return the overrides of a run, with its folder by its whole path, as a worker may stand in another one."""
+    """Return the overrides of a run, with the absolute path of its folder, because a worker may run elsewhere."""
     return [
         *as_hydra_takes(entry.overrides),
         f"hydra.sweep.dir={quoted(str(entry.folder.parent.resolve()))}",
@@ -250,12 +280,12 @@ def _job(entry: Entry) -> list[str]:
 
 
 def _set_up_ray(config: DictConfig) -> None:
-    """Give Ray's plugin what it needs to work with today's Ray, where the user says nothing else."""
+    """Set the defaults that the Ray plugin needs with current versions of Ray."""
     with open_dict(config):
         init = config.hydra.launcher.ray.init
-        # Else Ray looks for a cluster, and fails where an old one has left its address.
+        # Otherwise Ray looks for a cluster, and fails if an old cluster has left its address.
         init.address = init.get("address") or "local"
-        # The plugin's own size would be refused by a cluster that runs already.
+        # A running cluster refuses the default of the plugin.
         init.setdefault("object_store_memory", None)
         init.setdefault("logging_level", "error")
         init.setdefault("log_to_driver", False)
@@ -264,11 +294,11 @@ def _set_up_ray(config: DictConfig) -> None:
 
 @contextmanager
 def _ray_ending(launcher: str) -> Iterator[None]:
-    """End what Ray's plugin starts and leaves, however the block ends; without that, Ctrl-C would leave runs going."""
+    """Shut down Ray at the end of the block if it was not running before. Otherwise runs continue after Ctrl-C."""
     if launcher != "ray":
         yield
         return
-    import ray  # noqa: PLC0415  (slow to load, and no one else needs it)
+    import ray  # noqa: PLC0415  (slow to load)
 
     was_there = ray.is_initialized()
     try:

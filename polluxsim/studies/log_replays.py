@@ -1,8 +1,9 @@
-"""Replay a log under several policies and clusters, and compare the waits with those that the log recorded."""
+"""Replay a log with other policies, clusters and loads, and compare the simulated waits with the recorded waits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,15 +11,19 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.durations import length
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError
+from polluxsim.logs.importing import import_trace
 from polluxsim.logs.trace_table import read_trace
+from polluxsim.metrics.target import read_target
 from polluxsim.records.folders import info_of
+from polluxsim.records.storage import read_run
 from polluxsim.run.configurations import quoted
 from polluxsim.studies.driver import run_sweep
 from polluxsim.workloads.trace import TraceReplay
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -108,3 +113,157 @@ def _pairs(run: Path, recorded: Mapping[str, float]) -> tuple[NDArray[np.float64
 def _rank_correlation(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
     first, second = pd.Series(ours).rank(), pd.Series(theirs).rank()
     return float(first.corr(second)) if first.nunique() > 1 and second.nunique() > 1 else float("nan")
+
+
+PERCENTILES = ("p50", "p90", "p95", "p99")
+
+OFF = "off"
+"""Value of `failures` for replays in which no node fails."""
+
+
+class Case(NamedTuple):
+    """One replay of a what-if of a log."""
+
+    policy: str
+    nodes: int
+    load: float  # factor of the arrival rate of the log
+    failures: str  # an entry of cluster/failures, or `off`
+
+
+@dataclass(frozen=True)
+class LogWhatIfRequest:
+    """A comparison of replays of a log with other nodes, loads, policies and failures.
+
+    Parameters
+    ----------
+    log
+        A file that `polluxsim import` wrote, or output of sacct.
+    nodes
+        Numbers of nodes. The first is the number of the recorded cluster.
+    loads
+        Factors of the arrival rate.
+    policies, failures, percentiles
+        Policies, entries of cluster/failures (or `off`), and percentiles of the wait.
+    gpus_per_node
+        GPUs of each node.
+    overrides
+        Settings of every run.
+    folder
+        Folder for the runs. Finished runs in it are reused.
+    """
+
+    log: Path
+    nodes: Sequence[int]
+    folder: Path
+    loads: Sequence[float] = (1.0,)
+    policies: Sequence[str] = ("fifo", "easy")
+    failures: Sequence[str] = (OFF,)
+    percentiles: Sequence[str] = ("p95",)
+    gpus_per_node: int = 8
+    overrides: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if wrong := [word for word in self.percentiles if word not in PERCENTILES]:
+            raise InvalidConfigError(f"--percentile is {wrong[0]!r}, must be one of {', '.join(PERCENTILES)}")
+
+
+class LogWhatIf(NamedTuple):
+    """The result of a what-if of a log."""
+
+    request: LogWhatIfRequest
+    matches: Sequence[Match]  # the policies on the recorded cluster, the nearest to the log first
+    recorded: NDArray[np.float64]  # recorded waits [s]
+    runs: Mapping[Case, Path]
+    waits: Mapping[Case, tuple[float, ...]]  # mean wait and percentiles of the wait [s]
+
+    def effects(self) -> Iterator[str]:
+        """Yield the effect of each single change on the first percentile, in the case that is nearest to the log."""
+        percentile = self.request.percentiles[0]
+        base = Case(self.matches[0].policy, self.request.nodes[0], self.request.loads[0], self.request.failures[0])
+        before = self.waits[base][1]
+        for case, (_, after, *_) in self.waits.items():
+            changed = [name for name in Case._fields if getattr(case, name) != getattr(base, name)]
+            if len(changed) != 1:
+                continue
+            more = case.nodes - base.nodes
+            what = {
+                "nodes": f"{abs(more)} {'more' if more > 0 else 'fewer'} node{'' if abs(more) == 1 else 's'}",
+                "load": f"{case.load / base.load:g} times the load",
+                "policy": f"{case.policy} in place of {base.policy}",
+                "failures": "no failures" if case.failures == OFF else f"failures as in {case.failures}",
+            }[changed[0]]
+            if after == before:
+                yield f"{what}: leaves the {percentile} wait at {length(after)}"
+            else:
+                does = "cuts" if after < before else "raises"
+                yield f"{what}: {does} the {percentile} wait from {length(before)} to {length(after)}"
+
+
+def whatif_of_log(request: LogWhatIfRequest) -> LogWhatIf:
+    """Find the policy that explains the waits of a log, replay the log in every case, and return the waits."""
+    size, folder = request.gpus_per_node, request.folder
+    log = _imported(request.log, folder)
+    present = Candidates(request.policies, [request.nodes[0] * size], size)
+    matches, recorded = calibrate(log, present, folder / "as-it-was", _without_failures(request.overrides))
+    cases = [Case(*case) for case in product(request.policies, request.nodes, request.loads, request.failures)]
+    same = (*replay_of(log), f"workload.most_gpus={size * min(request.nodes)}", f"cluster.gpus_per_node={size}")
+    runs = dict(zip(cases, _replayed(same, cases, request.overrides, folder / "runs"), strict=True))
+    waits = {case: _waits(run, request.percentiles) for case, run in runs.items()}
+    return LogWhatIf(request, matches, recorded, runs, waits)
+
+
+def _imported(source: Path, folder: Path) -> Path:
+    """Return a log as `polluxsim import` writes it. Output of sacct is imported first."""
+    if source.suffix == ".parquet":
+        return source
+    folder.mkdir(parents=True, exist_ok=True)
+    import_trace("slurm", source, folder / "log.parquet")
+    return folder / "log.parquet"
+
+
+def _without_failures(names: Sequence[str]) -> list[str]:
+    """Return the overrides of replays in which no node fails."""
+    return [name for name in names if not name.startswith(("cluster.failures.", "cluster/repairs", "cluster.repairs"))]
+
+
+def _replayed(same: Sequence[str], cases: Sequence[Case], extra: Sequence[str], folder: Path) -> list[Path]:
+    """Replay a log in every case, and return the runs. All runs have the overrides `same`."""
+    plan = [
+        (*same, f"policy={case.policy}", f"cluster.num_nodes={case.nodes}", f"workload.load_factor={case.load}",
+         *(_without_failures(extra) if case.failures == OFF else [f"cluster/failures={case.failures}", *extra]))
+        for case in cases
+    ]  # fmt: skip
+    return list(map(Path, run_sweep(plan, folder)["folder"]))
+
+
+def _waits(run: Path, percentiles: Sequence[str]) -> tuple[float, ...]:
+    """Return the mean and the percentiles of the waits of the jobs in a run [s]."""
+    result = read_run(run).result
+    return tuple(read_target(f"{what} wait < 1h").value(result) for what in ("mean", *percentiles))
+
+
+def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iterator[str]:
+    """Yield a line for each case that is worse than the next one with fewer nodes, or with a higher load."""
+    for axis, is_easier_upwards in (("nodes", True), ("load", False)):
+        curves: dict[Case, dict[float, float]] = {}
+        for case, times in waits.items():
+            rest = case._replace(nodes=0) if axis == "nodes" else case._replace(load=0)
+            curves.setdefault(rest, {})[getattr(case, axis)] = times[1]
+        for rest, curve in curves.items():
+            same = f"load {rest.load:g}" if axis == "nodes" else f"{rest.nodes} nodes"
+            for levels in reversals(curve, easier_upwards=is_easier_upwards).items():
+                easier, harder = (
+                    f"{length(curve[level])} with {f'{level:g} nodes' if axis == 'nodes' else f'load {level:g}'}"
+                    for level in levels
+                )
+                yield f"not monotone: {rest.policy}, {same}: the {percentile} wait is {easier} and {harder}"
+
+
+def reversals(curve: Mapping[float, float], *, easier_upwards: bool) -> dict[float, float]:
+    """Return the levels with a worse (greater) value than the next harder level, each with that harder level.
+
+    >>> reversals({43: 9.0, 44: 5.0, 45: 7.0}, easier_upwards=True)
+    {45: 44}
+    """
+    harder_first = sorted(curve, reverse=not easier_upwards)
+    return {easier: harder for harder, easier in pairwise(harder_first) if curve[easier] > curve[harder]}

@@ -89,31 +89,28 @@ def _holds_another(folder: Path, entry: Entry) -> bool:
 
 
 class Composer:
-    """Composes the configurations of runs, which have overrides in common: Hydra's own.
+    """Composer of the configurations of runs that share overrides of Hydra itself.
 
-    Hydra takes long to compose one (some 70 ms), and the runs of a plan mostly differ by values; so what the choices
-    of groups give is kept, and plain values are put into a copy of it.
+    Hydra takes 70 ms to compose a configuration, and most runs of a plan differ only in values. The composer keeps the
+    result of each choice of entries, and puts plain values into a copy of it.
     """
 
     def __init__(self, loader: ConfigLoader, overrides: Sequence[str]) -> None:
         self.loader = loader
         self.common = list(overrides)
         self._parser = OverridesParser.create(config_loader=loader)
-        self._kept: dict[tuple[str, ...], bytes] = {}  # pickled, which are copied fastest
+        self._kept: dict[tuple[str, ...], bytes] = {}  # pickled, because unpickling is faster than copying
         self._groups: dict[str, bool] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
-        """Return the configuration of a run, with Hydra's own part as if composed from these overrides alone.
-
-        Overrides are as users write them.
-        """
+        """Return the configuration of a run, with the part of Hydra, from overrides as users write them."""
         words = as_hydra_takes(overrides)
         try:
             parsed = self._parser.parse_overrides(words)
             try:
                 return self._quickly(parsed)
             except OmegaConfBaseException:
-                return self._wholly(words)  # Hydra's own error is the clearer one
+                return self._wholly(words)  # for the error of Hydra, which is clearer
         except (HydraException, OmegaConfBaseException) as error:
             raise InvalidConfigError(f"{' '.join(overrides)}: {hydra_in_words(error)}") from error
 
@@ -157,14 +154,14 @@ def composer(config_dirs: Sequence[Path] = (), overrides: Sequence[str] = ()) ->
 
 
 def _readable(overrides: Sequence[str]) -> str:
-    """Return the overrides as the beginning of a folder's name; of a path, its last part."""
+    """Return the overrides as the beginning of the name of a folder, with the last part of paths only."""
     words = (re.sub(r"=.*/", "=", word) for word in overrides if not word.startswith("hydra"))
     name = re.sub(r"[^\w.=,+~-]+", "_", ",".join(words))[:LONGEST_NAME]
     return f"{name.lstrip('.')}-" if name.lstrip(".") else ""
 
 
 def finished_runs(folder: Path) -> dict[str, Path]:
-    """Return the folders of the finished runs in a folder, by their keys; of two with one key, the first by name."""
+    """Return the folders of the finished runs in a folder by their keys. Of equal keys, the first folder counts."""
     found: dict[str, Path] = {}
     for path in runs_below(folder):
         key = info_of(path).get("key")
@@ -174,12 +171,12 @@ def finished_runs(folder: Path) -> dict[str, Path]:
 
 
 def is_finished(entry: Entry) -> bool:
-    """Return whether an entry's folder holds its run."""
+    """Return whether the folder of an entry has its finished run."""
     return info_of(entry.folder).get("key") == entry.key
 
 
 def copy_run(source: Path, destination: Path) -> None:
-    """Copy a finished run, whole or not at all."""
+    """Copy a finished run, completely or not at all."""
     with appearing_together(destination, last=RUN_FILE, only_if_written=SOMETIMES) as temporary:
         for path in source.iterdir():
             if path.is_file():

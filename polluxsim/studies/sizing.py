@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import isinf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from omegaconf import OmegaConf
 
-from polluxsim.common.errors import PolluxSimError
+from polluxsim.common.errors import InvalidConfigError, PolluxSimError
+from polluxsim.metrics.target import read_target
 from polluxsim.records.storage import read_run
 from polluxsim.run.execution import Execution
+from polluxsim.statistics.estimates import Sample, Samples
 from polluxsim.studies.driver import complete
-from polluxsim.studies.launching import LocalWorkers, perform
+from polluxsim.studies.launching import LocalWorkers
+from polluxsim.studies.log_replays import replay_of, reversals
 from polluxsim.studies.plan import composer, entry_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from polluxsim.metrics.target import Target
-    from polluxsim.studies.launching import Workers
+    from polluxsim.statistics.estimates import Estimate
     from polluxsim.studies.plan import Entry
+
+MOST_LEVELS = 100_000
 
 PLACE = "{}"
 """Placeholder for the level in overrides."""
@@ -33,35 +40,204 @@ NEIGHBOURS = 2
 """Number of levels on either side of an answer that are run too."""
 
 
-class Levels:
-    """The metric of a target at each level, simulated when it is first asked for.
+@dataclass(frozen=True)
+class SizeRequest:
+    """A search for the smallest cluster, or the highest load, that meets a target.
 
     Parameters
     ----------
     target
-        The target whose metric is computed.
+        Bound on a metric, like `p90 wait < 10 min`.
     overrides
-        As `polluxsim run` takes them, with `{}` for the level.
+        Settings of every run. `{}` in them is the number of nodes or the load.
+    log
+        A log of jobs that `polluxsim import` wrote; None for the workload of the overrides.
+    highest_load
+        Whether to search the highest `workload.load_factor` instead of the smallest number of nodes.
+    existing
+        Number of existing nodes. The answer is then also given relative to it.
+    limit, step
+        Largest level (default: 64 nodes or load 4), and difference of loads (default: 0.05).
     seeds
-        The same seeds are run at each level. None leaves the seed that the overrides set.
+        Number of seeds of each level. The mean over the seeds has to meet the target.
     folder
-        Folder for the runs; finished runs in it are reused.
+        Folder for the runs. Finished runs in it are reused.
     workers
-        Number of processes for the seeds of a level; 1 is this process.
+        Number of processes for the seeds of a level; None for one for each core.
 
-    Attributes
-    ----------
-    measured
-        The metric by level, one value for each seed [s; 1 for ρ].
+    Raises
+    ------
+    InvalidConfigError
+        If a value is invalid, or two values exclude each other.
+    """
+
+    target: str
+    overrides: Sequence[str] = ()
+    log: Path | None = None
+    highest_load: bool = False
+    existing: int | None = None
+    limit: float | None = None
+    step: float | None = None
+    seeds: int = 1
+    folder: Path = Path("sized")
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.step is not None and not self.highest_load:
+            raise InvalidConfigError("--step needs --highest-load: sizes are whole nodes")
+        if self.existing is not None and self.highest_load:
+            raise InvalidConfigError("--existing compares numbers of nodes; leave it out with --highest-load")
+        if self.seeds > 1 and (given := [word for word in self.overrides if word.startswith("seed=")]):
+            raise InvalidConfigError(f"{given[0]!r} and --seeds {self.seeds} contradict each other; leave one out")
+
+    def levels(self) -> list[float]:
+        """Return the numbers of nodes or the loads that may be tried, rising."""
+        limit = (4.0 if self.highest_load else 64.0) if self.limit is None else self.limit
+        step = (0.05 if self.highest_load else 1.0) if self.step is None else self.step
+        if not self.highest_load and limit % 1:
+            raise InvalidConfigError(f"--limit is {limit:g}, must be a whole number of nodes")
+        if not 0 < step <= limit <= step * MOST_LEVELS:
+            raise InvalidConfigError(
+                f"--limit is {limit:g}, must be {step:g} to {step * MOST_LEVELS:g}, in steps greater than 0"
+            )
+        return [round(step * number, 9) for number in range(1, int(limit / step + 1e-6) + 1)]
+
+    def runs(self) -> list[str]:
+        """Return the overrides of every run, with `{}` for the level."""
+        varied = f"workload.load_factor={PLACE}" if self.highest_load else f"cluster.num_nodes={PLACE}"
+        log = () if self.log is None else replay_of(self.log)
+        return [*log, *([] if any(PLACE in word for word in self.overrides) else [varied]), *self.overrides]
+
+
+class Answer(NamedTuple):
+    """The result of a search."""
+
+    target: Target
+    curve: Mapping[float, Estimate]  # the metric of the target at each level that was run, rising [s; 1 for ρ]
+    of_sizes: bool  # whether levels are nodes; otherwise they are loads
+    level: float | None  # the hardest level that meets the target; None if the search found none
+    # The hardest levels at which the lower and the upper end of the metric's 95 % interval meet the target. They are
+    # the ends of the 95 % interval of `level`: at the levels between them, the target lies inside the interval.
+    ends: tuple[float | None, float | None] | None = None  # None without intervals
+    existing: int | None = None  # number of existing nodes
+    engine: Mapping[str, Any] = {}  # engine settings of the runs
+    same_seeds: bool = False  # whether several seeds gave the same results
+
+    @property
+    def what(self) -> str:
+        """Return the quantity that varies."""
+        return "nodes" if self.of_sizes else "load"
+
+    def in_unit(self, value: float) -> str:
+        """Return a value of the metric in the unit of the target."""
+        return "jobs left" if isinf(value) else self.target.told(value).partition(" ")[0]
+
+    def interval(self, found: Estimate) -> str:
+        """Return the 95 % interval of an estimate, or nothing."""
+        if found.low is None or found.high is None:
+            return ""
+        return f"{self.in_unit(found.low)} to {self.in_unit(found.high)}"
+
+    def sentences(self) -> Iterator[str]:
+        """Yield the answer, its interval, and a sentence for each level that contradicts a monotone metric."""
+        target, curve, level = self.target, self.curve, self.level
+        if level is None:
+            best = min(curve, key=lambda level: curve[level].value)
+            most = "jobs are left at each" if isinf(curve[best].value) else f"the best found is {self._at(best)}"
+            what = "size" if self.of_sizes else "load"
+            yield f"no {what} from {min(curve):g} to {max(curve):g} meets {target}: {most}"
+        else:
+            ends = ", the highest tried" if not self.of_sizes and level == max(curve) else ""
+            yield f"{'least size' if self.of_sizes else 'highest load'} that meets {target}: {self._at(level)}{ends}"
+            if self.existing is not None:
+                yield f"relative to the {self.existing} nodes that exist: {self._more(level)}"
+            if self.ends is not None:
+                yield self._interval_of_level(*self.ends)
+        yield from self._not_monotone()
+
+    def _interval_of_level(self, low: float | None, high: float | None) -> str:
+        """Return the 95 % interval of the answer, with its ends in rising order."""
+        first, last = (low, high) if self.of_sizes else (high, low)
+        unit = " nodes" if self.of_sizes else ""
+        start = f"below {min(self.curve):g}" if first is None else f"{first:g}"
+        end = f"more than {max(self.curve):g}" if last is None else f"{last:g}"
+        words = f"95 % interval of this {'size' if self.of_sizes else 'load'}: {start} to {end}{unit}"
+        if self.existing is not None and first is not None:
+            more = f"more than {max(self.curve) - self.existing:+g}" if last is None else self._more(last)
+            words += f" ({first - self.existing:+g} to {more})"
+        return words
+
+    def _more(self, level: float) -> str:
+        difference = level - (self.existing or 0)
+        return f"{difference:+g} node{'s' * (abs(difference) != 1)}"
+
+    def _not_monotone(self) -> Iterator[str]:
+        """Yield a sentence for each easier level that misses the target, or is worse than the next harder level."""
+        worse = reversals({level: found.value for level, found in self.curve.items()}, easier_upwards=self.of_sizes)
+        for other, found in self.curve.items():
+            is_easier = self.level is not None and other != self.level and (other > self.level) == self.of_sizes
+            if is_easier and not self.target.is_met(found.value):
+                yield f"not monotone: {self._at(other)} does not meet it"
+            elif other in worse and self.in_unit(found.value) != self.in_unit(self.curve[worse[other]].value):
+                yield f"not monotone: {self._at(other)} is worse than {self._at(worse[other])}"
+
+    def _at(self, level: float) -> str:
+        value = self.curve[level].value
+        where = f"{level:g} node{'s' * (level != 1)}" if self.of_sizes else f"load {level:g}"
+        return f"{where}, {'jobs left' if isinf(value) else self.target.told(value)}"
+
+
+def size(request: SizeRequest) -> Answer:
+    """Run levels until the hardest level that meets the target is known, and return the answer."""
+    target, levels, upwards = read_target(request.target), request.levels(), not request.highest_load
+    seeds = list(range(request.seeds)) if request.seeds > 1 else [None]
+    with Levels(target, request.runs(), seeds, request.folder, request.workers).running() as known:
+        estimate = known.estimate
+        levels = levels[known.first_possible(levels) :]
+        found = hardest(levels, lambda level: target.is_met(estimate(level).value), easier_upwards=upwards)
+        ends = None
+        if found is not None and any(estimate(level).high is not None for level in known.measured):
+            low, high = (
+                hardest(levels, lambda level: target.is_met(end(estimate(level))), easier_upwards=upwards)  # noqa: B023
+                for end in (_low, _high)
+            )
+            ends = low, high
+        known.write_table()
+    same_seeds = request.seeds > 1 and all(len(set(values.tolist())) == 1 for values in known.measured.values())
+    curve = {level: estimate(level) for level in sorted(known.measured)}
+    return Answer(target, curve, upwards, found, ends, request.existing, known.engine, same_seeds)
+
+
+def _low(estimate: Estimate) -> float:
+    return estimate.value if estimate.low is None else estimate.low
+
+
+def _high(estimate: Estimate) -> float:
+    return estimate.value if estimate.high is None else estimate.high
+
+
+class Levels:
+    """The metric of a target at each level, simulated when it is first asked for.
+
+    `overrides` have `{}` in place of the level. The same seeds are run at each level; None leaves the seed that the
+    overrides set. `measured` has the metric by level, one value for each seed [s; 1 for ρ].
     """
 
     def __init__(
-        self, target: Target, overrides: Sequence[str], seeds: Sequence[int | None], folder: Path, workers: int = 1
+        self, target: Target, overrides: Sequence[str], seeds: Sequence[int | None], folder: Path, workers: int | None
     ) -> None:
         self.measured: dict[float, NDArray[np.float64]] = {}
         self._target, self._overrides, self._seeds, self._folder = target, overrides, seeds, folder
-        self._composer, processes = composer(), LocalWorkers(workers)
-        self._workers: Workers = _InThisProcess() if 1 in (workers, len(seeds)) else processes
+        self._composer = composer()
+        # One run at a time needs no process of its own, and this process has loaded the workload.
+        self._workers = LocalWorkers(1 if len(seeds) == 1 else workers, in_this_process=True)
+        self._estimates: dict[float, Estimate] = {}
+
+    @contextmanager
+    def running(self) -> Iterator[Levels]:
+        """Keep the processes from one level to the next within the block."""
+        with self._workers.kept():
+            yield self
 
     def values(self, level: float) -> NDArray[np.float64]:
         """Return the metric at a level under each seed, shape (seeds,)."""
@@ -69,6 +245,15 @@ class Levels:
             entries = self._entries(level)
             self.measured[level] = np.array([self._target.value(read_run(path).result) for path in self._run(entries)])
         return self.measured[level]
+
+    def estimate(self, level: float) -> Estimate:
+        """Return the mean over seeds, with its interval if there are enough seeds; infinite if jobs are left."""
+        if level not in self._estimates:
+            values = enumerate(self.values(level))
+            measured = Samples(Sample("", "", value, seed=seed) for seed, value in values).measured(("", "", ""))
+            assert measured is not None
+            self._estimates[level] = measured.estimate
+        return self._estimates[level]
 
     def write_table(self) -> None:
         """Write one table of all runs, as a sweep does."""
@@ -106,22 +291,8 @@ class Levels:
         return [entry.folder for entry in complete(entries, self._folder, self._workers).entries]
 
 
-class _InThisProcess:
-    """Simulates in this process, which has loaded the workload; starting processes for each level takes seconds."""
-
-    def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
-        """Simulate all runs; return those that failed."""
-        failed: list[tuple[Entry, Exception]] = []
-        for entry in entries:
-            try:
-                perform(entry.config, entry.folder)
-            except (PolluxSimError, OSError) as error:
-                failed.append((entry, error))
-        return failed
-
-
 def hardest(levels: Sequence[float], meets: Callable[[float], bool], *, easier_upwards: bool) -> float | None:
-    """Return the hardest of rising levels that meets a target, None if no such level was found.
+    """Return the hardest of rising levels that meets a target; None if the search finds none.
 
     The search gallops from the first level and then bisects. It then tries the neighbours, because metrics are not
     always monotone. With `easier_upwards`, higher levels are easier, as more nodes are; otherwise they are harder.
@@ -142,13 +313,3 @@ def hardest(levels: Sequence[float], meets: Callable[[float], bool], *, easier_u
             return levels[found]
         found = best
     return None
-
-
-def reversals(curve: Mapping[float, float], *, easier_upwards: bool) -> dict[float, float]:
-    """Return the levels with a worse (greater) value than the next harder level, each with that harder level.
-
-    >>> reversals({43: 9.0, 44: 5.0, 45: 7.0}, easier_upwards=True)
-    {45: 44}
-    """
-    harder_first = sorted(curve, reverse=not easier_upwards)
-    return {easier: harder for harder, easier in pairwise(harder_first) if curve[easier] > curve[harder]}

@@ -200,8 +200,8 @@ def test_the_command_keeps_both_futures_and_compares_them(
     }  # fmt: skip
     assert info["config"]["policy"]["_target_"].endswith("Pollux")
     for mistake, words in (
-        (["engine.x=1"], "cannot change on the way"),
-        ([], "nothing is to change"),
+        (["engine.x=1"], "cannot be changed in the middle of a run"),
+        ([], "no change is given"),
         (["policy=srtf", "--seeds", "0"], "--seeds is 0"),
     ):
         assert main(["whatif", "first", "--at", "600", *mistake]) == 2

@@ -138,7 +138,7 @@ def test_a_name_on_the_page_is_text() -> None:
         (["--policies", "polux"], "policy=polux is unknown"),
         (["--scenarios", "lod-1"], "there is no scenario 'lod-1'"),
         (["--seeds", "0"], "--seeds is 0"),
-        (["policy=fifo"], "'policy=fifo' is not for an arena"),
+        (["policy=fifo"], "'policy=fifo' cannot be set for an arena"),
     ],
 )
 def test_what_cannot_be_is_one_line(

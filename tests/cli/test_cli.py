@@ -19,12 +19,12 @@ import pytest
 from small_sweeps import in_process
 from toy import write_artifact, write_jobs
 
-from polluxsim.cli.figures import FIGURE_KINDS
 from polluxsim.cli.log import LOG_FORMATS as LISTED_FORMATS
 from polluxsim.cli.main import ADDED, main, parsed
 from polluxsim.common.files import held
 from polluxsim.common.shipped import shipped
 from polluxsim.logs.formats import FORMATS
+from polluxsim.look.plot.request import FIGURE_KINDS
 from polluxsim.records.storage import RUN_FILES, read_run
 from polluxsim.run.claim import claimed_anew
 
@@ -166,13 +166,13 @@ BAD = [
     (["policy=nope"], "; to use your policy/nope.yaml, add --config-dir FOLDER"),
     (["policy.speed=1"], "there is no setting 'policy.speed'"),
     (["+policy.speed=1", "policy=fifo"], "policy.speed is not a setting of polluxsim.policies.ordered.classic.Fifo"),
-    (["policy.p=fast"], "policy.p is 'fast', allowed is a number"),
-    ([f"policy.p=1{'0' * 400}"], "allowed is a number below 1e308"),
+    (["policy.p=fast"], "policy.p is 'fast', must be a number"),
+    ([f"policy.p=1{'0' * 400}"], "must be a number below 1e308"),
     (["policy.search=guess"], "policy.search is 'guess', must be one of annealing, genetic"),
     (["policy._target_=nowhere.Policy"], "policy._target_ 'nowhere.Policy' cannot be used"),
     (
         ["+horizon=300"],
-        "there is no setting 'horizon', allowed are agent, cluster, engine, policy, profiles, workload, metrics, seed",
+        "there is no setting 'horizon'; choose from agent, cluster, engine, policy, profiles, workload, metrics, seed",
     ),
     (["+horizon=300"], "did you mean engine.horizon?"),
     (["policy=polux"], "; did you mean pollux?"),
@@ -184,7 +184,7 @@ BAD = [
     (["policy=tiresias", "policy.queue_treshold=3"], "did you mean policy.queue_threshold?"),
     (["+policy.serch=exact"], "did you mean search?"),
     (["policy._target_=polluxsim.policies.ordered.classic.Fiffo"], "did you mean Fifo?"),
-    (["policy=fifo", "~policy.backfill", "policy._target_=mine.X", "+policy.a=nan"], "policy.a is nan, allowed is"),
+    (["policy=fifo", "~policy.backfill", "policy._target_=mine.X", "+policy.a=nan"], "policy.a is nan, must be"),
     (["policy._target_=5"], "policy._target_ is 5, must be the dotted name of a class or function"),
     (["policy._target_=syntax.Policy"], "cannot be used: SyntaxError: invalid syntax (syntax.py, line 1)"),
     (["policy._target_=builtins.dict"], "cannot be used"),
@@ -197,7 +197,7 @@ BAD = [
     (["--config-dir", "conf", "policy=latin"], "conf/policy/latin.yaml: not UTF-8 text (invalid"),
     (["+engine._partial_=true"], "engine._partial_ is not a setting of polluxsim.engine.settings.EngineSettings"),
     (["++policy._recursive_=5"], "policy: Instantiation: _recursive_ flag must be a bool"),
-    (["seed=???"], "seed is missing, give it as seed=VALUE"),
+    (["seed=???"], "seed is missing; give it as seed=VALUE"),
     (["cluster.gpus_per_node=4611686018427387904"], "each with a whole number of GPUs from 1 to 1000000"),
     (
         [
@@ -209,19 +209,19 @@ BAD = [
     ),
     (["policy=null"], ""),
     (["=3"], ""),
-    (["cluster.gpus_per_node=4.5"], "cluster.gpus_per_node is 4.5, allowed is a whole number"),
+    (["cluster.gpus_per_node=4.5"], "cluster.gpus_per_node is 4.5, must be a whole number"),
     (["cluster=mixed", "cluster.groups=[[3]]"], "must be [nodes, GPUs per node]"),
     (["cluster=mixed", "cluster.groups=[[16,4.5]]"], "each with a whole number of GPUs"),
     (["cluster.num_nodes=1000000000000"], "with up to 1000000 nodes"),
     (["hydra.run.dir=w.csv"], "w.csv"),
     (["hydra.run.dir=w.csv/inside"], "w.csv"),
     (["workload.path=/proc/self/mem"], "/proc/self/mem: cannot be read"),
-    (["seed=-1"], "seed is -1, allowed is a whole number ≥ 0"),
+    (["seed=-1"], "seed is -1, must be a whole number of at least 0"),
     (["seed=1.5"], "seed is 1.5"),
     (["cluster.num_nodes=0"], "the cluster has 0 nodes"),
-    (["cluster=mixed"], "cluster.groups is missing, give it as cluster.groups=VALUE"),
+    (["cluster=mixed"], "cluster.groups is missing; give it as cluster.groups=VALUE"),
     (["engine.round_interval=0"], "engine.round_interval is 0, must be a number from 1e-09 to 1e+11"),
-    (["engine.whole_seconds=maybe"], "engine.whole_seconds is 'maybe', allowed is true or false"),
+    (["engine.whole_seconds=maybe"], "engine.whole_seconds is 'maybe', must be true or false"),
     (["workload.path=nowhere.csv"], "nowhere.csv: no such file"),
     (["profiles.path=nowhere"], "profiles.path is nowhere, must be a folder with cards"),
     (["cluster.num_nodes=1", "cluster.gpus_per_node=3"], "num_replicas is 4, must be at most 3, the number of GPUs"),

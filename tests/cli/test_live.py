@@ -153,7 +153,10 @@ def test_without_a_terminal_it_says_so_and_runs_quietly(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0
-    assert done.stderr == "polluxsim: --live needs a terminal on standard error, there is none: running quietly\n"
+    assert (
+        done.stderr
+        == "polluxsim: --live shows nothing, because standard error is no terminal; run the command in a terminal\n"
+    )
     assert "average JCT" in done.stdout
     assert (tmp_path / "out" / "run.json").is_file()
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import polluxsim
-from polluxsim.cli.log import Case, _not_monotone
 from polluxsim.cli.main import main
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.studies.log_replays import Case, not_monotone
 from polluxsim.workloads.workload import Job, Workload
 
 COLUMNS = "JobID|JobName|User|Account|Partition|State|Submit|Start|End|ElapsedRaw|TimelimitRaw|NNodes|ReqTRES|AllocTRES"
@@ -66,7 +66,7 @@ def test_one_command_from_the_log_to_the_page(
     assert "failures as in drawn: raises the p50 wait from" in told
     for words, wrong in ((["--nodes", "3", "--percentile", "p80"], "--percentile is 'p80'"),
                          (["--nodes", "x"], "--nodes is 'x'"), (["--nodes", "3", "--load", "a"], "--load is 'a'"),
-                         ([], "needed is --nodes")):  # fmt: skip
+                         ([], "--nodes is missing")):  # fmt: skip
         assert main(["whatif", "sacct.txt", *words]) == 2
         assert wrong in capsys.readouterr().err
 
@@ -95,7 +95,7 @@ def test_a_log_is_replayed_under_policies_with_settings_of_their_own(
 def test_more_nodes_that_do_worse_are_named() -> None:
     waits = {Case("fifo", nodes, 1.0, "off"): (0.0, wait) for nodes, wait in ((8, 60.0), (9, 90.0), (10, 30.0))}
     waits |= {Case("fifo", 8, 0.5, "off"): (0.0, 75.0)}
-    assert list(_not_monotone(waits, "p90")) == [
+    assert list(not_monotone(waits, "p90")) == [
         "not monotone: fifo, load 1: the p90 wait is 90 s with 9 nodes and 60 s with 8 nodes",
         "not monotone: fifo, 8 nodes: the p90 wait is 75 s with load 0.5 and 60 s with load 1",
     ]

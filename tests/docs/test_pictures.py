@@ -17,8 +17,8 @@ import pictures
 import pytest
 from PIL import Image
 
-from polluxsim.cli.figures import FIGURE_KINDS
 from polluxsim.cli.main import main
+from polluxsim.look.plot.request import FIGURE_KINDS
 
 DOCS = Path(__file__).parents[2] / "docs"
 QUICK = ("generate", "sample", "import", "when", "why")

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from polluxsim.cli.figures import FIGURE_KINDS
 from polluxsim.cli.main import main
 from polluxsim.look.colours import DASHES, PALETTE, POLICY_COLOURS, looks
 from polluxsim.look.plot import kinds, style
 from polluxsim.look.plot.distributions import jct_cdf
+from polluxsim.look.plot.request import FIGURE_KINDS
 from polluxsim.look.plot.style import MOST_LABELS, name_lines, new_figure, save
 from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import Group, grouped, labels_of
@@ -191,9 +191,9 @@ def test_every_kind_draws_a_real_run_from_the_command_line(
 BAD = [
     (["jct-cdf", "nowhere"], "nowhere: there is no such folder"),
     (["jct-cdf", "RUN", "-o", "x.gif"], "x.gif: allowed is the name of a file that ends in .pdf, .png, .svg"),
-    (["jct-cdf", "RUN", "--width", "0"], "--width is 0, allowed are 5 to 60 cm"),
+    (["jct-cdf", "RUN", "--width", "0"], "--width is 0, must be 5 to 60 cm"),
     (["jct-cdf", "RUN", "--width", "nan"], "--width is nan"),
-    (["usage", "RUN", "--bin", "0"], "--bin is 0, allowed are minutes ≥ 1"),
+    (["usage", "RUN", "--bin", "0"], "--bin is 0, must be a number of minutes of at least 1"),
     (["job", "RUN", "--job", "nobody"], "there is no job 'nobody'"),
     (["job", "RUN", "--profiles", "nowhere"], "must be a folder with cards"),
     (["sweep", "RUN", "--x", "policy.q"], "the runs have no setting 'policy.q'"),

@@ -404,7 +404,7 @@ def test_the_command_says_what_is_wrong_in_a_line(
     assert main(["trace", "nowhere"]) == 2
     assert "nowhere: there is no such folder" in capsys.readouterr().err
     assert main(["trace", str(folder), "-o", "run.html"]) == 2
-    assert "allowed is the name of a file that ends in .json or .json.gz" in capsys.readouterr().err
+    assert "give the name of a file that ends in .json or .json.gz" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -88,8 +88,8 @@ def test_what_is_at_hand_runs_and_the_rest_is_told(
     ("arguments", "words"),
     [
         ([], "give the folder of published data with --data DIR or POLLUXSIM_DATA"),
-        (["--data", "nowhere"], "nowhere: no such folder, needed is the one that holds rigid/"),
-        (["--data", "."], "none of the data that published numbers are of"),
+        (["--data", "nowhere"], "nowhere: no such folder; give the folder that contains rigid/"),
+        (["--data", "."], "has no data of published numbers"),
     ],
 )
 def test_no_data_is_one_line(
@@ -106,7 +106,10 @@ def test_no_data_is_one_line(
     assert words in error
     assert error.count("\n") == 1
     assert main(["reproduce", "muri"]) == 2
-    assert "needed is the folder that holds rigid/muri/trace3.csv: --data DIR" in capsys.readouterr().err
+    assert (
+        "rigid/muri/trace3.csv is missing, because no folder of data is given; give it with --data DIR"
+        in capsys.readouterr().err
+    )
     assert not list(tmp_path.iterdir())
 
 

@@ -300,5 +300,5 @@ def test_that_a_large_folder_is_being_read_is_said_first(
     for _ in range(2):
         key_of(CONFIG)
     lines = "".join(said)
-    assert lines == "polluxsim: measured: reading 0.5 GB in 3 files, as a run is recognised by what it reads\n"
+    assert lines == "polluxsim: measured: reading 0.5 GB in 3 files, because the key of a run depends on its data\n"
     assert lines in said[: said.index(lines) + 1]

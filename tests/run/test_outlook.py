@@ -167,7 +167,7 @@ def test_the_command_tells_times_and_how_often_they_hold(
     assert (table.start_p50[~table.waits] == began[table.job[~table.waits]].to_numpy()).all()
     assert (table.start_p90[~table.waits] < NOW).all()
     assert (table.start_p10[table.waits] >= NOW).all()
-    moment = run.at("1h")._moment
+    moment = run.at("1h")
     some = forecast(moment, [table.job[0]], 9).outlooks  # the futures are the same whichever jobs are asked for
     assert [quantile(some[0].completions, 0.5)] == pytest.approx([table.completion_p50[0]])
     monkeypatch.setattr("polluxsim.run.resampling.WORTH_PROCESSES", 0.0)
@@ -181,7 +181,7 @@ def test_the_command_tells_times_and_how_often_they_hold(
         (["--at", "noon"], "TIME is 'noon'"),
         (["--at", "99h"], "ends at"),
         (["nobody", "--at", "1h"], "job 'nobody' neither waits nor runs"),
-        (["--at", "1h", "--forks", "0"], "0 futures"),
+        (["--at", "1h", "--forks", "0"], "--forks is 0, must be a whole number"),
         (["--calibrate", "0"], "--calibrate is 0, must be a whole number"),
         (["job3", "--calibrate", "1"], "--calibrate takes all jobs; leave out 'job3'"),
         (["--at", "1h", "--arrivals", "some"], "some: no such file"),
@@ -272,7 +272,7 @@ def test_the_naive_forecast_comes_from_jobs_of_the_class_that_took_longer() -> N
     assert starts == ("starts", 0, 0, 0, 0, 0.0, 0.0, 0, 1.0)
     assert completions == ("completions", 1, 1, 1, 2, 200.0, 8.0, 0, 95 / 4)  # 95 s off the middle of 8 s
     assert calibration_lines(completions) == [
-        "completions: 1 of 1 in their 80 % interval, 100%; 1 the same in every future",
+        "completions: 1 of 1 in their 80 % interval, 100%; 1 equal in every future",
         "completions: median width of the interval 3.33 min; of the naive one from jobs of the same class 8 s, with 0% "
         "of 2 in it; widened to hold as often 3.17 min",
     ]

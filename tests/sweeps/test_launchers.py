@@ -52,7 +52,7 @@ def test_a_run_that_fails_is_named_and_the_others_have_the_same_bytes(
     done = process(*arguments, "hydra/launcher=submitit_local", *seeds, "hydra.sweep.dir=out")
     assert done.returncode == 2
     assert done.stderr.startswith("polluxsim: 2 of 4 runs failed, the first: policy=pollux seed=-1 ")
-    assert "seed is -1, allowed is a whole number" in done.stderr
+    assert "seed is -1, must be a whole number" in done.stderr
     assert done.stderr.count("\n") == 1
     made = _runs(results(tmp_path / "out"))
     assert len(made) == 2 * (len(RUN_FILES) - 1)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polluxsim.cli.main import main
-from polluxsim.cli.studies import NOT_MET, Answer, _words
+from polluxsim.cli.studies import NOT_MET
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
@@ -25,7 +25,7 @@ from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.records.results import Result, Status
 from polluxsim.statistics.estimates import Estimate
-from polluxsim.studies.sizing import NEIGHBOURS, hardest
+from polluxsim.studies.sizing import NEIGHBOURS, Answer, hardest
 from polluxsim.workloads.trace import TraceReplay
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def test_larger_clusters_that_do_worse_are_named(
     values: dict[float, float], of_sizes: bool, level: float | None, lines: list[str]
 ) -> None:
     curve = {level: Estimate(value, None, None) for level, value in values.items()}
-    words = list(_words(Answer(read_target("mean wait < 60"), curve, of_sizes, level)))
+    words = list(Answer(read_target("mean wait < 60"), curve, of_sizes, level).sentences())
     assert words[1:] == [f"not monotone: {line}" for line in lines]
 
 
@@ -243,7 +243,7 @@ def test_a_target_that_is_none_is_said(text: str, what: str) -> None:
         (["--existing", "3", "--highest-load"], "--existing compares numbers of nodes; leave it out"),
         (["--highest-load", "--step", "0.5", "--limit", "0.4"], "--limit is 0.4, must be 0.5 to 50000"),
         (["--seeds", "0"], "--seeds is 0"),
-        (["--workers", "0"], "workers is 0, allowed is a whole number"),
+        (["--workers", "0"], "--workers is 0, must be a whole number"),
         (["--seeds", "2", "seed=5"], "'seed=5' and --seeds 2 contradict each other"),
         (["-o", "x.gif"], "x.gif: allowed is the name of a file"),
         (["--jobs", "nowhere.parquet"], "nowhere.parquet: no such file"),

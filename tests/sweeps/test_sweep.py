@@ -29,11 +29,11 @@ from toy import write_jobs
 
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidConfigError, SweepError
-from polluxsim.common.files import TEMPORARY, appearing_together
+from polluxsim.common.files import TEMPORARY, appearing_together, lock
 from polluxsim.records.storage import read_run
 from polluxsim.run.composing import hydra_in_words, without_hydra
 from polluxsim.studies import driver
-from polluxsim.studies.driver import CACHE_LOCK, complete, locked, run_sweep, sweep_progress
+from polluxsim.studies.driver import CACHE_LOCK, LOCK, complete, locked, run_sweep, sweep_progress
 from polluxsim.studies.launching import StartOrder
 from polluxsim.studies.plan import Entry, composer
 from polluxsim.sweeps import run_sweep
@@ -280,15 +280,17 @@ def test_an_infinite_setting_is_kept(run_in: Path, inputs: Inputs, capsys: pytes
 
 def test_a_table_is_there_only_when_the_sweep_is_complete(tmp_path: Path, inputs: Inputs) -> None:
     complete(planned(tmp_path, inputs, "policy=fifo"), tmp_path, HereAndNow())
-    with pytest.raises(SweepError, match=r"policy=fifo seed=-1: seed is -1, allowed is a whole number") as caught:
+    with pytest.raises(SweepError, match=r"policy=fifo seed=-1: seed is -1, must be a whole number") as caught:
         run_sweep([[*inputs.overrides, *run.split()] for run in ("policy=fifo", "policy=fifo seed=-1")], tmp_path)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "sweep.parquet").exists()
 
 
 def test_two_sweeps_do_not_work_in_one_folder(tmp_path: Path, inputs: Inputs) -> None:
-    with locked(tmp_path), pytest.raises(SweepError, match="another sweep is at work"):
-        complete(planned(tmp_path, inputs, "policy=fifo"), tmp_path, HereAndNow())
+    with (tmp_path / LOCK).open("a") as file:
+        lock(file)
+        with pytest.raises(SweepError, match="another sweep is at work here"):
+            complete(planned(tmp_path, inputs, "policy=fifo"), tmp_path, HereAndNow())
 
 
 def test_a_policy_of_ones_own_that_changed_is_run_again(run_in: Path, inputs: Inputs) -> None:
@@ -341,8 +343,8 @@ BAD = [
     (["policy=fifo,nope"], "policy=nope is unknown, must be one of afs, allox, antman, autoscale-goodput"),
     (["policy.speed=1,2"], "there is no setting 'policy.speed'"),
     (["seed=1,2", "hydra/launcher=nowhere"], "hydra/launcher=nowhere is unknown, must be one of basic"),
-    (["seed=1,2", "hydra.sweeper.workers=0"], "workers is 0, allowed is a whole number"),
-    (["seed=1,2", "hydra.sweeper.workers=two"], "workers is 'two', allowed is a whole number"),
+    (["seed=1,2", "hydra.sweeper.workers=0"], "workers is 0, must be a whole number"),
+    (["seed=1,2", "hydra.sweeper.workers=two"], "workers is 'two', must be a whole number"),
     (["seed=1,2", "hydra.sweep.dir=w.csv"], "w.csv"),
     (["policy.p=interval(0,1)"], "policy.p=interval(0,1): an interval, allowed are values"),
 ]
@@ -387,7 +389,7 @@ def test_composing_quickly_gives_what_hydra_gives(overrides: str) -> None:
 def test_a_plan_that_cannot_be_composed_says_which_run(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfigError, match=r"policy=fifo policy\.p=1: there is no setting 'policy\.p'"):
         run_sweep([["policy=fifo"], ["policy=fifo", "policy.p=1"]], tmp_path / "out")
-    with pytest.raises(InvalidConfigError, match="a sweep without runs"):
+    with pytest.raises(InvalidConfigError, match="the plan of the sweep has no runs"):
         run_sweep([], tmp_path / "out")
     with pytest.raises(InvalidConfigError, match="nowhere: no such folder"):
         run_sweep([[]], tmp_path / "out", config_dirs=[tmp_path / "nowhere"])
@@ -396,12 +398,12 @@ def test_a_plan_that_cannot_be_composed_says_which_run(tmp_path: Path) -> None:
 
 def test_a_launcher_that_is_not_installed_names_its_extra() -> None:
     words = "Could not find 'hydra/launcher/ray' Available options in 'hydra/launcher': basic Config search path:"
-    assert hydra_in_words(ValueError(words)).endswith("is not installed, needed is: pip install 'polluxsim[ray]'")
+    assert hydra_in_words(ValueError(words)).endswith("is not installed; run pip install 'polluxsim[ray]'")
 
 
 @pytest.mark.parametrize("workers", [0, -1, True, 1.5])
 def test_a_number_of_workers_that_cannot_be_is_named(tmp_path: Path, inputs: Inputs, workers: Any) -> None:
-    with pytest.raises(InvalidConfigError, match=f"workers is {workers}, allowed is a whole number ≥ 1"):
+    with pytest.raises(InvalidConfigError, match=f"workers is {workers}, must be a whole number"):
         run_sweep([[*inputs.overrides, "policy=fifo"]], tmp_path / "out", workers=workers)
     assert not (tmp_path / "out").exists()
 
@@ -432,7 +434,7 @@ def test_ctrl_c_ends_a_sweep_and_keeps_what_is_finished(run_in: Path, inputs: In
     assert running.returncode == 130
     assert errors.count("\n") == 1
     kept = len(list((run_in / "out").glob("*/run.json")))
-    assert f"interrupted, {kept} of 40 runs are finished and kept; the same command goes on" in errors
+    assert f"interrupted, {kept} of 40 runs are finished and kept; the same command continues" in errors
     assert kept < 40
     assert not (run_in / "out" / "sweep.parquet").exists()
     assert not list((run_in / "out").rglob(TEMPORARY))

@@ -336,12 +336,12 @@ def test_generate_writes_a_trace_or_a_workload(run_in: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["t.parquet", "--jobs", "5"], "--jobs is given, allowed with --kind replay is to leave it out"),
-        (["w.csv", "--rate", "2"], "--rate is given, allowed with --kind sampled is to leave it out"),
-        (["t.parquet", "--kind", "sampled"], "allowed is a name that ends in .csv"),
+        (["t.parquet", "--jobs", "5"], "--jobs cannot be used with --kind replay"),
+        (["w.csv", "--rate", "2"], "--rate cannot be used with --kind sampled"),
+        (["t.parquet", "--kind", "sampled"], "--kind sampled writes a workload; give a name that ends in .csv"),
         (["t.parquet", "--realistic"], "--realistic and --profiles are for workloads"),
-        (["w.txt"], "w.txt: allowed is the name of a file that ends in .csv"),
-        (["t.parquet", "--hours", "0"], "workload.hours is 0"),
+        (["w.txt"], "w.txt: a workload is a CSV file; give a name that ends in .csv"),
+        (["t.parquet", "--hours", "0"], "--hours is 0"),
         (["t.parquet", "--hours", "1", "--rate", "1e-9", "--no-heartbeat"], "t.parquet: no job is submitted in 1 h"),
     ],
 )

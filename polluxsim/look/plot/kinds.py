@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
-from polluxsim.common.errors import InvalidConfigError, InvalidInputError
+from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.job_progress import own_profiles
 from polluxsim.look.plot.distributions import fairness_cdf, jct_by_application, jct_cdf
 from polluxsim.look.plot.job_life import job_life, lives_of
@@ -21,17 +20,14 @@ from polluxsim.statistics.frames import frame_at, frame_of, runs_at
 from polluxsim.statistics.groups import Group, grouped, settings_of
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from polluxsim.look.plot.request import PlotRequest
     from polluxsim.look.plot.style import Drawing
     from polluxsim.models.profile import Profile
     from polluxsim.records.results import TimingRecord
     from polluxsim.records.storage import Run
-
-WIDTHS = (5.0, 60.0)
-"""Smallest and largest width of a legible figure [cm]."""
 
 
 class Subject(NamedTuple):
@@ -74,30 +70,20 @@ class Subject(NamedTuple):
         return list(map(read_run, folders)), list(map(read_timings, folders)), list(map(read_times, tables))
 
 
-def draw(options: Namespace, subject: Subject) -> Drawing:
-    """Draw a figure.
-
-    Raises
-    ------
-    PolluxSimError
-        If an option or a run is not what it should be.
-    """
-    if not WIDTHS[0] <= options.width <= WIDTHS[1]:
-        raise InvalidConfigError(f"--width is {options.width:g}, allowed are {WIDTHS[0]:g} to {WIDTHS[1]:g} cm")
+def draw(options: PlotRequest, subject: Subject) -> Drawing:
+    """Draw a figure."""
     return _DRAW[options.kind](options, subject)
 
 
-def _usage(options: Namespace, subject: Subject) -> Drawing:
-    if not (math.isfinite(options.bin) and options.bin >= 1):
-        raise InvalidConfigError(f"--bin is {options.bin:g}, allowed are minutes ≥ 1")
-    return usage(subject.groups(each=options.each), 60.0 * options.bin, options.width)
+def _usage(options: PlotRequest, subject: Subject) -> Drawing:
+    return usage(subject.groups(each=options.each), 60.0 * options.bin, options.width_in_cm)
 
 
-def _job(options: Namespace, subject: Subject) -> Drawing:
+def _job(options: PlotRequest, subject: Subject) -> Drawing:
     groups = subject.groups(each=True)
     profiles = [_profiles_of(group.runs[0], options.profiles) for group in groups]
     lives, contention = lives_of(groups, options.job, profiles)
-    return job_life(lives, contention, options.width)
+    return job_life(lives, contention, options.width_in_cm)
 
 
 def _profiles_of(run: Run, folder: Path | None) -> Mapping[str, Profile] | None:
@@ -112,29 +98,29 @@ def _profiles_of(run: Run, folder: Path | None) -> Mapping[str, Profile] | None:
         return None
 
 
-def _sweep(options: Namespace, subject: Subject) -> Drawing:
-    return sweep(subject.metrics(), options.x, options.metric, options.by, options.width)
+def _sweep(options: PlotRequest, subject: Subject) -> Drawing:
+    return sweep(subject.metrics(), options.x or "", options.metric, options.by, options.width_in_cm)
 
 
-def _of_profiles(options: Namespace, _: Subject) -> Drawing:
+def _of_profiles(options: PlotRequest, _: Subject) -> Drawing:
     from polluxsim.look.plot.profiles import DRAW_PROFILES
 
     return DRAW_PROFILES[options.kind](options)
 
 
-def _scaling(options: Namespace, subject: Subject) -> Drawing:
+def _scaling(options: PlotRequest, subject: Subject) -> Drawing:
     runs, timings, frames = subject.times()
     labels = decision_labels(runs)
     frames += [decision_times(*row) for row in zip(labels, runs, timings, strict=True)]
     policies = {label: policy_name(settings_of(run)) for label, run in zip(labels, runs, strict=True)}
-    return scaling(pd.concat(frames, ignore_index=True), policies, options.width)
+    return scaling(pd.concat(frames, ignore_index=True), policies, options.width_in_cm)
 
 
-def _of_jobs(figure: Callable[[Sequence[Group], float], Drawing]) -> Callable[[Namespace, Subject], Drawing]:
-    return lambda options, subject: figure(subject.groups(each=options.each), options.width)
+def _of_jobs(figure: Callable[[Sequence[Group], float], Drawing]) -> Callable[[PlotRequest, Subject], Drawing]:
+    return lambda options, subject: figure(subject.groups(each=options.each), options.width_in_cm)
 
 
-_DRAW: Mapping[str, Callable[[Namespace, Subject], Drawing]] = {
+_DRAW: Mapping[str, Callable[[PlotRequest, Subject], Drawing]] = {
     "jct-cdf": _of_jobs(jct_cdf),
     "jct-by-application": _of_jobs(jct_by_application),
     "usage": _usage,

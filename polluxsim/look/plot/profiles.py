@@ -22,7 +22,6 @@ from polluxsim.models.goodput import Alone
 from polluxsim.models.profile import ProfileRangeError
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
     from polluxsim.hardware.placements import BatchChoice
     from polluxsim.look.fitted_speed import Curve, FittedSpeed
+    from polluxsim.look.plot.request import PlotRequest
     from polluxsim.look.plot.style import Drawing
     from polluxsim.models.profile import Profile
 
@@ -262,7 +262,11 @@ def _draw(axes: Axes, points: Sequence[tuple[int, float]], place: int):  # type:
     return line
 
 
-def _draw_throughput(options: Namespace) -> Drawing:
+DEFAULT_APPLICATION = "cifar10"
+"""Application of the figures of one profile."""
+
+
+def _draw_throughput(options: PlotRequest) -> Drawing:
     """Draw profiles against cards fitted to them, or against the agents' model fitted to them."""
     profiles = _profiles(options.profiles)
     cards = None if options.cards is None else _profiles(options.cards)
@@ -271,15 +275,15 @@ def _draw_throughput(options: Namespace) -> Drawing:
     fitted = {name: agent_model(profiles[name]) if cards is None else cards[name] for name in chosen}
     points = "card" if isinstance(profiles[chosen[0]], CardProfile) else "measured"
     names = (points, "throughput model fitted to it" if cards is None else "card fitted to it")
-    return throughput([fitted_speed(profiles[name], fitted[name], name) for name in chosen], names, options.width)
+    return throughput([fitted_speed(profiles[name], fitted[name], name) for name in chosen], names, options.width_in_cm)
 
 
-def _draw_one(figure: Callable[[Profile, float], Drawing]) -> Callable[[Namespace], Drawing]:
+def _draw_one(figure: Callable[[Profile, float], Drawing]) -> Callable[[PlotRequest], Drawing]:
     """Return what draws a figure of one application."""
 
-    def drawn(options: Namespace) -> Drawing:
+    def drawn(options: PlotRequest) -> Drawing:
         profiles = _profiles(options.profiles)
-        return figure(profiles[_known(options.application, list(profiles))], options.width)
+        return figure(profiles[_known(options.application or DEFAULT_APPLICATION, list(profiles))], options.width_in_cm)
 
     return drawn
 
@@ -294,7 +298,7 @@ def _profiles(folder: Path | None) -> Mapping[str, Profile]:
     return ProfileFolder(None if folder is None else str(folder)).load()
 
 
-DRAW_PROFILES: Mapping[str, Callable[[Namespace], Drawing]] = {
+DRAW_PROFILES: Mapping[str, Callable[[PlotRequest], Drawing]] = {
     "throughput": _draw_throughput,
     "batch-size": _draw_one(best_batch_sizes),
     "goodput": _draw_one(goodputs),

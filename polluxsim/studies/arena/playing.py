@@ -22,7 +22,7 @@ from polluxsim.metrics.declared import Metric, values_in
 from polluxsim.records.folders import info_of
 from polluxsim.records.storage import flat, read_timings
 from polluxsim.run.composing import NamedPolicy, named_policy
-from polluxsim.studies.driver import run_entries
+from polluxsim.studies.driver import reserved, run_entries
 from polluxsim.studies.plan import composer, entry_of, finished_runs
 
 if TYPE_CHECKING:
@@ -126,19 +126,20 @@ def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
     InvalidConfigError
         If a policy does not exist, or two policies have the same name.
     SweepError
-        If runs failed for another reason than the policy's.
+        If another sweep has locked the folder, or runs failed for another reason than their policy.
     """
-    policies = _listed(names, place.folder / CONFIGS)
-    config_dirs = _config_dirs(policies, place)
-    plan = _plan(policies, suite, place)
     absent: dict[Player, PolluxSimError] = {}
-    try:
-        _sweep(plan, place, config_dirs)
-    except SweepError as error:
-        absent = _absent(plan, error)
-        if len(absent) in (0, len(plan)):
-            raise
-        _sweep({player: runs for player, runs in plan.items() if player not in absent}, place, config_dirs)
+    with reserved(place.folder / RUNS):
+        policies = _listed(names, place.folder / CONFIGS)
+        config_dirs = _config_dirs(policies, place)
+        plan = _plan(policies, suite, place)
+        try:
+            _sweep(plan, place, config_dirs)
+        except SweepError as error:
+            absent = _absent(plan, error)
+            if len(absent) in (0, len(plan)):
+                raise
+            _sweep({player: runs for player, runs in plan.items() if player not in absent}, place, config_dirs)
     folders = finished_runs(place.folder / RUNS)
     rows = list[dict[str, Any]]()
     metrics = dict[str, Metric]()

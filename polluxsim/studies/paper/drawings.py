@@ -42,14 +42,14 @@ POINTS = {
 """Marker, colour and size of each kind of value."""
 
 LINE_HEIGHT, PANEL_HEIGHT = 0.5, 1.5
-"""Of a quantity, and of what a panel has besides [cm]."""
+"""Height of a quantity, and of the title and axis of a panel [cm]."""
 
 WIDE = 30.0
 """Panels whose values differ by more than this factor have a logarithmic axis."""
 
 
 class Line(NamedTuple):
-    """What is drawn of one quantity, in the panel's unit."""
+    """The values of one quantity, in the unit of the panel."""
 
     name: str
     points: dict[str, float]
@@ -58,7 +58,7 @@ class Line(NamedTuple):
 
 @styled
 def dumbbell(findings: Sequence[Finding], width: float = TWO_COLUMNS) -> Drawing:
-    """Draw every quantity of findings with finite values of ours, a panel for each metric; the width is in cm."""
+    """Draw every quantity of findings, a panel for each metric. Our values must be finite. The width is in cm."""
     panels: dict[tuple[str, bool], list[list[Finding]]] = {}
     for group in by_quantity(finding for finding in findings if finding.rule.kind is not Kind.EVERY_JOB):
         panels.setdefault((group[0].published.metric, bool(group[0].published.against)), []).append(group)
@@ -124,14 +124,14 @@ def _handle(name: str) -> Line2D:
 
 
 LOAD = "workload.load"
-"""Stands for the number of jobs, which workloads in files do not tell in their settings."""
+"""Column of the number of jobs. The settings of a workload from a file do not have it."""
 
 LINES = {LOAD: [POLICY], "engine.interference": ["policy.avoid_interference"]}
-"""Settings that the runs of a line have in common, by the setting along the axis."""
+"""Settings that all runs of a line share, by the setting along the axis."""
 
 
 def throughput_fits(runs: Runs) -> Figure:
-    """Draw throughput by GPUs and by batch size, as the profile has it and as fitted."""
+    """Draw throughput against GPUs and batch size, of the profiles and of the models fitted to them."""
     points = "card" if all(isinstance(profile, CardProfile) for profile in runs.profiles.values()) else "measured"
     return profiles.throughput(list(fits(runs.profiles).values()), (points, "throughput model fitted to it"))
 
@@ -144,7 +144,7 @@ def usage_over_time(runs: Runs) -> Figure | None:
 
 
 def jobs_under_contention(runs: Runs) -> Figure | None:
-    """Draw the large job and the two smaller ones submitted next, of the first run that has a large one."""
+    """Draw the large job of the first run that has one, and the next two smaller jobs."""
     for made in runs.made:
         run = made.read()
         if (chosen := choose(run, runs.profiles)) is not None:
@@ -182,11 +182,11 @@ DRAWINGS: Mapping[str, Callable[[Runs], Figure | None]] = {
 }
 
 COMPARISON = "comparison"
-"""The drawing of findings: ours, the simulator's and the paper's side by side."""
+"""Name of the drawing that compares our values with those of the simulator and of the paper."""
 
 
 def draw(runs: Runs, findings: Sequence[Finding]) -> dict[str, Figure]:
-    """Return the figures of an experiment by the names of their files; the first is called as the experiment."""
+    """Return the figures of an experiment by the names of their files. The first has the name of the experiment."""
     shown = [finding for finding in findings if finding.ours is not None and isfinite(finding.ours.estimate.value)]
     figures = {}
     for place, name in enumerate(runs.experiment.draw):

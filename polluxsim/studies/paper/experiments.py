@@ -27,29 +27,28 @@ if TYPE_CHECKING:
 CONFIG_DIRS = (shipped("experiments"),)
 
 OTHERS = "conformance"
-"""Group of the files of other systems' published numbers; those of the paper are in `experiment`."""
+"""Configuration group of other systems. The experiments of the Pollux paper are in the group `experiment`."""
 
 DATA = "{data}"
-"""Stands in an arm's overrides for the folder of other systems' data."""
+"""Placeholder for the folder of other systems' data in the overrides of an arm."""
 
 SETTINGS = ("title", "system", "measure", "draw", "arms", "axis", "workloads", "own_workload", "published_runs", "note")
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One way of running the workloads, compared with others."""
+    """One configuration of an experiment, like a policy. It runs on each workload."""
 
     name: str  # as the published values name it
-    load: float = 1.0  # jobs, as a multiple of the paper's 160
-    request: str = "tuned"  # what jobs ask for: "tuned" GPUs and batch sizes, or "realistic" ones
-    # GPUs that jobs of generated workloads ask for at most, None for any number; published ones ask for what they do
-    largest_request: int | None = None
-    is_long: bool = False  # whether it takes minutes
-    overrides: tuple[str, ...] = ()  # Hydra overrides that make it
+    load: float = 1.0  # number of jobs, as a multiple of the paper's 160
+    request: str = "tuned"  # GPUs and batch sizes that jobs request: "tuned" or "realistic"
+    largest_request: int | None = None  # most GPUs that a job of a generated workload requests, None for no limit
+    is_long: bool = False  # whether its runs take minutes
+    overrides: tuple[str, ...] = ()  # overrides of Hydra for its runs
 
     @property
     def data(self) -> list[str]:
-        """Return what it needs of other systems' data: paths in their folder."""
+        """Return the paths that it needs in the folder of other systems' data."""
         return [path for text in self.overrides if (path := text.partition(f"={DATA}/")[2])]
 
 
@@ -59,36 +58,36 @@ class Experiment:
 
     name: str
     title: str
-    measure: tuple[str, ...]  # names of functions in `measures`
-    draw: tuple[str, ...]  # and in `drawings`
+    measure: tuple[str, ...]  # names in `MEASURES`
+    draw: tuple[str, ...]  # names in `DRAWINGS`
     published: tuple[Published, ...]
-    arms: tuple[Arm, ...] = ()  # the runs it needs on every workload, none if it needs none
-    axis: str = ""  # the setting that its arms have several values of, "" for none
-    workloads: tuple[str, ...] | None = None  # which of the published workloads it is on, None for all there are
-    own_workload: bool = False  # whether its file chooses the workload, instead of the published or generated ones
-    # by arm: the folder of its published run in the artifact, or a file of completion times in the data folder
+    arms: tuple[Arm, ...] = ()
+    axis: str = ""  # the setting that takes several values, "" for none
+    workloads: tuple[str, ...] | None = None  # numbers of the published workloads, None for all
+    own_workload: bool = False  # whether its file chooses the workload
+    # By arm: the folder of the published run in the artifact, or a file of completion times in the data folder.
     published_runs: Mapping[str, str] = field(default_factory=dict)
-    note: str = ""  # what has to be known to read its table
-    system: str = "Pollux"  # whose numbers they are
+    note: str = ""  # explanation of its table
+    system: str = "Pollux"  # the system that the numbers are from
 
     @property
     def group(self) -> str:
-        """Return the configuration group that its file is in."""
+        """Return the configuration group of its file."""
         return group_of(self.name)
 
     @property
     def needs_data(self) -> bool:
-        """Return whether it runs on another system's data."""
+        """Return whether it runs on the data of another system."""
         return any(arm.data for arm in self.arms)
 
     @property
     def has_seeds(self) -> bool:
-        """Return whether it runs on workloads or seeds that there can be more of."""
+        """Return whether it can run with more workloads or seeds."""
         return bool(self.arms) and not self.own_workload
 
 
 def experiment_names() -> list[str]:
-    """Return the names of the paper's tables and figures, and of what else is on its runs."""
+    """Return the names of the experiments on the Pollux paper, tables first, then figures."""
     found = _in_group("experiment")
     return sorted(found, key=lambda name: (not name.startswith("table"), not name.startswith("fig"), name))
 
@@ -104,20 +103,20 @@ def group_of(name: str) -> str:
 
 
 def _in_group(group: str) -> list[str]:
-    """Return the experiments of a group: its files that have published values beside them."""
+    """Return the experiments of a group: files that have a CSV file of published values beside them."""
     found = (shipped("experiments") / group).glob("*.yaml")
     return [path.stem for path in found if path.with_suffix(".csv").is_file()]
 
 
 def read_experiment(name: str) -> Experiment:
-    """Compose an experiment's configuration and read its published values; an error if these are not right."""
+    """Compose the configuration of an experiment and read its published values."""
     if name not in (known := [*experiment_names(), *other_systems()]):
-        raise InvalidConfigError(f"there is no experiment {name!r}, allowed are {', '.join(known)} and all")
+        raise InvalidConfigError(f"there is no experiment {name!r}; choose from {', '.join(known)} and all")
     config = composer(CONFIG_DIRS).compose([f"+{group_of(name)}={name}"])
     section = cast("dict[str, Any]", OmegaConf.to_container(config[NOT_THE_RUNS], resolve=True))
     if unknown := sorted(set(section) - set(SETTINGS)):
         raise InvalidConfigError(
-            f"{name}.yaml: {NOT_THE_RUNS}.{unknown[0]} is unknown, allowed are {', '.join(SETTINGS)}"
+            f"{name}.yaml: {NOT_THE_RUNS}.{unknown[0]} is unknown; choose from {', '.join(SETTINGS)}"
         )
     workloads, axis = section.get("workloads"), section.get("axis") or {}
     return Experiment(
@@ -137,7 +136,7 @@ def read_experiment(name: str) -> Experiment:
 
 
 def _arms(arms: Mapping[str, Mapping[str, Any]], axis: Mapping[str, Sequence[Any]]) -> Iterable[Arm]:
-    """Yield every arm at every value of the axis, named "ARM VALUE" where there is one."""
+    """Yield every arm at every value of the axis, with the name "ARM VALUE" if there is an axis."""
     points = [(key, value) for key, values in axis.items() for value in values] or [("", None)]
     for (name, settings), (key, value) in product(arms.items(), points):
         chosen = {**settings, **({key: value} if key else {})}
@@ -152,7 +151,7 @@ JOBS = 160
 
 
 class Unit(NamedTuple):
-    """One workload with one seed: what the arms of an experiment are paired by."""
+    """One workload with one seed. Runs of two arms on the same unit are a pair."""
 
     workload: str
     seed: int
@@ -161,28 +160,26 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class Inputs:
-    """What is run."""
+    """Folders and sizes that the user chose."""
 
     profiles: Path | None = None  # folder of profiles; None for the cards that come with polluxsim
-    # folder with the sets of published workloads (workloads, workloads-0.5, …); None for generated ones
-    workloads: Path | None = None
-    jobs: int = JOBS  # jobs of a generated workload at load 1
-    # folder with other systems' data (rigid, hetero, …); None where only the paper's numbers are asked for
-    data: Path | None = None
+    workloads: Path | None = None  # folder of published workloads/, workloads-0.5/, …; None generates workloads
+    jobs: int = JOBS  # number of jobs of a generated workload at load 1
+    data: Path | None = None  # folder of other systems' data (rigid/, hetero/, …)
 
     def __post_init__(self) -> None:
         if self.workloads is not None and not (self.workloads / "workloads").is_dir():
-            raise InvalidInputError(f"{self.workloads}: needed is the folder that holds workloads/workload-N.csv")
+            raise InvalidInputError(f"{self.workloads}: has no folder workloads/; give the folder that contains it")
         if self.jobs < 1:
-            raise InvalidInputError(f"--jobs is {self.jobs}, allowed is a whole number ≥ 1")
+            raise InvalidInputError(f"--jobs is {self.jobs}, must be a whole number of at least 1")
 
     @property
     def is_measured(self) -> bool:
-        """Return whether the workloads are the published ones."""
+        """Return whether the workloads are published workloads."""
         return self.workloads is not None
 
     def must_match(self, *, needs_workloads: bool) -> bool:
-        """Return whether numbers have to be the published ones: both profiles and workloads are the user's."""
+        """Return whether the results must match published numbers, because profiles and workloads are measured."""
         return self.profiles is not None and (self.is_measured or not needs_workloads)
 
     def __str__(self) -> str:
@@ -190,14 +187,14 @@ class Inputs:
         return f"{profiles}, {'generated workloads' if self.workloads is None else self.workloads}"
 
     def load_profiles(self) -> Mapping[str, Profile]:
-        """Read the profiles."""
+        """Return the profiles, read once."""
         return _profiles_in(None if self.profiles is None else str(self.profiles))
 
     def units(self, arm: Arm, seeds: int, only: Sequence[str] | None) -> list[Unit]:
-        """Return the workloads of an arm, with their seeds; none where the folder has no such workload.
+        """Return the workloads of an arm with their seeds.
 
-        There are so many generated workloads, each with a seed of its own, or runs of each published one. Of the
-        published workloads, `only` says which; None is all.
+        `seeds` is the number of generated workloads, each with another seed, or the number of runs of each published
+        workload. `only` has the numbers of the published workloads to take; None takes all in the folder.
         """
         common = self._profiles()
         if self.workloads is None:
@@ -210,15 +207,16 @@ class Inputs:
         ]
 
     def own(self, arm: Arm) -> list[Unit]:
-        """Return the one unit of an experiment that has a workload of its own; none where its data are not at hand."""
+        """Return the one unit of an experiment that chooses its workload; none if its data are missing."""
         if not (paths := arm.data):
             return [Unit("", 0, (*self._profiles(), "seed=0"))]
         if self.data is None:
-            raise InvalidConfigError(f"needed is the folder that holds {paths[0]}: --data DIR, or POLLUXSIM_DATA")
+            what = f"{paths[0]} is missing, because no folder of data is given"
+            raise InvalidConfigError(f"{what}; give it with --data DIR or the variable POLLUXSIM_DATA")
         return [Unit("", 0, ("seed=0",))] if all((self.data / path).exists() for path in paths) else []
 
     def placed(self, arm: Arm) -> list[str]:
-        """Return an arm's overrides with the folder of data in its place."""
+        """Return the overrides of an arm, with the folder of data in place of its placeholder."""
         return [self._placed(*text.partition(f"={DATA}/")) for text in arm.overrides]
 
     def _placed(self, name: str, mark: str, path: str) -> str:
@@ -228,7 +226,7 @@ class Inputs:
         return () if self.profiles is None else (f"profiles.path={_quoted(self.profiles)}",)
 
     def files(self, arm: Arm) -> dict[str, Path]:
-        """Return an arm's published workloads by number; none where requests are to be smaller."""
+        """Return the published workloads of an arm by number; none if the arm limits requests."""
         if self.workloads is None or arm.largest_request:
             return {}
         at_load = "workloads" if arm.load == 1 else f"workloads-{arm.load:.1f}"

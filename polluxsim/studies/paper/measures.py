@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 HIGH, LOW = 0.5, 0.25
-"""Shares of the most active jobs in a job's life: from the one on it is crowded, up to the other it is not."""
+"""Contention is high from the first share, and low up to the second share, of its maximum in the life of the job."""
 
 LARGE_JOB, SMALL_JOB = "imagenet", "yolov3"
 METRICS = {
@@ -47,9 +47,9 @@ METRICS = {
 
 
 class Phase(NamedTuple):
-    """What a job had on average over a phase, weighted by time."""
+    """Means over a phase, weighted by time."""
 
-    length: float  # of the time with GPUs in it [s]
+    length: float  # time with GPUs in this phase [s]
     gpus: float
     batch_size: float  # total [examples]
     batch_size_per_gpu: float  # [examples]
@@ -57,14 +57,14 @@ class Phase(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """The large job of a run that had most of its time before the crowd, and its phases."""
+    """The large job of a run with the longest phase A, and its phases."""
 
     record: JobRecord
     phases: Mapping[str, Phase]
 
 
 def adaptation(runs: Runs) -> Iterator[Sample]:
-    """Yield what the large job of every run had in each phase; nothing where no job lived through all three."""
+    """Yield the means of the large job of each run in each phase. A run without a job in all phases yields none."""
     for run in runs.made:
         if (chosen := choose(run.read(), runs.profiles)) is None:
             continue
@@ -74,7 +74,7 @@ def adaptation(runs: Runs) -> Iterator[Sample]:
 
 
 def choose(run: Run, profiles: Mapping[str, Profile]) -> Chosen | None:
-    """Return the large job that had most time before the crowd, of those that lived through all three phases."""
+    """Return the large job with the longest phase A among the large jobs with all three phases."""
     found = []
     for record in run.result.job_records:
         if record.application == LARGE_JOB and record.completion_time is not None:
@@ -88,11 +88,11 @@ def choose(run: Run, profiles: Mapping[str, Profile]) -> Chosen | None:
 def phases(life: Life, contention: Curve) -> Mapping[str, Phase]:
     """Return the phases in which a job held GPUs.
 
-    B is when at least half as many jobs are active as at most in its life; A is before it and C after it, each only
-    while at most a quarter as many are active.
+    Contention is the number of active jobs. In B, it is at least half of its maximum in the life of the job. A is
+    before B and C after B, both only while contention is at most a quarter of the maximum.
     """
     if life.efficiency is None:
-        raise ValueError(f"{life.label}: a life without efficiency, needed is one with it")
+        raise ValueError(f"{life.label}: a life without efficiency has no phases; read the life with profiles")
     curves = (life.gpus, life.batch_size, life.efficiency)
     edges = np.unique(np.concatenate([curve.edges for curve in (*curves, contention)]))
     starts, lengths = edges[:-1], np.diff(edges)
@@ -112,7 +112,7 @@ def phases(life: Life, contention: Curve) -> Mapping[str, Phase]:
 
 
 def _at(curve: Curve, times: Array) -> Array:
-    """Return a curve's value from each time on; nan outside of it."""
+    """Return the value of a curve from each time on; NaN outside the curve."""
     place = np.searchsorted(curve.edges, times, side="right") - 1
     inside = (place >= 0) & (place < len(curve.values))
     values: Array = np.where(inside, curve.values[np.clip(place, 0, len(curve.values) - 1)], np.nan)
@@ -129,7 +129,7 @@ SHOWN = "cifar10"
 
 
 def of_profiles(runs: Runs) -> Iterator[Sample]:
-    """Yield what each profile says of one job alone."""
+    """Yield the properties of one job alone, for each profile."""
     for name, profile in runs.profiles.items():
         for metric, value in of_profile(profile).items():
             yield Sample(metric, name, value)
@@ -176,7 +176,7 @@ def fit_errors(runs: Runs) -> Iterator[Sample]:
 
 
 def fits(profiles: Mapping[str, Profile]) -> dict[str, FittedSpeed]:
-    """Return each application's throughput, as the profile has it and as an agent would fit it."""
+    """Return the throughput of each application, of the profile and of the model that an agent fits to it."""
     return {name: fitted_speed(profile, agent_model(profile), name) for name, profile in profiles.items()}
 
 

@@ -55,20 +55,19 @@ if TYPE_CHECKING:
 FIGURE_ENDINGS = (".png", ".pdf")
 
 GROWTH = 1.5
-"""By how much seeds grow in each step of --until."""
+"""Factor by which the number of seeds grows in each step of --until."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for."""
+    """What to run, and how."""
 
     inputs: Inputs
-    seeds: int  # to begin with
-    most_seeds: int  # to end with at the latest
-    # largest relative half-width of a difference's interval before seeds are added no more; None to add none
-    precision: float | None
-    extra: tuple[str, ...]  # Hydra overrides, of the runs that have the setting
-    folder: Path  # where figures and tables go
+    seeds: int  # number of seeds at first
+    most_seeds: int
+    precision: float | None  # seeds are added until intervals have this relative half-width; None adds none
+    extra: tuple[str, ...]  # overrides of the runs that have the setting
+    folder: Path  # for figures and tables
     place: Place
 
 
@@ -80,7 +79,7 @@ class Outcome:
     findings: tuple[Finding, ...]
 
     def widest(self) -> float:
-        """Return the largest relative half-width of a difference's interval, 0 where more seeds change nothing."""
+        """Return the largest relative half-width of the intervals of differences; 0 if more seeds change nothing."""
         if not self.runs.experiment.has_seeds:
             return 0
         widths = [width for finding in self.findings if (width := relative_half_width(finding)) is not None]
@@ -105,15 +104,15 @@ class Outcome:
                 save(figure, request.folder / f"{name}{ending}")
 
     def notes(self) -> list[str]:
-        """Return what one has to know beside the table."""
+        """Return the notes below the table."""
         experiment, missing = self.runs.experiment, self.runs.missing
         where = self.runs.inputs.data if experiment.needs_data else self.runs.inputs.workloads
-        words = f"Not run, as {where} has no workloads for it: {', '.join(missing)}."
+        words = f"Not run, because {where} has no workloads for it: {', '.join(missing)}."
         return [*([words] if missing else []), *([experiment.note] if experiment.note else []), *notes(self.findings)]
 
 
 def sure_enough(plan: Plan, request: Request) -> Outcome:
-    """Run and compare an experiment, with more seeds until every interval is as narrow as asked for."""
+    """Run and compare an experiment. Add seeds until every interval is as narrow as the request demands."""
     seeds = request.seeds
     while True:
         outcome = _compared(gathered(plan.experiment, request.inputs, plan.runs, make_runs(plan.runs, request.place)))
@@ -121,7 +120,7 @@ def sure_enough(plan: Plan, request: Request) -> Outcome:
         if request.precision is None or widest <= request.precision:
             return outcome
         if seeds >= request.most_seeds:
-            words = f"with {seeds} seeds {_still(widest)}, asked for was {100 * request.precision:g} %"
+            words = f"with {seeds} seeds {_still(widest)}; --until requests {100 * request.precision:g} %"
             console().print(f"{plan.experiment.name}: {words}")
             return outcome
         seeds = min(ceil(GROWTH * seeds), request.most_seeds)
@@ -131,7 +130,7 @@ def sure_enough(plan: Plan, request: Request) -> Outcome:
 def _still(widest: float) -> str:
     if isfinite(widest):
         return f"the widest interval is still ±{100 * widest:.0f} % of its difference"
-    return f"a difference still has no interval, as it is 0 or of fewer than {LEAST_FOR_VERDICT} units"
+    return f"a difference still has no interval, because it is 0 or has fewer than {LEAST_FOR_VERDICT} units"
 
 
 def _compared(runs: Runs) -> Outcome:
@@ -141,20 +140,20 @@ def _compared(runs: Runs) -> Outcome:
 
 @dataclass
 class Batch:
-    """Experiments to be made."""
+    """Experiments to run."""
 
-    plans: list[Plan]  # those that can be made, with fewest runs first
-    failures: dict[str, PolluxSimError]  # why each of the others cannot
-    counts: Counter[bool] = field(default_factory=Counter)  # published numbers that are met and that are not, so far
+    plans: list[Plan]  # of the experiments that can run, with the fewest runs first
+    failures: dict[str, PolluxSimError]  # errors of the experiments that cannot run
+    counts: Counter[bool] = field(default_factory=Counter)  # numbers met (True) and not met (False) so far
 
     def do(self, request: Request) -> None:
-        """Make, compare and write each experiment as soon as its runs are finished."""
+        """Run and compare each experiment, and write it as soon as its runs are finished."""
         for outcome in self.outcomes(request):
             outcome.write(request)
             self.counts.update(tally(outcome.findings))
 
     def outcomes(self, request: Request) -> Iterator[Outcome]:
-        """Make and compare each experiment, and yield it as soon as its runs are finished; one that fails is told."""
+        """Run and compare each experiment, and yield it as soon as its runs are finished. Print errors."""
         ahead = {run.key for plan in self.plans for run in plan.runs}
         started, finished = monotonic(), set[str]()
         for number, plan in enumerate(self.plans, start=1):
@@ -177,11 +176,11 @@ class Batch:
             if len(self.plans) + len(self.failures) == 1:
                 raise
             self.failures[plan.experiment.name] = error
-            _tell(plan.experiment.name, error)
+            _print_failure(plan.experiment.name, error)
 
 
 def batch_of(experiments: Sequence[Experiment], request: Request) -> Batch:
-    """Plan experiments, and tell of those that cannot be made; an error if none can, or an override reaches no run."""
+    """Plan experiments, and print the errors of experiments that cannot run. Raise the error if none can run."""
     plans, failures = list[Plan](), dict[str, PolluxSimError]()
     for experiment in experiments:
         try:
@@ -193,11 +192,11 @@ def batch_of(experiments: Sequence[Experiment], request: Request) -> Batch:
     if not failures:
         check_reached(request.extra, plans)
     for name, reason in failures.items():
-        _tell(name, reason)
+        _print_failure(name, reason)
     return Batch(sorted(plans, key=lambda plan: len(plan.runs)), failures)
 
 
-def _tell(name: str, error: PolluxSimError) -> None:
+def _print_failure(name: str, error: PolluxSimError) -> None:
     print(f"{name} cannot be made: {error}", file=sys.stderr)
 
 

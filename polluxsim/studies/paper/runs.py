@@ -42,14 +42,14 @@ GROUPS = ("cluster", "engine", "policy", "profiles", "workload")
 
 
 class Planned(NamedTuple):
-    """One run to make."""
+    """One planned run."""
 
     arm: Arm
     workload: str
     seed: int
-    overrides: tuple[str, ...]  # what it is composed from
+    overrides: tuple[str, ...]
     config: Mapping[str, Any]  # resolved
-    key: str  # what it is recognised by
+    key: str  # see `key_of`
 
 
 class Plan(NamedTuple):
@@ -60,10 +60,9 @@ class Plan(NamedTuple):
 
 
 def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[str] = ()) -> Plan:
-    """Return the runs of an experiment, with seeds as `Inputs.units` counts them.
+    """Return the runs of an experiment. `seeds` is a number as in `Inputs.units`.
 
-    Each of the user's overrides in `extra` reaches the arms that have its setting; an arm's own go before them. It is
-    an `InvalidConfigError` if a run cannot be composed, or its parts cannot be built.
+    An override in `extra` applies to the arms that have its setting, unless the arm itself overrides the setting.
     """
     composing, name = composer(CONFIG_DIRS), f"+{experiment.group}={experiment.name}"
     units = {
@@ -89,7 +88,7 @@ def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[
 
 
 def reaches(override: str, config: DictConfig) -> bool:
-    """Return whether a configuration has the setting of an override; what adds or deletes one is for all.
+    """Return whether a configuration has the setting of an override. An override with + or ~ applies to all.
 
     >>> config = OmegaConf.create({"policy": {"p": -1.0, "seed": None}})
     >>> [reaches(text, config) for text in ("policy.p=1", "policy.seed=1", "policy.search=exact", "+policy.x=1")]
@@ -107,17 +106,18 @@ def reaches(override: str, config: DictConfig) -> bool:
 
 
 def check_reached(extra: Sequence[str], plans: Iterable[Plan]) -> None:
-    """Raise `InvalidConfigError` where one of the user's overrides reaches no run."""
+    """Raise `InvalidConfigError` if an override of the user applies to no run."""
     reached = {text for plan in plans for run in plan.runs for text in run.overrides}
     if lost := [text for text in extra if text not in reached]:
-        raise InvalidConfigError(f"{lost[0]}: no run of what was named has the setting {lost[0].partition('=')[0]!r}")
+        setting = lost[0].partition("=")[0]
+        raise InvalidConfigError(f"{lost[0]}: no run has the setting {setting!r}; leave it out, or add it with +")
 
 
 class Place(NamedTuple):
-    """Where runs are made."""
+    """Where and how to make runs."""
 
-    folder: Path  # where they are kept; finished ones are not made again
-    workers: int | None = None  # processes on this machine; None for one a core
+    folder: Path  # for the runs; finished runs in it are reused
+    workers: int | None = None  # number of processes on this machine; None for one for each core
     launcher: tuple[str, ...] = ()  # overrides that choose and set another launcher
 
 
@@ -130,12 +130,12 @@ class Made(NamedTuple):
     folder: Path
 
     def jobs(self) -> pd.DataFrame:
-        """Return its table of jobs."""
+        """Return the table of jobs."""
         table: pd.DataFrame = pq.read_table(self.folder / "jobs.parquet").to_pandas()
         return table
 
     def read(self) -> Run:
-        """Return all of it."""
+        """Return the run with all its records."""
         return read_run(self.folder)
 
 
@@ -159,12 +159,12 @@ class Runs:
 
     @property
     def missing(self) -> list[str]:
-        """Return the arms that were not run, as there are no workloads for them."""
+        """Return the arms that did not run, because there are no workloads for them."""
         ran = {run.arm for run in self.made}
         return [arm.name for arm in self.experiment.arms if arm not in ran]
 
     def groups(self, workload: str | None = None, seed: int | None = None) -> list[Group]:
-        """Return the runs of each arm as a line of a figure, all or those of one workload and seed."""
+        """Return the runs of each arm as a line of a figure: all runs, or the runs of one workload or seed."""
         chosen = [run for run in self.made if workload in (None, run.workload) and seed in (None, run.seed)]
         found = []
         for arm in dict.fromkeys(run.arm for run in chosen):
@@ -174,7 +174,7 @@ class Runs:
 
 
 def make_runs(plan: Sequence[Planned], place: Place) -> dict[str, Path]:
-    """Make planned runs, each once, and return the folders of all by their keys."""
+    """Make the planned runs that are not finished; return the folders of all runs by their keys."""
     if not plan:
         return {}
     entries = [

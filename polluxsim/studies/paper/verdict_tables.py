@@ -1,4 +1,4 @@
-"""Findings as a table for people: ours, the paper's and the published simulator's, a row for each quantity."""
+"""Tables of findings: our value, the paper's and the published simulator's, a row for each quantity."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 COLUMNS = ("", "ours", "95 % interval", "paper", "off", "verdict", "published simulator", "off", "verdict")
 LEFT = (0, 5, 8)
-"""Columns of words."""
+"""Columns with text, which are aligned to the left."""
 
 STYLES = {True: "green", False: "red", None: "dim"}
 
 SCALES = {"h": (HOUR, 3, 0.7), "min": (MINUTE, 2, 1.0), "s": (1.0, 4, 0.0)}
-"""Units of times: seconds in each, decimals shown, and how many of it the largest time of a row has at least."""
+"""Units of times: seconds per unit, decimals, and the least value of the largest time of a row in this unit."""
 
 
 def table_cells(findings: Sequence[Finding]) -> list[list[str]]:
-    """Return the cells of a table, a row for each quantity, in the order of the findings."""
+    """Return the cells of the table: a row for each quantity, in the order of the findings."""
     return [_cells(group) for group in by_quantity(findings)]
 
 
 def by_quantity(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """Return the findings of each quantity, the paper's and the simulator's."""
+    """Return the findings of each quantity: on the paper's number, and on the simulator's."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
         groups.setdefault(finding.published.quantity, []).append(finding)
@@ -75,7 +75,7 @@ def notes(findings: Sequence[Finding]) -> list[str]:
 
 
 def _filled(cells: Sequence[Sequence[str]]) -> list[int]:
-    """Return the columns in which something stands."""
+    """Return the indices of the columns that are not empty."""
     return [index for index in range(len(COLUMNS)) if any(line[index] not in ("", "–") for line in cells)]
 
 
@@ -104,14 +104,14 @@ def _published(finding: Finding | None, unit: str) -> tuple[str, str, str]:
 
 
 def difference_text(finding: Finding) -> str:
-    """Return how far ours is from the published value, as text."""
+    """Return the difference from the published value as text."""
     if finding.off is None:
         return ""
     return f"{100 * finding.off:+.1f} points" if in_points(finding.published) else f"{100 * finding.off:+.2f} %"
 
 
 def unit_of(findings: Sequence[Finding]) -> str:
-    """Return the one unit of a row: for times by the largest of them, else as published."""
+    """Return the unit of a row: for times, a unit that suits the largest time; otherwise the published unit."""
     unit = findings[0].published.unit
     if unit not in SCALES:
         return unit
@@ -132,11 +132,11 @@ def value_text(number: float, row: Published, unit: str) -> str:
 
 
 def failed(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings whose verdict is against us."""
+    """Return the findings on numbers that are not met."""
     return [finding for finding in findings if finding.verdict.passed is False]
 
 
 def tally(findings: Iterable[Finding]) -> Mapping[bool, int]:
-    """Return how many numbers are met and how many are not."""
+    """Return how many published numbers are met (True) and not met (False)."""
     verdicts = [finding.verdict.passed for finding in findings]
     return {met: verdicts.count(met) for met in (True, False)}

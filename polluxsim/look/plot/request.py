@@ -1,0 +1,140 @@
+"""Requests for figures, which the command line and Python build alike. This module imports nothing slow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from polluxsim.common.errors import InvalidConfigError, allowed_among, did_you_mean, short
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FIGURE_KINDS = {
+    "jct-cdf": "the distribution of the completion times of jobs",
+    "jct-by-application": "the completion times of each application",
+    "usage": "the GPUs in use and their statistical efficiency over time",
+    "job": "the GPUs, batch size and efficiency of one job over time",
+    "fairness-cdf": "the distribution of the finish-time fairness of jobs",
+    "sweep": "a metric against a setting, with 95 % intervals",
+    "throughput": "the measured and the fitted throughput of applications",
+    "scaling": "the time of a decision against GPUs and jobs",
+    "batch-size": "the best batch size against GPUs and training progress",
+    "goodput": "the goodput against the batch size, on 1, 4 and 16 GPUs",
+    "training": "the statistical efficiency over the training",
+}
+"""Kinds of figures, with a description of each."""
+
+OF_PROFILES = ("throughput", "batch-size", "goodput", "training")
+"""Kinds that show profiles instead of runs."""
+
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("jct-cdf", "jct-by-application", "fairness-cdf"), ("each",)),
+    "usage": ("each", "bin"),
+    "job": ("job", "profiles"),
+    "sweep": ("x", "metric", "by"),
+    "scaling": (),
+    **dict.fromkeys(OF_PROFILES, ("profiles", "application")),
+    "throughput": ("profiles", "cards", "application"),
+}
+"""Options of each kind, besides the width."""
+
+LISTS = ("job", "by")
+"""Options with several values."""
+
+ONE_COLUMN, TWO_COLUMNS = 8.5, 17.0
+"""Default widths of figures with one panel and with panels side by side [cm]."""
+
+WIDTHS = (5.0, 60.0)
+"""Smallest and largest width of a legible figure [cm]."""
+
+
+@dataclass(frozen=True)
+class PlotRequest:
+    """A kind of figure with its options.
+
+    Parameters
+    ----------
+    kind
+        A key of `FIGURE_KINDS`.
+    width
+        Width in print [cm]. The default depends on the kind.
+    each
+        Whether each run has a line. By default, the runs of a setting are pooled.
+    bin
+        Length of the averaging window [min].
+    job
+        Names of jobs. The default is the job with the most GPU time.
+    profiles, cards
+        Folders of profiles, and of cards to compare them with.
+    x, metric, by
+        The setting on the horizontal axis, the metric to draw, and the settings that have a line for each value.
+    application
+        Application to draw; for `throughput`, a list of applications.
+
+    Raises
+    ------
+    InvalidConfigError
+        If the kind is unknown, or the value of an option is invalid.
+    """
+
+    kind: str
+    width: float | None = None
+    each: bool = False
+    bin: float = 30.0
+    job: Sequence[str] | None = None
+    profiles: Path | None = None
+    cards: Path | None = None
+    x: str | None = None
+    metric: str = "avg_jct"
+    by: Sequence[str] | None = None
+    application: Any = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in FIGURE_KINDS:
+            raise InvalidConfigError(f"plot {self.kind!r} is unknown, {allowed_among(self.kind, FIGURE_KINDS)}")
+        if not (_is_number(self.bin) and self.bin >= 1):
+            raise InvalidConfigError(f"--bin is {_shown(self.bin)}, must be a number of minutes of at least 1")
+        if not (self.width is None or (_is_number(self.width) and WIDTHS[0] <= self.width <= WIDTHS[1])):
+            raise InvalidConfigError(f"--width is {_shown(self.width)}, must be {WIDTHS[0]:g} to {WIDTHS[1]:g} cm")
+        if self.kind == "sweep" and self.x is None:
+            raise InvalidConfigError("plot sweep: the setting on the horizontal axis is missing; give x")
+
+    @classmethod
+    def of(cls, kind: str, options: Mapping[str, Any]) -> PlotRequest:
+        """Return the request for a kind of figure with options by name, as `run.plot` takes them.
+
+        Raises
+        ------
+        InvalidConfigError
+            If the kind has no such option.
+        """
+        request = cls(kind, x=options.get("x") or "")
+        known = ("width", *OPTIONS[kind])
+        given = {"metric" if name == "y" else name: value for name, value in options.items() if value is not None}
+        for name in given:
+            if name not in known:
+                meant = did_you_mean(name, known)
+                raise InvalidConfigError(
+                    f"plot {kind}: there is no option {name}; choose from {', '.join(known)}{meant}"
+                )
+        given |= {name: [given[name]] for name in LISTS if isinstance(given.get(name), str)}
+        given |= {name: Path(given[name]) for name in ("profiles", "cards") if name in given}
+        return replace(request, **{"x": None, **given})
+
+    @property
+    def width_in_cm(self) -> float:
+        """Return the width [cm]."""
+        if self.width is not None:
+            return self.width
+        return TWO_COLUMNS if self.kind in (*OF_PROFILES, "scaling") else ONE_COLUMN
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else short(value)
