@@ -116,6 +116,9 @@ class Summary:
     avg_queueing_delay
         Mean time from submission to the first GPU [s], of the jobs in the mean JCT; those that never had one count with
         their age at the end of the run. None where the mean is.
+    avg_waiting_time
+        Mean time without a GPU from submission to the end of the job or of the run [s], of the jobs in the mean JCT. It
+        contains the time to the first GPU. None where the mean is.
     deadlines, deadlines_met
         Jobs with a deadline, and those of them that were complete by then; all others count as missed, rejected and
         cancelled ones among them.
@@ -159,6 +162,7 @@ class Summary:
     effective_time_ratio: float | None = None
     gpu_time: Mapping[str, float] = field(default_factory=dict)
     avg_queueing_delay: float | None = None
+    avg_waiting_time: float | None = None
 
 
 def summarise(result: Result) -> Summary | None:
@@ -203,6 +207,7 @@ def summarise(result: Result) -> Summary | None:
         effective_time_ratio=effective_time_ratio(jobs, result.end_time),
         gpu_time=shares_of_gpu_time(result),
         avg_queueing_delay=_of_any(np.mean, np.array([queueing_delay(job, result.end_time) for job in in_means])),
+        avg_waiting_time=_of_any(np.mean, np.array([waiting_time(job, result.end_time) for job in in_means])),
         unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),
     )
 
@@ -236,6 +241,12 @@ def counted(result: Result) -> list[JobRecord]:
 def queueing_delay(job: JobRecord, end_time: float) -> float:
     """Return the time from submission to the first GPU, or to the end of the run where it had none [s]."""
     return max((end_time if job.start_time is None else job.start_time) - job.submit_time, 0.0)
+
+
+def waiting_time(job: JobRecord, end_time: float) -> float:
+    """Return the time without a GPU, from submission to the end of the job or of the run [s]."""
+    end = end_time if job.left_at is None else job.left_at
+    return max(end - job.submit_time - job.run_time, 0.0)
 
 
 def jct(job: JobRecord, end_time: float) -> float:

@@ -168,7 +168,17 @@ def _distance(row: Row, other: Row) -> int:
     return sum(row.get(key) != other.get(key) for key in {*settings_in(row), *settings_in(other)} - set(REPLICATES))
 
 
-COMPARED = ("avg_jct", "p50_jct", "p99_jct", "avg_queueing_delay", "makespan", "restarts", "gpu_hours", "max_fairness")
+COMPARED = (
+    "avg_jct",
+    "p50_jct",
+    "p99_jct",
+    "avg_queueing_delay",
+    "avg_waiting_time",
+    "makespan",
+    "restarts",
+    "gpu_hours",
+    "max_fairness",
+)
 
 
 class Gain(NamedTuple):

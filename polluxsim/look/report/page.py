@@ -21,6 +21,7 @@ from polluxsim.look.report.charts import Shown, charts, panels
 from polluxsim.look.report.payload import (
     STATUSES,
     is_coloured_by_application,
+    losses_by_change,
     packed,
     packed_reasons,
     run_columns,
@@ -69,7 +70,7 @@ class Subject(NamedTuple):
     reasons: Sequence[ReasonRecord] = ()
 
 
-TILES = ("avg_jct", "p99_jct", "avg_queueing_delay", "makespan", "utilisation", "restarts")
+TILES = ("avg_jct", "p99_jct", "avg_queueing_delay", "avg_waiting_time", "makespan", "utilisation", "restarts")
 """Metrics at the top of the page."""
 
 
@@ -209,6 +210,7 @@ def _payload(subject: Subject, shown: Shown) -> str:
         "nodePrice": settings_of(subject.run).get("cluster.node_price", 0.0),
         "isAdaptive": is_adaptive(shown.result),
         "livesNote": subject.lives_note,
+        "losses": losses_by_change(shown.result),
     }
     saves = save_columns(subject.run, len(shown.held.gpus_per_node))
     return packed(run_columns(shown.result, shown.held, subject.lives) | saves, head)

@@ -19,13 +19,14 @@ from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.occupancy import gpus_by_node
 from polluxsim.look.why.phrases import listed, number_of
 from polluxsim.look.why.sentences import sentence
+from polluxsim.metrics.summary import waiting_time
 from polluxsim.statistics.series import ALONE, active_jobs, gpus_in_use, instants, lifetime, shares_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from polluxsim.hardware.placements import Gpus
-    from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord
+    from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Result
     from polluxsim.records.storage import Run
     from polluxsim.statistics.series import Share, Stretch
 
@@ -80,7 +81,7 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
     """Return the stages of a job's life in order, from submission to its end or that of the run."""
     _, end = lifetime(run.result, job)
     placed: dict[str, GpusByNode] = {}
-    fell = {(outage.time, outage.node): outage.kind for outage in run.result.outage_records}
+    fell = outages_by_node(run.result)
     found = [Stage(job.submit_time, end, {}, {}, (), {}, {})] if job.submit_time < end else []
     shared: dict[str, Share] = {}
     for time, changes, shares in instants(run.result.allocation_records, run.result.sharing_records):
@@ -90,7 +91,7 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
             if job.job in shares or job.job in shared:
                 given_by, taken_by = _exchanged(job.job, shared, shares)
                 stage = stage._replace(given_by=given_by, taken_by=taken_by)
-            failed = {node: fell[time, node] for node in stage.before if (time, node) in fell and not stage.gpus}
+            failed = {} if stage.gpus else {node: fell[time, node] for node in stage.before if (time, node) in fell}
             stage = stage._replace(has_run=any(each.gpus for each in found), failed=failed)
             if found and found[-1].gpus == stage.gpus:
                 found[-1] = found[-1]._replace(batch_sizes=found[-1].batch_sizes + stage.batch_sizes)
@@ -99,6 +100,11 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
         placed |= {name: gpus_by_node(record) for name, record in last.items()}
         shared |= shares
     return [stage for stage in found if stage.end > stage.start]
+
+
+def outages_by_node(result: Result) -> dict[tuple[float, int], str]:
+    """Return the kind of each outage, by its time [s] and node."""
+    return {(outage.time, outage.node): outage.kind for outage in result.outage_records}
 
 
 def moment(run: Run, time: float) -> Moment:
@@ -188,6 +194,7 @@ def summary(run: Run, job: JobRecord) -> str:
     said = [f"{job.job} ({job.application})", f"submitted {clock(job.submit_time)}"]
     if job.start_time is not None and job.queueing_delay is not None:
         said.append(f"started {clock(job.start_time)} after {clock(job.queueing_delay)}")
+        said.append(f"waited {clock(waiting_time(job, run.result.end_time))} in total")
     if job.completion_time is not None and job.jct is not None:
         said.append(f"completed {clock(job.completion_time)} after {clock(job.jct)}")
     else:
@@ -303,7 +310,7 @@ def happened(stage: Stage) -> str:
     what = {
         "waits": "waits",
         "paused": f"paused, had {number_of(before, 'GPU')}",
-        "failed": f"lost {number_of(before, 'GPU')} as {_fallen(stage.failed)}",
+        "failed": _lost(before, stage.failed),
         "started": f"started on {where}",
         "resumed": f"resumed on {where}",
         "grew": f"grew from {before} to {where}",
@@ -317,6 +324,20 @@ def happened(stage: Stage) -> str:
     if stage.taken_by:
         what += f"; gave way to {_counted(stage.taken_by)}"
     return what
+
+
+def losses(result: Result) -> dict[tuple[str, float], str]:
+    """Return what happened to each job that lost all its GPUs because nodes went down, by job and time [s]."""
+    fell, found = outages_by_node(result), dict[tuple[str, float], str]()
+    placed: dict[str, AllocationRecord] = {}
+    for record in result.allocation_records if fell else ():
+        before = placed.get(record.job)
+        if before is not None and not record.nodes:
+            failed = {node: fell[record.time, node] for node in before.nodes if (record.time, node) in fell}
+            if failed:
+                found[record.job, record.time] = _lost(sum(before.gpus), failed)
+        placed[record.job] = record
+    return found
 
 
 def _why(run: Run, stage: Stage, reasons: Sequence[ReasonRecord]) -> str:
@@ -375,9 +396,10 @@ def _where(gpus: Mapping[int, int]) -> str:
     return f"{count} {'on' if len(gpus) > MOST_NODES else 'of'} {_nodes(sorted(gpus))}"
 
 
-def _fallen(failed: Mapping[int, str]) -> str:
-    """Return which nodes went down, and why."""
-    return f"{_nodes(list(failed))} went down ({', '.join(dict.fromkeys(failed.values()))})"
+def _lost(gpus: int, failed: Mapping[int, str]) -> str:
+    """Return what a job lost as nodes went down. `failed` has the kind of the outage by node."""
+    kinds = ", ".join(dict.fromkeys(failed.values()))
+    return f"lost {number_of(gpus, 'GPU')} as {_nodes(list(failed))} went down ({kinds})"
 
 
 def _nodes(nodes: Sequence[int]) -> str:
