@@ -68,19 +68,19 @@ def as_latex(table: SettingsTable) -> str:
 
 
 def as_csv(table: SettingsTable) -> str:
-    """Return `as_frame` as CSV, a column for each number, and the baseline of each setting."""
-    frame = as_frame(table)
+    """Return `frame_of_settings` as CSV, a column for each number, and the baseline of each setting."""
+    frame = frame_of_settings(table)
     frame.columns = [" ".join(column).removesuffix(" mean") for column in frame.columns]
     frame.insert(0, "baseline", list(table.baselines.values()))
     return str(frame.to_csv()).rstrip("\n")
 
 
 def as_json(table: SettingsTable) -> str:
-    """Return `as_frame` as JSON: by setting, its baseline, and by metric the numbers that are known."""
+    """Return `frame_of_settings` as JSON: by setting, its baseline, and by metric the numbers that are known."""
     rows = {
         label: {"baseline": table.baselines[str(label)]}
         | {metric: parts.droplevel(0).dropna().to_dict() for metric, parts in row.groupby(level=0, sort=False)}
-        for label, row in as_frame(table).iterrows()
+        for label, row in frame_of_settings(table).iterrows()
     }
     return json.dumps(rows, indent=2, ensure_ascii=False)
 
@@ -90,7 +90,7 @@ def as_html(table: SettingsTable) -> str:
     return table_html(_all_columns(table)) + f'<div style="{NOTE}">{"<br>".join(map(escape, notes(table)))}</div>'
 
 
-def as_frame(table: SettingsTable) -> pd.DataFrame:
+def frame_of_settings(table: SettingsTable) -> pd.DataFrame:
     """Return the table's numbers: a row per setting, columns (metric, part), in the units that the metric names.
 
     Parts are mean, low and high, which are the ends of its 95 % interval, the number of independent runs, and for the

@@ -12,7 +12,16 @@ import pytest
 
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.plot.sweep import drawn_of
-from polluxsim.look.settings_tables import as_csv, as_frame, as_html, as_json, as_latex, as_markdown, as_text, verdict
+from polluxsim.look.settings_tables import (
+    as_csv,
+    as_html,
+    as_json,
+    as_latex,
+    as_markdown,
+    as_text,
+    frame_of_settings,
+    verdict,
+)
 from polluxsim.statistics.comparisons import SettingsTable, settings_table
 
 JCT = "average JCT [h]"
@@ -34,7 +43,7 @@ def sweep(workloads: int = 8, noise: float = 0.01) -> pd.DataFrame:
 
 
 def test_pairs_tell_what_bars_over_unlike_workloads_hide() -> None:
-    table = as_frame(settings_table(sweep(), baseline="policy.p=-1"))[JCT]
+    table = frame_of_settings(settings_table(sweep(), baseline="policy.p=-1"))[JCT]
     assert table.index.tolist() == ["p = 1", "p = −1", "p = −10"]
     np.testing.assert_allclose(table["change"].dropna(), [0.10, 0.05], atol=0.02)
     for setting in ("p = 1", "p = −10"):
@@ -47,11 +56,11 @@ def test_pairs_tell_what_bars_over_unlike_workloads_hide() -> None:
 def test_the_order_of_runs_and_what_else_is_there_change_nothing() -> None:
     frame = sweep()
     shuffled = frame.sample(frac=1, random_state=1)
-    whole = as_frame(settings_table(frame, baseline="p = −1"))
+    whole = frame_of_settings(settings_table(frame, baseline="p = −1"))
     pd.testing.assert_frame_equal(
-        whole.sort_index(), as_frame(settings_table(shuffled, baseline="p = −1")).sort_index()
+        whole.sort_index(), frame_of_settings(settings_table(shuffled, baseline="p = −1")).sort_index()
     )
-    few = as_frame(settings_table(frame[frame["policy.p"] != 1], baseline="p = −1"))
+    few = frame_of_settings(settings_table(frame[frame["policy.p"] != 1], baseline="p = −1"))
     pd.testing.assert_frame_equal(few, whole.loc[few.index])
 
 
@@ -101,7 +110,7 @@ def test_a_change_is_the_ratio_of_geometric_means() -> None:
     frame = sweep(6)
     jct = frame.pivot_table(index="seed", columns="policy.p", values="avg_jct")
     expected = np.exp(np.log(jct[1.0] / jct[-1.0]).mean()) - 1
-    table = as_frame(settings_table(frame, baseline="policy.p=-1"))[JCT]
+    table = frame_of_settings(settings_table(frame, baseline="policy.p=-1"))[JCT]
     assert table["change"]["p = 1"] == pytest.approx(expected, rel=1e-9)
     assert table["pairs"]["p = 1"] == 6
 
@@ -121,7 +130,7 @@ def test_ends_of_intervals_are_possible_values() -> None:
     frame = sweep(6, noise=0.0)
     frame.loc[frame["policy.p"] == 1, "avg_jct"] *= [1, 1, 1000, 1, 1, 1]
     for few in (frame, frame[frame["seed"] < 4]):
-        table = as_frame(settings_table(few, ["avg_jct"], "policy.p=-1"))[JCT]
+        table = frame_of_settings(settings_table(few, ["avg_jct"], "policy.p=-1"))[JCT]
         assert (table["low"] >= 0).all()
         assert table["change low"]["p = 1"] >= -1
         assert table["change high"]["p = 1"] > 0
@@ -157,7 +166,7 @@ def test_blocks_fold_to_the_width_and_keep_every_number(width: int) -> None:
 
 def test_every_form_has_the_frame_s_numbers() -> None:
     table = settings_table(sweep(), ["avg_jct"])
-    frame = as_frame(table)
+    frame = frame_of_settings(table)
     read = pd.read_csv(io.StringIO(as_csv(table)), index_col="setting")
     assert set(read.pop("baseline")) == {"p = 1"}
     np.testing.assert_allclose(read.to_numpy(), frame.to_numpy(), rtol=1e-12)
@@ -173,7 +182,7 @@ def test_every_form_has_the_frame_s_numbers() -> None:
 def test_bars_of_a_sweep_s_figure_are_the_table_s_changes() -> None:
     frame = sweep()
     drawn = drawn_of(frame, "policy.p", "avg_jct")
-    table = as_frame(settings_table(frame))[JCT]
+    table = frame_of_settings(settings_table(frame))[JCT]
     (series,) = drawn.series
     means = table["mean"][["p = −10", "p = −1"]] / (1 + table["change"][["p = −10", "p = −1"]])
     np.testing.assert_allclose(series.low[:2] / means - 1, table["change low"][["p = −10", "p = −1"]])
