@@ -47,11 +47,11 @@ def add_table(parser: ArgumentParser) -> None:
 def _table(options: Namespace) -> None:
     from polluxsim.look.console import console
     from polluxsim.look.run_facts import steady_gpus
+    from polluxsim.look.settings_tables import rank_table
     from polluxsim.look.side_by_side import SideBySide
     from polluxsim.metrics.declared import values_in
     from polluxsim.records.folders import without_sweep_files
     from polluxsim.statistics.metric_lines import first_of_same_jobs
-    from polluxsim.statistics.ranks import rank_table
 
     options.runs = without_sweep_files(options.runs)
     if options.by:
@@ -140,10 +140,9 @@ def add_compare(parser: ArgumentParser) -> None:
 
 def _compare(options: Namespace) -> None:
     from polluxsim.look.console import console
-    from polluxsim.look.settings_tables import comparison_text
+    from polluxsim.look.settings_tables import comparison_text, rank_table
     from polluxsim.statistics.comparisons import by_setting, compared
     from polluxsim.statistics.frames import runs_at
-    from polluxsim.statistics.ranks import rank_table
 
     runs = runs_at(options.runs)
     print(comparison_text(compared(runs, options.by, options.baseline)))

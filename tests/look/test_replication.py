@@ -22,7 +22,9 @@ from polluxsim.look.settings_tables import (
     frame_of_settings,
     verdict,
 )
+from polluxsim.look.tables import html, latex, markdown
 from polluxsim.statistics.comparisons import SettingsTable, settings_table
+from polluxsim.statistics.metric_lines import change_text
 
 JCT = "average JCT [h]"
 FACTORS = {1.0: 1.1, -1.0: 1.0, -10.0: 1.05}
@@ -50,7 +52,7 @@ def test_pairs_tell_what_bars_over_unlike_workloads_hide() -> None:
         assert table.low["p = 1"] < table["mean"]["p = −1"] < table.high["p = 1"]  # bars overlap
         assert table["change low"][setting] > 0  # and yet the change is real
     assert np.isnan(table["change"]["p = −1"])
-    assert "average JCT: p = 1 (+10 %), p = −10 (+5 %)" in verdict(settings_table(sweep(), baseline="policy.p=-1"))
+    assert "average JCT: p = 1 (+9.7 %), p = −10 (+4.8 %)" in verdict(settings_table(sweep(), baseline="policy.p=-1"))
 
 
 def test_the_order_of_runs_and_what_else_is_there_change_nothing() -> None:
@@ -196,3 +198,36 @@ def test_names_stand_along_the_axis() -> None:
     drawn = drawn_of(frame, "policy", "avg_jct")
     assert drawn.names == ["Pollux", "Tiresias"]
     assert [series.label for series in drawn.series] == [""]
+
+
+def test_characters_that_are_syntax_in_a_form_are_escaped() -> None:
+    lines = [["", "x"], [r"a|b_c^d~e{f}$g\h%i&j#k<l>", "±1 × 2 ≈ 3"]]
+    assert markdown(lines).splitlines()[2].startswith(r"| a\|b_c^d")
+    body = latex(lines).splitlines()[4]
+    assert body.startswith(
+        r"a|b\_c\textasciicircum{}d\textasciitilde{}e\{f\}\$g\textbackslash{}h\%i\&j\#k$<$l$>$ & $\pm$1 $\times$ 2"
+    )
+    assert "k&lt;l&gt;" in html(lines)
+    assert all(line.count("|") - line.count(r"\|") == 3 for line in markdown(lines).splitlines())
+
+
+def test_a_setting_with_a_bar_does_not_break_the_table() -> None:
+    frame = sweep().rename(columns={"policy.p": "policy.mode"})
+    frame["policy.mode"] = [f"a|{value}" for value in frame["policy.mode"]]
+    rows = [line for line in as_markdown(settings_table(frame, ["avg_jct"])).splitlines() if line.startswith("|")]
+    assert len({line.count("|") - line.count(r"\|") for line in rows}) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ((0.0,), "±0.0 %"),
+        ((-0.0004,), "±0.0 %"),
+        ((0.386, -0.0001, 2.5), "+38.6 % [±0.0, +250.0]"),
+        ((1.4, 0.78, 200.0), "+140 % [+78, >+9,999]"),
+        ((24.48,), "×25"),
+        ((24.48, -0.5, 200.0), "×25 [×0.5, ×201]"),
+    ],
+)
+def test_changes_have_one_notation(change: tuple[float, ...], text: str) -> None:
+    assert change_text(*change) == text

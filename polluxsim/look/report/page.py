@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
-from rich.console import Console
-from rich.progress import track
 
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.files import appearing_whole
+from polluxsim.common.progress_line import progress_line
 from polluxsim.look import descriptions
 from polluxsim.look.colours import application_colour, looks, on_page
 from polluxsim.look.job_progress import NO_LIVES, Lives, own_profiles
@@ -241,9 +240,12 @@ def write_report(folders: Sequence[Path], output: Path, baseline: str | None = N
         that of an HTML file.
     """
     check_output(output)
-    screen = Console(stderr=True)
-    found = track(run_folders(folders), "reading runs", console=screen, transient=True, disable=not screen.is_terminal)
-    subjects = {id(run := read_run(folder)): subject_of(run, read_reasons(folder) or ()) for folder in found}
+    found, subjects = run_folders(folders), dict[int, Subject]()
+    with progress_line("reading runs", len(found)) as show:
+        for folder in found:
+            run = read_run(folder)
+            subjects[id(run)] = subject_of(run, read_reasons(folder) or ())
+            show(len(subjects), len(found), "")
     ordered = baseline_first([subject.run for subject in subjects.values()], baseline)
     write_subjects([subjects[id(run)] for run in ordered], output)
     print(f"wrote {output}: {len(subjects)} run{'s' * (len(subjects) > 1)}, {output.stat().st_size / 1e6:.1f} MB")

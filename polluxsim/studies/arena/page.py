@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from jinja2 import Environment, StrictUndefined
 
 from polluxsim import __version__
-from polluxsim.look.settings_tables import QUANTITY, change_text, interval_notes, signed
+from polluxsim.look.settings_tables import QUANTITY, interval_notes, measured_change
+from polluxsim.look.tables import markdown
 from polluxsim.look.why.phrases import listed
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT
+from polluxsim.statistics.metric_lines import change_text
 from polluxsim.studies.arena.leaderboard import CLOCKS, RANKED, SHARE, is_as_good
 
 if TYPE_CHECKING:
@@ -125,8 +127,8 @@ def _is_told_apart(one: Standing) -> bool:
 
 def _flip(flip: Flip) -> str:
     (where, much), (elsewhere, more) = flip.first_wins, flip.second_wins
-    wins = f"{flip.first} beats {flip.second} on {where} ({signed(much, 0)} % mean JCT)"
-    return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {signed(more, 0)} %)."
+    wins = f"{flip.first} beats {flip.second} on {where} ({change_text(much)} mean JCT)"
+    return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {change_text(more)})."
 
 
 def mean_in_words(estimate: Estimate, metric: str) -> str:
@@ -146,21 +148,21 @@ def change_in_words(one: Standing, metric: str) -> str:
         return "tied" if metric in one.tied_at else "best"
     if (change := one.changes.get(metric)) is None:
         return ""
-    return f"{'' if change.is_real else '≈ '}{change_text(change, 0)}"
+    return f"{'' if change.is_real else '≈ '}{measured_change(change)}"
 
 
 def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:
     """Return an arena as Markdown: overall, in words, and a table for each scenario; nothing of the clock."""
-    lines = [ranking_note(board), "", "| policy | times the best's mean JCT |", "|---|---:|"]
-    lines += [f"| {policy} | {ratio:.2f} |" for policy, ratio in board.overall.items()]
-    lines += ["", *(f"- {sentence}" for sentence in (*verdicts(board), *absences(board), *interval_words(board)))]
+    ratios = [[policy, f"{ratio:.2f}"] for policy, ratio in board.overall.items()]
+    parts = [ranking_note(board), "", markdown([["policy", "times the best's mean JCT"], *ratios]), ""]
+    parts += [f"- {sentence}" for sentence in (*verdicts(board), *absences(board), *interval_words(board))]
     for scenario, found in board.standings.items():
         compared = [metric for metric in board.metrics if metric not in CLOCKS]
         shown = [metric for metric in compared if any(metric in one.means for one in found)]
-        lines += ["", f"### {scenario}: {titles[scenario]}", ""]
-        lines += [f"| | {' | '.join(name_of(board, metric) for metric in shown)} |", f"|---|{'---:|' * len(shown)}"]
-        lines += [f"| {_called(one)} | {' | '.join(_cell(one, metric) for metric in shown)} |" for one in found]
-    return "\n".join(lines) + "\n"
+        head = ["", *(name_of(board, metric) for metric in shown)]
+        rows = [[_called(one), *(_cell(one, metric) for metric in shown)] for one in found]
+        parts += ["", f"### {scenario}: {titles[scenario]}", "", markdown([head, *rows])]
+    return "\n".join(parts) + "\n"
 
 
 def _called(one: Standing) -> str:
