@@ -47,7 +47,6 @@ def add_table(parser: ArgumentParser) -> None:
 def _table(options: Namespace) -> None:
     from polluxsim.look.console import console
     from polluxsim.look.run_facts import steady_gpus
-    from polluxsim.look.settings_tables import rank_table
     from polluxsim.look.side_by_side import SideBySide
     from polluxsim.metrics.declared import values_in
     from polluxsim.records.folders import without_sweep_files
@@ -55,6 +54,8 @@ def _table(options: Namespace) -> None:
 
     options.runs = without_sweep_files(options.runs)
     if options.by:
+        from polluxsim.look.settings_tables import rank_table
+
         _refuse_beside_ranks(options)
         results = {name: [run.result] for name, run in _runs(options.runs).items()}
         console().print(rank_table(results, options.by))

@@ -167,11 +167,6 @@ def stays(
 
     A job that completes leaves its GPUs at once, although no other job can have them before the next round. Jobs that
     hold GPUs when the run ends stay until `end_time` [s].
-
-    Raises
-    ------
-    InvalidInputError
-        If the records give more GPUs of a node than it has.
     """
     slots, jobs = Slots(cluster), dict[str, _Holding]()
     for time, changed, shares in instants(records, sharing):
@@ -195,7 +190,6 @@ def most_lanes(pieces: Iterable[Stay]) -> int:
 
 
 def _as_it_is(jobs: Mapping[str, _Holding], job: str, time: float) -> AllocationRecord:
-    """Return the last record of a job with another time [s]."""
     if job not in jobs or (now := jobs[job].now) is None:
         raise InvalidInputError(f"sharing.parquet: at {time:g} s job {job!r} shares GPUs, and was given none")
     return now._replace(time=time)
@@ -277,11 +271,6 @@ def occupancy(result: Result, cluster: Cluster) -> Occupancy:
 
     A change of placement begins a new rectangle, also on a GPU that the job keeps, because the job restarts. A change
     of the batch size alone does not. On GPUs that jobs share, a change of the jobs or of their speeds begins one too.
-
-    Raises
-    ------
-    InvalidInputError
-        If the records give more GPUs of a node than it has.
     """
     index = {record.job: number for number, record in enumerate(result.job_records)}
     offsets = [0, *accumulate(cluster.gpus_per_node)]

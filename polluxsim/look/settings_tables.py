@@ -122,7 +122,6 @@ def notes(table: SettingsTable) -> list[str]:
 
 
 def _last_notes(table: SettingsTable) -> list[str]:
-    """Return notes on the changes, and the verdict. If each setting has one run, a note says what intervals need."""
     found = list(_change_notes(table)) if _changes(table) else []
     if not _has_one_run_each(table):
         return [*found, verdict(table)]
@@ -131,12 +130,10 @@ def _last_notes(table: SettingsTable) -> list[str]:
 
 
 def _has_one_run_each(table: SettingsTable) -> bool:
-    """Return whether no setting has several runs."""
     return max(_counts(table), default=1) == 1
 
 
 def _counts(table: SettingsTable) -> set[int]:
-    """Return the numbers of runs, or of workloads, behind the means."""
     return {cell.mean.num_units for row in table.cells.values() for cell in row.values()}
 
 
@@ -175,7 +172,6 @@ def interval_notes(found: Iterable[Measured], units: str, values: str) -> Iterat
 
 
 def _zeros_note(setting: str, metric: Metric, change: Measured) -> str:
-    """Return why a change has no value, or has one although a metric is 0."""
     name, which = metric.title, f"in {change.zeros} pair{'s' * (change.zeros > 1)}"
     if change.is_known:
         return f"{setting}: {name} is 0 in every run, so its change is −100 %."
@@ -250,7 +246,6 @@ def _comparison_lines(found: Against) -> Iterator[str]:
 
 
 def _job_lines(found: Against) -> Iterator[str]:
-    """Yield how many jobs take no longer than in the baseline, and the jobs that lose most."""
     longer = sum(gain.seconds > 0 for gain in found.jobs)
     if found.jobs:
         shorter = f"  {len(found.jobs) - longer} of {len(found.jobs)} jobs take no longer"
@@ -279,7 +274,6 @@ def _changes(table: SettingsTable) -> Lines:
 
 
 def _all_columns(table: SettingsTable) -> Lines:
-    """Return means and changes side by side, metric by metric."""
     means, changes = _means(table), {line[0]: line[1:] for line in _changes(table)}
     if not changes:
         return means

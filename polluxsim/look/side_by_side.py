@@ -73,7 +73,6 @@ class SideBySide:
 
 
 def _told(line: Line, text: str, run: int, bases: Sequence[int]) -> Text:
-    """Return a number, and its difference from the run that it is compared with."""
     change, verdict = difference(line, run, bases[run]) if bases else ("", "")
     return Text.assemble(text, (f" {change:>8}", COLOURS.get(verdict, "")) if change else "")
 

@@ -45,7 +45,6 @@ def text_blocks(lines: Lines, width: int) -> Iterator[str]:
 
 
 def _folded(widths: Sequence[int], room: int) -> list[list[int]]:
-    """Return the places of the columns of each block."""
     blocks: list[list[int]] = [[]]
     for place, width in enumerate(widths):
         if blocks[-1] and sum(widths[other] + len(GAP) for other in blocks[-1]) + width + len(GAP) > room:

@@ -206,7 +206,6 @@ def _slices(stay: Stay, delay: float, application: str) -> Iterator[Event]:
 
 
 def _slice(name: str, start: float, end: float) -> Event:
-    """Return a slice within a job's [s]."""
     first = _microseconds(start)
     return {"ph": "X", "name": name, "cat": name, "ts": first, "dur": _microseconds(end) - first}
 
@@ -267,10 +266,8 @@ def _counted(time: float, names: Iterable[tuple[str, str]], values: Iterable[flo
 
 
 def _meta(kind: str, track: Event, **values: object) -> Event:
-    """Return an event that names a track, or gives it its place."""
     return {"ph": "M", "name": kind, **track, "args": values}
 
 
 def _microseconds(time: float) -> int:
-    """Return a time in whole microseconds, as the format has them."""
     return round(time * 1e6)

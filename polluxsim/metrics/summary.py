@@ -213,7 +213,6 @@ def summarise(result: Result) -> Summary | None:
 
 
 def _of_any(statistic: Callable[..., Any], values: NDArray[Any], *options: float) -> float | None:
-    """Return a statistic of values, None where there are none."""
     return float(statistic(values, *options)) if values.size else None
 
 

@@ -65,13 +65,7 @@ class Target(NamedTuple):
         return value < self.bound or (self.sign == "<=" and value == self.bound)
 
     def value(self, result: Result) -> float:
-        """Return the metric of a run [s; 1 for ρ]; infinite where jobs were left that it could not serve.
-
-        Raises
-        ------
-        InvalidInputError
-            If no job tells it.
-        """
+        """Return the metric of a run [s; 1 for ρ]; infinite where jobs were left that it could not serve."""
         summary = summarise(result)
         if summary is not None and (summary.cut_off or summary.not_submitted or summary.rejected):
             return inf
@@ -91,11 +85,6 @@ class Target(NamedTuple):
 
 def read_target(text: str) -> Target:
     """Return the target that a text says.
-
-    Raises
-    ------
-    InvalidInputError
-        If it says none.
 
     >>> print(read_target("p90 wait<0:10"), "|", read_target("mean rho <= 1.5"))
     p90 wait < 10 min | mean rho <= 1.5

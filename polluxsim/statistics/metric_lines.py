@@ -246,12 +246,10 @@ def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> 
 
 
 def _utilisation(run: Summary, gpus: int | None) -> float | None:
-    """Return the share of a cluster's GPUs that was held from the first submission to the last completion."""
     return run.gpu_hours * HOUR / (gpus * run.makespan) if gpus and run.makespan else None
 
 
 def _texts(metric: Metric, values: Sequence[float | None]) -> tuple[str, list[str]]:
-    """Return the unit of a line, and its values in it."""
     if metric.unit == "%":
         return "", ["–" if value is None else f"{value:.1%}".replace("%", " %") for value in values]
     if metric.unit == "h":

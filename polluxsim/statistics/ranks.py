@@ -33,13 +33,7 @@ class Rank(NamedTuple):
 
 
 def ranks(results: Iterable[Result], by: str) -> dict[str, Rank]:
-    """Return the ranks of users or queues (`by`) over the jobs of all runs, the longest mean wait first.
-
-    Raises
-    ------
-    InvalidInputError
-        If no job has a user or queue.
-    """
+    """Return the ranks of users or queues (`by`) over the jobs of all runs, the longest mean wait first."""
     jobs: Mapping[str, list[JobRecord]] = defaultdict(list)
     waits: Mapping[str, list[float]] = defaultdict(list)
     total_waits: Mapping[str, float] = defaultdict(float)

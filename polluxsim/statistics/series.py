@@ -111,7 +111,6 @@ class Steps(NamedTuple):
 
 
 def _counted(changes: Iterable[tuple[float, int]]) -> Steps:
-    """Return a count that starts at 0, from the times of its changes in any order."""
     events = np.fromiter(chain.from_iterable(changes), float).reshape(-1, 2)
     events = events[np.argsort(events[:, 0], kind="stable")]
     return Steps(events[:, 0], np.cumsum(events[:, 1]))

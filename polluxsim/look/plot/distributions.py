@@ -45,13 +45,7 @@ def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
 
 @styled
 def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
-    """Draw the share of jobs whose finish-time fairness ρ is at most so much; a job with ρ < 1 did better than fair.
-
-    Raises
-    ------
-    InvalidInputError
-        If a run's jobs.parquet does not tell it.
-    """
+    """Draw the share of jobs whose finish-time fairness ρ is at most so much; a job with ρ < 1 did better than fair."""
     samples = [[fairness_of(run.name, run.result) for run in group.runs] for group in groups]
     return _drawn(groups, samples, "finish-time fairness ρ", width, mark=1.0)
 
@@ -67,13 +61,7 @@ def cdf(values: ArrayLike, count: int | None = None) -> tuple[NDArray[np.float64
 
 
 def fairness_of(name: str, result: Result) -> Sample:
-    """Return ρ of the jobs that have one, and how many jobs there are.
-
-    Raises
-    ------
-    InvalidInputError
-        If the run was not asked for it.
-    """
+    """Return ρ of the jobs that have one, and how many jobs there are."""
     jobs = result.jobs
     if FAIRNESS not in jobs or jobs[FAIRNESS].isna().all():
         raise InvalidInputError(f"{name}: its jobs.parquet has no column {FAIRNESS!r} with values, which this needs")
@@ -83,7 +71,6 @@ def fairness_of(name: str, result: Result) -> Sample:
 def _drawn(
     groups: Sequence[Group], samples: Sequence[Sequence[Sample]], title: str, width: float, mark: float | None = None
 ) -> Drawing:
-    """Draw the samples of each group's runs, and a line at a mark along the axis of that title."""
     figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
     axes = figure.subplots()
     axes.set_xscale("log")

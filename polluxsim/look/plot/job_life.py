@@ -114,11 +114,6 @@ def lives_of(
 
     By default it is the job with the most GPU-time of each run. Where there are no profiles for a group, no efficiency
     is known.
-
-    Raises
-    ------
-    InvalidInputError
-        If a run does not have a job, or it never had a GPU.
     """
     lives: list[Life] = []
     contention = []
@@ -139,13 +134,7 @@ def lives_of(
 
 
 def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Life:
-    """Return the life of a job of a run, with its efficiency where the run's profiles are given.
-
-    Raises
-    ------
-    InvalidInputError
-        If it never had a GPU, or the profiles do not have its application.
-    """
+    """Return the life of a job of a run, with its efficiency where the run's profiles are given."""
     start, end = lifetime(run.result, record)
     changes = [row for row in run.result.allocation_records if row.job == record.job and row.time < end]
     if not changes:

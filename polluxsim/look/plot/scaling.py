@@ -45,13 +45,7 @@ def decision_labels(runs: Sequence[Run]) -> list[str]:
 
 
 def decision_times(label: str, run: Run, timings: Sequence[TimingRecord]) -> pd.DataFrame:
-    """Return a row for each round of a run, with `COLUMNS`.
-
-    Raises
-    ------
-    InvalidInputError
-        If the run's settings do not tell the GPUs of its cluster.
-    """
+    """Return a row for each round of a run, with `COLUMNS`."""
     if (gpus := num_gpus(run)) is None:
         raise InvalidInputError(f"{run.name}: its {RUN_FILE} does not tell the GPUs of the cluster")
     rounds = run.result.round_records
@@ -66,13 +60,7 @@ def decision_times(label: str, run: Run, timings: Sequence[TimingRecord]) -> pd.
 
 
 def read_times(path: Path) -> pd.DataFrame:
-    """Read decision times from a CSV file with `COLUMNS`, as `benchmarks/bench_search.py --csv` writes it.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is not that.
-    """
+    """Read decision times from a CSV file with `COLUMNS`, as `benchmarks/bench_search.py --csv` writes it."""
     rows = [
         (row.text("label"), row.integer("num_gpus", 1), row.integer("num_jobs", 0), row.number("seconds", above=0))
         for row in read_rows(path, COLUMNS)
@@ -85,11 +73,6 @@ def scaling(times: pd.DataFrame, policies: dict[str, str] | None = None, width: 
     """Draw the median time of decisions, a row each with `COLUMNS`, with bars from the 10th to the 90th percentile.
 
     A line's colour is that of the policy behind its label.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is no row.
     """
     if times.empty:
         raise InvalidInputError("there are no times of decisions")

@@ -74,13 +74,7 @@ class _Point(NamedTuple):
 
 
 def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None = None) -> Drawn:
-    """Return what `sweep` draws.
-
-    Raises
-    ------
-    InvalidInputError
-        As for `sweep`.
-    """
+    """Return what `sweep` draws."""
     if x == POLICIES:
         frame = frame.assign(**{POLICIES: list(map(policy_name, every_row_of(frame)))})
     _check(frame, x, metric, by)
@@ -104,7 +98,6 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
 
 
 def _estimate(change: Measured | None) -> Estimate:
-    """Return the change, or a change of 0 without an interval if it is unknown."""
     return Estimate(0.0, None, None) if change is None or not change.is_known else change.estimate
 
 
@@ -119,7 +112,6 @@ def _point(place: float, found: Estimate, change: Estimate | None) -> _Point:
 
 
 def _series(points: Mapping[tuple[tuple[str, str], str], _Point]) -> list[Series]:
-    """Return points as lines, those of one policy together, in order of first appearance."""
     keys = list(dict.fromkeys(line for line, _ in points))
     policies = [policy for policy, _ in keys]
     found = []
@@ -130,7 +122,6 @@ def _series(points: Mapping[tuple[tuple[str, str], str], _Point]) -> list[Series
 
 
 def _note(shown: Sequence[Measured], baseline: str) -> str:
-    """Return a note on the bars, from the means or changes whose intervals they are."""
     if all(one.estimate.low is None for one in shown):
         return ""
     what = f"change against {baseline}, by pairs" if baseline else "mean"
@@ -150,7 +141,6 @@ def _places(values: Sequence[Any], x: str) -> tuple[Array, list[str]]:
 
 
 def _pooled(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
-    """Return the settings that tell the runs of a point apart."""
     apart = {x, POLICY, *(by or ())}
     if by is None:
         return [name for name in REPLICATES if name not in apart]
@@ -217,11 +207,6 @@ def sweep(
         Setting along the axis, of numbers or names; `policy` has the policies.
     by
         Settings that a line has in common; by default all that differ but `x`, seeds and workloads.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is no such column, or it does not hold what it should.
     """
     drawn = drawn_of(frame, x, metric, by)
     figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
@@ -286,7 +271,6 @@ def _x_axis(axes: Axes, x: str, ticks: Array, names: Sequence[str]) -> None:
 
 
 def _is_tight(axes: Axes, ticks: Array) -> bool:
-    """Return whether numbers next to each other would touch, each as wide as its letters and a space."""
     places = axes.xaxis.get_transform().transform(ticks)
     letters = np.array([len(_number(tick)) for tick in ticks])
     room = np.diff(places) / max(np.ptp(places), 1e-9) * MOST_LETTERS * axes.figure.get_figwidth()  # type: ignore[union-attr]

@@ -62,7 +62,6 @@ def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
 
 
 def _nodes_by_type(groups: Sequence[Group]) -> Mapping[str, Sequence[int]]:
-    """Return the nodes of each type where all runs are on the same cluster of several, else none."""
     first, *others = [cluster_of(run) for group in groups for run in group.runs]
     return first.node_types.nodes if len(first.node_types.nodes) > 1 and all(each == first for each in others) else {}
 

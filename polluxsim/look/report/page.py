@@ -85,11 +85,6 @@ def report(subjects: Sequence[Subject]) -> str:
     """Return the report of runs as the text of an HTML file that needs no other and no network.
 
     Each run is compared with the first of those that had the same jobs.
-
-    Raises
-    ------
-    ValueError
-        If there is no run, or one without jobs.
     """
     if not subjects:
         raise ValueError("no runs, needed is one or more")
@@ -143,7 +138,6 @@ def _cells(line: Line, bases: Sequence[int]) -> list[Cell]:
 
 
 def _pooled(runs: Sequence[Run]) -> Markup | None:
-    """Return the means of settings that several runs replicate, with the changes between them by pairs."""
     if all(len(group.runs) == 1 for group in grouped(runs)):
         return None
     from polluxsim.look.settings_tables import as_html  # noqa: PLC0415
@@ -179,12 +173,10 @@ def _what(runs: Sequence[Run], shown: Sequence[Shown]) -> str:
 
 
 def _types(shown: Shown) -> list[str]:
-    """Return the GPU type of each node by name, none where nobody says."""
     return [gpu.name for gpu in shown.held.node_types]
 
 
 def _card(run: Run, shown: Shown) -> dict[str, str]:
-    """Return what the page says of one run in words."""
     info = json.dumps(run.info, indent=2, sort_keys=True, ensure_ascii=False)
     return {"name": run.name, "label": shown.label, "color": on_page(shown.look.color), "info": info}
 
@@ -232,12 +224,6 @@ def write_report(folders: Sequence[Path], output: Path, baseline: str | None = N
     """Write the report of finished runs in folders of runs or sweeps, whole or not at all.
 
     The folder of the HTML file is made if it is not there. The baseline comes first; by default it is the first run.
-
-    Raises
-    ------
-    InvalidInputError
-        If a folder holds no finished run, a run has no jobs, no run is the baseline, or the name of the output is not
-        that of an HTML file.
     """
     check_output(output)
     found, subjects = run_folders(folders), dict[int, Subject]()
@@ -252,13 +238,7 @@ def write_report(folders: Sequence[Path], output: Path, baseline: str | None = N
 
 
 def check_output(output: Path) -> None:
-    """Raise an error where a report cannot be written under this name.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is not that of an HTML file, or a folder's.
-    """
+    """Raise an error where a report cannot be written under this name."""
     if output.suffix not in SUFFIXES:
         raise InvalidInputError(f"{output}: allowed is the name of a file that ends in {' or '.join(SUFFIXES)}")
     if output.is_dir():
@@ -275,13 +255,7 @@ def write_subjects(subjects: Sequence[Subject], output: Path) -> None:
 
 
 def subject_of(run: Run, reasons: Sequence[ReasonRecord]) -> Subject:
-    """Return a run with what is known beyond its tables.
-
-    Raises
-    ------
-    InvalidInputError
-        If it has no jobs.
-    """
+    """Return a run with what is known beyond its tables."""
     run.must_have_jobs()
     return Subject(run, *_lives(run), reasons)
 

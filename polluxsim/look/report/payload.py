@@ -212,7 +212,6 @@ def _colours(jobs: Sequence[JobRecord], applications: Collection[str]) -> list[i
 
 
 def _field(kind: str, records: Sequence[NamedTuple], name: str) -> NDArray[Any]:
-    """Return a field of records as a column, NaN where it is None."""
     return _column(kind, list(map(attrgetter(name), records)))
 
 

@@ -73,13 +73,7 @@ class Words:
         return _Figure(self.numbers[name])
 
     def say(self, sentence: Sentence) -> str:
-        """Return a sentence.
-
-        Raises
-        ------
-        KeyError
-            If something in it is not known.
-        """
+        """Return a sentence."""
         if callable(sentence):
             return sentence(self)
         return "".join(

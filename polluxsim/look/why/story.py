@@ -147,7 +147,6 @@ def _exchanged(job: str, before: Mapping[str, Share], now: Mapping[str, Share]) 
 
 
 def _risen(before: Mapping[int, int], now: Mapping[int, int]) -> GpusByNode:
-    """Return by how many GPUs each node's number has risen, where it has."""
     return {node: gpus - before.get(node, 0) for node, gpus in now.items() if gpus > before.get(node, 0)}
 
 
@@ -171,13 +170,7 @@ _NEVER_SUBMITTED = "never submitted: a job that it waited for did not complete"
 
 
 def find_job(run: Run, name: str) -> JobRecord:
-    """Return a job's record.
-
-    Raises
-    ------
-    InvalidInputError
-        If the run has no job of this name. The message has the most similar names.
-    """
+    """Return a job's record."""
     jobs = {job.job: job for job in run.result.job_records}
     if name in jobs:
         return jobs[name]
@@ -282,7 +275,6 @@ def beside(stretches: Sequence[Stretch], start: float, end: float) -> list[str]:
 
 
 def _shares(stretch: Stretch) -> str:
-    """Return the GPUs that a job shares, the other jobs, and their speeds relative to their speeds alone."""
     on: dict[Gpus, list[str]] = {}
     for name, (gpus, speed) in stretch.others.items():
         on.setdefault(gpus, []).append(f"{name} ({speed:.0%})")
@@ -341,7 +333,6 @@ def losses(result: Result) -> dict[tuple[str, float], str]:
 
 
 def _why(run: Run, stage: Stage, reasons: Sequence[ReasonRecord]) -> str:
-    """Return the reason at the start of a stage, and later reasons of another kind."""
     if not reasons:
         return _before_first_round(run, stage)
     told = [reasons[0], *(now for before, now in pairwise(reasons) if now.kind != before.kind)]

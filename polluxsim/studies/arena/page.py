@@ -74,7 +74,6 @@ def _num_seeds(standings: Sequence[Standing]) -> int:
 
 
 def _named(policies: Sequence[str]) -> list[str]:
-    """Return names of policies, and the number of those for which there is no room."""
     more = [f"{len(policies) - MOST_NAMES} more"] if len(policies) > MOST_NAMES else []
     return [*policies[:MOST_NAMES], *more]
 
@@ -120,7 +119,6 @@ def _not_alone(board: Leaderboard, scenarios: Sequence[str]) -> str:
 
 
 def _is_told_apart(one: Standing) -> bool:
-    """Return whether a policy is worse than the best by its interval, or has none."""
     change = one.changes.get(RANKED)
     return change is None or not change.is_judged or change.is_real
 
