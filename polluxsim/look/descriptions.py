@@ -64,7 +64,7 @@ def cluster_words(gpus_per_node: Sequence[int], types: Sequence[str] = ()) -> st
 
 
 def engine_words(info: Mapping[str, Any]) -> str:
-    """Return how often a policy decides, and what a restart costs; empty where a run does not say.
+    """Return the time between rounds and the cost of a restart as text, "" if the run does not state them.
 
     >>> engine_words({"config": {"engine": {"round_interval": 60.0, "restart_delay": 30.0}}})
     'rounds every 60 s, a restart costs 30 s'

@@ -112,8 +112,8 @@ LARGEST_MISFIT = 0.05
 class Lives(NamedTuple):
     """Points of the lives of jobs by their index among the job records; a job without a profile has none.
 
-    The statistical efficiency is that from the time [s] on until the job's next point, NaN without GPUs; the progress
-    is the share of its work that is done, a little off 1 at a completion where `progress_of` is not exact.
+    The statistical efficiency holds from the time [s] until the next point of the job. It is NaN without GPUs. The
+    progress is the share of the work that is done, which `progress_of` computes exactly only for `engine=exact`.
     """
 
     job: NDArray[np.uint32]

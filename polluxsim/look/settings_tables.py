@@ -216,7 +216,7 @@ def _against(table: SettingsTable) -> str:
 
 
 def measured_change(change: Measured | None) -> str:
-    """Return a change and its interval as text, "–" if there is none."""
+    """Return a change and its interval as text, "–" if it is unknown."""
     return "–" if change is None or not change.is_known else change_text(*change.estimate)
 
 

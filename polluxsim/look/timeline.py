@@ -110,7 +110,7 @@ def _text(path: Path, *, packed: bool) -> Iterator[io.TextIOBase]:
 
 
 class _Tracks:
-    """The process and thread of every GPU; several threads of each where so many jobs were on one."""
+    """The process and the threads of every GPU. A GPU has a thread for each job that it has at once."""
 
     def __init__(self, cluster: Cluster, lanes: int = 1) -> None:
         self._sizes, self._lanes = cluster.gpus_per_node, lanes
@@ -125,7 +125,7 @@ class _Tracks:
 
     @property
     def next(self) -> tuple[int, int]:
-        """Return the numbers of the first process and thread that are nobody's."""
+        """Return the numbers of the first process and thread that are free."""
         return CLUSTER_PID + 1 + len(self._sizes), self._first_tids[-1] + (self._lanes - 1) * sum(self._sizes)
 
     def metadata(self) -> Iterator[Event]:

@@ -91,10 +91,10 @@ def read_target(text: str) -> Target:
     """
     found = WORDS.fullmatch(text.strip().lower().replace("≤", "<=").replace("ρ", "rho"))
     if found is None:
-        raise InvalidInputError(f"--target is {short(text)}, allowed is {ALLOWED}")
+        raise InvalidInputError(f"--target is {short(text)}; give {ALLOWED}")
     statistic, quantity, makespan, sign, value = found.groups()
     bound = None if quantity == "rho" and not NUMBER.fullmatch(value) else from_clock(value)
     if bound is None or (bound == 0 and sign == "<"):
         what = "a number > 0" if quantity == "rho" else "a time > 0, like 600, 10 min, 1.5h or H:MM:SS"
-        raise InvalidInputError(f"--target bounds {quantity or makespan} by {short(value)}, allowed is {what}")
+        raise InvalidInputError(f"--target bounds {quantity or makespan} by {short(value)}; give {what}")
     return Target(statistic or "", quantity or makespan, sign, bound)

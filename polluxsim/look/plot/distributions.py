@@ -36,8 +36,8 @@ FAIRNESS = "finish_time_fairness"
 def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     """Draw the share of jobs complete within a time of their submission.
 
-    Jobs that were cut off are in the denominator: where there are such, a line ends below 1. Of several runs in a group
-    all jobs count, and a band shows the runs one by one.
+    Jobs that were cut off are in the denominator, so that the line of such a run ends below 1. A line pools the jobs of
+    all runs of a group, and a band shows the single runs.
     """
     samples = [[completion_hours(run.result) for run in group.runs] for group in groups]
     return _drawn(groups, samples, "job completion time [h]", width)
@@ -45,7 +45,7 @@ def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
 
 @styled
 def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
-    """Draw the share of jobs whose finish-time fairness ρ is at most so much; a job with ρ < 1 did better than fair."""
+    """Draw the cumulative distribution of the finish-time fairness ρ. A job with ρ < 1 did better than fair."""
     samples = [[fairness_of(run.name, run.result) for run in group.runs] for group in groups]
     return _drawn(groups, samples, "finish-time fairness ρ", width, mark=1.0)
 

@@ -1,4 +1,4 @@
-"""The life of single jobs: how contended the cluster was, and what they had of it (Figure 6 of the paper)."""
+"""Figures of single jobs over time: contention, GPUs, batch size, efficiency (Figure 6 of the paper)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Curve(NamedTuple):
-    """A quantity between times: edges, shape (n + 1,) [s], and values, shape (n,), nan where there is none."""
+    """A quantity over time: edges, shape (n + 1,) [s], and values, shape (n,), nan if unknown."""
 
     edges: Array
     values: Array
@@ -90,7 +90,7 @@ def job_life(lives: Sequence[Life], contention: Sequence[Curve], width: float = 
 
 
 def job_looks(count: int) -> list[Look]:
-    """Return a look for each job of one run: colours here do not stand for policies."""
+    """Return a look for each job of one run. The colours are not those of policies."""
     return list(islice(cycle(map(Look, PALETTE, DASHES, MARKERS)), count))
 
 

@@ -72,7 +72,7 @@ def read_times(path: Path) -> pd.DataFrame:
 def scaling(times: pd.DataFrame, policies: dict[str, str] | None = None, width: float = TWO_COLUMNS) -> Drawing:
     """Draw the median time of decisions, a row each with `COLUMNS`, with bars from the 10th to the 90th percentile.
 
-    A line's colour is that of the policy behind its label.
+    The policy decides the colour of a line.
     """
     if times.empty:
         raise InvalidInputError("there are no times of decisions")

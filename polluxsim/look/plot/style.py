@@ -111,13 +111,13 @@ def new_figure(width: float, height: float) -> Drawing:
 
 
 def check_ending(path: Path) -> None:
-    """Raise an error where a figure cannot be written under this name."""
+    """Raise an error if the name is not that of an image file."""
     if path.suffix not in ENDINGS:
         raise InvalidInputError(f"{path}: allowed is the name of a file that ends in {', '.join(ENDINGS)}")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure, whole or not at all, its kind by the file's ending; the same figure gives the same bytes."""
+    """Write a figure to a file in one step. The ending decides the format, and the same figure gives the same bytes."""
     check_ending(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with appearing_whole(path) as temporary:

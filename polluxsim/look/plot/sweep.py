@@ -229,7 +229,7 @@ def sweep(
 
 
 def _colour_by_policy(axes: Axes, drawn: Drawn) -> None:
-    """Give each policy its own marker in place of that of a series which has a point for every policy."""
+    """Give each policy its own marker in a series with a point for every policy."""
     if len(drawn.series) > 1:
         return
     for line in axes.get_lines():

@@ -58,9 +58,9 @@ MOST_NAMED = 3
 
 
 class Subject(NamedTuple):
-    """A run to report on that has jobs, with their efficiency and progress over time, and what decided about them.
+    """A run with jobs, the efficiency and progress of the jobs over time, and the reasons of the policy.
 
-    The note says in a sentence where their lives are from, or why there are none.
+    The note is a sentence on the source of the lives, or on why they are missing.
     """
 
     run: Run
@@ -74,7 +74,7 @@ TILES = ("avg_jct", "p99_jct", "avg_queueing_delay", "avg_waiting_time", "makesp
 
 
 class Cell(NamedTuple):
-    """A number in words, and how far it is from that of the run it is compared with; `verdict` is better or worse."""
+    """A value as text, its change from the baseline, and whether the change is better or worse (`verdict`)."""
 
     text: str
     difference: str
@@ -84,10 +84,10 @@ class Cell(NamedTuple):
 def report(subjects: Sequence[Subject]) -> str:
     """Return the report of runs as the text of an HTML file that needs no other and no network.
 
-    Each run is compared with the first of those that had the same jobs.
+    The baseline of a run is the first run with the same jobs.
     """
     if not subjects:
-        raise ValueError("no runs, needed is one or more")
+        raise ValueError("there are no runs; give at least one")
     runs = [subject.run for subject in subjects]
     summaries = [_summary(run) for run in runs]
     shown = _shown(runs)
@@ -129,7 +129,7 @@ def _shown(runs: Sequence[Run]) -> list[Shown]:
 def _summary(run: Run) -> Summary:
     summary = summarise(run.result)
     if summary is None:
-        raise ValueError(f"run {run.name!r} has no jobs, needed is one or more")
+        raise ValueError(f"run {run.name!r} has no jobs; give runs with jobs")
     return summary
 
 
@@ -208,7 +208,7 @@ def _payload(subject: Subject, shown: Shown) -> str:
 
 
 def _names(names: Sequence[str | None]) -> list[str]:
-    """Return whose each job is, "" for nobody; nothing at all where no job says it."""
+    """Return the names, "" for jobs without one. The list is empty if no job has one."""
     return [name or "" for name in names] if any(names) else []
 
 
@@ -240,13 +240,13 @@ def write_report(folders: Sequence[Path], output: Path, baseline: str | None = N
 def check_output(output: Path) -> None:
     """Raise an error where a report cannot be written under this name."""
     if output.suffix not in SUFFIXES:
-        raise InvalidInputError(f"{output}: allowed is the name of a file that ends in {' or '.join(SUFFIXES)}")
+        raise InvalidInputError(f"{output}: give the name of a file that ends in {' or '.join(SUFFIXES)}")
     if output.is_dir():
-        raise InvalidInputError(f"{output}: a folder, allowed is a file")
+        raise InvalidInputError(f"{output}: is a folder; give the name of a file")
 
 
 def write_subjects(subjects: Sequence[Subject], output: Path) -> None:
-    """Write the report of runs at hand, whole or not at all."""
+    """Write the report of runs to a file in one step."""
     check_output(output)
     text = report(subjects)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -255,7 +255,7 @@ def write_subjects(subjects: Sequence[Subject], output: Path) -> None:
 
 
 def subject_of(run: Run, reasons: Sequence[ReasonRecord]) -> Subject:
-    """Return a run with what is known beyond its tables."""
+    """Return a run with the lives of its jobs and the reasons."""
     run.must_have_jobs()
     return Subject(run, *_lives(run), reasons)
 

@@ -1,4 +1,4 @@
-"""How a reason becomes a sentence: templates, and what may stand in them."""
+"""Templates for the sentences about reasons, and the values that templates can name."""
 
 from __future__ import annotations
 

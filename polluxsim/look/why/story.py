@@ -1,4 +1,4 @@
-"""The story of a job, whole or at one moment, from what the allocations and the policy's reasons say."""
+"""Explain a job, whole or at one time, from its allocations and from the reasons that the policy recorded."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Stage(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The cluster at one time: GPUs that each job holds, and how many are held at all, be it by several."""
+    """The cluster at one time: GPUs that each job holds, and the number of GPUs that any job holds."""
 
     holders: Mapping[str, int]
     active_jobs: int
@@ -78,7 +78,7 @@ class Moment(NamedTuple):
 
 
 def stages(run: Run, job: JobRecord) -> list[Stage]:
-    """Return the stages of a job's life in order, from submission to its end or that of the run."""
+    """Return the stages of a job in order, from its submission to its end or the end of the run."""
     _, end = lifetime(run.result, job)
     placed: dict[str, GpusByNode] = {}
     fell = outages_by_node(run.result)
@@ -135,7 +135,7 @@ def _stage_at(
 
 
 def _exchanged(job: str, before: Mapping[str, Share], now: Mapping[str, Share]) -> tuple[Counter[str], Counter[str]]:
-    """Return whose GPUs by number a job got, and who got its own, of those who gave them up or got them just then."""
+    """Return the jobs that gave a job GPUs, and the jobs that got its GPUs, at one time, where GPUs have numbers."""
     had = set(before.get(job, ALONE).gpus)
     has = set(now[job].gpus) if job in now else had
     given_by, taken_by = Counter[str](), Counter[str]()
@@ -151,7 +151,7 @@ def _risen(before: Mapping[int, int], now: Mapping[int, int]) -> GpusByNode:
 
 
 def _matched(wanted: GpusByNode, others: Mapping[str, GpusByNode]) -> Counter[str]:
-    """Return how many GPUs of the same nodes stand on the other side, at most as many as are wanted, by job."""
+    """Return the GPUs of the same nodes on the other side by job, at most as many as `wanted`."""
     found = Counter[str]()
     for (node, gpus), (name, theirs) in product(wanted.items(), others.items()):
         found[name] += min(gpus, theirs.get(node, 0))

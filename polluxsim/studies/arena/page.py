@@ -1,4 +1,4 @@
-"""An arena in sentences, as Markdown, and as one HTML page that needs no other file."""
+"""Show an arena in sentences, as Markdown, and as one HTML page."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def mean_in_words(estimate: Estimate, metric: str) -> str:
 def change_in_words(one: Standing, metric: str) -> str:
     """Return a change against the best, with its interval.
 
-    The best policy has "best", or "tied" if others have the same value. "≈" stands before what may be chance.
+    The best policy has "best", or "tied" if another policy has an equal value. "≈" stands before what may be chance.
     """
     if metric in CLOCKS or metric not in one.means:
         return ""
