@@ -242,7 +242,7 @@ def check_output(output: Path) -> None:
     if output.suffix not in SUFFIXES:
         raise InvalidInputError(f"{output}: give the name of a file that ends in {' or '.join(SUFFIXES)}")
     if output.is_dir():
-        raise InvalidInputError(f"{output}: is a folder; give the name of a file")
+        raise InvalidInputError(f"{output} is a folder; give the name of a file")
 
 
 def write_subjects(subjects: Sequence[Subject], output: Path) -> None:

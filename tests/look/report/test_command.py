@@ -50,7 +50,7 @@ def test_the_same_runs_give_the_same_numbers_and_replace_an_older_report(tmp_pat
         (["run", "nowhere"], "r.html", "nowhere: there is no such folder"),
         (["run"], "r.pdf", "give the name of a file that ends in .html"),
         (["broken"], "r.html", "allocations.parquet: not a table of a polluxsim run"),
-        (["run"], "folder.html", "folder.html: a folder, allowed is a file"),
+        (["run"], "folder.html", "folder.html is a folder; give the name of a file"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(
