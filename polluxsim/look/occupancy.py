@@ -131,21 +131,7 @@ class Slots:
 
 
 class Stay(NamedTuple):
-    """A stretch of time in which a job holds the same GPUs at the same batch size [examples]. It is not empty.
-
-    Attributes
-    ----------
-    placed
-        When it was given these GPUs: before `start` where only the batch size changed since [s].
-    restarts
-        Its re-allocations so far, the one at `placed` included.
-    came_from
-        Its last stay on other GPUs, None if there was none.
-    speed
-        Speed beside other jobs on the same GPUs, over the speed alone.
-    lanes
-        Lane of the job on each of its GPUs that jobs share: the lowest lane that was free when the job came.
-    """
+    """A stretch of time [s] in which a job holds the same GPUs at the same batch size [examples]. It is not empty."""
 
     job: str
     start: float
@@ -153,11 +139,11 @@ class Stay(NamedTuple):
     slots: tuple[Slot, ...]
     batch_size: int
     accumulation_steps: int
-    placed: float
-    restarts: int
-    came_from: Stay | None
-    speed: float = 1.0
-    lanes: tuple[int, ...] = ()
+    placed: float  # time when the job got these GPUs [s]
+    restarts: int  # re-allocations up to `placed`
+    came_from: Stay | None  # the last stay on other GPUs
+    speed: float = 1.0  # beside other jobs on the same GPUs, over the speed alone
+    lanes: tuple[int, ...] = ()  # on each shared GPU, the lowest lane that was free when the job came
 
 
 def stays(

@@ -23,24 +23,12 @@ ALLOWED = "'[mean|p50|p90|p95|p99] [wait|jct|rho] < VALUE' or 'makespan < VALUE'
 
 
 class Target(NamedTuple):
-    """A bound on a metric of a run.
+    """A bound on a metric of a run."""
 
-    Attributes
-    ----------
-    statistic
-        `mean`, or a percentile like `p90` (linear between ranks); empty for the makespan.
-    quantity
-        `wait`, `jct`, `rho` or `makespan`, as `Summary` counts them.
-    sign
-        `<` or `<=`.
-    bound
-        [s; 1 for ρ].
-    """
-
-    statistic: str
-    quantity: str
-    sign: str
-    bound: float
+    statistic: str  # "mean", or a percentile like "p90" (linear between ranks); "" for the makespan
+    quantity: str  # "wait" (time to the first GPU), "jct", "rho" or "makespan"
+    sign: str  # "<" or "<="
+    bound: float  # [s; 1 for ρ]
 
     @property
     def metric(self) -> str:

@@ -52,17 +52,10 @@ class SettingsTable(NamedTuple):
 def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: str | None = None) -> SettingsTable:
     """Return the mean of metrics under every setting, and their change against a baseline.
 
-    Runs that differ only in seed or workload replicate a setting.
-
-    Parameters
-    ----------
-    frame
-        A row for each run: settings by their path, like `policy.p`, and metrics [s].
-    metrics
-        Columns of the frame; by default those of `SHOWN` that a run has, and the user's metrics.
-    baseline
-        The baseline: KEY=VALUE like `policy.p=-1`, the label of a setting, or the folder of a run. By default it is
-        the setting of the first run.
+    Runs that differ only in seed or workload replicate a setting. `frame` has a row for each run: settings by their
+    path, like `policy.p`, and metrics [s]. `metrics` are columns of it, by default those of `SHOWN` that a run has, and
+    the metrics of the user. `baseline` is KEY=VALUE like `policy.p=-1`, the label of a setting, or the folder of a run,
+    by default the setting of the first run.
     """
     declared = declared_in(frame)
     names = metrics or [name for name in (*SHOWN, *declared) if name in frame and frame[name].notna().any()]

@@ -36,7 +36,7 @@ def ranks(results: Iterable[Result], by: str) -> dict[str, Rank]:
     """Return the ranks of users or queues (`by`) over the jobs of all runs, the longest mean wait first."""
     jobs: Mapping[str, list[JobRecord]] = defaultdict(list)
     waits: Mapping[str, list[float]] = defaultdict(list)
-    total_waits: Mapping[str, float] = defaultdict(float)
+    total_waits = defaultdict[str, float](float)
     for result in results:
         for job in result.job_records:
             if job.submit_time < result.end_time:

@@ -51,7 +51,7 @@ def test_a_ranking_that_flips_is_said_and_one_that_may_be_chance_is_not() -> Non
     assert [one.policy for one in board.standings["first"]] == ["a", "c", "b"]
     assert {(flip.first, flip.second) for flip in board.flips} == {("a", "b"), ("b", "c"), ("a", "c")}
     said = "\n".join(verdicts(board))
-    assert "a beats b on first (−50 % mean JCT), and loses to it on second (b −50 %)." in said
+    assert "a beats b on first (−50.1 % mean JCT), and loses to it on second (b −49.9 %)." in said
     same = leaderboard(played(first=(1.0, 2.0), second=(1.0, 3.0)))
     assert same.flips == []
     assert "No two policies change places" in "\n".join(verdicts(same))

@@ -37,17 +37,11 @@ POLICIES = "policy"
 
 
 class Series(NamedTuple):
-    """A metric against a setting, for runs of a policy that are alike in all else but what replicates them.
+    """A metric against a setting, for runs of a policy that differ only in this setting, in seed or in workload.
 
-    Attributes
-    ----------
-    x
-        Values of the setting, rising, or places of its names, shape (n,); a single nan where these runs do not have it.
-    mean
-        In the unit that the metric is shown in, shape (n,).
-    low, high
-        95 % interval of the mean, or, of pairs, the baseline's mean with the interval of the change added, shape (n,);
-        nan where there are too few units for one, and at the baseline.
+    All arrays have shape (n,). `x` has rising values of the setting or places of its names, or a single nan if the runs
+    do not have it. `low` and `high` are the 95 % interval of the mean, or, for pairs, the mean of the baseline with the
+    interval of the change added. They are nan without an interval.
     """
 
     label: str
@@ -193,20 +187,11 @@ CROWDED = 0.06
 def sweep(
     frame: pd.DataFrame, x: str, metric: str = "avg_jct", by: Sequence[str] | None = None, width: float = ONE_COLUMN
 ) -> Drawing:
-    """Draw the mean of a metric against a setting, with 95 % intervals where there are enough runs for them.
+    """Draw the mean of a metric against a setting, with 95 % intervals.
 
-    Where runs are pairs, alike in workload and seed, bars are intervals of the change against one value, which has
-    none; else those of the means. Workloads are the units where there are six or more, else runs; of less than six
-    units there is no interval. Runs that do not have the setting (a policy without it) are a level line.
-
-    Parameters
-    ----------
-    frame
-        A row for each run: settings by their path, like `policy.p`, and metrics; times are drawn in hours.
-    x
-        Setting along the axis, of numbers or names; `policy` has the policies.
-    by
-        Settings that a line has in common; by default all that differ but `x`, seeds and workloads.
+    `frame` is as for `settings_table`, `x` a setting or `policy`, and `by` the settings that have a line for each value
+    (default: all that differ). Pairs of runs have intervals of the change against one value. Runs without the setting
+    are a level line.
     """
     drawn = drawn_of(frame, x, metric, by)
     figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)

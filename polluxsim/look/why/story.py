@@ -34,29 +34,17 @@ if TYPE_CHECKING:
 
 
 class Stage(NamedTuple):
-    """A stretch of a job's life [s] with the same GPUs by node, or without any.
-
-    Attributes
-    ----------
-    batch_sizes
-        Total batch sizes in it, in order, each once after another [examples].
-    given_by, taken_by
-        GPUs that other jobs gave up at its start where this one got more, and got where this one gave some up, by job.
-    has_run
-        Whether the job held GPUs before it.
-    failed
-        What befell nodes that it lost all its GPUs for, by node.
-    """
+    """A stretch of a job's life [s] with the same GPUs by node, or without any."""
 
     start: float
     end: float
     before: Mapping[int, int]
     gpus: Mapping[int, int]
-    batch_sizes: tuple[int, ...]
-    given_by: Mapping[str, int]
-    taken_by: Mapping[str, int]
-    has_run: bool = False
-    failed: Mapping[int, str] = MappingProxyType({})
+    batch_sizes: tuple[int, ...]  # total batch sizes in order [examples]
+    given_by: Mapping[str, int]  # GPUs that the job got at the start from other jobs, by job
+    taken_by: Mapping[str, int]  # GPUs that other jobs got from it at the start, by job
+    has_run: bool = False  # whether the job held GPUs before
+    failed: Mapping[int, str] = MappingProxyType({})  # the kind of outage by node, if the job lost all GPUs to outages
 
     @property
     def what(self) -> str:

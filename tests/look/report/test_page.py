@@ -416,7 +416,7 @@ def test_the_page_of_a_job(browser: Any, by_hand: Path) -> None:
     assert waits[0] == "20 s from 0:01:40: It was submitted between two rounds; the next one was at 0:02:00."
     assert waits[1].startswith(
         "10 min from 1:00:00: it lost 4 GPUs as node 1 went down (failure). "
-        "At its beginning 4 GPUs of 4 were free and 1 other job waited too"
+        "At its beginning all 4 GPUs were held and 1 other job waited too"
     )
     assert "1:00:00 the policy says: kept waiting (gpus_needed = 8 GPUs" in waits[1]
     assert "jobs small" in waits[1]
