@@ -45,7 +45,7 @@ def gpus_by_node(record: AllocationRecord) -> dict[int, int]:
 class Slots:
     """The GPUs of all nodes, free or held.
 
-    A job keeps its GPUs of a node as long as it has GPUs of that node. Additional GPUs are the lowest free ones of the
+    A job on a node keeps its GPUs there. Additional GPUs are the lowest free ones of the
     node, so the same run always has the same numbers. GPUs that jobs share have their recorded numbers.
     """
 
@@ -305,7 +305,7 @@ class _Part(NamedTuple):
 
 
 def _parts(there: Iterable[tuple[int, Stay]]) -> Iterator[_Part]:
-    """Yield the parts of a GPU. Each lasts as long as the jobs on the GPU and their speeds are the same."""
+    """Yield the parts of a GPU. A part ends when the jobs on the GPU or their speeds change."""
     by_lane = sorted(there, key=lambda pair: (pair[0], pair[1].start))
     times = sorted({time for _, stay in by_lane for time in (stay.start, stay.end)})
     users: dict[float, tuple[tuple[str, float, float], ...]] = dict.fromkeys(times, ())

@@ -94,7 +94,7 @@ def html(lines: Lines, notes: Iterable[str] = (), names: str = "left") -> str:
 
 
 def boxed(lines: Sequence[Sequence[str | Text]], title: str = "", names: int = 1, caption: str = "") -> Table:
-    """Return the lines as a table for the terminal. The first `names` columns have names, the others numbers.
+    """Return the lines as a table for the terminal. The first `names` columns have names.
 
     Texts are not markup. A cell that is a `Text` keeps its style.
     """

@@ -50,7 +50,7 @@ def events(run: Run) -> Iterator[Event]:
     A node is a process and a GPU a thread. A slice with the name of the job lasts as long as the job holds the GPU at
     one batch size. The restart delay after a change of GPUs is a slice before it, `start` or `restart`. Checkpoints are
     slices inside. A GPU that jobs share has a track for each job. An arrow leads from the old GPUs of a job to the new
-    ones. An outage is a mark, and a slice on each GPU of the node. Each job has a track of its own with its waits and
+    ones. An outage is a mark, and a slice on each GPU of the node. Each job has a track with its waits and
     with `lost`, the training that a failure undid.
     """
     cluster = cluster_of(run)

@@ -73,8 +73,8 @@ FAIR = 2.0
 class Summary:
     """Metrics of one run.
 
-    A job that was cut off counts with its age at the end of the run, so that completion times and the makespan are
-    lower bounds in a run with such jobs. Means leave out the jobs that ended without completion: cancelled, rejected
+    A job that was cut off counts with its age at the end of the run. Completion times and the makespan are then lower
+    bounds. Means leave out the jobs that ended without completion: cancelled, rejected
     and failed jobs.
 
     Attributes

@@ -133,7 +133,7 @@ def told_apart(rows: Sequence[Row]) -> list[str]:
 def baselines(rows: Sequence[Row], labels: Sequence[str], baseline: str | None = None) -> dict[str, str]:
     """Return the label of the baseline of each label, in order of first appearance.
 
-    By default the baseline is the first label. `baseline` names another one, as a label, KEY=VALUE, or the folder of a
+    By default the baseline is the first label. `baseline` is a label, KEY=VALUE, or the folder of a
     run. If it names several labels, the baseline of a label is the most similar of these.
     """
     settings = dict(zip(reversed(labels), reversed(rows), strict=True))

@@ -224,8 +224,8 @@ def bin_edges(end_time: float, bin_width: float) -> Array:
 def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
     """Return the mean GPUs in use in each bin, and their mean efficiency.
 
-    The bins, with edges of shape (n + 1,) [s], add up to the GPU-time of all jobs. The efficiency is that of the last
-    round, weighted by GPU-time; nan where no GPU is in use.
+    The bins, with edges of shape (n + 1,) [s], add up to the GPU-time of all jobs. The mean efficiency is
+    weighted by GPU-time, with the value of the last round, and nan where no GPU is in use.
     """
     gpus = gpus_in_use(result)
     efficiency = _of_rounds(result, "efficiency")

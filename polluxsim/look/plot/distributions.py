@@ -36,8 +36,8 @@ FAIRNESS = "finish_time_fairness"
 def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     """Draw the share of jobs complete within a time of their submission.
 
-    Jobs that were cut off are in the denominator, so that the line of such a run ends below 1. A line pools the jobs of
-    all runs of a group, and a band shows the single runs.
+    Jobs that were cut off are in the denominator: the line of a run with cut-off jobs ends below 1. A line pools the
+    jobs of all runs of a group, and a band shows the single runs.
     """
     samples = [[completion_hours(run.result) for run in group.runs] for group in groups]
     return _drawn(groups, samples, "job completion time [h]", width)
@@ -51,7 +51,7 @@ def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
 
 
 def cdf(values: ArrayLike, count: int | None = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the corners of what `cumulative` returns, two arrays of shape (2n,); shares rise from 0 to n / count.
+    """Return the corners of the steps of `cumulative`: two arrays of shape (2n,).
 
     >>> [corners.tolist() for corners in cdf([3, 1])]
     [[1.0, 1.0, 3.0, 3.0], [0.0, 0.5, 0.5, 1.0]]

@@ -176,5 +176,5 @@ def _find(run: Run, job: str | None) -> JobRecord:
         return max(records.values(), key=lambda record: record.gpu_seconds)
     if job not in records:
         some = ", ".join(list(records)[:3])
-        raise InvalidInputError(f"{run.name}: there is no job {job!r}, allowed are its {len(records)} jobs: {some}, …")
+        raise InvalidInputError(f"{run.name}: there is no job {job!r}, give one of its {len(records)} jobs: {some}, …")
     return records[job]

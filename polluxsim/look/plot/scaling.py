@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from polluxsim.statistics.estimates import Estimate
 
 COLUMNS = ("label", "num_gpus", "num_jobs", "seconds")
-"""Of a table of decision times, in a benchmark's CSV too: what decided, GPUs of the cluster, active jobs, time [s]."""
+"""Columns of a table of decision times: label, GPUs of the cluster, active jobs, time [s]."""
 
 MOST_POINTS = 10
 """More values along an axis than this are taken together."""
 
 
 def decision_labels(runs: Sequence[Run]) -> list[str]:
-    """Return what to call the decisions of each run: by what differs but the sizes along the axes."""
+    """Return a label for the decisions of each run from the settings that differ, without the sizes on the axes."""
     settings = [settings_of(run) for run in runs]
     sizes = {key for row in settings for key in row if key.startswith(("cluster.", "workload."))}
     return labels_of(settings, ignoring=sizes)

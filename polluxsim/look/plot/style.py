@@ -111,7 +111,7 @@ def new_figure(width: float, height: float) -> Drawing:
 
 
 def check_ending(path: Path) -> None:
-    """Raise an error if the name is not that of an image file."""
+    """Raise an error if the ending is not one of `ENDINGS`."""
     if path.suffix not in ENDINGS:
         raise InvalidInputError(f"{path}: allowed is the name of a file that ends in {', '.join(ENDINGS)}")
 
@@ -191,7 +191,7 @@ def name_lines(axes: Axes, names: Mapping[Line2D, str], obstacles: Points | None
 
 
 def legend(figure: Figure, names: Mapping[Line2D, str] | Mapping[Artist, str]) -> None:
-    """Write a legend above the figure, in as many columns as fit; the figure grows by its height."""
+    """Write a legend above the figure, in as many columns as fit. The height of the figure grows."""
     width = figure.get_figwidth() * 72
     longest = max(map(len, names.values())) * 4.0 + 34.0
     columns = max(int(width // longest), 1)

@@ -80,7 +80,7 @@ def _draw(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
 
 
 def _capacity(axes: Axes, groups: Sequence[Group], nodes: Sequence[int] | None) -> None:
-    """Draw the GPUs there are: a line where all runs have as many, those of rented nodes over time of a single run."""
+    """Draw the number of GPUs: a level line if it is equal in all runs, or over time for one run with rented nodes."""
     runs = [run for group in groups for run in group.runs]
     sizes = {
         steady_gpus(run) if nodes is None else sum(cluster_of(run).gpus_per_node[n] for n in nodes) for run in runs

@@ -89,7 +89,7 @@ class Words:
 
 @cache
 def _pieces(sentence: str) -> list[list[str]]:
-    """Return a template in pieces: what is always said alone, of brackets the choices and an empty one."""
+    """Return the pieces of a template, each a list of choices. Text outside brackets has one choice."""
     pieces = re.split(r"\[(.*?)\]", sentence)
     return [[*piece.split("|"), ""] if index % 2 else [piece] for index, piece in enumerate(pieces) if piece]
 

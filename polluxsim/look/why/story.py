@@ -123,7 +123,7 @@ def _stage_at(
 
 
 def _exchanged(job: str, before: Mapping[str, Share], now: Mapping[str, Share]) -> tuple[Counter[str], Counter[str]]:
-    """Return the jobs that gave a job GPUs, and the jobs that got its GPUs, at one time, where GPUs have numbers."""
+    """Return the jobs that gave numbered GPUs to a job, and the jobs that took its GPUs."""
     had = set(before.get(job, ALONE).gpus)
     has = set(now[job].gpus) if job in now else had
     given_by, taken_by = Counter[str](), Counter[str]()

@@ -161,8 +161,8 @@ def _value(means: Mapping[str, Measured], metric: str) -> float:
 def _overall(standings: Mapping[str, Sequence[Standing]]) -> tuple[dict[str, float], list[str]]:
     """Return the geometric means by policy, and the scenarios that they are over.
 
-    These are the scenarios in which every policy of the ranking served every job. While there is none, the policy that
-    did so in the fewest scenarios is left out of the ranking.
+    These are the scenarios in which every policy of the ranking served every job. While no scenario is left, the
+    policy that did so in the fewest scenarios leaves the ranking.
     """
     served = {
         name: {one.policy: _value(one.means, RANKED) for one in found if not one.left and RANKED in one.means}
