@@ -12,11 +12,10 @@ import pandas as pd
 
 from polluxsim.common.durations import HOUR, instant
 from polluxsim.common.errors import InvalidInputError
-from polluxsim.look.html_summary import crowd_html, runs_html
 from polluxsim.look.plot.kinds import Subject
 from polluxsim.look.plot.request import OF_PROFILES, PlotRequest
 from polluxsim.look.run_facts import steady_gpus
-from polluxsim.look.side_by_side import SideBySide
+from polluxsim.look.side_by_side import SideBySide, crowd_html, runs_html
 from polluxsim.look.why.story import at, find_job
 from polluxsim.metrics.declared import values_in
 from polluxsim.metrics.summary import Summary, summarise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from polluxsim.api.results import Result, figure_of, read
 from polluxsim.api.simulating import counting, simulate
 from polluxsim.look.plot.kinds import Subject
-from polluxsim.look.settings_tables import as_csv, as_frame, as_html, as_latex, as_markdown, as_text
+from polluxsim.look.settings_tables import as_csv, as_html, as_latex, as_markdown, as_text, frame_of_settings
 from polluxsim.statistics.comparisons import SettingsTable, settings_table
 from polluxsim.statistics.frames import PARQUET, frame_at, frame_of
 
@@ -33,7 +33,7 @@ class Table:
 
     def frame(self) -> pd.DataFrame:
         """Return the numbers: a row per setting, columns (metric, part): mean, low, high, change, …."""
-        return as_frame(self.settings)
+        return frame_of_settings(self.settings)
 
     def markdown(self) -> str:
         """Return the table as Markdown."""

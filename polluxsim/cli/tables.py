@@ -49,10 +49,11 @@ def _table(options: Namespace) -> None:
     from polluxsim.metrics.declared import values_in
     from polluxsim.records.folders import without_sweep_files
     from polluxsim.statistics.metric_lines import first_of_same_jobs
-    from polluxsim.statistics.ranks import rank_table
 
     options.runs = without_sweep_files(options.runs)
     if options.by:
+        from polluxsim.look.settings_tables import rank_table
+
         _refuse_beside_ranks(options)
         results = {name: [run.result] for name, run in _runs(options.runs).items()}
         console().print(rank_table(results, options.by))
@@ -138,10 +139,9 @@ def add_compare(parser: ArgumentParser) -> None:
 
 def _compare(options: Namespace) -> None:
     from polluxsim.look.console import console
-    from polluxsim.look.settings_tables import comparison_text
+    from polluxsim.look.settings_tables import comparison_text, rank_table
     from polluxsim.statistics.comparisons import by_setting, compared
     from polluxsim.statistics.frames import runs_at
-    from polluxsim.statistics.ranks import rank_table
 
     runs = runs_at(options.runs)
     print(comparison_text(compared(runs, options.by, options.baseline)))

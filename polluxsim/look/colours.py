@@ -47,7 +47,7 @@ class Look(NamedTuple):
 
 
 def looks(policies: Sequence[str]) -> list[Look]:
-    """Return a look for each line from the policy behind it: the first of a policy always has the same.
+    """Return a look for each line. The first line of a policy always has the same look.
 
     A policy's further lines are lighter shades of its colour, with dashes that no other line has while there are any.
     """
@@ -88,7 +88,7 @@ def job_colour(application: str | None, number: int) -> str:
 
 
 def application_colour(application: str) -> str:
-    """Return the colour that stands for all jobs of an application."""
+    """Return the colour of an application."""
     return _hex(_hue(application), 0.52)
 
 

@@ -1,4 +1,4 @@
-"""Where the application prints: wide enough for tables when nobody watches."""
+"""Console for standard output."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def cluster_words(gpus_per_node: Sequence[int], types: Sequence[str] = ()) -> st
 
 
 def engine_words(info: Mapping[str, Any]) -> str:
-    """Return how often a policy decides, and what a restart costs; empty where a run does not say.
+    """Return the time between rounds and the cost of a restart as text, "" if the run does not state them.
 
     >>> engine_words({"config": {"engine": {"round_interval": 60.0, "restart_delay": 30.0}}})
     'rounds every 60 s, a restart costs 30 s'
@@ -127,7 +127,6 @@ def without_effect(infos: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[s
 
 
 def _stood_still(infos: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the runs that were cut off because no job made progress."""
     for folder, info in infos.items():
         if info.get("standstill"):
             yield f"{folder.name}: cut off, as {info['standstill']}"
@@ -148,7 +147,6 @@ def _never_grown(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _alike(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the groups of runs that differ only in their seed and have the same results."""
     groups: dict[str, list[Path]] = defaultdict(list)
     for folder, config in configs.items():
         groups[json.dumps({**config, "seed": None}, sort_keys=True)].append(folder)

@@ -67,7 +67,7 @@ class FittedSpeed(NamedTuple):
 
 
 def fitted_speed(measured: Speed, card: Speed, title: str) -> FittedSpeed:
-    """Return the throughput of an application by two profiles: what is so, and what is fitted to it."""
+    """Return the throughput of an application by its profile and by a fitted profile."""
     limits = measured.application
     # What 64 GPUs can use of the largest batch size: the curve by GPUs keeps it on every placement.
     atomic = min(max(limits.min_atomic_batch_size, limits.max_batch_size // POINTS[-1]), limits.max_atomic_batch_size)
@@ -112,7 +112,7 @@ def mean_error(speed: FittedSpeed) -> float:
 
 
 def _curve(profile: Speed, choices: Mapping[int, tuple[int, int]]) -> Curve:
-    """Return throughput by x, each of some GPUs and an atomic batch size; what a table has not measured is left out."""
+    """Return throughput by x. Placements that the table does not have are left out."""
     found = {}
     for x, (count, atomic) in choices.items():
         with suppress(ProfileRangeError):

@@ -58,11 +58,6 @@ def progress_of(result: Result, job: JobRecord, profile: Profile, delay: Delay) 
 
     A run does not record efficiency job by job; it follows from batch size and epoch. Exact for `engine=exact` without
     interference; by whole seconds (`osdi21`) epochs end up to a second apart from here.
-
-    Raises
-    ------
-    ProfileRangeError
-        If the job held GPUs or used a batch size that the profile does not know: it is not the run's.
     """
     _, end = lifetime(result, job)
     rows = [row for row in result.allocation_records if row.job == job.job and row.time < end]
@@ -98,7 +93,6 @@ def _segment(row: AllocationRecord, until: float, ready: float, before: _Piece, 
 
 
 def _joined(start: float, pieces: Sequence[_Piece]) -> Progress:
-    """Return pieces as arrays, without those that take no time."""
     starts = [start, *(piece.end for piece in pieces)]
     kept = [piece for (low, high), piece in zip(pairwise(starts), pieces, strict=True) if high > low]
     return Progress(
@@ -118,8 +112,8 @@ LARGEST_MISFIT = 0.05
 class Lives(NamedTuple):
     """Points of the lives of jobs by their index among the job records; a job without a profile has none.
 
-    The statistical efficiency is that from the time [s] on until the job's next point, NaN without GPUs; the progress
-    is the share of its work that is done, a little off 1 at a completion where `progress_of` is not exact.
+    The statistical efficiency holds from the time [s] until the next point of the job. It is NaN without GPUs. The
+    progress is the share of the work that is done, which `progress_of` computes exactly only for `engine=exact`.
     """
 
     job: NDArray[np.uint32]
@@ -187,13 +181,7 @@ class OwnProfiles(NamedTuple):
 
 
 def own_profiles(run: Run, folder: Path | None = None) -> OwnProfiles:
-    """Return the profiles of a run, from a folder or from where its settings say they were.
-
-    Raises
-    ------
-    InvalidInputError
-        If they are not there, or are not the run's; or if the records do not tell what follows from them.
-    """
+    """Return the profiles of a run, from a folder or from where its settings say they were."""
     settings = settings_of(run)
     if folder is None and present_name(settings.get("profiles._target_")) != PROFILE_FOLDER:
         raise InvalidInputError("the run does not say where its profiles are")

@@ -1,12 +1,15 @@
-"""The GPUs that each job held over time, by number: stretches of time, and rectangles of GPUs and time."""
+"""Which GPUs each job held over time: as stretches of time, and as rectangles of GPUs and time.
+
+A run records how many GPUs of each node a job has, and their numbers only where jobs share GPUs. Drawings need
+numbers, so `Slots` assigns them.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import accumulate, count, groupby, pairwise, repeat
-from operator import attrgetter
+from itertools import accumulate, chain, count, groupby, pairwise, repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,22 +31,10 @@ if TYPE_CHECKING:
 
 
 class Slot(NamedTuple):
-    """One GPU: its node, and which one of that node, counted from 0."""
+    """A GPU: its node, and its number on that node, from 0."""
 
     node: int
     gpu: int
-
-
-def consecutive(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the first of each run of neighbours among rising numbers, and how many it has.
-
-    >>> consecutive([2, 3, 4, 7])
-    [(2, 3), (7, 1)]
-    """
-    if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:
-        return [(numbers[0], len(numbers))]
-    each = (list(run) for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]))
-    return [(run[0][1], len(run)) for run in each]
 
 
 def gpus_by_node(record: AllocationRecord) -> dict[int, int]:
@@ -51,77 +42,37 @@ def gpus_by_node(record: AllocationRecord) -> dict[int, int]:
     return dict(zip(record.nodes, record.gpus, strict=True)) if record.nodes else {}
 
 
-class Tenure(NamedTuple):
-    """A stretch of time in which a job holds neighbouring GPUs of a node: the first one, and how many [s; s]."""
-
-    start: float
-    end: float
-    job: str
-    node: int
-    first: int
-    length: int
-
-
-def tenures(records: Iterable[AllocationRecord], cluster: Cluster, end_time: float) -> Iterator[Tenure]:
-    """Yield who holds which GPUs as `stays` does, where nobody shares any and batch sizes do not matter: it is quicker.
-
-    Raises
-    ------
-    InvalidInputError
-        If the records give more GPUs of a node than it has.
-    """
-    slots = Slots(cluster)
-    placed: dict[str, AllocationRecord] = {}
-    for time, together in groupby(records, key=attrgetter("time")):
-        left: dict[str, AllocationRecord | None] = {}
-        for record in together:
-            before = placed.get(record.job)
-            if before is None or before.nodes != record.nodes or before.gpus != record.gpus:
-                left.setdefault(record.job, before)
-                placed[record.job] = record
-        if ended := [before for before in left.values() if before is not None and before.nodes]:
-            yield from slots.held_until(time, ended)
-        slots.give({job: gpus_by_node(placed[job]) for job in left}, {}, time)
-    yield from slots.held_until(end_time, placed.values())
-
-
 class Slots:
-    """The GPUs of all nodes, free or held."""
+    """The GPUs of all nodes, free or held.
+
+    A job on a node keeps its GPUs there. Additional GPUs are the lowest free ones of the
+    node, so the same run always has the same numbers. GPUs that jobs share have their recorded numbers.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._sizes = cluster.gpus_per_node
-        self._free = [list(range(gpus)) for gpus in self._sizes]
-        self._held: dict[str, dict[int, list[int]]] = {}
+        self._free = [[Slot(node, gpu) for gpu in range(gpus)] for node, gpus in enumerate(cluster.gpus_per_node)]
+        self._held: dict[str, dict[int, list[Slot]]] = {}
         self._named: dict[str, Gpus] = {}
         self._users = defaultdict[Gpu, dict[str, int]](dict)
 
     def lanes_of(self, job: str) -> tuple[int, ...]:
-        """Return the place of a job on each of its GPUs that others may have, too."""
+        """Return the lane of a job on each of its recorded GPUs: the lowest that was free when it came."""
         return tuple(self._users[gpu][job] for gpu in sorted(self._named.get(job, ())))
 
     def of(self, job: str) -> tuple[Slot, ...]:
-        """Return the GPUs of a job."""
+        """Return the GPUs of a job in order."""
         if named := self._named.get(job):
             return tuple(Slot(*gpu) for gpu in sorted(named))
-        held = sorted(self._held.get(job, {}).items())
-        return tuple(Slot(node, gpu) for node, gpus in held for gpu in sorted(gpus))
-
-    def held_until(self, time: float, placed: Iterable[AllocationRecord]) -> Iterator[Tenure]:
-        """Yield what jobs held since they were placed, where that ends now [s]."""
-        for record in placed:
-            if record.nodes and record.time < time:
-                for node, gpus in self._held[record.job].items():
-                    for first, length in consecutive(sorted(gpus)):
-                        yield Tenure(record.time, time, record.job, node, first, length)
+        return tuple(sorted(chain.from_iterable(self._held.get(job, {}).values())))
 
     def in_the_way(self, shares: Mapping[str, Share]) -> set[str]:
-        """Return the jobs without numbers that were drawn on GPUs which others name now: they make room."""
+        """Return the jobs with assigned GPUs that are recorded for other jobs now."""
         if not (named := {gpu for share in shares.values() for gpu in share.gpus}):
             return set()
         return {job for job in self._held if job not in self._named and not named.isdisjoint(self.of(job))}
 
     def give(self, counts: dict[str, dict[int, int]], shares: Mapping[str, Share], time: float) -> None:
-        """Give jobs their new numbers of GPUs on each node, after all have left what they give up."""
+        """Give jobs their GPUs of each node, after all jobs have left the GPUs that they give up."""
         moved = {job: share.gpus for job, share in shares.items() if share.gpus != self._named.get(job, ())}
         for job in moved:
             self._leave(job)
@@ -142,12 +93,12 @@ class Slots:
         for node, number in gpus:
             users = self._users[node, number]
             if not users:
-                if node >= len(self._free) or number not in self._free[node]:
+                if node >= len(self._free) or Slot(node, number) not in self._free[node]:
                     raise InvalidInputError(
-                        f"sharing.parquet: at {time:g} s job {job!r} is on GPU {number} of node {node}, allowed is one "
-                        "that is there, and not held whole by another"
+                        f"sharing.parquet: at {time:g} s job {job!r} shares GPU {number} of node {node}, which "
+                        "does not exist or belongs to one job alone"
                     )
-                self._free[node].remove(number)
+                self._free[node].remove(Slot(node, number))
             users[job] = next(lane for lane in count() if lane not in users.values())
         if gpus:
             self._named[job] = gpus
@@ -156,7 +107,7 @@ class Slots:
         for node, number in self._named.pop(job, ()):
             del self._users[node, number][job]
             if not self._users[node, number]:
-                self._free[node].append(number)
+                self._free[node].append(Slot(node, number))
 
     def _shrink(self, job: str, wanted: dict[int, int]) -> None:
         held = self._held.pop(job)
@@ -180,21 +131,7 @@ class Slots:
 
 
 class Stay(NamedTuple):
-    """A stretch of time in which a job holds the same GPUs at the same batch size [examples]; it ends after its start.
-
-    Attributes
-    ----------
-    placed
-        When it was given these GPUs: before `start` where only the batch size changed since [s].
-    restarts
-        Its re-allocations so far, the one at `placed` included.
-    came_from
-        Its last stay on other GPUs, None if there was none.
-    speed
-        Its speed beside others on the same GPUs, over that alone.
-    lanes
-        The job's place on each of its GPUs where others may have them, too: the lowest that was free as it came.
-    """
+    """A stretch of time [s] in which a job holds the same GPUs at the same batch size [examples]. It is not empty."""
 
     job: str
     start: float
@@ -202,27 +139,20 @@ class Stay(NamedTuple):
     slots: tuple[Slot, ...]
     batch_size: int
     accumulation_steps: int
-    placed: float
-    restarts: int
-    came_from: Stay | None
-    speed: float = 1.0
-    lanes: tuple[int, ...] = ()
+    placed: float  # time when the job got these GPUs [s]
+    restarts: int  # re-allocations up to `placed`
+    came_from: Stay | None  # the last stay on other GPUs
+    speed: float = 1.0  # beside other jobs on the same GPUs, over the speed alone
+    lanes: tuple[int, ...] = ()  # on each shared GPU, the lowest lane that was free when the job came
 
 
 def stays(
     records: Iterable[AllocationRecord], cluster: Cluster, end_time: float, sharing: Iterable[SharingRecord] = ()
 ) -> Iterator[Stay]:
-    """Yield all stays of a run as they end.
+    """Yield all stays of a run in the order in which they end.
 
-    Who shares GPUs has those that are recorded. Others have numbers here that nobody recorded: a job keeps its slots
-    for as long as it stays on a node; those it gets in addition are the node's lowest free ones, so the same run always
-    gives the same slots. A job that completes leaves its slots at once, although nobody else can have them before the
-    next round. Jobs that hold GPUs as the run ends stay until then [s].
-
-    Raises
-    ------
-    InvalidInputError
-        If the records give more GPUs of a node than it has.
+    A job that completes leaves its GPUs at once, although no other job can have them before the next round. Jobs that
+    hold GPUs when the run ends stay until `end_time` [s].
     """
     slots, jobs = Slots(cluster), dict[str, _Holding]()
     for time, changed, shares in instants(records, sharing):
@@ -235,17 +165,17 @@ def stays(
         for job, of_job in changes.items():
             holding = jobs.setdefault(job, _Holding())
             holding.share = shares.get(job, holding.share)
-            holding.change(of_job, slots.of(job), slots.lanes_of(job))
+            has_gpus = bool(of_job[-1].nodes)
+            holding.change(of_job, slots.of(job) if has_gpus else (), slots.lanes_of(job) if has_gpus else ())
     yield from _ended(jobs, list(jobs), end_time)
 
 
 def most_lanes(pieces: Iterable[Stay]) -> int:
-    """Return on how many places of one GPU jobs were at once, one at least."""
+    """Return the largest number of jobs that were on a GPU at once, at least 1."""
     return 1 + max((max(stay.lanes, default=0) for stay in pieces), default=0)
 
 
 def _as_it_is(jobs: Mapping[str, _Holding], job: str, time: float) -> AllocationRecord:
-    """Return what a job has, as if it were recorded at a time [s]."""
     if job not in jobs or (now := jobs[job].now) is None:
         raise InvalidInputError(f"sharing.parquet: at {time:g} s job {job!r} shares GPUs, and was given none")
     return now._replace(time=time)
@@ -259,8 +189,6 @@ def _ended(jobs: dict[str, _Holding], names: Iterable[str], time: float) -> Iter
 
 @dataclass
 class _Holding:
-    """What one job holds, and since when."""
-
     now: AllocationRecord | None = None
     slots: tuple[Slot, ...] = ()
     placed: float = 0.0
@@ -271,7 +199,6 @@ class _Holding:
     lanes: tuple[int, ...] = ()
 
     def change(self, records: Sequence[AllocationRecord], slots: tuple[Slot, ...], lanes: tuple[int, ...]) -> None:
-        """Take over what is recorded of one instant."""
         for record in records:
             before, self.now = self.now, record
             if before is None or (before.nodes, before.gpus) != (record.nodes, record.gpus):
@@ -281,25 +208,25 @@ class _Holding:
         self.slots, self.lanes = slots, lanes
 
     def _place(self, record: AllocationRecord) -> None:
-        self.placed, self.came_from = record.time, self.last
-        self.starts += bool(record.nodes)
+        self.placed = record.time
+        if record.nodes:
+            self.starts += 1
+            self.came_from = None if self.last is None else self.last._replace(came_from=None)
 
     def stay(self, end: float) -> Stay | None:
-        """Return what has lasted until now, None if that is nothing."""
         now = self.now
         if now is None or not now.nodes or end <= now.time:
             return None
-        source = self.came_from._replace(came_from=None) if self.came_from is not None else None
         what = (now.job, now.time, end, self.slots, now.batch_size, now.accumulation_steps)
-        self.last = Stay(*what, self.placed, self.starts - 1, source, self.share.speed, self.lanes)
+        self.last = Stay(*what, self.placed, self.starts - 1, self.came_from, self.share.speed, self.lanes)
         return self.last
 
 
 class Occupancy(NamedTuple):
-    """Rectangles in order of their start, from when to when [s]; all arrays have one entry for each.
+    """Rectangles of GPUs and time [s] in order of their start. All arrays have one entry for each rectangle.
 
-    A job is an index among the job records, `row` the first GPU, counted over all nodes, `rows` the number of GPUs, all
-    on one node. `shared` is None where no jobs share GPUs.
+    `job` is the place of the job among the job records. `row` is the first GPU, counted over all nodes, and `rows` the
+    number of GPUs, all of one node. `shared` is None if no jobs share GPUs.
     """
 
     start: NDArray[np.float64]
@@ -313,10 +240,10 @@ class Occupancy(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What rectangles are of GPUs that jobs share; all arrays have one entry for each rectangle.
+    """Parts of GPUs that jobs share. All arrays have one entry for each rectangle.
 
-    It is the part with the number `place`, from 0, `of` so many equal ones: one for each job that is there. The job's
-    speed is that beside the others over that alone, and it has the GPU since it was `placed` [s].
+    A GPU with n jobs has n equal parts: `place` is the number of the part, from 0, and `of` is n. `speed` is the speed
+    of the job beside other jobs, over its speed alone. `placed` is the time when the job got the GPU [s].
     """
 
     place: NDArray[np.int64]
@@ -326,25 +253,21 @@ class Parts(NamedTuple):
 
 
 def occupancy(result: Result, cluster: Cluster) -> Occupancy:
-    """Return who held which GPU when.
+    """Return the rectangles of GPUs and time that jobs held.
 
-    A change of placement begins a new rectangle also where a GPU stays with its job, as the job restarts; a change of
-    the batch size alone does not. On GPUs that jobs share one begins, too, whenever who is there or a speed changes,
-    and none overlap: of a GPU with n jobs each has an n-th.
-
-    Raises
-    ------
-    InvalidInputError
-        If the records give more GPUs of a node than it has.
+    A change of placement begins a new rectangle, also on a GPU that the job keeps, because the job restarts. A change
+    of the batch size alone does not. On GPUs that jobs share, a change of the jobs or of their speeds begins one too.
     """
     index = {record.job: number for number, record in enumerate(result.job_records)}
     offsets = [0, *accumulate(cluster.gpus_per_node)]
+    pieces = stays(result.allocation_records, cluster, result.end_time, result.sharing_records)
     if result.sharing_records:
-        pieces = stays(result.allocation_records, cluster, result.end_time, result.sharing_records)
         return _shared(pieces, index, offsets, cluster)
+    last = {(stay.job, stay.placed): stay for stay in pieces}
     found = [
-        (start, end, index[job], offsets[node] + first, length)
-        for start, end, job, node, first, length in tenures(result.allocation_records, cluster, result.end_time)
+        (placed, stay.end, index[job], offsets[node] + first, length)
+        for (job, placed), stay in last.items()
+        for node, first, length in _runs(stay.slots)
     ]
     start, end, job, row, rows = np.array(sorted(found), dtype=np.float64).reshape(-1, 5).T
     held, first, count = (column.astype(int) for column in (job, row, rows))
@@ -382,7 +305,7 @@ class _Part(NamedTuple):
 
 
 def _parts(there: Iterable[tuple[int, Stay]]) -> Iterator[_Part]:
-    """Yield the parts of a GPU, each for as long as the same jobs are there at the same speeds."""
+    """Yield the parts of a GPU. A part ends when the jobs on the GPU or their speeds change."""
     by_lane = sorted(there, key=lambda pair: (pair[0], pair[1].start))
     times = sorted({time for _, stay in by_lane for time in (stay.start, stay.end)})
     users: dict[float, tuple[tuple[str, float, float], ...]] = dict.fromkeys(times, ())
@@ -396,7 +319,16 @@ def _parts(there: Iterable[tuple[int, Stay]]) -> Iterator[_Part]:
 
 
 def _runs(slots: Sequence[Slot]) -> Iterator[tuple[int, int, int]]:
-    """Yield node, first GPU and length of every run of neighbouring GPUs of a node."""
-    for node, there in groupby(slots, key=attrgetter("node")):
-        for first, length in consecutive([slot.gpu for slot in there]):
-            yield node, first, length
+    """Yield the node, the first GPU and the length of each run of consecutive GPUs of a node.
+
+    >>> list(_runs([Slot(0, 2), Slot(0, 3), Slot(0, 7), Slot(1, 0)]))
+    [(0, 2, 2), (0, 7, 1), (1, 0, 1)]
+    """
+    first, length = slots[0], 1
+    for slot in slots[1:]:
+        if slot == (first.node, first.gpu + length):
+            length += 1
+        else:
+            yield *first, length
+            first, length = slot, 1
+    yield *first, length

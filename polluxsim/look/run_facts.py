@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def cluster_of(run: Run) -> Cluster:
-    """Return the cluster of a run: as run.json says, and as large as its records show where it grew, or is not said."""
+    """Return the cluster of a run by run.json, or by its records if it grew or run.json does not state it."""
     known = Cluster.of_groups(run.info["nodes"]) if "nodes" in run.info else None
     sizes = {} if known is None else dict(enumerate(known.gpus_per_node))
     for held in set(map(attrgetter("nodes", "gpus"), run.result.allocation_records)):
@@ -35,7 +35,7 @@ def cluster_of(run: Run) -> Cluster:
             sizes[node] = max(sizes.get(node, 1), gpus)
     for outage in run.result.outage_records:
         sizes[outage.node] = max(sizes.get(outage.node, 1), outage.gpus)
-    # A run in which nobody ever held a GPU still had a node.
+    # A run in which no job ever held a GPU still had a node.
     nodes = tuple(sizes.get(node, 1) for node in range(max(sizes, default=0) + 1))
     return Cluster(nodes, node_types=known.node_types if known and known.num_nodes == len(nodes) else NOBODY_SAYS)
 
@@ -51,7 +51,7 @@ def num_gpus(run: Run) -> int | None:
 
 
 def steady_gpus(run: Run) -> int | None:
-    """Return the GPUs of a run's cluster, None where a policy rents nodes as it needs them, and where nobody knows."""
+    """Return the number of GPUs of a run's cluster, None if the policy rents nodes or the number is unknown."""
     return None if is_rented(run) else num_gpus(run)
 
 
@@ -133,7 +133,7 @@ class Pauses:
 
 
 def _failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:
-    """Yield each job with the time at which it was given GPUs that a failure took, and when that was [s].
+    """Yield each loss to a failure: the job with the time at which it got the GPUs, and the time of the loss [s].
 
     Policies take GPUs at rounds; in between jobs lose them as they end, or as a node or they themselves fail.
     """

@@ -3,94 +3,87 @@
 from __future__ import annotations
 
 import json
-from html import escape
 from math import floor, log10
-from textwrap import fill, wrap
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from polluxsim.common.durations import length
-from polluxsim.look.html_summary import NOTE, table_html
+from polluxsim.common.durations import HOUR, length
+from polluxsim.look.tables import boxed, html, latex, markdown, text_blocks
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS
+from polluxsim.statistics.metric_lines import change_text, with_interval
+from polluxsim.statistics.ranks import ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from rich.table import Table
+
     from polluxsim.metrics.declared import Metric
+    from polluxsim.records.results import Result
     from polluxsim.statistics.comparisons import Against, Cell, SettingsTable
     from polluxsim.statistics.estimates import Measured
+    from polluxsim.statistics.ranks import Rank
 
     Lines = list[list[str]]
 
-GAP = "  "
-WIDEST_LABEL = 30
 NARROWEST = 40
 PARTS = ("mean", "low", "high", "runs", "change", "change low", "change high", "pairs")
+
+MOST_RANKS = 40
+RANK_COLUMNS = ("rank", "to first GPU [h]", "waiting [h]", "JCT [h]", "GPU h")
 
 MOST_JOBS = 3
 """Number of jobs named in a comparison: the jobs that lose most."""
 
-FAR = 99.99
-"""Ends of intervals above this share are not printed in full."""
-
 QUANTITY = "ratio of geometric means over pairs, minus 1"
 """The change that is reported."""
-
-_LATEX = str.maketrans(
-    {"%": r"\%", "_": r"\_", "&": r"\&", "#": r"\#", "≥": r"$\ge$", "−": "$-$", "ρ": r"$\rho$"}
-    | {"↓": r"$\downarrow$", "↑": r"$\uparrow$"}
-)
 
 
 def as_text(table: SettingsTable, width: int = 80) -> str:
     """Return the table in blocks that fit the width: first the means, then the changes, then the notes."""
     width = max(width, NARROWEST)
-    parts = [fill(" ".join(_mean_notes(table)), width), *_blocks(_means(table), width)]
+    parts = [fill(" ".join(_mean_notes(table)), width), *text_blocks(_means(table), width)]
     if changes := _changes(table):
-        parts += [fill(f"Change {_against(table)}, {QUANTITY}:", width), *_blocks(changes, width)]
+        parts += [fill(f"Change {_against(table)}, {QUANTITY}:", width), *text_blocks(changes, width)]
     return "\n\n".join([*parts, *(fill(note, width) for note in _last_notes(table))])
 
 
 def as_markdown(table: SettingsTable) -> str:
     """Return the table as Markdown, with means and changes side by side."""
-    head, *rows = _all_columns(table)
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", *notes(table)])
+    return "\n".join([markdown(_all_columns(table)), "", *notes(table)])
 
 
 def as_latex(table: SettingsTable) -> str:
     """Return the table as LaTeX, for the package booktabs."""
-    head, *rows = [" & ".join(cell.translate(_LATEX) for cell in line) + r" \\" for line in _all_columns(table)]
-    columns = "l" + "r" * (len(_all_columns(table)[0]) - 1)
-    body = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
-    return "\n".join([*(f"% {note}" for note in notes(table)), *body])
+    return "\n".join([*(f"% {note}" for note in notes(table)), latex(_all_columns(table))])
 
 
 def as_csv(table: SettingsTable) -> str:
-    """Return `as_frame` as CSV, a column for each number, and the baseline of each setting."""
-    frame = as_frame(table)
+    """Return `frame_of_settings` as CSV, a column for each number, and the baseline of each setting."""
+    frame = frame_of_settings(table)
     frame.columns = [" ".join(column).removesuffix(" mean") for column in frame.columns]
     frame.insert(0, "baseline", list(table.baselines.values()))
     return str(frame.to_csv()).rstrip("\n")
 
 
 def as_json(table: SettingsTable) -> str:
-    """Return `as_frame` as JSON: by setting, its baseline, and by metric the numbers that are known."""
+    """Return `frame_of_settings` as JSON: by setting, its baseline, and by metric the numbers that are known."""
     rows = {
         label: {"baseline": table.baselines[str(label)]}
         | {metric: parts.droplevel(0).dropna().to_dict() for metric, parts in row.groupby(level=0, sort=False)}
-        for label, row in as_frame(table).iterrows()
+        for label, row in frame_of_settings(table).iterrows()
     }
     return json.dumps(rows, indent=2, ensure_ascii=False)
 
 
 def as_html(table: SettingsTable) -> str:
     """Return the table for a notebook."""
-    return table_html(_all_columns(table)) + f'<div style="{NOTE}">{"<br>".join(map(escape, notes(table)))}</div>'
+    return html(_all_columns(table), notes(table))
 
 
-def as_frame(table: SettingsTable) -> pd.DataFrame:
+def frame_of_settings(table: SettingsTable) -> pd.DataFrame:
     """Return the table's numbers: a row per setting, columns (metric, part), in the units that the metric names.
 
     Parts are mean, low and high, which are the ends of its 95 % interval, the number of independent runs, and for the
@@ -129,7 +122,6 @@ def notes(table: SettingsTable) -> list[str]:
 
 
 def _last_notes(table: SettingsTable) -> list[str]:
-    """Return notes on the changes, and the verdict. If each setting has one run, a note says what intervals need."""
     found = list(_change_notes(table)) if _changes(table) else []
     if not _has_one_run_each(table):
         return [*found, verdict(table)]
@@ -138,12 +130,10 @@ def _last_notes(table: SettingsTable) -> list[str]:
 
 
 def _has_one_run_each(table: SettingsTable) -> bool:
-    """Return whether no setting has several runs."""
     return max(_counts(table), default=1) == 1
 
 
 def _counts(table: SettingsTable) -> set[int]:
-    """Return the numbers of runs, or of workloads, behind the means."""
     return {cell.mean.num_units for row in table.cells.values() for cell in row.values()}
 
 
@@ -182,7 +172,6 @@ def interval_notes(found: Iterable[Measured], units: str, values: str) -> Iterat
 
 
 def _zeros_note(setting: str, metric: Metric, change: Measured) -> str:
-    """Return why a change has no value, or has one although a metric is 0."""
     name, which = metric.title, f"in {change.zeros} pair{'s' * (change.zeros > 1)}"
     if change.is_known:
         return f"{setting}: {name} is 0 in every run, so its change is −100 %."
@@ -211,7 +200,7 @@ def verdict(table: SettingsTable) -> str:
     real: dict[str, list[str]] = {}
     for metric, label, change in judged:
         if change.is_real:
-            real.setdefault(table.metrics[metric].title, []).append(f"{label} ({signed(change.estimate.value, 0)} %)")
+            real.setdefault(table.metrics[metric].title, []).append(f"{label} ({change_text(change.estimate.value)})")
     if not real:
         return f"No difference {_against(table)} is real by the 95 % intervals."
     chance = f"of {len(judged)} comparisons, about {0.05 * len(judged):.0f} would look real by chance"
@@ -226,25 +215,9 @@ def _against(table: SettingsTable) -> str:
     return f"against the most similar baseline of {', '.join(names)}"
 
 
-def change_text(change: Measured | None, digits: int | None = None) -> str:
-    """Return a change and its interval in per cent, with a decimal for small changes unless `digits` is given."""
-    if change is None or not change.is_known:
-        return "–"
-    value, low, high = change.estimate
-    digits = (1 if abs(value) < 1 else 0) if digits is None else digits
-    interval = "" if low is None or high is None else f" [{signed(low, digits)}, {signed(high, digits)}]"
-    return f"{signed(value, digits)} %{interval}"
-
-
-def signed(share: float, digits: int) -> str:
-    """Return a share in per cent with its sign; a very large share is cut off.
-
-    >>> signed(-0.25, 1), signed(250.0, 0)
-    ('−25.0', '>+9999')
-    """
-    if share > FAR:
-        return f">+{100 * FAR:.0f}"
-    return f"{round(100 * share, digits) + 0.0:+.{digits}f}".replace("-", "−")  # + 0.0 turns −0.0 into 0.0
+def measured_change(change: Measured | None) -> str:
+    """Return a change and its interval as text, "–" if it is unknown."""
+    return "–" if change is None or not change.is_known else change_text(*change.estimate)
 
 
 def comparison_text(found: Sequence[Against]) -> str:
@@ -268,12 +241,11 @@ def _comparison_lines(found: Against) -> Iterator[str]:
     for metric, change in found.changes.items():
         pairs = f"{change.num_units} pair{'s' * (change.num_units > 1)}"
         zeros = "" if change.is_known else f" (no ratio: 0 in only one run of {change.zeros})"
-        yield f"  {titles[metric]:<{width}}  {change_text(change):>9}, {pairs}{zeros}"
+        yield f"  {titles[metric]:<{width}}  {measured_change(change):>9}, {pairs}{zeros}"
     yield from _job_lines(found)
 
 
 def _job_lines(found: Against) -> Iterator[str]:
-    """Yield how many jobs take no longer than in the baseline, and the jobs that lose most."""
     longer = sum(gain.seconds > 0 for gain in found.jobs)
     if found.jobs:
         shorter = f"  {len(found.jobs) - longer} of {len(found.jobs)} jobs take no longer"
@@ -297,12 +269,11 @@ def _changes(table: SettingsTable) -> Lines:
     for label, row in table.cells.items():
         if table.baselines[label] != label:
             cells = [row.get(metric) for metric in table.metrics]
-            lines.append([label, *("–" if cell is None else change_text(cell.change) for cell in cells)])
+            lines.append([label, *("–" if cell is None else measured_change(cell.change) for cell in cells)])
     return lines if len(lines) > 1 else []
 
 
 def _all_columns(table: SettingsTable) -> Lines:
-    """Return means and changes side by side, metric by metric."""
     means, changes = _means(table), {line[0]: line[1:] for line in _changes(table)}
     if not changes:
         return means
@@ -316,33 +287,27 @@ def _all_columns(table: SettingsTable) -> Lines:
 def _mean(measured: Measured, *, is_bound: bool) -> str:
     value, low, high = measured.estimate
     digits = max(0, 2 - floor(log10(abs(value)))) if value else 0
-    interval = "" if low is None else f" [{low:.{digits}f}, {high:.{digits}f}]"
-    return f"{'≥ ' if is_bound else ''}{value:.{digits}f}{interval}".replace("-", "−")
+    text = with_interval(value, low, high, lambda number: f"{number:.{digits}f}".replace("-", "−"))
+    return f"≥ {text}" if is_bound else text
 
 
-def _blocks(lines: Lines, width: int) -> Iterator[str]:
-    """Yield columns in blocks no wider than the terminal, each with the labels before it."""
-    label_width = min(max(len(line[0]) for line in lines), WIDEST_LABEL, width // 2)
-    labels = [wrap(line[0], label_width) or [""] for line in lines]
-    columns = list(zip(*(line[1:] for line in lines), strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    for block in _folded(widths, width - label_width):
-        rows = zip(labels, *(columns[place] for place in block), strict=True)
-        yield "\n".join(
-            _row(label, cells, (label_width, *(widths[place] for place in block))) for label, *cells in rows
-        )
+def rank_table(settings: Mapping[str, Sequence[Result]], by: str) -> Table:
+    """Return the ranks of users or queues (`by`) under some settings side by side, in the order of the first."""
+    found = {name: ranks(results, by) for name, results in settings.items()}
+    everyone = list(dict.fromkeys(name for ranked in found.values() for name in ranked))
+    lines = [[by, "jobs", *(f"{name}\n{column}" for name in found for column in RANK_COLUMNS)]]
+    for name in everyone[:MOST_RANKS]:
+        of_settings = [ranked.get(name) for ranked in found.values()]
+        jobs = max(rank.jobs for rank in of_settings if rank is not None)
+        lines.append([name, str(jobs), *(cell for rank in of_settings for cell in _rank_cells(rank))])
+    more = len(everyone) - MOST_RANKS
+    title = f"By {by}, longest mean time to the first GPU first"
+    return boxed(lines, title, caption=f"and {more} more" if more > 0 else "")
 
 
-def _folded(widths: Sequence[int], room: int) -> list[list[int]]:
-    """Return which columns stand in which block."""
-    blocks: list[list[int]] = [[]]
-    for place, width in enumerate(widths):
-        if blocks[-1] and sum(widths[other] + len(GAP) for other in blocks[-1]) + width + len(GAP) > room:
-            blocks.append([])
-        blocks[-1].append(place)
-    return blocks
-
-
-def _row(label: Sequence[str], cells: Sequence[str], widths: Sequence[int]) -> str:
-    first = GAP.join([label[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(cells, widths[1:], strict=True))])
-    return "\n".join([first.rstrip(), *(f"  {line}" for line in label[1:])])
+def _rank_cells(rank: Rank | None) -> list[str]:
+    if rank is None:
+        return ["–"] * len(RANK_COLUMNS)
+    times = (rank.wait, rank.total_wait, rank.jct)
+    cells = ["–" if time is None else f"{time / HOUR:.2f}" for time in times]
+    return [str(rank.place), *cells, f"{rank.gpu_seconds / HOUR:.1f}"]

@@ -1,28 +1,34 @@
-"""Runs side by side, as a table for people."""
+"""Tables of the metrics of runs side by side, for the terminal and for notebooks."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
+from polluxsim.common.durations import HOUR
 from polluxsim.look.console import UNBOUNDED
+from polluxsim.look.tables import NOTE, boxed, html
 from polluxsim.statistics.metric_lines import baseline_note, difference, metric_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.table import Table
 
     from polluxsim.metrics.declared import UserValues
     from polluxsim.metrics.summary import Summary
+    from polluxsim.records.results import RoundRecord
     from polluxsim.statistics.metric_lines import Line
 
 MOST_NAMES = 3
 MOST_COLUMNS = 4
 """Most runs side by side; more runs are shown by their settings."""
+
+MOST_POINTS = 400
+WIDTH, HEIGHT = 600, 60
+"""Of the drawing of active jobs: points, and size [px]."""
 
 COLOURS = {"better": "green", "worse": "red"}
 
@@ -62,17 +68,11 @@ class SideBySide:
             yield Text(self._note)
 
     def _block(self, columns: Sequence[tuple[str, list[Text]]]) -> Table:
-        table = Table()
-        table.add_column("", no_wrap=True)
-        for name, _ in columns:
-            table.add_column(escape(name), justify="right", overflow="fold")
-        for label, *cells in zip(self._labels, *(cells for _, cells in columns), strict=True):
-            table.add_row(escape(label), *cells)
-        return table
+        head = ["", *(name for name, _ in columns)]
+        return boxed([head, *zip(self._labels, *(cells for _, cells in columns), strict=True)])
 
 
 def _told(line: Line, text: str, run: int, bases: Sequence[int]) -> Text:
-    """Return a number, and its difference from the run that it is compared with."""
     change, verdict = difference(line, run, bases[run]) if bases else ("", "")
     return Text.assemble(text, (f" {change:>8}", COLOURS.get(verdict, "")) if change else "")
 
@@ -101,3 +101,41 @@ def _named(run: Summary, line: Line) -> str:
         return ""
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return f": {', '.join(names[:MOST_NAMES])}{more}"
+
+
+def runs_html(
+    summaries: Mapping[str, Summary],
+    gpus: Sequence[int | None] = (),
+    bases: Sequence[int] = (),
+    user_values: Sequence[UserValues] = (),
+) -> str:
+    """Return a table of runs by name side by side, or with a row for each of many runs.
+
+    `gpus`, `bases` and `user_values` are as for `SideBySide`.
+    """
+    if not summaries:
+        return "<p>a run without jobs</p>"
+    metrics = compared_cells(list(summaries.values()), gpus, bases, user_values)
+    lines = [["", *summaries], *([label, *(cell.plain for cell in cells)] for label, cells in metrics.items())]
+    if len(summaries) > MOST_COLUMNS:
+        lines = [list(line) for line in zip(*lines, strict=True)]
+    note = baseline_note(list(summaries), bases)
+    return html(lines, [note] if note else [], "left; white-space: pre")
+
+
+def crowd_html(rounds: Sequence[RoundRecord]) -> str:
+    """Return a drawing of the jobs submitted and not complete over time, from a run's rounds in their order."""
+    if len(rounds) < 2:
+        return ""
+    thinned = rounds[:: -(-len(rounds) // MOST_POINTS)]
+    start, end = rounds[0].time, rounds[-1].time
+    most = max(record.active_jobs for record in rounds)
+    points = "".join(
+        f"H{(record.time - start) / (end - start) * WIDTH:.1f}V{HEIGHT * (1 - record.active_jobs / most):.1f}"
+        for record in thinned
+    )
+    path = f'<path d="M0,{HEIGHT}{points}H{WIDTH}V{HEIGHT}Z" fill="#7986cb"/>'
+    view = f'viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none"'
+    style = f"width: 100%; max-width: {WIDTH}px; height: {HEIGHT}px; display: block; margin-top: 6px"
+    what = f"active jobs, up to {most}, from {start / HOUR:.1f} to {end / HOUR:.1f} h"
+    return f'<svg {view} style="{style}" role="img" aria-label="{what}">{path}</svg><div style="{NOTE}">{what}</div>'

@@ -45,15 +45,13 @@ FLOW = {"name": "re-allocation", "cat": "re-allocation"}
 
 
 def events(run: Run) -> Iterator[Event]:
-    """Yield all events of a run's timeline; times are whole microseconds since the start of the workload.
+    """Yield all events of a run's timeline. Times are whole microseconds since the start of the workload.
 
-    A node is a process and a GPU a thread. While a job holds a GPU, there is a slice with the job's name for every
-    stretch at one batch size. The restart delay after each change of GPUs, in which nothing is computed, is a slice of
-    its own before it: `start` for a job's first, then `restart`. Runs whose run.json has no delay have none of these.
-    Checkpoints are slices within a job's, and on its own track, `lost` is training that a failure undid.
-    Of a GPU that jobs share, each has a track there, and a slice for every stretch at one speed.
-    An arrow leads from the end of what a job held to the start of what it was given instead. An outage of a node is a
-    mark, and a slice on each of its GPUs. Each job has a track of its own too, with the times in which it waited.
+    A node is a process and a GPU a thread. A slice with the name of the job lasts as long as the job holds the GPU at
+    one batch size. The restart delay after a change of GPUs is a slice before it, `start` or `restart`. Checkpoints are
+    slices inside. A GPU that jobs share has a track for each job. An arrow leads from the old GPUs of a job to the new
+    ones. An outage is a mark, and a slice on each GPU of the node. Each job has a track with its waits and
+    with `lost`, the training that a failure undid.
     """
     cluster = cluster_of(run)
     tracks = _Tracks(cluster, most_lanes(_stays(run, cluster)) if run.result.sharing_records else 1)
@@ -111,7 +109,7 @@ def _text(path: Path, *, packed: bool) -> Iterator[io.TextIOBase]:
 
 
 class _Tracks:
-    """The process and thread of every GPU; several threads of each where so many jobs were on one."""
+    """The process and the threads of every GPU. A GPU has a thread for each job that it has at once."""
 
     def __init__(self, cluster: Cluster, lanes: int = 1) -> None:
         self._sizes, self._lanes = cluster.gpus_per_node, lanes
@@ -126,7 +124,7 @@ class _Tracks:
 
     @property
     def next(self) -> tuple[int, int]:
-        """Return the numbers of the first process and thread that are nobody's."""
+        """Return the numbers of the first process and thread that are free."""
         return CLUSTER_PID + 1 + len(self._sizes), self._first_tids[-1] + (self._lanes - 1) * sum(self._sizes)
 
     def metadata(self) -> Iterator[Event]:
@@ -207,7 +205,6 @@ def _slices(stay: Stay, delay: float, application: str) -> Iterator[Event]:
 
 
 def _slice(name: str, start: float, end: float) -> Event:
-    """Return a slice within a job's [s]."""
     first = _microseconds(start)
     return {"ph": "X", "name": name, "cat": name, "ts": first, "dur": _microseconds(end) - first}
 
@@ -268,10 +265,8 @@ def _counted(time: float, names: Iterable[tuple[str, str]], values: Iterable[flo
 
 
 def _meta(kind: str, track: Event, **values: object) -> Event:
-    """Return an event that names a track, or gives it its place."""
     return {"ph": "M", "name": kind, **track, "args": values}
 
 
 def _microseconds(time: float) -> int:
-    """Return a time in whole microseconds, as the format has them."""
     return round(time * 1e6)

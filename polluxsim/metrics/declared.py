@@ -106,13 +106,7 @@ UserValues = dict[str, tuple[Metric, float | None]]
 
 
 def values_in(info: Mapping[str, Any]) -> UserValues:
-    """Return the user's metrics that a run.json has, with their values, by name.
-
-    Raises
-    ------
-    InvalidInputError
-        If they are not as polluxsim writes them.
-    """
+    """Return the user's metrics that a run.json has, with their values, by name."""
     entries = info.get("metrics", {})
     if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
         raise InvalidInputError(f"metrics in run.json is {short(entries)}, but polluxsim writes a mapping of mappings")
@@ -145,13 +139,7 @@ def declare(frame: pd.DataFrame, declared: Mapping[str, Metric]) -> None:
 
 
 def declared_in(frame: pd.DataFrame) -> dict[str, Metric]:
-    """Return the declarations of the user's metrics among a frame's columns.
-
-    Raises
-    ------
-    InvalidInputError
-        If they are not as polluxsim writes them.
-    """
+    """Return the declarations of the user's metrics among a frame's columns."""
     return {name: metric for name, (metric, _) in values_in({"metrics": frame.attrs.get("metrics", {})}).items()}
 
 
@@ -160,13 +148,7 @@ def _for_files(declared: Mapping[str, Metric]) -> dict[str, dict[str, Any]]:
 
 
 def computed(declared: Mapping[str, Metric], result: Result) -> dict[str, dict[str, Any]]:
-    """Return what run.json says of the user's metrics of a run: declaration and value by name.
-
-    Raises
-    ------
-    InvalidInputError
-        If a function fails, or returns anything but a finite number or None.
-    """
+    """Return what run.json says of the user's metrics of a run: declaration and value by name."""
     entries = _for_files(declared).items()
     return {name: {**entry, "value": _value(name, declared[name], result)} for name, entry in entries}
 

@@ -73,18 +73,18 @@ FAIR = 2.0
 class Summary:
     """Metrics of one run.
 
-    A job that was cut off counts with its age at the end of the run. So where there are such jobs, every completion
-    time here and the makespan are lower bounds. No other job that was submitted is left out of a mean but those that
-    ended without being complete, since their users gave up: they are named.
+    A job that was cut off counts with its age at the end of the run. Completion times and the makespan are then lower
+    bounds. Means leave out the jobs that ended without completion: cancelled, rejected
+    and failed jobs.
 
     Attributes
     ----------
     num_jobs
         Jobs of the workload.
     cut_off
-        Names of those that were not complete when the run ended.
+        Names of jobs that were not complete when the run ended.
     not_submitted
-        Names of jobs that had not even been submitted: they have no age, and are in no mean.
+        Names of jobs that were not submitted before the end of the run. They are in no mean.
     avg_jct, p50_jct, p99_jct
         Mean and percentiles (linear between ranks) of the job completion time [s]; None if there is no job to tell.
     jct_by_application
@@ -110,17 +110,19 @@ class Summary:
     unknown_fairness
         Complete jobs without a ρ, as their profiles say nothing about their share of the cluster.
     cancelled
-        Names of those that their users gave up, or that could not come any more for that.
+        Names of jobs that their users cancelled, and of jobs that depend on a cancelled job.
     rejected
-        Names of those that the policy did not admit.
+        Names of jobs that the policy did not admit.
     avg_queueing_delay
-        Mean time from submission to the first GPU [s], of the jobs in the mean JCT; those that never had one count with
-        their age at the end of the run. None where the mean is.
+        Mean time from submission to the first GPU [s], of the jobs in the mean JCT. A job that never had a GPU counts
+        with its age at the end of the run. None where the mean is.
+    avg_waiting_time
+        Mean time without a GPU from submission to the end of the job or of the run [s], of the jobs in the mean JCT. It
+        contains the time to the first GPU. None where the mean is.
     deadlines, deadlines_met
-        Jobs with a deadline, and those of them that were complete by then; all others count as missed, rejected and
-        cancelled ones among them.
+        Jobs with a deadline, and jobs that were complete by their deadline. All other jobs with a deadline missed it.
     failed
-        Names of those that failed too often.
+        Names of jobs that failed too often.
     outages
         How often nodes were down.
     restarts_by_failure
@@ -128,8 +130,8 @@ class Summary:
     effective_time_ratio
         Useful training time over the time since the first start, of all jobs together; None if none ever ran.
     gpu_time
-        Shares of all GPU time by what it went into, which add up to 1: useful, checkpoint, restart, lost, idle, down;
-        empty where it is not known how much there was.
+        Shares of all GPU time, which add up to 1: useful, checkpoint, restart, lost, idle, down. Empty if the GPU time
+        of the cluster is unknown.
     """
 
     num_jobs: int
@@ -159,6 +161,7 @@ class Summary:
     effective_time_ratio: float | None = None
     gpu_time: Mapping[str, float] = field(default_factory=dict)
     avg_queueing_delay: float | None = None
+    avg_waiting_time: float | None = None
 
 
 def summarise(result: Result) -> Summary | None:
@@ -203,12 +206,12 @@ def summarise(result: Result) -> Summary | None:
         effective_time_ratio=effective_time_ratio(jobs, result.end_time),
         gpu_time=shares_of_gpu_time(result),
         avg_queueing_delay=_of_any(np.mean, np.array([queueing_delay(job, result.end_time) for job in in_means])),
+        avg_waiting_time=_of_any(np.mean, np.array([waiting_time(job, result.end_time) for job in in_means])),
         unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),
     )
 
 
 def _of_any(statistic: Callable[..., Any], values: NDArray[Any], *options: float) -> float | None:
-    """Return a statistic of values, None where there are none."""
     return float(statistic(values, *options)) if values.size else None
 
 
@@ -228,7 +231,7 @@ def _cost(result: Result) -> float:
 
 
 def counted(result: Result) -> list[JobRecord]:
-    """Return the jobs that are in means: those that are complete or were cut off."""
+    """Return the jobs that are in means: complete jobs and jobs that were cut off."""
     ends = (Status.COMPLETED, Status.CUT_OFF)
     return [job for job in result.job_records if job.submit_time <= result.end_time and job.status in ends]
 
@@ -236,6 +239,12 @@ def counted(result: Result) -> list[JobRecord]:
 def queueing_delay(job: JobRecord, end_time: float) -> float:
     """Return the time from submission to the first GPU, or to the end of the run where it had none [s]."""
     return max((end_time if job.start_time is None else job.start_time) - job.submit_time, 0.0)
+
+
+def waiting_time(job: JobRecord, end_time: float) -> float:
+    """Return the time without a GPU, from submission to the end of the job or of the run [s]."""
+    end = end_time if job.left_at is None else job.left_at
+    return max(end - job.submit_time - job.run_time, 0.0)
 
 
 def jct(job: JobRecord, end_time: float) -> float:

@@ -23,24 +23,12 @@ ALLOWED = "'[mean|p50|p90|p95|p99] [wait|jct|rho] < VALUE' or 'makespan < VALUE'
 
 
 class Target(NamedTuple):
-    """A bound on a metric of a run.
+    """A bound on a metric of a run."""
 
-    Attributes
-    ----------
-    statistic
-        `mean`, or a percentile like `p90` (linear between ranks); empty for the makespan.
-    quantity
-        `wait`, `jct`, `rho` or `makespan`, as `Summary` counts them.
-    sign
-        `<` or `<=`.
-    bound
-        [s; 1 for ρ].
-    """
-
-    statistic: str
-    quantity: str
-    sign: str
-    bound: float
+    statistic: str  # "mean", or a percentile like "p90" (linear between ranks); "" for the makespan
+    quantity: str  # "wait" (time to the first GPU), "jct", "rho" or "makespan"
+    sign: str  # "<" or "<="
+    bound: float  # [s; 1 for ρ]
 
     @property
     def metric(self) -> str:
@@ -65,13 +53,7 @@ class Target(NamedTuple):
         return value < self.bound or (self.sign == "<=" and value == self.bound)
 
     def value(self, result: Result) -> float:
-        """Return the metric of a run [s; 1 for ρ]; infinite where jobs were left that it could not serve.
-
-        Raises
-        ------
-        InvalidInputError
-            If no job tells it.
-        """
+        """Return the metric of a run [s; 1 for ρ]; infinite where jobs were left that it could not serve."""
         summary = summarise(result)
         if summary is not None and (summary.cut_off or summary.not_submitted or summary.rejected):
             return inf
@@ -92,20 +74,15 @@ class Target(NamedTuple):
 def read_target(text: str) -> Target:
     """Return the target that a text says.
 
-    Raises
-    ------
-    InvalidInputError
-        If it says none.
-
     >>> print(read_target("p90 wait<0:10"), "|", read_target("mean rho <= 1.5"))
     p90 wait < 10 min | mean rho <= 1.5
     """
     found = WORDS.fullmatch(text.strip().lower().replace("≤", "<=").replace("ρ", "rho"))
     if found is None:
-        raise InvalidInputError(f"--target is {short(text)}, allowed is {ALLOWED}")
+        raise InvalidInputError(f"--target is {short(text)}; give {ALLOWED}")
     statistic, quantity, makespan, sign, value = found.groups()
     bound = None if quantity == "rho" and not NUMBER.fullmatch(value) else from_clock(value)
     if bound is None or (bound == 0 and sign == "<"):
         what = "a number > 0" if quantity == "rho" else "a time > 0, like 600, 10 min, 1.5h or H:MM:SS"
-        raise InvalidInputError(f"--target bounds {quantity or makespan} by {short(value)}, allowed is {what}")
+        raise InvalidInputError(f"--target bounds {quantity or makespan} by {short(value)}; give {what}")
     return Target(statistic or "", quantity or makespan, sign, bound)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
 from polluxsim.common.durations import HOUR
+from polluxsim.common.progress_line import is_shown, progress_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,25 +19,20 @@ if TYPE_CHECKING:
 @contextmanager
 def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
     """Yield a watcher that shows a progress line on standard error if it is a terminal."""
-    screen = Console(stderr=True)
-    if not screen.is_terminal:
+    if not is_shown():
         yield ignore
         return
-    words, state = TextColumn("{task.description}"), TextColumn("{task.fields[state]}")
-    columns = (words, BarColumn(), TaskProgressColumn(), TimeRemainingColumn(compact=True), state)
-    with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task(
-            "jobs complete", total=num_expected(workload), state="starting; the first run ever compiles its kernels"
-        )
+    starting = "starting; the first run ever compiles its kernels"
+    with progress_line("jobs complete", num_expected(workload), starting) as show:
 
         def watch(run: Simulation) -> None:
             if (record := run.last_round) is None:
                 return
-            state = (
+            note = (
                 f"{record.time / HOUR:.1f} h simulated, {record.active_jobs} jobs active, "
                 f"{record.gpus_in_use}/{cluster.num_gpus} GPUs in use"
             )
-            bar.update(task, completed=run.num_ended, total=num_expected(workload, run), state=state)
+            show(run.num_ended, num_expected(workload, run), note)
 
         yield watch
 

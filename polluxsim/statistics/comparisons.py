@@ -52,22 +52,10 @@ class SettingsTable(NamedTuple):
 def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: str | None = None) -> SettingsTable:
     """Return the mean of metrics under every setting, and their change against a baseline.
 
-    Runs that differ only in seed or workload replicate a setting.
-
-    Parameters
-    ----------
-    frame
-        A row for each run: settings by their path, like `policy.p`, and metrics [s].
-    metrics
-        Columns of the frame; by default those of `SHOWN` that a run has, and the user's metrics.
-    baseline
-        The baseline: KEY=VALUE like `policy.p=-1`, the label of a setting, or the folder of a run. By default it is
-        the setting of the first run.
-
-    Raises
-    ------
-    InvalidInputError
-        If no run has a metric, or no run is the baseline.
+    Runs that differ only in seed or workload replicate a setting. `frame` has a row for each run: settings by their
+    path, like `policy.p`, and metrics [s]. `metrics` are columns of it, by default those of `SHOWN` that a run has, and
+    the metrics of the user. `baseline` is KEY=VALUE like `policy.p=-1`, the label of a setting, or the folder of a run,
+    by default the setting of the first run.
     """
     declared = declared_in(frame)
     names = metrics or [name for name in (*SHOWN, *declared) if name in frame and frame[name].notna().any()]
@@ -145,13 +133,8 @@ def told_apart(rows: Sequence[Row]) -> list[str]:
 def baselines(rows: Sequence[Row], labels: Sequence[str], baseline: str | None = None) -> dict[str, str]:
     """Return the label of the baseline of each label, in order of first appearance.
 
-    By default the baseline is the first label. `baseline` names another one, as a label, KEY=VALUE, or the folder of a
+    By default the baseline is the first label. `baseline` is a label, KEY=VALUE, or the folder of a
     run. If it names several labels, the baseline of a label is the most similar of these.
-
-    Raises
-    ------
-    InvalidInputError
-        If no run is the baseline.
     """
     settings = dict(zip(reversed(labels), reversed(rows), strict=True))
     order = list(dict.fromkeys(labels))
@@ -168,7 +151,17 @@ def _distance(row: Row, other: Row) -> int:
     return sum(row.get(key) != other.get(key) for key in {*settings_in(row), *settings_in(other)} - set(REPLICATES))
 
 
-COMPARED = ("avg_jct", "p50_jct", "p99_jct", "avg_queueing_delay", "makespan", "restarts", "gpu_hours", "max_fairness")
+COMPARED = (
+    "avg_jct",
+    "p50_jct",
+    "p99_jct",
+    "avg_queueing_delay",
+    "avg_waiting_time",
+    "makespan",
+    "restarts",
+    "gpu_hours",
+    "max_fairness",
+)
 
 
 class Gain(NamedTuple):
@@ -200,11 +193,6 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
     `by` is the setting to compare, like `policy` or `policy.p`: runs that agree in all other settings are pairs. By
     default all settings but the seed and the workload's file are compared. `baseline` names a setting, as for
     `settings_table`; by default it is the setting of the first run.
-
-    Raises
-    ------
-    InvalidInputError
-        If no run has the setting or is the baseline, or all runs have the same settings.
     """
     runs, rows, declared = _unlike(runs)
     labels, pooled = _labels_and_pooled(rows, by)
@@ -237,14 +225,12 @@ def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Res
 
 
 def _unlike(runs: Sequence[Run]) -> tuple[list[Run], list[Row], dict[str, Metric]]:
-    """Return runs without duplicates, their rows of a table, and the declarations of the user's metrics."""
     frame = frame_of(runs)
     found = {repr(row): (run, row) for run, row in zip(runs, every_row_of(frame), strict=True)}
     return [run for run, _ in found.values()], [row for _, row in found.values()], declared_in(frame)
 
 
 def _labels_and_pooled(rows: Sequence[Row], by: str | None) -> tuple[list[str], list[str]]:
-    """Return the label of each run, and the settings in which the runs of a pair agree."""
     if not by:
         return told_apart(rows), list(REPLICATES)
     keys = list(dict.fromkeys(key for row in rows for key in settings_in(row)))
@@ -259,7 +245,6 @@ def _labels_and_pooled(rows: Sequence[Row], by: str | None) -> tuple[list[str], 
 
 
 def _gains(ours: Mapping[str, Run], baseline: Mapping[str, Run]) -> list[Gain]:
-    """Return how much longer each job takes than in the baseline, over the pairs of runs."""
     found = [gain for key in ours if key in baseline for gain in _by_job(ours[key], baseline[key])]
     return sorted(found, key=lambda gain: gain.seconds)
 

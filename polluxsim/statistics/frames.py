@@ -72,13 +72,7 @@ def is_setting(column: str) -> bool:
 
 
 def check_column(frame: pd.DataFrame, name: str, kind: str) -> None:
-    """Raise an error where no run has a column of this kind, or a metric is no number in one.
-
-    Raises
-    ------
-    InvalidInputError
-        If so.
-    """
+    """Raise an error where no run has a column of this kind, or a metric is no number in one."""
     if name not in frame or frame[name].isna().all() or (kind == "metric" and is_setting(name)):
         columns = [str(column) for column in frame if is_setting(str(column)) == (kind == "setting")]
         known = sorted(column for column in columns if frame[column].notna().any())
@@ -94,13 +88,7 @@ PARQUET = ".parquet"
 
 
 def runs_at(folders: Sequence[Path]) -> list[Run]:
-    """Read the runs in folders, each once.
-
-    Raises
-    ------
-    InvalidInputError
-        If one is not what a run leaves, or had no jobs.
-    """
+    """Read the runs in folders, each once."""
     runs = [read_run(folder) for folder in dict.fromkeys(path.resolve() for path in run_folders(folders))]
     for run in runs:
         run.must_have_jobs()
@@ -108,13 +96,7 @@ def runs_at(folders: Sequence[Path]) -> list[Run]:
 
 
 def frame_at(paths: Sequence[Path]) -> pd.DataFrame:
-    """Read a row for each run, from folders and Parquet datasets.
-
-    Raises
-    ------
-    InvalidInputError
-        If one is neither.
-    """
+    """Read a row for each run, from folders and Parquet datasets."""
     tables = [path for path in paths if path.suffix == PARQUET]
     frames = [_dataset(path) for path in tables]
     if folders := [path for path in paths if path not in tables]:

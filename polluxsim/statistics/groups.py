@@ -87,13 +87,7 @@ def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:
 
 
 def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:
-    """Return runs with those first that `baseline` names: a run's folder, or a setting as KEY=VALUE.
-
-    Raises
-    ------
-    InvalidInputError
-        If it names none of them.
-    """
+    """Return runs with those first that `baseline` names: a run's folder, or a setting as KEY=VALUE."""
     if baseline is None:
         return list(runs)
     chosen = [is_named(settings_of(run), (run.name,), baseline) for run in runs]

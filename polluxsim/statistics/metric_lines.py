@@ -10,7 +10,7 @@ from polluxsim.common.durations import HOUR, unit_of
 from polluxsim.metrics.declared import LESS, MORE, NEITHER, Metric
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from polluxsim.metrics.declared import UserValues
     from polluxsim.metrics.summary import Summary
@@ -27,7 +27,8 @@ METRICS = {
     "p50_jct": Metric("median JCT", "h"),
     "p99_jct": Metric("99th percentile JCT", "h"),
     "jct_by_application": Metric("mean JCT", "h", is_part=True),
-    "avg_queueing_delay": Metric("average queueing delay", "h"),
+    "avg_queueing_delay": Metric("average time to the first GPU", "h"),
+    "avg_waiting_time": Metric("average waiting time in total", "h"),
     "makespan": Metric("makespan", "h"),
     "utilisation": Metric("GPUs in use", "%", NEITHER),
     "restarts": Metric("restarts"),
@@ -78,11 +79,11 @@ def metric_of(column: str, declared: Mapping[str, Metric] | None = None) -> Metr
     return replace(METRICS[group], title=f"{METRICS[group].title} of {name}") if group in METRICS else Metric(column)
 
 
-SMALLEST = 5e-4
-"""Changes below this share are told as none."""
-
 MANIFOLD = 10.0
-"""From this many times as much on, a change is told as a factor."""
+"""Values of at least this many times the baseline are written as a factor."""
+
+FAR = 99.99
+"""Ends of intervals above this change are not written in full."""
 
 
 class Line(NamedTuple):
@@ -155,12 +156,52 @@ def difference(line: Line, run: int, first: int) -> tuple[str, str]:
     if run == first or value is None or not base or line.metric.unit == "%" or not line.metric.better:
         return "", ""
     share = value / base - 1
-    if abs(share) < SMALLEST:
-        return "±0.0 %", ""
-    text = f"{100 * share:+.1f} %".replace("-", "−") if share < MANIFOLD - 1 else f"×{1 + share:,.0f}"
-    if _is_bound(line, run) or _is_bound(line, first):
+    text = change_text(share)
+    if text.startswith("±") or _is_bound(line, run) or _is_bound(line, first):
         return text, ""
     return text, "better" if (share < 0) == (line.metric.better == LESS) else "worse"
+
+
+def change_text(change: float, low: float | None = None, high: float | None = None) -> str:
+    """Return a change as a share of the baseline in the one notation of all outputs, with its interval if it has one.
+
+    It is in per cent, or a factor if the value is at least ten times the baseline.
+
+    >>> change_text(-0.414, -0.729, 0.012), change_text(0.0), change_text(24.48)
+    ('−41.4 % [−72.9, +1.2]', '±0.0 %', '×25')
+    """
+    if change >= MANIFOLD - 1:
+        return with_interval(change, low, high, lambda end: f">×{1 + FAR:.0f}" if end > FAR < change else _factor(end))
+    digits = 1 if abs(change) < 1 else 0
+    return with_interval(change, low, high, lambda end: _per_cent(end, digits), " %")
+
+
+def with_interval(
+    value: float, low: float | None, high: float | None, write: Callable[[float], str], unit: str = ""
+) -> str:
+    """Return a value as text, and the ends of its interval in brackets if it has any.
+
+    >>> with_interval(2.0, 1.5, 2.25, "{:g}".format, " h")
+    '2 h [1.5, 2.25]'
+    """
+    interval = "" if low is None or high is None else f" [{write(low)}, {write(high)}]"
+    return f"{write(value)}{unit}{interval}"
+
+
+def _factor(change: float) -> str:
+    return f"×{1 + change:,.0f}" if change >= MANIFOLD - 1 else f"×{1 + change:.1f}"
+
+
+def _per_cent(share: float, digits: int) -> str:
+    """Return a share in per cent with its sign. A very large share is cut off.
+
+    >>> _per_cent(-0.25, 1), _per_cent(-1e-9, 1), _per_cent(250.0, 0)
+    ('−25.0', '±0.0', '>+9,999')
+    """
+    if share > FAR:
+        return f">+{100 * FAR:,.0f}"
+    rounded = round(100 * share, digits)
+    return f"{rounded:+,.{digits}f}".replace("-", "−") if rounded else f"±{0:.{digits}f}"
 
 
 def _is_bound(line: Line, run: int) -> bool:
@@ -205,12 +246,10 @@ def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> 
 
 
 def _utilisation(run: Summary, gpus: int | None) -> float | None:
-    """Return the share of a cluster's GPUs that was held from the first submission to the last completion."""
     return run.gpu_hours * HOUR / (gpus * run.makespan) if gpus and run.makespan else None
 
 
 def _texts(metric: Metric, values: Sequence[float | None]) -> tuple[str, list[str]]:
-    """Return the unit of a line, and its values in it."""
     if metric.unit == "%":
         return "", ["–" if value is None else f"{value:.1%}".replace("%", " %") for value in values]
     if metric.unit == "h":

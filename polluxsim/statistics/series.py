@@ -33,11 +33,11 @@ class Share(NamedTuple):
 
 
 ALONE = Share((), 1.0)
-"""Of a job whose GPUs nobody else can have, or that has none."""
+"""Share of a job that shares no GPU."""
 
 
 class Stretch(NamedTuple):
-    """Since when [s] a job is as fast over that alone, and beside whom: who is on which of its GPUs, and how fast."""
+    """A stretch with its start [s], the speed of a job over its speed alone, and the other jobs on its GPUs."""
 
     start: float
     speed: float
@@ -53,7 +53,7 @@ class Instant(NamedTuple):
 
 
 def instants(allocations: Iterable[AllocationRecord], sharing: Iterable[SharingRecord]) -> Iterator[Instant]:
-    """Yield all changes of a run in order of time; who loses all GPUs has none by number either."""
+    """Yield all changes of a run in order of time. A job that loses all GPUs has no share either."""
     sharers: set[str] = set()
     records: Iterable[AllocationRecord | SharingRecord] = (
         merge(allocations, sharing, key=_TIME) if sharing else allocations
@@ -67,7 +67,7 @@ def instants(allocations: Iterable[AllocationRecord], sharing: Iterable[SharingR
             else:
                 shares[record.job] = Share(tuple(zip(record.nodes, record.gpus, strict=True)), record.speed)
         sharers |= shares.keys()
-        # What is given and what is taken away at one instant stand in any order; the last word on each job counts.
+        # Records of one instant have any order. The last record of each job counts.
         gone = (job for job, of_job in changes.items() if job in sharers and not of_job[-1].nodes)
         yield Instant(time, changes, shares | dict.fromkeys(gone, ALONE))
 
@@ -99,7 +99,7 @@ class Steps(NamedTuple):
     values: Array
 
     def at(self, moments: ArrayLike) -> Array:
-        """Return the value at each moment, that of a step at its very time."""
+        """Return the value at each time, after a step at exactly that time."""
         places = np.searchsorted(self.times, np.asarray(moments, float), side="right")
         return np.concatenate([[0.0], self.values])[places]
 
@@ -111,7 +111,6 @@ class Steps(NamedTuple):
 
 
 def _counted(changes: Iterable[tuple[float, int]]) -> Steps:
-    """Return a count that starts at 0, from the times of its changes in any order."""
     events = np.fromiter(chain.from_iterable(changes), float).reshape(-1, 2)
     events = events[np.argsort(events[:, 0], kind="stable")]
     return Steps(events[:, 0], np.cumsum(events[:, 1]))
@@ -225,8 +224,8 @@ def bin_edges(end_time: float, bin_width: float) -> Array:
 def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
     """Return the mean GPUs in use in each bin, and their mean efficiency.
 
-    The bins, with edges of shape (n + 1,) [s], add up to the GPU-time of all jobs. The efficiency is that of the last
-    round, weighted by GPU-time; nan where no GPU is in use.
+    The bins, with edges of shape (n + 1,) [s], add up to the GPU-time of all jobs. The mean efficiency is
+    weighted by GPU-time, with the value of the last round, and nan where no GPU is in use.
     """
     gpus = gpus_in_use(result)
     efficiency = _of_rounds(result, "efficiency")

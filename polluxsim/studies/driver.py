@@ -8,18 +8,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields
 from datetime import timedelta
-from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from polluxsim.common.errors import InvalidConfigError, PolluxSimError, SweepError
 from polluxsim.common.files import appearing_whole, lock
+from polluxsim.common.progress_line import is_shown, progress_line
 from polluxsim.metrics.declared import as_metadata, frame_of_table, values_in
 from polluxsim.metrics.summary import Summary
 from polluxsim.records.folders import SWEEP_FILE, info_of, policy_name, remove_if_empty
@@ -118,24 +116,18 @@ PAUSE = 0.5
 @contextmanager
 def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
     """Show the number of finished runs on standard error if it is a terminal. `known` more were finished before."""
-    screen = Console(stderr=True)
-    if not screen.is_terminal or not entries:
+    if not is_shown() or not entries:
         yield
         return
-    words, left, state = map(TextColumn, ("{task.description}", "{task.fields[left]}", "{task.fields[state]}"))
-    columns = (words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), left, state)
     over = threading.Event()
-    found = f"{known} found finished" if known else ""
-    with Progress(*columns, console=screen, transient=True) as bar:
-        task = bar.add_task("runs", total=len(entries), left="starting", state=found)
-        started = monotonic()
+    note = f"{known} found finished" if known else ""
+    with progress_line("runs", len(entries), note) as show:
 
         def watch() -> None:
             left = list(entries)
             while not over.wait(PAUSE):
                 left = [entry for entry in left if not is_finished(entry)]
-                done = len(entries) - len(left)
-                bar.update(task, completed=done, left=time_left(done, len(entries), monotonic() - started))
+                show(len(entries) - len(left), len(entries), note)
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()

@@ -12,8 +12,8 @@ import pytest
 
 from polluxsim.cli.main import main
 from polluxsim.run.building import build
-from polluxsim.studies.arena.leaderboard import leaderboard
-from polluxsim.studies.arena.page import absences, as_markdown, page, verdicts
+from polluxsim.studies.arena.leaderboard import frame_of_leaderboard, leaderboard
+from polluxsim.studies.arena.page import absences, as_markdown, change_in_words, page, ranking_note, verdicts
 from polluxsim.studies.arena.playing import Played, Player, default_policies, read_suite
 from polluxsim.studies.plan import composer
 
@@ -51,7 +51,7 @@ def test_a_ranking_that_flips_is_said_and_one_that_may_be_chance_is_not() -> Non
     assert [one.policy for one in board.standings["first"]] == ["a", "c", "b"]
     assert {(flip.first, flip.second) for flip in board.flips} == {("a", "b"), ("b", "c"), ("a", "c")}
     said = "\n".join(verdicts(board))
-    assert "a beats b on first (−50 % mean JCT), and loses to it on second (b −50 %)." in said
+    assert "a beats b on first (−50.1 % mean JCT), and loses to it on second (b −49.9 %)." in said
     same = leaderboard(played(first=(1.0, 2.0), second=(1.0, 3.0)))
     assert same.flips == []
     assert "No two policies change places" in "\n".join(verdicts(same))
@@ -62,16 +62,53 @@ def test_of_many_that_are_not_told_apart_the_first_are_named() -> None:
     rows = [row(f"p{p}", "s", seed, time) for p, line in enumerate(times.tolist()) for seed, time in enumerate(line)]
     board = leaderboard(Played(rows + [{**each, "scenario": "t"} for each in rows], {}))
     names = [one.policy for one in board.standings["s"][1:7]]
-    assert f"it is not told apart on s from {', '.join(names)} and 2 more and on t from" in " ".join(verdicts(board))
+    assert f"not told apart on s from {', '.join(names)} and 2 more and on t from" in " ".join(verdicts(board))
     absent = {Player("none", "s"): "it has no legs", Player("none", "t"): "it has no legs"}
     assert list(absences(board._replace(absent=absent))) == ["none did not play on any scenario: it has no legs."]
 
 
 def test_the_ranking_over_all_is_a_geometric_mean() -> None:
     board = leaderboard(played(first=(1.0, 2.0), second=(4.0, 1.0)))
-    ratios = {policy: ratio for policy, (ratio, _) in board.overall.items()}
-    assert log(ratios["a"]) == pytest.approx(log(4.0) / 2, rel=0.02)
-    assert log(ratios["b"]) == pytest.approx(log(2.0) / 2, rel=0.02)
+    assert log(board.overall["a"]) == pytest.approx(log(4.0) / 2, rel=0.02)
+    assert log(board.overall["b"]) == pytest.approx(log(2.0) / 2, rel=0.02)
+
+
+def test_the_ranking_over_all_covers_the_same_scenarios_for_every_policy() -> None:
+    board = leaderboard(played(first=(1.0, 2.0, 4.0), second=(4.0, 1.0), third=(1.0, 1.0)))
+    assert board.compared == ["first"]
+    assert list(board.overall) == ["a", "b", "c"]
+    assert board.overall["b"] == pytest.approx(2.0, rel=0.02)
+    assert "every policy served every job (first)." in as_markdown(board, dict.fromkeys(board.standings, ""))
+
+
+def test_a_policy_without_a_scenario_in_common_with_the_others_is_left_out_of_the_ranking() -> None:
+    rows = [row(policy, name, seed, 1.0) for name in "st" for policy in ("a", "b") for seed in range(6)]
+    board = leaderboard(Played(rows + [row("c", "u", seed, 1.0) for seed in range(6)], {}))
+    assert board.compared == ["s", "t"]
+    assert list(board.overall) == ["a", "b"]
+    assert "without c, which did not serve every job on these scenarios" in ranking_note(board)
+
+
+def test_equal_policies_are_tied_and_no_policy_is_credited_with_the_best_value() -> None:
+    board = leaderboard(Played([row(policy, "s", seed, 1.0 + seed) for policy in "abc" for seed in range(6)], {}))
+    (sentence, _) = verdicts(board)
+    assert sentence == "a, b and c are tied for the least mean JCT on s."
+    assert {change_in_words(one, "avg_jct") for one in board.standings["s"]} == {"tied"}
+    frame = frame_of_leaderboard(board)
+    assert set(frame[frame.metric == "avg_jct"]["rank"]) == {1}
+
+
+def test_below_six_seeds_there_is_no_verdict() -> None:
+    rows = [row(policy, "s", seed, mean) for policy, mean in (("a", 1.0), ("b", 9.0)) for seed in range(5)]
+    board = leaderboard(Played(rows, {}))
+    assert list(verdicts(board)) == [
+        "No verdict on differences: it needs 6 seeds of each scenario, and there are 5.",
+    ]
+    tied = leaderboard(Played([row(policy, "s", 1, 1.0) for policy in "ab"], {}))
+    assert list(verdicts(tied)) == [
+        "a and b are tied for the least mean JCT on s.",
+        "No verdict on differences: it needs 6 seeds of each scenario, and there are 1.",
+    ]
 
 
 def test_who_serves_not_all_is_behind_those_that_do() -> None:

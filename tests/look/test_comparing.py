@@ -12,8 +12,8 @@ import pytest
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.plot.sweep import drawn_of
-from polluxsim.look.settings_tables import as_frame as settings_frame
 from polluxsim.look.settings_tables import comparison_text
+from polluxsim.look.settings_tables import frame_of_settings as settings_frame
 from polluxsim.records.results import JobRecord, Result, Status
 from polluxsim.records.storage import Run
 from polluxsim.statistics.comparisons import by_setting, compared, frame_of_comparisons, settings_table

@@ -167,7 +167,7 @@ def test_several_jobs_of_a_run_share_the_contention(runs: list[Run]) -> None:
     lives, contention = lives_of(grouped(runs[::2]), names[:1])
     assert [life.label for life in lives] == ["Pollux", "Tiresias"]
     assert len(contention) == 2
-    with pytest.raises(InvalidInputError, match=r"no job 'nobody', allowed are its 16 jobs"):
+    with pytest.raises(InvalidInputError, match=r"no job 'nobody', give one of its 16 jobs"):
         lives_of(grouped(runs[:1]), ["nobody"])
 
 

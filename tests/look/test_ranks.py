@@ -31,6 +31,8 @@ def test_who_waits_longest_is_first_and_everything_is_counted_once(users: list[s
     assert sum(rank.jobs for rank in found.values()) == 2 * len(jobs)
     whole = sum(job.queueing_delay or 0.0 for job in result.job_records) * 2
     assert sum(rank.wait * rank.jobs for rank in found.values()) == pytest.approx(whole)
+    total = sum((job.completion_time or 0.0) - job.submit_time - job.run_time for job in result.job_records) * 2
+    assert sum(rank.total_wait * rank.jobs for rank in found.values()) == pytest.approx(total)
     assert sum(rank.gpu_seconds for rank in found.values()) == pytest.approx(
         2 * sum(job.gpu_seconds for job in result.job_records)
     )
@@ -52,7 +54,7 @@ def test_ranks_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[
         ["ann", "1", "2"],
     ]
     assert main(["compare", *runs, "--ranks", "queue"]) == 0
-    assert "By queue, longest mean wait first" in capsys.readouterr().out
+    assert "By queue, longest mean time to the first GPU first" in capsys.readouterr().out
     assert main(["table", *runs, "--by", "user", "--csv"]) == 2
     assert "--by is given with --csv: --by takes up to four runs" in capsys.readouterr().err
 

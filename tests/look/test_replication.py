@@ -12,8 +12,19 @@ import pytest
 
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.plot.sweep import drawn_of
-from polluxsim.look.settings_tables import as_csv, as_frame, as_html, as_json, as_latex, as_markdown, as_text, verdict
+from polluxsim.look.settings_tables import (
+    as_csv,
+    as_html,
+    as_json,
+    as_latex,
+    as_markdown,
+    as_text,
+    frame_of_settings,
+    verdict,
+)
+from polluxsim.look.tables import html, latex, markdown
 from polluxsim.statistics.comparisons import SettingsTable, settings_table
+from polluxsim.statistics.metric_lines import change_text
 
 JCT = "average JCT [h]"
 FACTORS = {1.0: 1.1, -1.0: 1.0, -10.0: 1.05}
@@ -34,24 +45,24 @@ def sweep(workloads: int = 8, noise: float = 0.01) -> pd.DataFrame:
 
 
 def test_pairs_tell_what_bars_over_unlike_workloads_hide() -> None:
-    table = as_frame(settings_table(sweep(), baseline="policy.p=-1"))[JCT]
+    table = frame_of_settings(settings_table(sweep(), baseline="policy.p=-1"))[JCT]
     assert table.index.tolist() == ["p = 1", "p = −1", "p = −10"]
     np.testing.assert_allclose(table["change"].dropna(), [0.10, 0.05], atol=0.02)
     for setting in ("p = 1", "p = −10"):
         assert table.low["p = 1"] < table["mean"]["p = −1"] < table.high["p = 1"]  # bars overlap
         assert table["change low"][setting] > 0  # and yet the change is real
     assert np.isnan(table["change"]["p = −1"])
-    assert "average JCT: p = 1 (+10 %), p = −10 (+5 %)" in verdict(settings_table(sweep(), baseline="policy.p=-1"))
+    assert "average JCT: p = 1 (+9.7 %), p = −10 (+4.8 %)" in verdict(settings_table(sweep(), baseline="policy.p=-1"))
 
 
 def test_the_order_of_runs_and_what_else_is_there_change_nothing() -> None:
     frame = sweep()
     shuffled = frame.sample(frac=1, random_state=1)
-    whole = as_frame(settings_table(frame, baseline="p = −1"))
+    whole = frame_of_settings(settings_table(frame, baseline="p = −1"))
     pd.testing.assert_frame_equal(
-        whole.sort_index(), as_frame(settings_table(shuffled, baseline="p = −1")).sort_index()
+        whole.sort_index(), frame_of_settings(settings_table(shuffled, baseline="p = −1")).sort_index()
     )
-    few = as_frame(settings_table(frame[frame["policy.p"] != 1], baseline="p = −1"))
+    few = frame_of_settings(settings_table(frame[frame["policy.p"] != 1], baseline="p = −1"))
     pd.testing.assert_frame_equal(few, whole.loc[few.index])
 
 
@@ -101,7 +112,7 @@ def test_a_change_is_the_ratio_of_geometric_means() -> None:
     frame = sweep(6)
     jct = frame.pivot_table(index="seed", columns="policy.p", values="avg_jct")
     expected = np.exp(np.log(jct[1.0] / jct[-1.0]).mean()) - 1
-    table = as_frame(settings_table(frame, baseline="policy.p=-1"))[JCT]
+    table = frame_of_settings(settings_table(frame, baseline="policy.p=-1"))[JCT]
     assert table["change"]["p = 1"] == pytest.approx(expected, rel=1e-9)
     assert table["pairs"]["p = 1"] == 6
 
@@ -121,7 +132,7 @@ def test_ends_of_intervals_are_possible_values() -> None:
     frame = sweep(6, noise=0.0)
     frame.loc[frame["policy.p"] == 1, "avg_jct"] *= [1, 1, 1000, 1, 1, 1]
     for few in (frame, frame[frame["seed"] < 4]):
-        table = as_frame(settings_table(few, ["avg_jct"], "policy.p=-1"))[JCT]
+        table = frame_of_settings(settings_table(few, ["avg_jct"], "policy.p=-1"))[JCT]
         assert (table["low"] >= 0).all()
         assert table["change low"]["p = 1"] >= -1
         assert table["change high"]["p = 1"] > 0
@@ -157,7 +168,7 @@ def test_blocks_fold_to_the_width_and_keep_every_number(width: int) -> None:
 
 def test_every_form_has_the_frame_s_numbers() -> None:
     table = settings_table(sweep(), ["avg_jct"])
-    frame = as_frame(table)
+    frame = frame_of_settings(table)
     read = pd.read_csv(io.StringIO(as_csv(table)), index_col="setting")
     assert set(read.pop("baseline")) == {"p = 1"}
     np.testing.assert_allclose(read.to_numpy(), frame.to_numpy(), rtol=1e-12)
@@ -173,7 +184,7 @@ def test_every_form_has_the_frame_s_numbers() -> None:
 def test_bars_of_a_sweep_s_figure_are_the_table_s_changes() -> None:
     frame = sweep()
     drawn = drawn_of(frame, "policy.p", "avg_jct")
-    table = as_frame(settings_table(frame))[JCT]
+    table = frame_of_settings(settings_table(frame))[JCT]
     (series,) = drawn.series
     means = table["mean"][["p = −10", "p = −1"]] / (1 + table["change"][["p = −10", "p = −1"]])
     np.testing.assert_allclose(series.low[:2] / means - 1, table["change low"][["p = −10", "p = −1"]])
@@ -187,3 +198,36 @@ def test_names_stand_along_the_axis() -> None:
     drawn = drawn_of(frame, "policy", "avg_jct")
     assert drawn.names == ["Pollux", "Tiresias"]
     assert [series.label for series in drawn.series] == [""]
+
+
+def test_characters_that_are_syntax_in_a_form_are_escaped() -> None:
+    lines = [["", "x"], [r"a|b_c^d~e{f}$g\h%i&j#k<l>", "±1 × 2 ≈ 3"]]
+    assert markdown(lines).splitlines()[2].startswith(r"| a\|b_c^d")
+    body = latex(lines).splitlines()[4]
+    assert body.startswith(
+        r"a|b\_c\textasciicircum{}d\textasciitilde{}e\{f\}\$g\textbackslash{}h\%i\&j\#k$<$l$>$ & $\pm$1 $\times$ 2"
+    )
+    assert "k&lt;l&gt;" in html(lines)
+    assert all(line.count("|") - line.count(r"\|") == 3 for line in markdown(lines).splitlines())
+
+
+def test_a_setting_with_a_bar_does_not_break_the_table() -> None:
+    frame = sweep().rename(columns={"policy.p": "policy.mode"})
+    frame["policy.mode"] = [f"a|{value}" for value in frame["policy.mode"]]
+    rows = [line for line in as_markdown(settings_table(frame, ["avg_jct"])).splitlines() if line.startswith("|")]
+    assert len({line.count("|") - line.count(r"\|") for line in rows}) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ((0.0,), "±0.0 %"),
+        ((-0.0004,), "±0.0 %"),
+        ((0.386, -0.0001, 2.5), "+38.6 % [±0.0, +250.0]"),
+        ((1.4, 0.78, 200.0), "+140 % [+78, >+9,999]"),
+        ((24.48,), "×25"),
+        ((24.48, -0.5, 200.0), "×25 [×0.5, ×201]"),
+    ],
+)
+def test_changes_have_one_notation(change: tuple[float, ...], text: str) -> None:
+    assert change_text(*change) == text

@@ -23,7 +23,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.checkpoints import Checkpoints
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.look.occupancy import stays, tenures
+from polluxsim.look.occupancy import occupancy, stays
 from polluxsim.look.run_facts import cluster_of
 from polluxsim.look.timeline import CLUSTER_PID, events, write_timeline
 from polluxsim.policies.elastic.true_times import Optimus
@@ -291,13 +291,18 @@ def test_a_job_keeps_its_slots_while_it_stays(case: Case, random: Any) -> None:
 
 @given(cases())
 @settings(max_examples=40)
-def test_tenures_are_the_stays_of_jobs_in_each_place(case: Case) -> None:
+def test_rectangles_are_the_stays_of_jobs_in_each_place(case: Case) -> None:
     """The last stay in a place ends when the job leaves it, whatever batch sizes it had there."""
-    run = run_of(case)
-    these = (run.result.allocation_records, cluster_of(run), run.result.end_time)
-    last = {(stay.job, stay.placed): stay for stay in stays(*these)}.values()
-    found = [(each[:3], (each.node, each.first + gpu)) for each in tenures(*these) for gpu in range(each.length)]
-    assert sorted(found) == sorted(((stay.placed, stay.end, stay.job), slot) for stay in last for slot in stay.slots)
+    run, cluster = run_of(case), cluster_of(run_of(case))
+    last = {
+        (stay.job, stay.placed): stay for stay in stays(run.result.allocation_records, cluster, run.result.end_time)
+    }
+    rows = [(node, gpu) for node, gpus in enumerate(cluster.gpus_per_node) for gpu in range(gpus)]
+    held, names = occupancy(run.result, cluster), [job.job for job in run.result.job_records]
+    columns = zip(held.start, held.end, held.job, held.row, held.rows, strict=True)
+    found = [((start, end, names[job]), rows[row + i]) for start, end, job, row, n in columns for i in range(n)]
+    expected = [((stay.placed, stay.end, stay.job), slot) for stay in last.values() for slot in stay.slots]
+    assert sorted(found) == sorted(expected)
 
 
 def where(stay: Any) -> tuple[object, ...]:

@@ -44,6 +44,18 @@ def test_fairness_and_overheads_by_hand() -> None:
     assert (never.max_fairness, never.fair_share) == (None, None)
 
 
+def test_waiting_in_total_counts_the_time_after_a_preemption_too() -> None:
+    jobs = (
+        job("preempted", "a", 0.0, 100.0)._replace(start_time=10.0, run_time=40.0),
+        job("never started", "a", 50.0, None)._replace(start_time=None),
+    )
+    summary = summarise(Result(jobs, (), (), end_time=150.0))
+    assert summary.avg_queueing_delay == (10.0 + 100.0) / 2
+    assert summary.avg_waiting_time == (60.0 + 100.0) / 2
+    told = {line.label for line in metric_lines([summary])}
+    assert {"average time to the first GPU", "average waiting time in total"} <= told
+
+
 def test_unfinished_jobs_count_with_their_age() -> None:
     jobs = (job("done", "a", 0.0, 100.0), job("running", "a", 50.0, None), job("never", "a", 900.0, None))
     summary = summarise(Result(jobs, (), (), end_time=550.0))
@@ -76,7 +88,7 @@ def test_a_target_is_met_below_its_bound_and_at_it_where_it_says_so(sign: str, m
 
 def test_what_is_no_target_is_told() -> None:
     for text, words in (
-        ("p90", "allowed is"),
+        ("p90", "; give"),
         ("p90 wait < soon", "bounds wait by"),
         ("makespan < 0", "bounds makespan"),
     ):

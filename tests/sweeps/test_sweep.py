@@ -28,6 +28,7 @@ from small_sweeps import HereAndNow, Inputs, command, dataset, in_process, plann
 from toy import write_jobs
 
 from polluxsim.cli.main import main
+from polluxsim.common import progress_line
 from polluxsim.common.errors import InvalidConfigError, SweepError
 from polluxsim.common.files import TEMPORARY, appearing_together, lock
 from polluxsim.records.storage import read_run
@@ -36,7 +37,6 @@ from polluxsim.studies import driver
 from polluxsim.studies.driver import CACHE_LOCK, LOCK, complete, locked, run_sweep, sweep_progress
 from polluxsim.studies.launching import StartOrder
 from polluxsim.studies.plan import Entry, composer
-from polluxsim.sweeps import run_sweep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -247,14 +247,14 @@ def test_progress_counts_the_plans_runs_and_not_what_is_in_their_folders(
         entry.folder.mkdir()
         (entry.folder / "run.json").write_text('{"key": "of another run"}')
     shown = io.StringIO()
-    monkeypatch.setattr(driver, "Console", lambda **_: Console(file=shown, force_terminal=True, width=120))
+    monkeypatch.setattr(progress_line, "Console", lambda **_: Console(file=shown, force_terminal=True, width=120))
     monkeypatch.setattr(driver, "PAUSE", 0.01)
 
     def counts() -> set[str]:
         return set(re.findall(r"([0-9]/2)", shown.getvalue()))
 
     with sweep_progress(entries, known=0):
-        while "first runs" not in shown.getvalue():
+        while not counts():
             time.sleep(0.01)
         assert counts() == {"0/2"}
         for entry in entries:

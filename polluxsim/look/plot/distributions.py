@@ -36,8 +36,8 @@ FAIRNESS = "finish_time_fairness"
 def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     """Draw the share of jobs complete within a time of their submission.
 
-    Jobs that were cut off are in the denominator: where there are such, a line ends below 1. Of several runs in a group
-    all jobs count, and a band shows the runs one by one.
+    Jobs that were cut off are in the denominator: the line of a run with cut-off jobs ends below 1. A line pools the
+    jobs of all runs of a group, and a band shows the single runs.
     """
     samples = [[completion_hours(run.result) for run in group.runs] for group in groups]
     return _drawn(groups, samples, "job completion time [h]", width)
@@ -45,19 +45,13 @@ def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
 
 @styled
 def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
-    """Draw the share of jobs whose finish-time fairness ρ is at most so much; a job with ρ < 1 did better than fair.
-
-    Raises
-    ------
-    InvalidInputError
-        If a run's jobs.parquet does not tell it.
-    """
+    """Draw the cumulative distribution of the finish-time fairness ρ. A job with ρ < 1 did better than fair."""
     samples = [[fairness_of(run.name, run.result) for run in group.runs] for group in groups]
     return _drawn(groups, samples, "finish-time fairness ρ", width, mark=1.0)
 
 
 def cdf(values: ArrayLike, count: int | None = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the corners of what `cumulative` returns, two arrays of shape (2n,); shares rise from 0 to n / count.
+    """Return the corners of the steps of `cumulative`: two arrays of shape (2n,).
 
     >>> [corners.tolist() for corners in cdf([3, 1])]
     [[1.0, 1.0, 3.0, 3.0], [0.0, 0.5, 0.5, 1.0]]
@@ -67,13 +61,7 @@ def cdf(values: ArrayLike, count: int | None = None) -> tuple[NDArray[np.float64
 
 
 def fairness_of(name: str, result: Result) -> Sample:
-    """Return ρ of the jobs that have one, and how many jobs there are.
-
-    Raises
-    ------
-    InvalidInputError
-        If the run was not asked for it.
-    """
+    """Return ρ of the jobs that have one, and how many jobs there are."""
     jobs = result.jobs
     if FAIRNESS not in jobs or jobs[FAIRNESS].isna().all():
         raise InvalidInputError(f"{name}: its jobs.parquet has no column {FAIRNESS!r} with values, which this needs")
@@ -83,7 +71,6 @@ def fairness_of(name: str, result: Result) -> Sample:
 def _drawn(
     groups: Sequence[Group], samples: Sequence[Sequence[Sample]], title: str, width: float, mark: float | None = None
 ) -> Drawing:
-    """Draw the samples of each group's runs, and a line at a mark along the axis of that title."""
     figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
     axes = figure.subplots()
     axes.set_xscale("log")

@@ -1,4 +1,4 @@
-"""The life of single jobs: how contended the cluster was, and what they had of it (Figure 6 of the paper)."""
+"""Figures of single jobs over time: contention, GPUs, batch size, efficiency (Figure 6 of the paper)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Curve(NamedTuple):
-    """A quantity between times: edges, shape (n + 1,) [s], and values, shape (n,), nan where there is none."""
+    """A quantity over time: edges, shape (n + 1,) [s], and values, shape (n,), nan if unknown."""
 
     edges: Array
     values: Array
@@ -90,7 +90,7 @@ def job_life(lives: Sequence[Life], contention: Sequence[Curve], width: float = 
 
 
 def job_looks(count: int) -> list[Look]:
-    """Return a look for each job of one run: colours here do not stand for policies."""
+    """Return a look for each job of one run. The colours are not those of policies."""
     return list(islice(cycle(map(Look, PALETTE, DASHES, MARKERS)), count))
 
 
@@ -114,11 +114,6 @@ def lives_of(
 
     By default it is the job with the most GPU-time of each run. Where there are no profiles for a group, no efficiency
     is known.
-
-    Raises
-    ------
-    InvalidInputError
-        If a run does not have a job, or it never had a GPU.
     """
     lives: list[Life] = []
     contention = []
@@ -139,13 +134,7 @@ def lives_of(
 
 
 def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Life:
-    """Return the life of a job of a run, with its efficiency where the run's profiles are given.
-
-    Raises
-    ------
-    InvalidInputError
-        If it never had a GPU, or the profiles do not have its application.
-    """
+    """Return the life of a job of a run, with its efficiency where the run's profiles are given."""
     start, end = lifetime(run.result, record)
     changes = [row for row in run.result.allocation_records if row.job == record.job and row.time < end]
     if not changes:
@@ -187,5 +176,5 @@ def _find(run: Run, job: str | None) -> JobRecord:
         return max(records.values(), key=lambda record: record.gpu_seconds)
     if job not in records:
         some = ", ".join(list(records)[:3])
-        raise InvalidInputError(f"{run.name}: there is no job {job!r}, allowed are its {len(records)} jobs: {some}, …")
+        raise InvalidInputError(f"{run.name}: there is no job {job!r}, give one of its {len(records)} jobs: {some}, …")
     return records[job]

@@ -31,27 +31,21 @@ if TYPE_CHECKING:
     from polluxsim.statistics.estimates import Estimate
 
 COLUMNS = ("label", "num_gpus", "num_jobs", "seconds")
-"""Of a table of decision times, in a benchmark's CSV too: what decided, GPUs of the cluster, active jobs, time [s]."""
+"""Columns of a table of decision times: label, GPUs of the cluster, active jobs, time [s]."""
 
 MOST_POINTS = 10
 """More values along an axis than this are taken together."""
 
 
 def decision_labels(runs: Sequence[Run]) -> list[str]:
-    """Return what to call the decisions of each run: by what differs but the sizes along the axes."""
+    """Return a label for the decisions of each run from the settings that differ, without the sizes on the axes."""
     settings = [settings_of(run) for run in runs]
     sizes = {key for row in settings for key in row if key.startswith(("cluster.", "workload."))}
     return labels_of(settings, ignoring=sizes)
 
 
 def decision_times(label: str, run: Run, timings: Sequence[TimingRecord]) -> pd.DataFrame:
-    """Return a row for each round of a run, with `COLUMNS`.
-
-    Raises
-    ------
-    InvalidInputError
-        If the run's settings do not tell the GPUs of its cluster.
-    """
+    """Return a row for each round of a run, with `COLUMNS`."""
     if (gpus := num_gpus(run)) is None:
         raise InvalidInputError(f"{run.name}: its {RUN_FILE} does not tell the GPUs of the cluster")
     rounds = run.result.round_records
@@ -66,13 +60,7 @@ def decision_times(label: str, run: Run, timings: Sequence[TimingRecord]) -> pd.
 
 
 def read_times(path: Path) -> pd.DataFrame:
-    """Read decision times from a CSV file with `COLUMNS`, as `benchmarks/bench_search.py --csv` writes it.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is not that.
-    """
+    """Read decision times from a CSV file with `COLUMNS`, as `benchmarks/bench_search.py --csv` writes it."""
     rows = [
         (row.text("label"), row.integer("num_gpus", 1), row.integer("num_jobs", 0), row.number("seconds", above=0))
         for row in read_rows(path, COLUMNS)
@@ -84,12 +72,7 @@ def read_times(path: Path) -> pd.DataFrame:
 def scaling(times: pd.DataFrame, policies: dict[str, str] | None = None, width: float = TWO_COLUMNS) -> Drawing:
     """Draw the median time of decisions, a row each with `COLUMNS`, with bars from the 10th to the 90th percentile.
 
-    A line's colour is that of the policy behind its label.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is no row.
+    The policy decides the colour of a line.
     """
     if times.empty:
         raise InvalidInputError("there are no times of decisions")

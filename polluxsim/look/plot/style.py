@@ -111,25 +111,13 @@ def new_figure(width: float, height: float) -> Drawing:
 
 
 def check_ending(path: Path) -> None:
-    """Raise an error where a figure cannot be written under this name.
-
-    Raises
-    ------
-    InvalidInputError
-        If the ending is not that of a kind of image.
-    """
+    """Raise an error if the ending is not one of `ENDINGS`."""
     if path.suffix not in ENDINGS:
         raise InvalidInputError(f"{path}: allowed is the name of a file that ends in {', '.join(ENDINGS)}")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure, whole or not at all, its kind by the file's ending; the same figure gives the same bytes.
-
-    Raises
-    ------
-    InvalidInputError
-        If the ending is not that of a kind of image.
-    """
+    """Write a figure to a file in one step. The ending decides the format, and the same figure gives the same bytes."""
     check_ending(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with appearing_whole(path) as temporary:
@@ -203,7 +191,7 @@ def name_lines(axes: Axes, names: Mapping[Line2D, str], obstacles: Points | None
 
 
 def legend(figure: Figure, names: Mapping[Line2D, str] | Mapping[Artist, str]) -> None:
-    """Write a legend above the figure, in as many columns as fit; the figure grows by its height."""
+    """Write a legend above the figure, in as many columns as fit. The height of the figure grows."""
     width = figure.get_figwidth() * 72
     longest = max(map(len, names.values())) * 4.0 + 34.0
     columns = max(int(width // longest), 1)
@@ -225,7 +213,6 @@ class _Spot(NamedTuple):
 
 
 def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str], obstacles: Points) -> bool:
-    """Write the names beside the lines; return whether all had room."""
     for _ in range(2):  # the layout takes ticks into account that it changes itself
         figure.draw_without_rendering()
     points = {line: _dense(line) for line in names}
@@ -278,7 +265,6 @@ def _write_label(axes: Axes, name: str, spot: _Spot, colour: str) -> None:
 
 
 def _label_size(axes: Axes, name: str) -> tuple[float, float]:
-    """Return width and height of a name as it will be written [pixels]."""
     text = axes.text(0, 0, name, fontsize=FONT_SIZE)
     box = text.get_window_extent()
     text.remove()
@@ -286,7 +272,6 @@ def _label_size(axes: Axes, name: str) -> tuple[float, float]:
 
 
 def _dense(line: Line2D) -> Points:
-    """Return points along a line within its panel, a few pixels apart, shape (n, 2) [pixels]."""
     corners = line.get_transform().transform(line.get_xydata())
     parts = []
     for start, end in pairwise(corners[np.isfinite(corners).all(axis=1)]):
@@ -311,7 +296,6 @@ def _spots(axes: Axes, size: tuple[float, float], own: Points, others: Points) -
 
 
 def _distance(box: Bbox, points: Points) -> float:
-    """Return how far the nearest point is from a box [pixels]."""
     if not len(points):
         return np.inf
     beside = np.maximum(np.maximum(box.x0 - points[:, 0], points[:, 0] - box.x1), 0)

@@ -37,17 +37,11 @@ POLICIES = "policy"
 
 
 class Series(NamedTuple):
-    """A metric against a setting, for runs of a policy that are alike in all else but what replicates them.
+    """A metric against a setting, for runs of a policy that differ only in this setting, in seed or in workload.
 
-    Attributes
-    ----------
-    x
-        Values of the setting, rising, or places of its names, shape (n,); a single nan where these runs do not have it.
-    mean
-        In the unit that the metric is shown in, shape (n,).
-    low, high
-        95 % interval of the mean, or, of pairs, the baseline's mean with the interval of the change added, shape (n,);
-        nan where there are too few units for one, and at the baseline.
+    All arrays have shape (n,). `x` has rising values of the setting or places of its names, or a single nan if the runs
+    do not have it. `low` and `high` are the 95 % interval of the mean, or, for pairs, the mean of the baseline with the
+    interval of the change added. They are nan without an interval.
     """
 
     label: str
@@ -74,13 +68,7 @@ class _Point(NamedTuple):
 
 
 def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None = None) -> Drawn:
-    """Return what `sweep` draws.
-
-    Raises
-    ------
-    InvalidInputError
-        As for `sweep`.
-    """
+    """Return what `sweep` draws."""
     if x == POLICIES:
         frame = frame.assign(**{POLICIES: list(map(policy_name, every_row_of(frame)))})
     _check(frame, x, metric, by)
@@ -104,7 +92,6 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
 
 
 def _estimate(change: Measured | None) -> Estimate:
-    """Return the change, or a change of 0 without an interval if it is unknown."""
     return Estimate(0.0, None, None) if change is None or not change.is_known else change.estimate
 
 
@@ -119,7 +106,6 @@ def _point(place: float, found: Estimate, change: Estimate | None) -> _Point:
 
 
 def _series(points: Mapping[tuple[tuple[str, str], str], _Point]) -> list[Series]:
-    """Return points as lines, those of one policy together, in order of first appearance."""
     keys = list(dict.fromkeys(line for line, _ in points))
     policies = [policy for policy, _ in keys]
     found = []
@@ -130,7 +116,6 @@ def _series(points: Mapping[tuple[tuple[str, str], str], _Point]) -> list[Series
 
 
 def _note(shown: Sequence[Measured], baseline: str) -> str:
-    """Return a note on the bars, from the means or changes whose intervals they are."""
     if all(one.estimate.low is None for one in shown):
         return ""
     what = f"change against {baseline}, by pairs" if baseline else "mean"
@@ -150,7 +135,6 @@ def _places(values: Sequence[Any], x: str) -> tuple[Array, list[str]]:
 
 
 def _pooled(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
-    """Return the settings that tell the runs of a point apart."""
     apart = {x, POLICY, *(by or ())}
     if by is None:
         return [name for name in REPLICATES if name not in apart]
@@ -203,25 +187,11 @@ CROWDED = 0.06
 def sweep(
     frame: pd.DataFrame, x: str, metric: str = "avg_jct", by: Sequence[str] | None = None, width: float = ONE_COLUMN
 ) -> Drawing:
-    """Draw the mean of a metric against a setting, with 95 % intervals where there are enough runs for them.
+    """Draw the mean of a metric against a setting, with 95 % intervals.
 
-    Where runs are pairs, alike in workload and seed, bars are intervals of the change against one value, which has
-    none; else those of the means. Workloads are the units where there are six or more, else runs; of less than six
-    units there is no interval. Runs that do not have the setting (a policy without it) are a level line.
-
-    Parameters
-    ----------
-    frame
-        A row for each run: settings by their path, like `policy.p`, and metrics; times are drawn in hours.
-    x
-        Setting along the axis, of numbers or names; `policy` has the policies.
-    by
-        Settings that a line has in common; by default all that differ but `x`, seeds and workloads.
-
-    Raises
-    ------
-    InvalidInputError
-        If there is no such column, or it does not hold what it should.
+    `frame` is as for `settings_table`, `x` a setting or `policy`, and `by` the settings that have a line for each value
+    (default: all that differ). Pairs of runs have intervals of the change against one value. Runs without the setting
+    are a level line.
     """
     drawn = drawn_of(frame, x, metric, by)
     figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
@@ -244,7 +214,7 @@ def sweep(
 
 
 def _colour_by_policy(axes: Axes, drawn: Drawn) -> None:
-    """Give each policy its own marker in place of that of a series which has a point for every policy."""
+    """Give each policy its own marker in a series with a point for every policy."""
     if len(drawn.series) > 1:
         return
     for line in axes.get_lines():
@@ -286,7 +256,6 @@ def _x_axis(axes: Axes, x: str, ticks: Array, names: Sequence[str]) -> None:
 
 
 def _is_tight(axes: Axes, ticks: Array) -> bool:
-    """Return whether numbers next to each other would touch, each as wide as its letters and a space."""
     places = axes.xaxis.get_transform().transform(ticks)
     letters = np.array([len(_number(tick)) for tick in ticks])
     room = np.diff(places) / max(np.ptp(places), 1e-9) * MOST_LETTERS * axes.figure.get_figwidth()  # type: ignore[union-attr]

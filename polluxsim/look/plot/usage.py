@@ -62,7 +62,6 @@ def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
 
 
 def _nodes_by_type(groups: Sequence[Group]) -> Mapping[str, Sequence[int]]:
-    """Return the nodes of each type where all runs are on the same cluster of several, else none."""
     first, *others = [cluster_of(run) for group in groups for run in group.runs]
     return first.node_types.nodes if len(first.node_types.nodes) > 1 and all(each == first for each in others) else {}
 
@@ -81,7 +80,7 @@ def _draw(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
 
 
 def _capacity(axes: Axes, groups: Sequence[Group], nodes: Sequence[int] | None) -> None:
-    """Draw the GPUs there are: a line where all runs have as many, those of rented nodes over time of a single run."""
+    """Draw the number of GPUs: a level line if it is equal in all runs, or over time for one run with rented nodes."""
     runs = [run for group in groups for run in group.runs]
     sizes = {
         steady_gpus(run) if nodes is None else sum(cluster_of(run).gpus_per_node[n] for n in nodes) for run in runs

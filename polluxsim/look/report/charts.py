@@ -45,7 +45,7 @@ BIN_WIDTHS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 864
 
 
 class Shown(NamedTuple):
-    """A run as the page needs it: who held which GPU when, and whether its policy rents nodes as it needs them."""
+    """A run with its label, its occupancy, its look, and whether its policy rents nodes."""
 
     label: str
     result: Result
@@ -55,7 +55,7 @@ class Shown(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """A figure of all runs over time: the name of its columns, its title, what is counted, and in "%", "$" or numbers.
+    """A figure of all runs over time: name of its columns, title, note, and unit ("%", "$" or "").
 
     Its axis ends at the top, or where the values say.
     """
@@ -92,7 +92,7 @@ def _gpus_by_type(runs: Sequence[Shown]) -> dict[str, int]:
 
 
 def charts(runs: Sequence[Shown]) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Return the columns of all figures, by figure and number of the run, and what there is to know of them.
+    """Return the columns of all figures by figure and number of the run, and their description.
 
     Times are in seconds. A figure over time has a value for each bin; the last one ends with its run.
     """

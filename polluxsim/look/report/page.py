@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
-from rich.console import Console
-from rich.progress import track
 
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.files import appearing_whole
+from polluxsim.common.progress_line import progress_line
 from polluxsim.look import descriptions
 from polluxsim.look.colours import application_colour, looks, on_page
 from polluxsim.look.job_progress import NO_LIVES, Lives, own_profiles
@@ -21,6 +20,7 @@ from polluxsim.look.report.charts import Shown, charts, panels
 from polluxsim.look.report.payload import (
     STATUSES,
     is_coloured_by_application,
+    losses_by_change,
     packed,
     packed_reasons,
     run_columns,
@@ -58,9 +58,9 @@ MOST_NAMED = 3
 
 
 class Subject(NamedTuple):
-    """A run to report on that has jobs, with their efficiency and progress over time, and what decided about them.
+    """A run with jobs, the efficiency and progress of the jobs over time, and the reasons of the policy.
 
-    The note says in a sentence where their lives are from, or why there are none.
+    The note is a sentence on the source of the lives, or on why they are missing.
     """
 
     run: Run
@@ -69,12 +69,12 @@ class Subject(NamedTuple):
     reasons: Sequence[ReasonRecord] = ()
 
 
-TILES = ("avg_jct", "p99_jct", "avg_queueing_delay", "makespan", "utilisation", "restarts")
+TILES = ("avg_jct", "p99_jct", "avg_queueing_delay", "avg_waiting_time", "makespan", "utilisation", "restarts")
 """Metrics at the top of the page."""
 
 
 class Cell(NamedTuple):
-    """A number in words, and how far it is from that of the run it is compared with; `verdict` is better or worse."""
+    """A value as text, its change from the baseline, and whether the change is better or worse (`verdict`)."""
 
     text: str
     difference: str
@@ -84,15 +84,10 @@ class Cell(NamedTuple):
 def report(subjects: Sequence[Subject]) -> str:
     """Return the report of runs as the text of an HTML file that needs no other and no network.
 
-    Each run is compared with the first of those that had the same jobs.
-
-    Raises
-    ------
-    ValueError
-        If there is no run, or one without jobs.
+    The baseline of a run is the first run with the same jobs.
     """
     if not subjects:
-        raise ValueError("no runs, needed is one or more")
+        raise ValueError("there are no runs; give at least one")
     runs = [subject.run for subject in subjects]
     summaries = [_summary(run) for run in runs]
     shown = _shown(runs)
@@ -134,7 +129,7 @@ def _shown(runs: Sequence[Run]) -> list[Shown]:
 def _summary(run: Run) -> Summary:
     summary = summarise(run.result)
     if summary is None:
-        raise ValueError(f"run {run.name!r} has no jobs, needed is one or more")
+        raise ValueError(f"run {run.name!r} has no jobs; give runs with jobs")
     return summary
 
 
@@ -143,7 +138,6 @@ def _cells(line: Line, bases: Sequence[int]) -> list[Cell]:
 
 
 def _pooled(runs: Sequence[Run]) -> Markup | None:
-    """Return the means of settings that several runs replicate, with the changes between them by pairs."""
     if all(len(group.runs) == 1 for group in grouped(runs)):
         return None
     from polluxsim.look.settings_tables import as_html  # noqa: PLC0415
@@ -179,12 +173,10 @@ def _what(runs: Sequence[Run], shown: Sequence[Shown]) -> str:
 
 
 def _types(shown: Shown) -> list[str]:
-    """Return the GPU type of each node by name, none where nobody says."""
     return [gpu.name for gpu in shown.held.node_types]
 
 
 def _card(run: Run, shown: Shown) -> dict[str, str]:
-    """Return what the page says of one run in words."""
     info = json.dumps(run.info, indent=2, sort_keys=True, ensure_ascii=False)
     return {"name": run.name, "label": shown.label, "color": on_page(shown.look.color), "info": info}
 
@@ -209,13 +201,14 @@ def _payload(subject: Subject, shown: Shown) -> str:
         "nodePrice": settings_of(subject.run).get("cluster.node_price", 0.0),
         "isAdaptive": is_adaptive(shown.result),
         "livesNote": subject.lives_note,
+        "losses": losses_by_change(shown.result),
     }
     saves = save_columns(subject.run, len(shown.held.gpus_per_node))
     return packed(run_columns(shown.result, shown.held, subject.lives) | saves, head)
 
 
 def _names(names: Sequence[str | None]) -> list[str]:
-    """Return whose each job is, "" for nobody; nothing at all where no job says it."""
+    """Return the names, "" for jobs without one. The list is empty if no job has one."""
     return [name or "" for name in names] if any(names) else []
 
 
@@ -231,38 +224,29 @@ def write_report(folders: Sequence[Path], output: Path, baseline: str | None = N
     """Write the report of finished runs in folders of runs or sweeps, whole or not at all.
 
     The folder of the HTML file is made if it is not there. The baseline comes first; by default it is the first run.
-
-    Raises
-    ------
-    InvalidInputError
-        If a folder holds no finished run, a run has no jobs, no run is the baseline, or the name of the output is not
-        that of an HTML file.
     """
     check_output(output)
-    screen = Console(stderr=True)
-    found = track(run_folders(folders), "reading runs", console=screen, transient=True, disable=not screen.is_terminal)
-    subjects = {id(run := read_run(folder)): subject_of(run, read_reasons(folder) or ()) for folder in found}
+    found, subjects = run_folders(folders), dict[int, Subject]()
+    with progress_line("reading runs", len(found)) as show:
+        for folder in found:
+            run = read_run(folder)
+            subjects[id(run)] = subject_of(run, read_reasons(folder) or ())
+            show(len(subjects), len(found), "")
     ordered = baseline_first([subject.run for subject in subjects.values()], baseline)
     write_subjects([subjects[id(run)] for run in ordered], output)
     print(f"wrote {output}: {len(subjects)} run{'s' * (len(subjects) > 1)}, {output.stat().st_size / 1e6:.1f} MB")
 
 
 def check_output(output: Path) -> None:
-    """Raise an error where a report cannot be written under this name.
-
-    Raises
-    ------
-    InvalidInputError
-        If it is not that of an HTML file, or a folder's.
-    """
+    """Raise an error where a report cannot be written under this name."""
     if output.suffix not in SUFFIXES:
-        raise InvalidInputError(f"{output}: allowed is the name of a file that ends in {' or '.join(SUFFIXES)}")
+        raise InvalidInputError(f"{output}: give the name of a file that ends in {' or '.join(SUFFIXES)}")
     if output.is_dir():
-        raise InvalidInputError(f"{output}: a folder, allowed is a file")
+        raise InvalidInputError(f"{output} is a folder; give the name of a file")
 
 
 def write_subjects(subjects: Sequence[Subject], output: Path) -> None:
-    """Write the report of runs at hand, whole or not at all."""
+    """Write the report of runs to a file in one step."""
     check_output(output)
     text = report(subjects)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -271,13 +255,7 @@ def write_subjects(subjects: Sequence[Subject], output: Path) -> None:
 
 
 def subject_of(run: Run, reasons: Sequence[ReasonRecord]) -> Subject:
-    """Return a run with what is known beyond its tables.
-
-    Raises
-    ------
-    InvalidInputError
-        If it has no jobs.
-    """
+    """Return a run with the lives of its jobs and the reasons."""
     run.must_have_jobs()
     return Subject(run, *_lives(run), reasons)
 

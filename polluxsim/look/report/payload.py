@@ -14,6 +14,7 @@ import numpy as np
 from polluxsim.look.colours import job_colour
 from polluxsim.look.run_facts import Pauses, start_delay
 from polluxsim.look.why.sentences import sentence
+from polluxsim.look.why.story import losses
 from polluxsim.records.results import Status
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def _job_columns(result: Result) -> dict[str, NDArray[Any]]:
         "job_color": _column("uint32", _colours(jobs, applications)),
         "job_restarts": _field("uint32", jobs, "num_restarts"),
         "job_failures": _field("uint32", jobs, "num_failures"),
+        "job_lost": _field("float32", jobs, "lost_time"),
         "job_effective": _column("float32", _effective(jobs, np.where(np.isnan(left), result.end_time, left) - start)),
         "job_gpu_seconds": _field("float64", jobs, "gpu_seconds"),
     }
@@ -137,6 +139,15 @@ def _change_columns(result: Result) -> dict[str, NDArray[Any]]:
         "change_accumulation": _field("uint32", changes, "accumulation_steps"),
         "change_moved": _column("uint8", moved | (np.diff(job, prepend=-1) != 0)),
     }
+
+
+def losses_by_change(result: Result) -> dict[int, str]:
+    """Return what happened at each change by which a job lost its GPUs to an outage, by the place of the change."""
+    if not (found := losses(result)):
+        return {}
+    _, changes = _changes(result)
+    said = ((place, found.get((each.job, each.time))) for place, each in enumerate(changes) if not each.nodes)
+    return {place: text for place, text in said if text is not None}
 
 
 def _changes(result: Result) -> tuple[NDArray[np.int64], list[AllocationRecord]]:
@@ -202,7 +213,6 @@ def _colours(jobs: Sequence[JobRecord], applications: Collection[str]) -> list[i
 
 
 def _field(kind: str, records: Sequence[NamedTuple], name: str) -> NDArray[Any]:
-    """Return a field of records as a column, NaN where it is None."""
     return _column(kind, list(map(attrgetter(name), records)))
 
 

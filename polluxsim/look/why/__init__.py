@@ -1,1 +1,1 @@
-"""Why a job got what it got, in words: what happened by the allocations, and what decided by the policy's reasons."""
+"""Explain in sentences why a job waited, ran or lost GPUs, from its allocations and the policy's reasons."""

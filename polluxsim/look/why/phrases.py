@@ -1,4 +1,4 @@
-"""How a reason becomes a sentence: templates, and what may stand in them."""
+"""Templates for the sentences about reasons, and the values that templates can name."""
 
 from __future__ import annotations
 
@@ -49,12 +49,11 @@ class _Figure(float):
 
 @dataclass(frozen=True)
 class Words:
-    """What the names in a template stand for.
+    """Values for the names in a template.
 
-    A figure stands as `{gpus}`, or with how it is said: `{gpus:GPU}` as a count of things, `{end:clock}` as a time,
-    `{service:hours}` for GPU seconds in hours, `{share:%}` and `{worth:.3g}`. `{others}` are the other jobs and
-    `{first}` the first of them; a name may be that of a part of a sentence, too. Of `[this|that]` is said what comes
-    first and is known, and nothing where none is.
+    `{gpus:GPU}` is a count of things, `{end:clock}` a time, `{service:hours}` GPU seconds in hours, and `{share:%}` or
+    `{worth:.3g}` a number. `{others}` are the other jobs, and `{first}` is the first of them. A name may be a part of a
+    sentence. `[this|that]` becomes the first choice with known values, or nothing.
 
     >>> words = Words({"gpus": 1.0, "left": 5400.0}, (), {"lot": "It has {gpus:GPU}"})
     >>> words.say("{lot}[ beside {others}], with {left:hours} GPU-hours left.")
@@ -73,13 +72,7 @@ class Words:
         return _Figure(self.numbers[name])
 
     def say(self, sentence: Sentence) -> str:
-        """Return a sentence.
-
-        Raises
-        ------
-        KeyError
-            If something in it is not known.
-        """
+        """Return a sentence."""
         if callable(sentence):
             return sentence(self)
         return "".join(
@@ -96,7 +89,7 @@ class Words:
 
 @cache
 def _pieces(sentence: str) -> list[list[str]]:
-    """Return a template in pieces: what is always said alone, of brackets the choices and an empty one."""
+    """Return the pieces of a template, each a list of choices. Text outside brackets has one choice."""
     pieces = re.split(r"\[(.*?)\]", sentence)
     return [[*piece.split("|"), ""] if index % 2 else [piece] for index, piece in enumerate(pieces) if piece]
 

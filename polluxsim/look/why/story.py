@@ -1,4 +1,4 @@
-"""The story of a job, whole or at one moment, from what the allocations and the policy's reasons say."""
+"""Explain a job, whole or at one time, from its allocations and from the reasons that the policy recorded."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.occupancy import gpus_by_node
 from polluxsim.look.why.phrases import listed, number_of
 from polluxsim.look.why.sentences import sentence
+from polluxsim.metrics.summary import waiting_time
 from polluxsim.statistics.series import ALONE, active_jobs, gpus_in_use, instants, lifetime, shares_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from polluxsim.hardware.placements import Gpus
-    from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord
+    from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Result
     from polluxsim.records.storage import Run
     from polluxsim.statistics.series import Share, Stretch
 
@@ -33,29 +34,17 @@ if TYPE_CHECKING:
 
 
 class Stage(NamedTuple):
-    """A stretch of a job's life [s] with the same GPUs by node, or without any.
-
-    Attributes
-    ----------
-    batch_sizes
-        Total batch sizes in it, in order, each once after another [examples].
-    given_by, taken_by
-        GPUs that other jobs gave up at its start where this one got more, and got where this one gave some up, by job.
-    has_run
-        Whether the job held GPUs before it.
-    failed
-        What befell nodes that it lost all its GPUs for, by node.
-    """
+    """A stretch of a job's life [s] with the same GPUs by node, or without any."""
 
     start: float
     end: float
     before: Mapping[int, int]
     gpus: Mapping[int, int]
-    batch_sizes: tuple[int, ...]
-    given_by: Mapping[str, int]
-    taken_by: Mapping[str, int]
-    has_run: bool = False
-    failed: Mapping[int, str] = MappingProxyType({})
+    batch_sizes: tuple[int, ...]  # total batch sizes in order [examples]
+    given_by: Mapping[str, int]  # GPUs that the job got at the start from other jobs, by job
+    taken_by: Mapping[str, int]  # GPUs that other jobs got from it at the start, by job
+    has_run: bool = False  # whether the job held GPUs before
+    failed: Mapping[int, str] = MappingProxyType({})  # the kind of outage by node, if the job lost all GPUs to outages
 
     @property
     def what(self) -> str:
@@ -69,7 +58,7 @@ class Stage(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The cluster at one time: GPUs that each job holds, and how many are held at all, be it by several."""
+    """The cluster at one time: GPUs that each job holds, and the number of GPUs that any job holds."""
 
     holders: Mapping[str, int]
     active_jobs: int
@@ -77,10 +66,10 @@ class Moment(NamedTuple):
 
 
 def stages(run: Run, job: JobRecord) -> list[Stage]:
-    """Return the stages of a job's life in order, from submission to its end or that of the run."""
+    """Return the stages of a job in order, from its submission to its end or the end of the run."""
     _, end = lifetime(run.result, job)
     placed: dict[str, GpusByNode] = {}
-    fell = {(outage.time, outage.node): outage.kind for outage in run.result.outage_records}
+    fell = outages_by_node(run.result)
     found = [Stage(job.submit_time, end, {}, {}, (), {}, {})] if job.submit_time < end else []
     shared: dict[str, Share] = {}
     for time, changes, shares in instants(run.result.allocation_records, run.result.sharing_records):
@@ -90,7 +79,7 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
             if job.job in shares or job.job in shared:
                 given_by, taken_by = _exchanged(job.job, shared, shares)
                 stage = stage._replace(given_by=given_by, taken_by=taken_by)
-            failed = {node: fell[time, node] for node in stage.before if (time, node) in fell and not stage.gpus}
+            failed = {} if stage.gpus else {node: fell[time, node] for node in stage.before if (time, node) in fell}
             stage = stage._replace(has_run=any(each.gpus for each in found), failed=failed)
             if found and found[-1].gpus == stage.gpus:
                 found[-1] = found[-1]._replace(batch_sizes=found[-1].batch_sizes + stage.batch_sizes)
@@ -99,6 +88,11 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
         placed |= {name: gpus_by_node(record) for name, record in last.items()}
         shared |= shares
     return [stage for stage in found if stage.end > stage.start]
+
+
+def outages_by_node(result: Result) -> dict[tuple[float, int], str]:
+    """Return the kind of each outage, by its time [s] and node."""
+    return {(outage.time, outage.node): outage.kind for outage in result.outage_records}
 
 
 def moment(run: Run, time: float) -> Moment:
@@ -129,7 +123,7 @@ def _stage_at(
 
 
 def _exchanged(job: str, before: Mapping[str, Share], now: Mapping[str, Share]) -> tuple[Counter[str], Counter[str]]:
-    """Return whose GPUs by number a job got, and who got its own, of those who gave them up or got them just then."""
+    """Return the jobs that gave numbered GPUs to a job, and the jobs that took its GPUs."""
     had = set(before.get(job, ALONE).gpus)
     has = set(now[job].gpus) if job in now else had
     given_by, taken_by = Counter[str](), Counter[str]()
@@ -141,12 +135,11 @@ def _exchanged(job: str, before: Mapping[str, Share], now: Mapping[str, Share]) 
 
 
 def _risen(before: Mapping[int, int], now: Mapping[int, int]) -> GpusByNode:
-    """Return by how many GPUs each node's number has risen, where it has."""
     return {node: gpus - before.get(node, 0) for node, gpus in now.items() if gpus > before.get(node, 0)}
 
 
 def _matched(wanted: GpusByNode, others: Mapping[str, GpusByNode]) -> Counter[str]:
-    """Return how many GPUs of the same nodes stand on the other side, at most as many as are wanted, by job."""
+    """Return the GPUs of the same nodes on the other side by job, at most as many as `wanted`."""
     found = Counter[str]()
     for (node, gpus), (name, theirs) in product(wanted.items(), others.items()):
         found[name] += min(gpus, theirs.get(node, 0))
@@ -165,13 +158,7 @@ _NEVER_SUBMITTED = "never submitted: a job that it waited for did not complete"
 
 
 def find_job(run: Run, name: str) -> JobRecord:
-    """Return a job's record.
-
-    Raises
-    ------
-    InvalidInputError
-        If the run has no job of this name. The message has the most similar names.
-    """
+    """Return a job's record."""
     jobs = {job.job: job for job in run.result.job_records}
     if name in jobs:
         return jobs[name]
@@ -188,6 +175,7 @@ def summary(run: Run, job: JobRecord) -> str:
     said = [f"{job.job} ({job.application})", f"submitted {clock(job.submit_time)}"]
     if job.start_time is not None and job.queueing_delay is not None:
         said.append(f"started {clock(job.start_time)} after {clock(job.queueing_delay)}")
+        said.append(f"waited {clock(waiting_time(job, run.result.end_time))} in total")
     if job.completion_time is not None and job.jct is not None:
         said.append(f"completed {clock(job.completion_time)} after {clock(job.jct)}")
     else:
@@ -275,7 +263,6 @@ def beside(stretches: Sequence[Stretch], start: float, end: float) -> list[str]:
 
 
 def _shares(stretch: Stretch) -> str:
-    """Return the GPUs that a job shares, the other jobs, and their speeds relative to their speeds alone."""
     on: dict[Gpus, list[str]] = {}
     for name, (gpus, speed) in stretch.others.items():
         on.setdefault(gpus, []).append(f"{name} ({speed:.0%})")
@@ -303,7 +290,7 @@ def happened(stage: Stage) -> str:
     what = {
         "waits": "waits",
         "paused": f"paused, had {number_of(before, 'GPU')}",
-        "failed": f"lost {number_of(before, 'GPU')} as {_fallen(stage.failed)}",
+        "failed": _lost(before, stage.failed),
         "started": f"started on {where}",
         "resumed": f"resumed on {where}",
         "grew": f"grew from {before} to {where}",
@@ -319,8 +306,21 @@ def happened(stage: Stage) -> str:
     return what
 
 
+def losses(result: Result) -> dict[tuple[str, float], str]:
+    """Return what happened to each job that lost all its GPUs because nodes went down, by job and time [s]."""
+    fell, found = outages_by_node(result), dict[tuple[str, float], str]()
+    placed: dict[str, AllocationRecord] = {}
+    for record in result.allocation_records if fell else ():
+        before = placed.get(record.job)
+        if before is not None and not record.nodes:
+            failed = {node: fell[record.time, node] for node in before.nodes if (record.time, node) in fell}
+            if failed:
+                found[record.job, record.time] = _lost(sum(before.gpus), failed)
+        placed[record.job] = record
+    return found
+
+
 def _why(run: Run, stage: Stage, reasons: Sequence[ReasonRecord]) -> str:
-    """Return the reason at the start of a stage, and later reasons of another kind."""
     if not reasons:
         return _before_first_round(run, stage)
     told = [reasons[0], *(now for before, now in pairwise(reasons) if now.kind != before.kind)]
@@ -375,9 +375,10 @@ def _where(gpus: Mapping[int, int]) -> str:
     return f"{count} {'on' if len(gpus) > MOST_NODES else 'of'} {_nodes(sorted(gpus))}"
 
 
-def _fallen(failed: Mapping[int, str]) -> str:
-    """Return which nodes went down, and why."""
-    return f"{_nodes(list(failed))} went down ({', '.join(dict.fromkeys(failed.values()))})"
+def _lost(gpus: int, failed: Mapping[int, str]) -> str:
+    """Return what a job lost as nodes went down. `failed` has the kind of the outage by node."""
+    kinds = ", ".join(dict.fromkeys(failed.values()))
+    return f"lost {number_of(gpus, 'GPU')} as {_nodes(list(failed))} went down ({kinds})"
 
 
 def _nodes(nodes: Sequence[int]) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import combinations
-from math import exp, log
+from math import exp, isclose, log
 from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
 from polluxsim.metrics.declared import MORE, NEITHER, Metric
-from polluxsim.statistics.estimates import Sample, Samples
+from polluxsim.statistics.estimates import ROUNDING, Sample, Samples
 from polluxsim.statistics.metric_lines import metric_of
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Standing(NamedTuple):
     changes: Mapping[str, Measured]
     left: int  # number of jobs not served, over all seeds
     best_at: frozenset[str]  # metrics in which no policy has a better mean
+    tied_at: frozenset[str] = frozenset()  # those of them in which another policy has an equal mean
 
 
 class Flip(NamedTuple):
@@ -58,9 +59,10 @@ class Leaderboard(NamedTuple):
 
     metrics: Mapping[str, Metric]  # declarations of the metrics that are compared
     standings: Mapping[str, Sequence[Standing]]  # by scenario, the best first
-    # By policy: the geometric mean over scenarios of its mean JCT over the best mean JCT, and the number of these
-    # scenarios, the smallest ratio first. It is over the scenarios in which the policy served every job.
-    overall: Mapping[str, tuple[float, int]]
+    # By policy: the geometric mean of its mean JCT over the best mean JCT, the smallest first. All of these means are
+    # over the same scenarios, which are in `compared`.
+    overall: Mapping[str, float]
+    compared: Sequence[str]
     flips: Sequence[Flip]  # of the ranking, the clearest first
     absent: Mapping[Player, str]  # why policies could not play
 
@@ -71,7 +73,8 @@ def leaderboard(played: Played) -> Leaderboard:
     metrics = {**own, **played.metrics}
     samples = {name: _samples(played, name, metrics) for name in dict.fromkeys(row["scenario"] for row in played.runs)}
     standings = {name: _standings(played, name, found, metrics) for name, found in samples.items()}
-    return Leaderboard(metrics, standings, _overall(standings), _flips(samples, standings), played.absent)
+    overall, compared = _overall(standings)
+    return Leaderboard(metrics, standings, overall, compared, _flips(samples, standings), played.absent)
 
 
 def _samples(played: Played, scenario: str, metrics: Mapping[str, Metric]) -> Samples:
@@ -95,13 +98,32 @@ def _standings(played: Played, scenario: str, samples: Samples, metrics: Mapping
         for policy in left
     }
     best = {name: _best(means, name, metric, left) for name, metric in metrics.items()}
-    found = []
-    for policy, known in means.items():
-        best_at = {
-            metric for metric, other in best.items() if other and _value(known, metric) == _value(means[other], metric)
-        }
-        found.append(Standing(policy, known, dict(_changes(samples, policy, best)), left[policy], frozenset(best_at)))
+    best_at = {
+        policy: frozenset(name for name, other in best.items() if other and _are_equal(known, means[other], name))
+        for policy, known in means.items()
+    }
+    shared = Counter(name for names in best_at.values() for name in names)
+    found = [
+        Standing(
+            policy,
+            known,
+            dict(_changes(samples, policy, best)),
+            left[policy],
+            best_at[policy],
+            frozenset(name for name in best_at[policy] if shared[name] > 1),
+        )
+        for policy, known in means.items()
+    ]
     return sorted(found, key=lambda one: (one.left > 0, _value(one.means, RANKED)))
+
+
+def _are_equal(means: Mapping[str, Measured], others: Mapping[str, Measured], metric: str) -> bool:
+    return isclose(_value(means, metric), _value(others, metric), rel_tol=ROUNDING)
+
+
+def is_as_good(one: Standing, other: Standing) -> bool:
+    """Return whether two policies share a place in the ranking of a scenario: their mean JCTs are equal."""
+    return (one.left > 0) == (other.left > 0) and _are_equal(one.means, other.means, RANKED)
 
 
 def _mean(samples: Samples, policy: str, name: str, metric: Metric) -> Measured | None:
@@ -136,14 +158,26 @@ def _value(means: Mapping[str, Measured], metric: str) -> float:
     return means[metric].estimate.value if metric in means else float("inf")
 
 
-def _overall(standings: Mapping[str, Sequence[Standing]]) -> dict[str, tuple[float, int]]:
-    logs: dict[str, list[float]] = {}
-    for found in standings.values():
-        served = [one for one in found if not one.left and RANKED in one.means]
-        for one in served:
-            logs.setdefault(one.policy, []).append(log(_value(one.means, RANKED) / _value(served[0].means, RANKED)))
-    ratios = {policy: (exp(sum(found) / len(found)), len(found)) for policy, found in logs.items()}
-    return dict(sorted(ratios.items(), key=lambda item: item[1]))
+def _overall(standings: Mapping[str, Sequence[Standing]]) -> tuple[dict[str, float], list[str]]:
+    """Return the geometric means by policy, and the scenarios that they are over.
+
+    These are the scenarios in which every policy of the ranking served every job. While no scenario is left, the
+    policy that did so in the fewest scenarios leaves the ranking.
+    """
+    served = {
+        name: {one.policy: _value(one.means, RANKED) for one in found if not one.left and RANKED in one.means}
+        for name, found in standings.items()
+    }
+    counts = Counter(policy for jcts in served.values() for policy in jcts)
+    ranked = [policy for policy, _ in counts.most_common()]
+    while not (compared := [name for name, jcts in served.items() if set(ranked) <= jcts.keys()]) and ranked:
+        ranked.pop()
+    best = {name: min(served[name][policy] for policy in ranked) for name in compared if ranked}
+    ratios = {
+        policy: exp(sum(log(served[name][policy] / best[name]) for name in compared) / len(compared))
+        for policy in ranked
+    }
+    return dict(sorted(ratios.items(), key=lambda item: item[1])), compared
 
 
 def _flips(samples: Mapping[str, Samples], standings: Mapping[str, Sequence[Standing]]) -> list[Flip]:
@@ -170,18 +204,23 @@ def frame_of_leaderboard(board: Leaderboard) -> pd.DataFrame:
     Nothing of the clock is in it. Policies that could not play have a row that says why.
     """
     rows = [
-        {"scenario": name, "rank": rank, "policy": one.policy, "metric": metric, "not_served": one.left}
+        {"scenario": name, "rank": _rank(one, found), "policy": one.policy, "metric": metric, "not_served": one.left}
         | dict(zip(("mean", "low", "high"), mean.estimate, strict=True))
         | {"seeds": mean.num_units, "is_best": metric in one.best_at}
         | _change(one.changes.get(metric))
         for name, found in board.standings.items()
-        for rank, one in enumerate(found, start=1)
+        for one in found
         for metric, mean in one.means.items()
         if metric not in CLOCKS
     ]
     rows += [{"scenario": one.scenario, "policy": one.policy, "absent": why} for one, why in board.absent.items()]
     frame = pd.DataFrame(rows)
     return frame if "absent" in frame else frame.assign(absent=None)
+
+
+def _rank(one: Standing, found: Sequence[Standing]) -> int:
+    """Return the place of a policy, from 1. Policies with equal mean JCTs share it."""
+    return 1 + next(place for place, other in enumerate(found) if is_as_good(one, other))
 
 
 def _change(change: Measured | None) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""An arena in sentences, as Markdown, and as one HTML page that needs no other file."""
+"""Show an arena in sentences, as Markdown, and as one HTML page."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from jinja2 import Environment, StrictUndefined
 
 from polluxsim import __version__
-from polluxsim.look.settings_tables import QUANTITY, change_text, interval_notes, signed
+from polluxsim.look.settings_tables import QUANTITY, interval_notes, measured_change
+from polluxsim.look.tables import markdown
 from polluxsim.look.why.phrases import listed
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT
-from polluxsim.studies.arena.leaderboard import CLOCKS, RANKED, SHARE
+from polluxsim.statistics.metric_lines import change_text
+from polluxsim.studies.arena.leaderboard import CLOCKS, RANKED, SHARE, is_as_good
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,19 +38,55 @@ def name_of(board: Leaderboard, name: str) -> str:
 
 
 def verdicts(board: Leaderboard) -> Iterator[str]:
-    """Yield sentences about the best policy of each scenario, and about rankings that flip."""
-    best: dict[str, list[str]] = {}
+    """Yield sentences on the best policies of each scenario, and on rankings that flip.
+
+    Below six seeds they say only which policies are tied, because their mean JCTs are equal.
+    """
+    leaders: dict[tuple[str, ...], list[str]] = {}
     for scenario, found in board.standings.items():
-        best.setdefault(found[0].policy, []).append(scenario)
-    for policy, scenarios in sorted(best.items(), key=lambda item: -len(item[1])):
-        yield f"{policy} has the least mean JCT on {listed(scenarios)}{_not_alone(board, scenarios)}."
+        best = tuple(one.policy for one in found if is_as_good(one, found[0]))
+        if len(best) > 1 or _is_judged(found):
+            leaders.setdefault(best, []).append(scenario)
+    for best, scenarios in sorted(leaders.items(), key=lambda item: -len(item[1])):
+        what = f"has the least mean JCT on {listed(scenarios)}"
+        if len(best) > 1:
+            what = f"are tied for the least mean JCT on {listed(scenarios)}"
+        yield f"{listed(_named(best))} {what}{_not_alone(board, scenarios)}."
     for flip in board.flips[:MOST_FLIPS]:
         yield _flip(flip)
-    if not board.flips:
-        least = f"{LEAST_FOR_VERDICT} seeds or more"
-        yield f"No two policies change places between scenarios, by 95 % intervals of {least}."
-    elif len(board.flips) > MOST_FLIPS:
+    if len(board.flips) > MOST_FLIPS:
         yield f"{len(board.flips) - MOST_FLIPS} more pairs of policies change places between scenarios."
+    if all(map(_is_judged, board.standings.values())):
+        if not board.flips:
+            least = f"{LEAST_FOR_VERDICT} seeds or more"
+            yield f"No two policies change places between scenarios, by 95 % intervals of {least}."
+    else:
+        most = max((_num_seeds(found) for found in board.standings.values()), default=0)
+        yield f"No verdict on differences: it needs {LEAST_FOR_VERDICT} seeds of each scenario, and there are {most}."
+
+
+def _is_judged(standings: Sequence[Standing]) -> bool:
+    return _num_seeds(standings) >= LEAST_FOR_VERDICT
+
+
+def _num_seeds(standings: Sequence[Standing]) -> int:
+    return max((one.means[RANKED].num_units for one in standings if RANKED in one.means), default=0)
+
+
+def _named(policies: Sequence[str]) -> list[str]:
+    more = [f"{len(policies) - MOST_NAMES} more"] if len(policies) > MOST_NAMES else []
+    return [*policies[:MOST_NAMES], *more]
+
+
+def ranking_note(board: Leaderboard) -> str:
+    """Return what the ranking over all scenarios covers, and the policies that it leaves out."""
+    policies = dict.fromkeys(one.policy for found in board.standings.values() for one in found)
+    if not board.overall:
+        return "No ranking: no policy served every job on any scenario."
+    left_out = [policy for policy in policies if policy not in board.overall]
+    without = f", without {listed(left_out)}, which did not serve every job on these scenarios" if left_out else ""
+    scenarios = listed(board.compared)
+    return f"Geometric means over the scenarios on which every policy served every job ({scenarios}){without}."
 
 
 def absences(board: Leaderboard) -> Iterator[str]:
@@ -73,23 +111,22 @@ def _not_alone(board: Leaderboard, scenarios: Sequence[str]) -> str:
     """Return the policies that no interval tells apart from the best one, by scenario."""
     shared = []
     for scenario in scenarios:
-        near = [one.policy for one in board.standings[scenario][1:] if not one.left and not _is_told_apart(one)]
+        first, *others = board.standings[scenario]
+        near = [one for one in others if not (one.left or _is_told_apart(one) or is_as_good(one, first))]
         if near:
-            more = [f"{len(near) - MOST_NAMES} more"] if len(near) > MOST_NAMES else []
-            shared.append(f"on {scenario} from {listed([*near[:MOST_NAMES], *more])}")
-    return f"; it is not told apart {listed(shared)}" if shared else ""
+            shared.append(f"on {scenario} from {listed(_named([one.policy for one in near]))}")
+    return f"; not told apart {listed(shared)}" if shared else ""
 
 
 def _is_told_apart(one: Standing) -> bool:
-    """Return whether a policy is worse than the best by its interval, or has none."""
     change = one.changes.get(RANKED)
     return change is None or not change.is_judged or change.is_real
 
 
 def _flip(flip: Flip) -> str:
     (where, much), (elsewhere, more) = flip.first_wins, flip.second_wins
-    wins = f"{flip.first} beats {flip.second} on {where} ({signed(much, 0)} % mean JCT)"
-    return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {signed(more, 0)} %)."
+    wins = f"{flip.first} beats {flip.second} on {where} ({change_text(much)} mean JCT)"
+    return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {change_text(more)})."
 
 
 def mean_in_words(estimate: Estimate, metric: str) -> str:
@@ -99,28 +136,31 @@ def mean_in_words(estimate: Estimate, metric: str) -> str:
 
 
 def change_in_words(one: Standing, metric: str) -> str:
-    """Return a change against the best, with its interval; "best" for the best, and "≈" where it may be chance."""
+    """Return a change against the best, with its interval.
+
+    The best policy has "best", or "tied" if another policy has an equal value. "≈" stands before what may be chance.
+    """
     if metric in CLOCKS or metric not in one.means:
         return ""
     if metric in one.best_at:
-        return "best"
+        return "tied" if metric in one.tied_at else "best"
     if (change := one.changes.get(metric)) is None:
         return ""
-    return f"{'' if change.is_real else '≈ '}{change_text(change, 0)}"
+    return f"{'' if change.is_real else '≈ '}{measured_change(change)}"
 
 
 def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:
     """Return an arena as Markdown: overall, in words, and a table for each scenario; nothing of the clock."""
-    lines = ["| policy | times the best's mean JCT | scenarios |", "|---|---:|---:|"]
-    lines += [f"| {policy} | {ratio:.2f} | {count} |" for policy, (ratio, count) in board.overall.items()]
-    lines += ["", *(f"- {sentence}" for sentence in (*verdicts(board), *absences(board), *interval_words(board)))]
+    ratios = [[policy, f"{ratio:.2f}"] for policy, ratio in board.overall.items()]
+    parts = [ranking_note(board), "", markdown([["policy", "times the best's mean JCT"], *ratios]), ""]
+    parts += [f"- {sentence}" for sentence in (*verdicts(board), *absences(board), *interval_words(board))]
     for scenario, found in board.standings.items():
         compared = [metric for metric in board.metrics if metric not in CLOCKS]
         shown = [metric for metric in compared if any(metric in one.means for one in found)]
-        lines += ["", f"### {scenario}: {titles[scenario]}", ""]
-        lines += [f"| | {' | '.join(name_of(board, metric) for metric in shown)} |", f"|---|{'---:|' * len(shown)}"]
-        lines += [f"| {_called(one)} | {' | '.join(_cell(one, metric) for metric in shown)} |" for one in found]
-    return "\n".join(lines) + "\n"
+        head = ["", *(name_of(board, metric) for metric in shown)]
+        rows = [[_called(one), *(_cell(one, metric) for metric in shown)] for one in found]
+        parts += ["", f"### {scenario}: {titles[scenario]}", "", markdown([head, *rows])]
+    return "\n".join(parts) + "\n"
 
 
 def _called(one: Standing) -> str:
@@ -179,6 +219,7 @@ def page(board: Leaderboard, suite: Suite) -> str:
         what=f"The {suite.name} suite: every policy on every scenario, drawn with the same {len(suite.seeds)} seeds.",
         board=board,
         sentences=[*verdicts(board), *interval_words(board)],
+        ranking_note=ranking_note(board),
         absences=list(absences(board)),
         panels=panels,
         name_of=name_of,

@@ -48,9 +48,9 @@ def test_the_same_runs_give_the_same_numbers_and_replace_an_older_report(tmp_pat
     [
         (["nowhere"], "r.html", "nowhere: there is no such folder"),
         (["run", "nowhere"], "r.html", "nowhere: there is no such folder"),
-        (["run"], "r.pdf", "allowed is the name of a file that ends in .html"),
+        (["run"], "r.pdf", "give the name of a file that ends in .html"),
         (["broken"], "r.html", "allocations.parquet: not a table of a polluxsim run"),
-        (["run"], "folder.html", "folder.html: a folder, allowed is a file"),
+        (["run"], "folder.html", "folder.html is a folder; give the name of a file"),
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_written(

@@ -89,7 +89,7 @@ def test_the_slider_moves_the_cluster(browser: Any, by_hand: Path) -> None:
         (30, ["idle"] * 8),
         (600, ["small"] * 4 + ["large"] * 2 + ["idle"] * 2),
         (2000, ["small"] * 4 + ["large"] * 4),
-        (3900, ["idle"] * 8),
+        (3900, ["idle"] * 4 + ["down"] * 4),
         (5000, ["large"] * 8),
     ):
         move_slider(page, seconds)
@@ -102,6 +102,23 @@ def test_the_slider_moves_the_cluster(browser: Any, by_hand: Path) -> None:
     assert page.run("return document.querySelector('#timeline .now').getBoundingClientRect().left") == pytest.approx(
         left, abs=1
     )
+
+
+def test_a_node_that_is_down_is_hatched_and_not_counted_as_free(browser: Any, by_hand: Path) -> None:
+    page = opened(browser, by_hand)
+    pixels = """
+      const canvas = document.getElementById("cluster"), pen = canvas.getContext("2d");
+      const style = getComputedStyle(document.documentElement), seen = new Set();
+      const { data } = pen.getImageData(0, 0, canvas.width, canvas.height);
+      for (let i = 0; i < data.length; i += 4) seen.add([data[i], data[i + 1], data[i + 2]].join());
+      const colour = (name) => style.getPropertyValue(name).trim().match(/[0-9a-f]{2}/gi);
+      return ["--idle", "--hatch"].map((name) => seen.has(colour(name).map((part) => parseInt(part, 16)).join()));
+    """
+    for seconds, in_use, down, drawn in ((3900, "0 of 4", "1", [True, True]), (4150, "0 of 8", "0", [True, False])):
+        move_slider(page, seconds)
+        told = page.text("#moment-numbers").splitlines()
+        assert [told[told.index(name) + 1] for name in ("GPUs in use", "nodes down")] == [in_use, down]
+        assert page.run(pixels) == drawn
 
 
 def test_the_slider_goes_by_keyboard_and_shows_its_focus(browser: Any, by_hand: Path) -> None:
@@ -355,6 +372,20 @@ def test_all_figures_over_time_have_the_same_borders(browser: Any, two_runs: Pat
     assert len(set(borders)) == 1
 
 
+def test_the_page_of_a_job_states_its_failures_and_their_cost(browser: Any, tmp_path: Path) -> None:
+    result = hand_made()
+    jobs = tuple(
+        job._replace(num_failures=1, lost_time=90.0) if job.job == "large" else job for job in result.job_records
+    )
+    write_run(tmp_path / "run", replace(result, job_records=jobs), {"config": CONFIG, "seed": 7, "nodes": [[2, 4]]})
+    assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "r.html")]) == 0
+    page = opened(browser, tmp_path / "r.html", "#job/0/large")
+    told = page.text("#job-facts").splitlines()
+    assert [told[told.index(name) + 1] for name in ("failures", "cost of failures")] == ["1", "1 min 30 s"]
+    page = opened(browser, tmp_path / "r.html", "#job/0/small")
+    assert "failures" not in page.text("#job-facts")
+
+
 def test_a_move_of_the_slider_draws_no_figure_anew(browser: Any, two_runs: Path) -> None:
     """The line of the moment is of the page's own style, so that a move costs the cluster only."""
     page = opened(browser, two_runs)
@@ -376,14 +407,17 @@ def test_the_page_of_a_job(browser: Any, by_hand: Path) -> None:
         "starts on 2 GPUs",
         "changes its batch size",
         "grows by 2 GPUs",
-        "loses its GPUs and waits",
+        "lost 4 GPUs as node 1 went down (failure)",
         "restarts on 8 GPUs",
         "completes",
     ]
     waits = page.texts("#job-waiting > li")
     assert len(waits) == 2
-    assert waits[0] == "20 s from 0:01:40: it came between two rounds; the next one was at 0:02:00."
-    assert waits[1].startswith("10 min from 1:00:00: at its beginning 4 GPUs of 8 were free and 1 other job waited too")
+    assert waits[0] == "20 s from 0:01:40: It was submitted between two rounds; the next one was at 0:02:00."
+    assert waits[1].startswith(
+        "10 min from 1:00:00: it lost 4 GPUs as node 1 went down (failure). "
+        "At its beginning all 4 GPUs were held and 1 other job waited too"
+    )
     assert "1:00:00 the policy says: kept waiting (gpus_needed = 8 GPUs" in waits[1]
     assert "jobs small" in waits[1]
     assert page.run("return polluxReport.job.figures().gpus.lines[0].y") == [0, 2, 2, 4, 0, 8, 0]

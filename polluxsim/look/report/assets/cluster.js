@@ -54,11 +54,10 @@ polluxReport.cluster = (() => {
 
   function draw() {
     const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement), ratio = devicePixelRatio || 1;
-    const [idle, line, muted] = ["--idle", "--hatch", "--muted"].map((name) => style.getPropertyValue(name).trim());
+    const [idle, muted] = ["--idle", "--muted"].map((name) => style.getPropertyValue(name).trim()), hatched = map.hatched(pen);
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, canvas.width, canvas.height);
     pen.font = "11px system-ui, sans-serif";
-    pen.strokeStyle = line;
     // Nodes have their numbers above them, and the first of each type of GPU its name, where there is room.
     const numbered = pen.measureText(String(run.gpusPerNode.length)).width < (block(run.gpusPerNode[0])[0] + GAP) * size && GAP * size > 9;
     const several = new Set(run.nodeTypes).size > 1, wide = block(Math.max(...run.gpusPerNode))[0] + GAP;
@@ -68,7 +67,7 @@ polluxReport.cluster = (() => {
     };
     places.forEach(([x, y], row) => {
       const all = data.holders(run, row, time).map((held) => run.heldJob[held]), width = size * 0.9;
-      if (all.length || map.isThere(row, time)) {
+      if (all.length || map.without(row, time) === "idle") {
         // A GPU that jobs share is split among them.
         (all.length ? all : [-1]).forEach((job, place, { length }) => {
           pen.globalAlpha = found >= 0 && job !== found ? 0.2 : 1;
@@ -77,11 +76,8 @@ polluxReport.cluster = (() => {
         });
       } else {
         pen.globalAlpha = found >= 0 ? 0.2 : 1;
-        pen.beginPath();
-        pen.rect(x * size + 0.5, y * size + 0.5, width - 1, width - 1);
-        pen.moveTo(x * size, y * size + width);
-        pen.lineTo(x * size + width, y * size);
-        pen.stroke();
+        pen.fillStyle = hatched;
+        pen.fillRect(x * size, y * size, width, width);
       }
       pen.globalAlpha = 1;
       pen.fillStyle = muted;
@@ -89,8 +85,8 @@ polluxReport.cluster = (() => {
     });
   }
 
-  // The name of who holds each GPU.
-  const holders = () => places.map((_, row) => data.holders(run, row, time).map((held) => run.jobs[run.heldJob[held]]).join(", ") || "idle");
+  // The jobs on each GPU by name, or why it has none.
+  const holders = () => places.map((_, row) => data.holders(run, row, time).map((held) => run.jobs[run.heldJob[held]]).join(", ") || map.without(row, time));
 
   function rowAt(event) {
     const x = event.offsetX / size, y = event.offsetY / size;
@@ -104,6 +100,7 @@ polluxReport.cluster = (() => {
       ["running", format.plural(now.running.length, "job")],
       ["waiting", format.plural(now.waiting.length, "job")],
     ];
+    if (run.downRow.length) facts.push(["nodes down", format.number(now.nodesDown)]);
     if (run.isAdaptive) facts.push(["efficiency", now.gpus ? format.percent(now.efficiency) : "–"]);
     if (run.isRented) {
       const requested = run.nodePrice ? Math.round(now.price / run.nodePrice) : now.nodes;

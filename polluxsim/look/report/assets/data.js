@@ -150,7 +150,7 @@ polluxReport.data = (() => {
     return run.jobSubmit[job] <= time && (run.jobEnd[job] < 0 ? time <= run.end : time < run.jobEnd[job]);
   }
 
-  // Everyone at a moment: running and waiting jobs, GPUs held.
+  // The jobs that run and wait at a moment, the GPUs held, the GPUs of the nodes that are up, and the nodes that are down.
   function at(run, time) {
     const running = [], waiting = [];
     let gpus = 0;
@@ -161,10 +161,13 @@ polluxReport.data = (() => {
       (held ? running : waiting).push(job);
     }
     for (let row = 0; run.heldOf && row < run.numRows; row++) gpus += holding(run, row, time) >= 0;
-    const round = lastUpTo(run.roundTime, time);
-    return { running, waiting, gpus, efficiency: round < 0 ? NaN : run.roundEfficiency[round],
-      price: round < 0 ? 0 : run.roundPrice[round], nodes: nodesAt(run, round), capacity: capacity(run, nodesAt(run, round)) };
+    const round = lastUpTo(run.roundTime, time), nodes = nodesAt(run, round), down = outagesAt(run, time).filter((i) => run.nodeOfRow[run.downRow[i]] < nodes);
+    return { running, waiting, gpus, efficiency: round < 0 ? NaN : run.roundEfficiency[round], price: round < 0 ? 0 : run.roundPrice[round], nodes,
+      nodesDown: down.length, capacity: down.reduce((sum, i) => sum - run.downRows[i], capacity(run, nodes)) };
   }
+
+  // The outages at a time, as places in the columns of outages.
+  const outagesAt = (run, time) => Array.from(run.downRow.keys()).filter((i) => run.downStart[i] <= time && time < run.downEnd[i]);
 
   // Nodes that are up after a round: all of them, but where a policy rents them. Those are always the first ones.
   const nodesAt = (run, round) => run.isRented ? run.roundNodes[Math.max(round, 0)] ?? 0 : run.gpusPerNode.length;
@@ -268,6 +271,6 @@ polluxReport.data = (() => {
     return [...found.values()];
   }
 
-  return { load, byRow, partOf, holders, sharedOf, tenuresOf, startsOf, checkpointsOf, turnover, freeGpus, timeBelow, changesOf, waitsOf, waited, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, present, endOf, statusOf, isComplete,
+  return { load, byRow, partOf, holders, sharedOf, tenuresOf, startsOf, checkpointsOf, turnover, freeGpus, timeBelow, changesOf, waitsOf, waited, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, outagesAt, present, endOf, statusOf, isComplete,
     lastUpTo };
 })();

@@ -137,16 +137,17 @@ polluxReport.groups = (() => {
     for (let job = 0; job < run.numJobs; job++) {
       const name = of(run, job), life = data.endOf(run, job) - run.jobSubmit[job];
       if (!(life >= 0)) continue;
-      if (!groups.has(name)) groups.set(name, { name, jobs: 0, life: 0, waited: 0, service: 0 });
+      if (!groups.has(name)) groups.set(name, { name, jobs: 0, life: 0, toFirst: 0, waited: 0, service: 0 });
       const group = groups.get(name);
       group.jobs++;
       group.life += life;
-      group.waited += run.jobStart[job] < 0 ? life : run.jobStart[job] - run.jobSubmit[job];
+      group.toFirst += run.jobStart[job] < 0 ? life : run.jobStart[job] - run.jobSubmit[job];
+      group.waited += data.waited(run, job);
       group.service += run.jobGpuSeconds[job];
     }
-    const found = [...groups.values()].sort((a, b) => b.service - a.service), late = [...found].sort((a, b) => b.waited / b.jobs - a.waited / a.jobs);
+    const found = [...groups.values()].sort((a, b) => b.service - a.service), late = [...found].sort((a, b) => b.toFirst / b.jobs - a.toFirst / a.jobs);
     format.fill("group-rows", ...found.slice(0, 100).map((group) => format.element("tr", {},
-      format.element("th", { scope: "row" }, group.name), ...[format.number(group.jobs), format.span(group.life / group.jobs), format.span(group.waited / group.jobs), format.number(late.indexOf(group) + 1), format.number(group.service / 3600, 1)]
+      format.element("th", { scope: "row" }, group.name), ...[format.number(group.jobs), format.span(group.life / group.jobs), format.span(group.toFirst / group.jobs), format.number(late.indexOf(group) + 1), format.span(group.waited / group.jobs), format.number(group.service / 3600, 1)]
         .map((cell) => format.element("td", {}, cell)))));
     format.fill("group-name", kind);
   }

@@ -29,9 +29,10 @@ polluxReport.job = (() => {
       ["JCT", `${data.isComplete(run, job) ? "" : "≥ "}${format.span(Math.max(end - submit, 0))}`],
       ["submitted at", Number.isFinite(submit) ? format.clock(submit) : "never"],
       ["first GPU after", run.jobStart[job] < 0 ? "never" : format.span(run.jobStart[job] - submit)],
-      ["waited in all", format.span(data.waited(run, job))],
+      ["waited in total", format.span(data.waited(run, job))],
       ["GPU-hours", format.number(run.jobGpuSeconds[job] / 3600, 2)],
       ["restarts", format.number(run.jobRestarts[job])],
+      ...(run.jobFailures[job] ? [["failures", format.number(run.jobFailures[job])], ["cost of failures", format.span(run.jobLost[job])]] : []),
       ...(run.jobFairness[job] > 0 ? [["ρ", format.number(run.jobFairness[job], 2)]] : []),
     ]);
     const twins = others.map((other) => [other, other.jobNumber.get(run.jobs[job])])
@@ -96,9 +97,10 @@ polluxReport.job = (() => {
       const then = data.at(run, start), others = then.waiting.filter((other) => other !== job).length, free = then.capacity - then.gpus;
       const next = run.roundTime[data.lastUpTo(run.roundTime, start) + 1];
       const said = told(reasons, job, start, end), between = !said && run.roundTime.indexOf(start) < 0 && (next === undefined || next >= end);
-      return format.element("li", {}, `${format.span(end - start)} from ${format.clock(start)}: `, between
-        ? `it came between two rounds${next === undefined ? "" : `; the next one was at ${format.clock(next)}`}.`
-        : `at its beginning ${free > 0 ? `${format.plural(free, "GPU")} of ${format.number(then.capacity)} ${free === 1 ? "was" : "were"} free`
+      const change = data.changeAt(run, job, start), loss = change >= 0 && run.changeTime[change] === start ? run.losses[change] : undefined;
+      return format.element("li", {}, `${format.span(end - start)} from ${format.clock(start)}: `, loss ? `it ${loss}. ` : "", between
+        ? `${loss ? "This was" : start === run.jobSubmit[job] ? "It was submitted" : "It lost them"} between two rounds${next === undefined ? "" : `; the next one was at ${format.clock(next)}`}.`
+        : `${loss ? "A" : "a"}t its beginning ${free > 0 ? `${format.plural(free, "GPU")} of ${format.number(then.capacity)} ${free === 1 ? "was" : "were"} free`
           : `all ${format.number(then.capacity)} GPUs were held`} and ${others ? `${format.plural(others, "other job")} waited too` : "nobody else waited"}.`, said);
     });
     format.list("job-waiting", items, "It never waited.");
@@ -136,7 +138,7 @@ polluxReport.job = (() => {
 
   function words(run, change, before, started) {
     const now = run.changeGpus[change];
-    if (!now) return run.changeTime[change] === run.jobEnd[run.changeJob[change]] ? ended(run, run.changeJob[change]) : "loses its GPUs and waits";
+    if (!now) return run.changeTime[change] === run.jobEnd[run.changeJob[change]] ? ended(run, run.changeJob[change]) : run.losses[change] ?? "loses its GPUs and waits";
     if (!run.changeMoved[change]) return "changes its batch size";
     if (!before) return started ? `restarts on ${format.plural(now, "GPU")}` : `starts on ${format.plural(now, "GPU")}`;
     if (now === before) return "moves";

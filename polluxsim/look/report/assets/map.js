@@ -235,8 +235,7 @@ polluxReport.map = (() => {
   const place = (row) => `node ${run.nodeOfRow[row]}, ${run.nodeTypes[run.nodeOfRow[row]] ?? "GPU"} ${run.slotOfRow[row]}`;
   const isThere = (row, time) => row < (run.present.findLast(([start]) => start <= time)?.[2] ?? 0);
 
-  const isDown = (row, time) => run.downRow.some((first, i) =>
-    row >= first && row < first + run.downRows[i] && time >= run.downStart[i] && time < run.downEnd[i]);
+  const isDown = (row, time) => data.outagesAt(run, time).some((i) => row >= run.downRow[i] && row < run.downRow[i] + run.downRows[i]);
   const without = (row, time) => !isThere(row, time) ? "not rented" : isDown(row, time) ? "down" : "idle";
 
   // What holds a GPU at a time, as rows of a box.
@@ -282,5 +281,5 @@ polluxReport.map = (() => {
     paint();
   }
 
-  return { init, show, paint, find, rowAt, tell, tellGpu, picked, move, isThere };
+  return { init, show, paint, find, rowAt, tell, tellGpu, picked, move, hatched, without };
 })();

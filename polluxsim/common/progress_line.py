@@ -1,0 +1,33 @@
+"""Show the progress of a command on one line of a terminal."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    # Takes the number done, the total and a note.
+    Update = Callable[[int, int, str], None]
+
+
+def is_shown() -> bool:
+    """Return whether a progress line is shown: standard error is a terminal."""
+    return Console(stderr=True).is_terminal
+
+
+@contextmanager
+def progress_line(what: str, total: int, note: str = "") -> Iterator[Update]:
+    """Show how much of a total is done, the time left and a note, if `is_shown`. Clear the line at the end.
+
+    Yields the function that updates the line.
+    """
+    words, notes = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
+    columns = (words, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(compact=True), notes)
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not is_shown()) as bar:
+        task = bar.add_task(what, total=total, note=note)
+        yield lambda done, total, note: bar.update(task, completed=done, total=total, note=note)
