@@ -205,7 +205,7 @@ class InFull:
         decision = decision if isinstance(decision, Decision) else Decision(decision)
         allocation, shared = dict(decision.allocation), dict(decision.shared)
         for job in view.running:
-            name, numbered = job.job_id, view.shared.get(job.job_id)
+            name, numbered = job.job_id, view.sharing.held.get(job.job_id)
             keeps = decision.others_keep and name not in allocation and name not in shared
             if numbered is None and (keeps or set(allocation.get(name, ())) == set(job.placement)):
                 allocation[name] = job.placement[::-1]

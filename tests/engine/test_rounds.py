@@ -83,7 +83,7 @@ def test_nor_does_a_delay_of_days() -> None:
 @pytest.mark.parametrize("interval", [0.0, -1.0, 1e-320, 1e-10, 1e12, 1e308, float("inf"), float("nan")])
 def test_an_interval_that_cannot_be_is_named(interval: float) -> None:
     with pytest.raises(
-        InvalidConfigError, match=r"^engine\.round_interval is .*, allowed is a number from 1e-09 to 1e\+11$"
+        InvalidConfigError, match=r"^engine\.round_interval is .*, must be a number from 1e-09 to 1e\+11$"
     ):
         EngineSettings(round_interval=interval)
 

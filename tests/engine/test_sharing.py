@@ -62,7 +62,7 @@ class Fixed:
     seen: list[dict[str, Gpus]] = field(default_factory=list)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        self.seen.append(dict(view.shared))
+        self.seen.append(dict(view.sharing.held))
         return Decision({}, shared={job.job_id: self.gpus[job.job_id] for job in view.jobs})
 
 
