@@ -295,7 +295,9 @@ def test_a_waiting_job_is_not_forecast_to_start_as_if_it_could_have_started_befo
     long = Job.rigid("long", 21360.0, 2, 20000.0, user="u")
     path = tmp_path / "jobs.csv"
     write_workload(Workload((*past, wide, head, long)), path)
-    run = polluxsim.simulate(polluxsim.workload("file", path=str(path)), policy="easy", cluster=(2, 4), progress=False)
+    run = polluxsim.simulate(
+        polluxsim.workload("file", path=str(path)), policy="easy", cluster=(2, 4), progress=False
+    )
     forecast_of_long = run.at(22200).when(["long"], forks=19, arrivals="none").iloc[0]
     assert forecast_of_long.waits
     assert forecast_of_long.start_p50 > 22260

@@ -36,7 +36,6 @@ from polluxsim.studies import driver
 from polluxsim.studies.driver import CACHE_LOCK, complete, locked, run_sweep, sweep_progress
 from polluxsim.studies.launching import StartOrder
 from polluxsim.studies.plan import Entry, composer
-from polluxsim.sweeps import run_sweep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
