@@ -436,9 +436,9 @@ def test_a_pair_can_be_slower_than_one_after_the_other() -> None:
         SimpleNamespace(job_id=name, stages=stages)
         for name, stages in zip("abc", (Stages(1.0, 0.0, 1.0, 0.0), Stages(1.0, 0.0, 1.0, 0.0), LOADS), strict=True)
     )
-    assert Pack((busy, other), 0).is_slower_than_in_turn
-    assert not Pack((busy, loads), 0).is_slower_than_in_turn
-    assert not Pack((busy,), 0).is_slower_than_in_turn
+    assert Pack((busy, other), 0, "gpu").is_slower_than_in_turn
+    assert not Pack((busy, loads), 0, "gpu").is_slower_than_in_turn
+    assert not Pack((busy,), 0, "gpu").is_slower_than_in_turn
 
 
 def test_priority_zero_is_a_guarantee() -> None:
