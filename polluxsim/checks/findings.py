@@ -206,7 +206,7 @@ def of_answer(error: InvalidAllocationError) -> Finding:
         return Finding(Fault.OVER_ALLOCATION, text)
     if "its min_replicas is" in text:
         return Finding(Fault.MIN_REPLICAS, text)
-    return Finding(Fault.GANG if "a rigid job was given" in text else Fault.ANSWER, text)
+    return Finding(Fault.GANG if "a rigid job has" in text else Fault.ANSWER, text)
 
 
 def as_test(finding: Finding, policy: str) -> str:

@@ -174,8 +174,8 @@ def test_gangs_and_plans_keep_theirs() -> None:
         (lambda: AdaBatch(every=0.0), "agent.every is 0, must be a number in (0, 1]"),
         (lambda: NoiseScale(ratio=float("inf")), "agent.ratio is inf, must be a number > 0"),
         (lambda: polluxsim.simulate(agent="adabach"), "agent=adabach is unknown, must be one of adabatch, "),
-        (lambda: polluxsim.simulate(agent=3), "agent is 3, allowed is a name or an object with a method batch_size"),
-        (lambda: polluxsim.simulate(agent=AdaBatch), "agent is the class AdaBatch, allowed is an object: AdaBatch()"),
+        (lambda: polluxsim.simulate(agent=3), "agent is 3, must be a name or an object with a method batch_size"),
+        (lambda: polluxsim.simulate(agent=AdaBatch), "agent is the class AdaBatch, must be an object: AdaBatch()"),
     ],
 )
 def test_what_is_no_agent_is_one_line(make, line: str) -> None:  # type: ignore[no-untyped-def]

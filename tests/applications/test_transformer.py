@@ -143,11 +143,11 @@ def test_the_command_writes_a_card_that_runs(tmp_path: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--gpu", "a100"], "--gpu 'a100', allowed are v100-32"),
+        (["--gpu", "a100"], "--gpu 'a100' is unknown; choose from v100-32"),
         (["--params", "nan"], "--params is nan"),
         (["--params", "-1"], "--params is -1"),
-        (["--layers", "2.5"], "--layers is 2.5, allowed is a whole number"),
-        (["--trainable", "2"], "--trainable is 2, allowed is a number from"),
+        (["--layers", "2.5"], "--layers is 2.5, must be a whole number"),
+        (["--trainable", "2"], "--trainable is 2, must be a number from"),
         (["--params", "70e9"], "does not fit in the memory of a100-80 of 80 GB, v100-32 of 32 GB"),
         (["--batch", "64", "--max-batch", "32"], "must be rising limits"),
     ],

@@ -171,11 +171,11 @@ def test_the_command_shows_a_test_to_paste(capfd: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nobody.py:Mine"], "nobody.py: no such file"),
+        (["nobody.py:Mine"], "nobody.py: there is no Python file of this name"),
         ([f"{FAULTS}:Nobody"], "'faults.Nobody' cannot be used"),
         (["polux"], "policy=polux is unknown"),
         (["fifo", "--worlds", "-1"], "--worlds is -1"),
-        (["fifo", "--decision-timeout", "0"], "--decision-timeout is 0.0"),
+        (["fifo", "--decision-timeout", "0"], "--decision-timeout is 0, must be a number above 0"),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -112,12 +112,12 @@ def test_an_arena_changes_nothing_while_another_one_runs_in_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("mine.py").write_text("class Mine:\n    def allocate(self, view, rng):\n        return {}\n")
+    Path("gives_nothing.py").write_text("class Mine:\n    def allocate(self, view, rng):\n        return {}\n")
     runs = Path("arena/runs")
     runs.mkdir(parents=True)
     with (runs / LOCK).open("a") as file:
         lock(file)
-        assert main(["arena", "--policies", "mine.py:Mine", "--scenarios", "rigid", "--seeds", "1"]) == 2
+        assert main(["arena", "--policies", "gives_nothing.py:Mine", "--scenarios", "rigid", "--seeds", "1"]) == 2
     assert "another sweep is at work here" in capsys.readouterr().err
     assert sorted(path.name for path in Path("arena").rglob("*")) == [LOCK, "runs"]
 

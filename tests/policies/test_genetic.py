@@ -131,7 +131,7 @@ def test_restart_factors_by_hand() -> None:
 
 @pytest.mark.parametrize("wrong", [{"p": float("inf")}, {"p": float("nan")}, {"search": "guess"}])
 def test_impossible_parameters_are_named(wrong: dict[str, object]) -> None:
-    with pytest.raises(InvalidConfigError, match=r"policy\.(p|search) is .*, allowed"):
+    with pytest.raises(InvalidConfigError, match=r"policy\.(p|search) is .*, must be"):
         Pollux(**wrong)
 
 

@@ -211,7 +211,7 @@ def test_pollux_runs_on_several_types():
     ("name", "value", "shown"), [("p", 0.0, "0"), ("waiting_cost", 1.0, "1"), ("bootstrap", "guess", "'guess'")]
 )
 def test_a_wrong_parameter_is_one_line(name, value, shown):
-    with pytest.raises(InvalidConfigError, match=f"policy.{name} is {shown}, allowed"):
+    with pytest.raises(InvalidConfigError, match=f"policy.{name} is {shown}, must be"):
         Sia(**{name: value})
 
 

@@ -216,13 +216,13 @@ def test_weeks_of_a_log_drawn_by_seeds_give_an_interval_of_the_size(
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("p80 wait < 1h", "--target is 'p80 wait < 1h', allowed is '[mean|p50|p90|p95|p99] [wait|jct|rho] < VALUE' or"),
+        ("p80 wait < 1h", "--target is 'p80 wait < 1h'; give '[mean|p50|p90|p95|p99] [wait|jct|rho] < VALUE' or"),
         ("p90 makespan < 1h", "--target is"),
         ("p90 wait > 1h", "--target is"),
-        ("p90 wait < 10 fortnights", "bounds wait by '10 fortnights', allowed is a time > 0"),
-        ("makespan < 0", "bounds makespan by '0', allowed is a time > 0"),
-        ("mean rho < 1.5h", "bounds rho by '1.5h', allowed is a number > 0"),
-        ("mean rho < inf", "bounds rho by 'inf', allowed is a number > 0"),
+        ("p90 wait < 10 fortnights", "bounds wait by '10 fortnights'; give a time > 0"),
+        ("makespan < 0", "bounds makespan by '0'; give a time > 0"),
+        ("mean rho < 1.5h", "bounds rho by '1.5h'; give a number > 0"),
+        ("mean rho < inf", "bounds rho by 'inf'; give a number > 0"),
     ],
 )
 def test_a_target_that_is_none_is_said(text: str, what: str) -> None:

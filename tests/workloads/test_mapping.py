@@ -271,7 +271,7 @@ def test_names_and_qos_of_a_log_reach_the_records_of_its_jobs(tmp_path: Path, mo
         (["trace.parquet", "--hours", "0"], "hours is 0, must be a number > 0"),
         (["trace.parquet", "--start", "-1"], "start is -1, must be a finite number ≥ 0"),
         (["trace.parquet", "--start", "99"], "none of 10 jobs is left: 10 × submitted outside the window"),
-        (["trace.parquet", "--seed", "-1"], "workload.seed is -1"),
+        (["trace.parquet", "--seed", "-1"], "--seed is -1, must be a whole number of at least 0"),
         (["trace.parquet", "--profiles", "none"], "profiles.path is none, must be a folder with cards"),
     ],
 )
