@@ -62,6 +62,9 @@ def fit_throughput(
 ) -> ThroughputParams:
     """Fit θ_sys to observations, all sequences of one length n ≥ 1.
 
+    The search has one fixed start. Parameters that the observations do not determine keep optimistic values
+    ("prior-driven exploration").
+
     Parameters
     ----------
     num_nodes, num_replicas, atomic_batch_size
@@ -70,9 +73,6 @@ def fit_throughput(
         Time of its pass without synchronisation [s].
     step_time
         Time of its pass with synchronisation [s].
-
-    The search has one fixed start. Parameters that the observations do not determine keep optimistic values
-    ("prior-driven exploration").
 
     Source: Pollux (OSDI '21), §4.1, and its artifact.
     """

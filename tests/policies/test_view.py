@@ -81,7 +81,8 @@ def test_a_part_of_a_view_has_nothing_of_other_jobs_and_nodes() -> None:
     assert (part.jobs[0].max_replicas, part.jobs[0].placement, jobs[0].max_replicas) == (3, ((0, 2),), 8)
     assert part.jobs[1] is jobs[2]
     assert (part.running, part.waiting, part.free, part.demand) == ([seen["a"]], [jobs[2]], [2, 0], 4)
-    assert part.changes == Changes(arrived=jobs[2:], passed_epoch=["a"], learnt=[], nodes=False, evicted=["c"], altered=[])
+    changes = Changes(arrived=jobs[2:], passed_epoch=["a"], learnt=[], nodes=False, evicted=["c"], altered=[])
+    assert part.changes == changes
     assert part.health == Health((1,), (0, 1, 1), ((0, 60.0),), (4,))
     assert part.sharing == SharedGpus({"a": held["a"]}, {"a": 1.0})
     assert part.nominal_gpus == 8
