@@ -71,6 +71,13 @@ def test_one_process_compiles_a_kernel_and_others_wait(tmp_path: Path, monkeypat
     assert len(compiled.overloads) == 1
 
 
+def test_the_vector_library_of_intel_is_disabled_before_numba_is_imported() -> None:
+    code = "import polluxsim.common.kernels; from numba.core import config; print(config.DISABLE_INTEL_SVML)"
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_DISABLE_INTEL_SVML"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() in ("1", "True")
+
+
 @pytest.mark.slow
 def test_a_kernel_follows_what_it_calls_in_another_file(tmp_path: Path) -> None:
     """`GoodputModel.best` is compiled in one file; the step time that it calls is in another."""

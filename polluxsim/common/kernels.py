@@ -14,6 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+# Intel's vector library, if it is installed, gives other last bits on other processors. Numba reads this setting when it
+# is first imported.
+os.environ.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
+
 import numba
 from numba.core import config, event
 from numba.core.registry import CPUDispatcher
@@ -24,11 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Function = Callable[..., Any]
-
-# Intel's vector library would give other last bits on other processors, where it is installed at all. Numba looks for
-# it when it is first imported.
-os.environ.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
-
 
 PACKAGE = Path(__file__).parents[1]
 SOURCES = ("common/kernels.py", "models", "policies/pollux")
