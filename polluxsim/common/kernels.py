@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-# Intel's vector library, if it is installed, gives other last bits on other processors. Numba reads this setting when it
-# is first imported.
+# Intel's vector library, if it is installed, gives other last bits on other processors. Numba reads this setting when
+# it is first imported.
 os.environ.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
 
 import numba
