@@ -20,16 +20,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SIMULATE = """
 import sys
-from polluxsim.applications.folder import ProfileFolder
+import polluxsim
 from polluxsim.engine.simulation import simulate
-from polluxsim.policies.{policy} import {kind}
-from polluxsim.hardware.clusters import Cluster
-from polluxsim.workloads.philly import PhillyLike
 
-profiles = ProfileFolder().load()
-workload = PhillyLike(seed=0).load(profiles)
+first, policy = polluxsim.start(policy=polluxsim.policy("{policy}"))
+start = first.scenario
 for _ in range(int(sys.argv[1])):
-    simulate(workload, profiles, Cluster.uniform(16, 4), {kind}(), seed=0)
+    simulate(start.workload, start.profiles, start.cluster, type(policy)(), settings=start.settings, seed=0)
 """
 
 
@@ -59,7 +56,7 @@ def instructions(root: Path, policy: str, times: int) -> float:
 
 
 def _count(root: Path, policy: str, runs: int) -> int:
-    code = SIMULATE.format(policy=policy, kind=policy.capitalize())
+    code = SIMULATE.format(policy=policy)
     environment = os.environ | {"PYTHONPATH": str(root), "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
     # The processor that valgrind plays has no AVX-512, and compiled kernels are of the one they run on.
     environment |= {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}

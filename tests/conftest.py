@@ -108,6 +108,17 @@ def _default_runs_are_counted(tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield
 
 
+@pytest.fixture(autouse=True)
+def _modules_of_the_test_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forget the modules that a test imports from its temporary folder: the next test may have files of these names."""
+    yield
+    base = str(tmp_path_factory.getbasetemp())
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(base):
+            del sys.modules[name]
+    sys.path[:] = [folder for folder in sys.path if not folder.startswith(base)]
+
+
 @pytest.fixture(scope="session")
 def measured_profiles(osdi21: Path) -> dict[str, MeasuredProfile]:
     return read_profiles(osdi21)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from math import log
 from pathlib import Path
 
@@ -136,7 +135,6 @@ def test_an_arena_says_who_cannot_play_goes_on_where_it_was_and_gives_the_same_f
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "mine", raising=False)  # left by a test of another file
     Path("mine.py").write_text(MINE)
     call = ["arena", "--policies", "fifo", "optimus", "mine.py:Mine", "--scenarios", "rigid", "--seeds", "1"]
     assert main([*call, "--workers", "1"]) == 0

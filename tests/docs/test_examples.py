@@ -129,8 +129,6 @@ def test_the_examples_of_a_page_run(path: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.syspath_prepend(str(tmp_path))
     namespace: dict[str, object] = {"__name__": "__main__"}
     found = blocks(path.read_text(encoding="utf-8"))
-    for file in (Path(block.title) for block in found if block.title):
-        monkeypatch.delitem(sys.modules, file.stem, raising=False)  # another test's of that name
     for block in found:
         run(block, namespace, path.name)
 
