@@ -100,10 +100,6 @@ class Milestone(NamedTuple):
     time: float  # [s]
     after_round: bool = False  # whether a scheduling round at the same instant comes first
 
-    def is_over(self, now: float) -> bool:
-        """Return whether it is passed at a scheduling round at `now` [s]."""
-        return self.time < now or (self.time == now and not self.after_round)
-
 
 NEVER = Milestone(inf)
 
@@ -162,36 +158,29 @@ class WholeSeconds:
     round_interval: float
     has_intervals: ClassVar[bool] = True
 
-    def reach(self, progress: float, rate: float, start: float, boundary: float) -> Milestone:
-        """Return the whole second, half to even, of the interval in which the boundary is reached.
+    def course(
+        self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]
+    ) -> list[tuple[float, bool]]:
+        """Return the whole second, half to even, of the interval in which each boundary is reached.
 
         A time that is rounded down to the first instant of an interval is still within the interval: the round of that
         instant is over.
         """
-        left = self.round_interval - start % self.round_interval
-        if progress + rate * left < boundary:
-            progress, start, left = progress + rate * left, start + left, self.round_interval
-            step = rate * left
-            while progress + step < boundary:
-                progress += step
-                start += left
-        seconds = round((boundary - progress) / rate)
-        return Milestone(start + seconds, after_round=not seconds and left == self.round_interval)
-
-    def course(
-        self, progress: float, start: float, rates: Sequence[float], boundaries: Sequence[float]
-    ) -> list[tuple[float, bool]]:
-        """Return the whole seconds in turn."""
         interval, course = self.round_interval, list[tuple[float, bool]]()
         for rate, boundary in zip(rates, boundaries, strict=True):
             left = interval - start % interval
-            if progress + rate * left < boundary:
-                start, after_round = self.reach(progress, rate, start, boundary)
-            else:
-                seconds = round((boundary - progress) / rate)
-                start, after_round = start + seconds, not seconds and left == interval
+            step = rate * left
+            if progress + step < boundary:
+                progress += step
+                start += left
+                left, step = interval, rate * interval
+                while progress + step < boundary:
+                    progress += step
+                    start += interval
+            seconds = round((boundary - progress) / rate)
+            start += seconds
+            course.append((start, not seconds and left == interval))
             progress = boundary
-            course.append((start, after_round))
         return course
 
     def last_boundary(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:

@@ -82,17 +82,19 @@ class ActiveJob:
 
     def segment_at(self, now: float) -> Segment:
         """Return the segment at a time [s], in the epoch of that time."""
-        if not self._ahead:
+        ahead = self._ahead
+        start, after_round = self.segment.milestone
+        if not ahead or start > now or (start == now and after_round):
             return self.segment
-        time, after_round = self.segment.milestone
-        if time > now or (time == now and after_round):
-            return self.segment
-        count, start, end = 1, time, Milestone(*self._ahead[-1])
-        while count < len(self._ahead) and end.is_over(now):
+        count = 1
+        while count < len(ahead):
+            time, after_round = ahead[-count]
+            if time > now or (time == now and after_round):
+                break
+            start = time
             count += 1
-            start, end = end.time, Milestone(*self._ahead[-count])
         epoch = self.segment.epoch + count
-        return self._trained_segment(epoch, self.truth.epoch_ends[epoch - 1], start, end)
+        return self._trained_segment(epoch, self.truth.epoch_ends[epoch - 1], start, Milestone(*ahead[-count]))
 
     def progress_at(self, now: float) -> float:
         """Return the work done by a time [M0-steps].

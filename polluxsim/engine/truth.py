@@ -19,17 +19,20 @@ if TYPE_CHECKING:
     from polluxsim.models.profile import Profile, StepTime
 
     Paces = dict[tuple[tuple[int, ...], BatchChoice], "Pace"]
+    Gains = dict[int, dict[int, float]]  # by batch size and epoch
 
 
 class Pace:
     """Speed of a job on one shape of placement (GPUs on each node) of one GPU type, at one batch size.
 
-    Without `step`, the profile gives the step time. A profile that does not cover the placement or the
-    batch size raises a `ProfileRangeError`.
+    Without `step`, the profile gives the step time. Paces of one application and batch size can share `gains`, the
+    gains over the initial batch size by epoch that were computed already. A profile that does not cover the placement
+    or the batch size raises a `ProfileRangeError`.
     """
 
     __slots__ = (
-        "_epochs", "_profile", "_rates", "_scale", "_step_time", "batch_size", "choice", "gpu_type", "shape", "step",
+        "_gains", "_profile", "_rates", "_scale", "_speeds", "_step_time", "batch_size", "choice", "gpu_type", "shape",
+        "step",
     )  # fmt: skip
 
     def __init__(
@@ -39,6 +42,7 @@ class Pace:
         choice: BatchChoice | DividedBatch,
         gpu_type: str,
         step: StepTime | None = None,
+        gains: Gains | None = None,
     ) -> None:
         self._profile = profile
         self.gpu_type = gpu_type
@@ -48,14 +52,15 @@ class Pace:
         self.step: StepTime = step or profile.step_time(shape, choice.atomic_batch_size)
         self._scale = self.batch_size / profile.application.init_batch_size
         self._step_time = self.step.optimiser_step(choice.accumulation_steps)
-        self._epochs: dict[int, tuple[float, float]] = {}
+        self._gains: dict[int, float] = {} if gains is None else gains.setdefault(self.batch_size, {})
+        self._speeds: dict[int, tuple[float, float]] = {}
         self._rates: list[float] = []
 
     def at(self, epoch: int) -> tuple[float, float]:
         """Return the progress per second in an epoch [M0-steps/s], and the efficiency there, in (0, 1]."""
-        if (known := self._epochs.get(epoch)) is None:
-            worth = gain(self._profile.gradient_statistics(self.batch_size, epoch), self._scale)
-            known = self._epochs[epoch] = (worth / self._step_time, worth / self._scale)
+        if (known := self._speeds.get(epoch)) is None:
+            worth = self._gain(epoch)
+            known = self._speeds[epoch] = (worth / self._step_time, worth / self._scale)
         return known
 
     def chosen_by(self, agent: Agent, truth: Truth, epoch: int) -> Pace:
@@ -73,8 +78,14 @@ class Pace:
         """Return the progress per second in the epochs `start` to `end` − 1 [M0-steps/s]."""
         if end - start == 1:
             return [self.at(start)[0]]
-        self._rates += [self.at(epoch)[0] for epoch in range(len(self._rates), end)]
+        self._rates += [self._gain(epoch) / self._step_time for epoch in range(len(self._rates), end)]
         return self._rates[start:end]
+
+    def _gain(self, epoch: int) -> float:
+        if (known := self._gains.get(epoch)) is None:
+            known = gain(self._profile.gradient_statistics(self.batch_size, epoch), self._scale)
+            self._gains[epoch] = known
+        return known
 
 
 class MixedPace(Pace):
@@ -90,7 +101,7 @@ class MixedPace(Pace):
         sizes = [examples for _, examples in choice.parts]
         steps = [truth.on(name).profile.step_time(shape, size) for (name, _), size in zip(crew, sizes, strict=True)]
         slowest = max(steps, key=lambda step: step.optimiser_step(choice.accumulation_steps))
-        super().__init__(truth.profile, shape, choice, gpu_type, slowest)
+        super().__init__(truth.profile, shape, choice, gpu_type, slowest, truth.gains)
         self._crew = crew
         self._workers = tuple(
             Workers(name, gpus, size, step.step_time)
@@ -114,8 +125,8 @@ class Truth:
     """
 
     __slots__ = (
-        "_last_drop", "_of_types", "_paces", "_times_left", "application", "epoch_ends", "gpu_type", "init_batch_size",
-        "losses", "profile",
+        "_last_drop", "_of_types", "_paces", "_times_left", "application", "epoch_ends", "gains", "gpu_type",
+        "init_batch_size", "losses", "profile",
     )  # fmt: skip
 
     def __init__(self, profile: Profile, paces: Paces | None = None, gpu_type: str = ANY.name) -> None:
@@ -128,6 +139,7 @@ class Truth:
         self.losses = losses_of(profile)
         self._last_drop: float | None = None
         self._paces: Paces = {} if paces is None else paces
+        self.gains: Gains = {}
         self._times_left: dict[tuple[tuple[int, ...], BatchChoice], list[float]] = {}
         self._of_types: dict[str, Truth] = {gpu_type: self}
 
@@ -155,7 +167,7 @@ class Truth:
         """Return the pace on a shape of placement at a batch size."""
         key = (shape, choice)
         if (known := self._paces.get(key)) is None:
-            known = self._paces[key] = Pace(self.profile, shape, choice, self.gpu_type)
+            known = self._paces[key] = Pace(self.profile, shape, choice, self.gpu_type, gains=self.gains)
         return known
 
     def time_left(self, shape: tuple[int, ...], choice: BatchChoice, epoch: int, progress: float) -> float:

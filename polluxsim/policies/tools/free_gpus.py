@@ -140,7 +140,8 @@ def place(view: ClusterView, chosen: Iterable[tuple[JobView, Crew]]) -> dict[Job
     new: list[tuple[JobView, Crew]] = []
     nodes = view.node_types.nodes if len(view.types) > 1 else {}
     for job, crew in chosen:
-        if (held := job.placement) and _has(view, held, crew):
+        held = job.placement
+        if held and (view.node_types.crew(held) == crew if nodes else num_replicas(held) == crew[0][1]):
             placements[job.job_id] = held
         else:
             new.append((job, crew))
@@ -160,13 +161,6 @@ def place_gangs(view: ClusterView, types: Mapping[JobId, str], jobs: Mapping[Job
     """Return placements of gangs on the GPU types chosen for them, as `place` does; the widest gang is packed first."""
     gangs = sorted((jobs[name] for name in types), key=lambda job: -job.num_replicas)
     return place(view, [(job, ((types[job.job_id], job.num_replicas),)) for job in gangs])
-
-
-def _has(view: ClusterView, placement: Placement, crew: Crew) -> bool:
-    """Return whether a placement has these GPUs of each type."""
-    if len(view.types) == 1:
-        return num_replicas(placement) == crew[0][1]
-    return view.node_types.crew(placement) == crew
 
 
 def pack(free: Sequence[int], num_replicas: int, keep: Placement = ()) -> Placement | None:

@@ -165,20 +165,20 @@ def deal(jobs: Sequence[JobView], candidates: Sequence[Candidate], num_gpus: int
 
     The earlier job wins a tie. If the gains of each job fall, the sum of the gains is as large as possible.
     """
-    counts = {job.job_id: 0 for job in jobs}
-    counts |= {candidate.job.job_id: fewest_gpus(candidate.job) for candidate in candidates}
-    heap = [(-each.gain(counts[each.job.job_id]), order) for order, each in enumerate(candidates)]
+    given = [fewest_gpus(each.job) for each in candidates]
+    heap = [(-each.gain(fewest), order) for order, (each, fewest) in enumerate(zip(candidates, given, strict=True))]
     heapify(heap)
-    winner, winning_gain = None, 0.0
-    for _ in range(num_gpus - sum(counts.values())):
+    last, winning_gain = None, 0.0
+    for _ in range(num_gpus - sum(given)):
         if not heap or heap[0][0] >= 0:
             break
-        winning_gain, order = -heap[0][0], heap[0][1]
-        winner = candidates[order].job.job_id
-        counts[winner] += 1
-        gain = candidates[order].gain(counts[winner])
-        heapreplace(heap, (-gain, order)) if gain > 0 else heappop(heap)
-    return Dealt(counts, {each.job.job_id: each for each in candidates}, winner, winning_gain)
+        winning_gain, last = -heap[0][0], heap[0][1]
+        given[last] += 1
+        gain = candidates[last].gain(given[last])
+        heapreplace(heap, (-gain, last)) if gain > 0 else heappop(heap)
+    by_name = {each.job.job_id: each for each in candidates}
+    counts = {job.job_id: 0 for job in jobs} | dict(zip(by_name, given, strict=True))
+    return Dealt(counts, by_name, None if last is None else candidates[last].job.job_id, winning_gain)
 
 
 def reasons_of(
