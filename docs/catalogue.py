@@ -21,15 +21,17 @@ GROUPS = {
 }
 """Groups of configuration files and their descriptions, in the order of the page."""
 
+TARGET = re.compile(r"^_target_: (\S+)", re.MULTILINE)
 HEADER = re.compile(r"# (?P<what>\S.*) Source: (?P<source>\S.*)\.")
 
 
 class Entry(NamedTuple):
-    """Name, description and source of a configuration file."""
+    """Name, description and source of a configuration file, and the path of its class."""
 
     name: str
     what: str
     source: str
+    target: str
 
 
 def entries(group: str) -> list[Entry]:
@@ -39,11 +41,18 @@ def entries(group: str) -> list[Entry]:
     """
     found = []
     for path in sorted((CONFIGS / group).glob("*.yaml")):
-        header = HEADER.fullmatch(path.read_text(encoding="utf-8").splitlines()[0])
+        text = path.read_text(encoding="utf-8")
+        header = HEADER.fullmatch(text.splitlines()[0])
         if header is None:
             raise ValueError(f"{path.name}: the first line is not '# What it does. Source: where it was published.'")
-        found.append(Entry(path.stem, header["what"], header["source"]))
+        target = TARGET.search(text)
+        found.append(Entry(path.stem, header["what"], header["source"], "" if target is None else target[1]))
     return found
+
+
+def linked(target: str) -> str:
+    """Return a link to the documentation of a class."""
+    return f"[`{target.rpartition('.')[2]}`][{target}]"
 
 
 def page() -> str:
@@ -57,8 +66,12 @@ def page() -> str:
     for group, what in GROUPS.items():
         found = entries(group)
         lines += ["", f"## {group}: {len(found)} {'entry' if len(found) == 1 else 'entries'}", "", what, ""]
-        lines += [f"| `{group}=` | what it does | source |", "|---|---|---|"]
-        lines += [f"| `{name}` | {text} | {source} |" for name, text, source in found]
+        if group == "policy":
+            lines += [f"| `{group}=` | what it does | source | class |", "|---|---|---|---|"]
+            lines += [f"| `{each.name}` | {each.what} | {each.source} | {linked(each.target)} |" for each in found]
+        else:
+            lines += [f"| `{group}=` | what it does | source |", "|---|---|---|"]
+            lines += [f"| `{each.name}` | {each.what} | {each.source} |" for each in found]
     return "\n".join(lines) + "\n"
 
 
