@@ -107,10 +107,13 @@ class Changes:
         def these(names: Iterable[JobId]) -> list[JobId]:
             return [name for name in names if name in jobs]
 
-        learnt, passed_epoch = these(self.learnt), these(self.passed_epoch)
-        evicted, altered = these(self.evicted), these(self.altered)
-        some = replace(self, learnt=learnt, passed_epoch=passed_epoch, evicted=evicted, altered=altered)
-        return replace(some, **changed)
+        some = {
+            "learnt": these(self.learnt),
+            "passed_epoch": these(self.passed_epoch),
+            "evicted": these(self.evicted),
+            "altered": these(self.altered),
+        }
+        return replace(self, **{**some, **changed})
 
 
 class Health(NamedTuple):
@@ -135,6 +138,8 @@ class Health(NamedTuple):
 
     def of(self, nodes: Container[int]) -> Health:
         """Return the failures of some nodes."""
+        if not self.down and not self.coming:
+            return self
         down_gpus = zip(self.down, self.down_gpus, strict=False)
         return self._replace(
             down=tuple(node for node in self.down if node in nodes),

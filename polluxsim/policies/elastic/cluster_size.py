@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from polluxsim.hardware.clusters import Cluster
     from polluxsim.hardware.placements import JobId, Placement
-    from polluxsim.models.goodput import GoodputModel
     from polluxsim.policies.contract.view import Changes, ClusterView, JobView, Policy, Report
     from polluxsim.workloads.job import Job
 
@@ -373,12 +372,19 @@ class FirstJobUse:
         fewest = max(nodes_for(nodes, fewest_gpus(job)), nodes.least)
         if (model := job.goodput) is None:
             return max(nodes.requested, fewest)
-        now = _use_by_one_job(model, nodes, nodes.requested)
+        alone = model.best(1, 1)[0]
+
+        def use(count: int) -> float:
+            """Return the goodput per GPU of `count` full nodes, over the goodput of one GPU."""
+            gpus = nodes.gpus(count)
+            return model.best(count, gpus)[0] / gpus / alone
+
+        now = use(nodes.requested)
         if self.aim <= now <= self.grow_above:
             return max(nodes.requested, fewest)
         # The job cannot use more GPUs than its agent allows, and no node should be idle.
         counts = [count for count in range(fewest, nodes.most + 1) if nodes.gpus(count) <= most_gpus(job)]
-        wanted = min(counts or [fewest], key=lambda count: abs(_use_by_one_job(model, nodes, count) - self.aim))
+        wanted = min(counts or [fewest], key=lambda count: abs(use(count) - self.aim))
         return max(wanted, nodes.requested) if now > self.grow_above else min(wanted, max(nodes.requested, fewest))
 
     def until(self, time: float) -> float:
@@ -389,12 +395,6 @@ class FirstJobUse:
 class _ScaledForFirstJob(Scaled):
     def _for_largest(self, view: ClusterView, nodes: NodeCounts) -> int:
         return 0  # the rule counts the first job, and no other job runs
-
-
-def _use_by_one_job(model: GoodputModel, nodes: NodeCounts, count: int) -> float:
-    """Return the goodput per GPU of `count` full nodes, over the goodput of one GPU."""
-    gpus = nodes.gpus(count)
-    return model.best(count, gpus)[0] / gpus / model.best(1, 1)[0]
 
 
 @dataclass
