@@ -100,11 +100,18 @@ GONE = World(
 )
 """A job with a deadline comes while no GPU of its type is up. ElasticFlow failed."""
 
+LEARNS = World(
+    nodes=(3,),
+    jobs=(Job.rigid("a", 0.0, 2, 800.0, max_replicas=None, speeds=((1, 1.0), (2, 1.7), (4, 2.8))),),
+    agent="pollux",
+)
+"""The agent allows 1 GPU at first, and 2 GPUs when it has learnt. AFS kept the job on 1 GPU."""
+
 
 @pytest.mark.parametrize(
     ("policy", "world"),
     [
-        ("antman", WIDE), ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN),
+        ("afs", LEARNS), ("antman", WIDE), ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN),
         ("elasticflow", GONE),
     ],
 )  # fmt: skip

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from heapq import heapify, heappop, heapreplace
 from math import ceil, inf
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from polluxsim.hardware.placements import gpus_by_node, num_replicas
@@ -276,9 +277,13 @@ class Deal:
 
 
 class AtEvents(ABC):
-    """Policy that decides at arrivals, completions and changes of nodes only, and repeats its decision otherwise."""
+    """Policy that decides at arrivals, completions and changes of nodes, and repeats its decision otherwise.
+
+    It also decides when an agent that has learnt allows its job another number of GPUs.
+    """
 
     _last: Decision | None = None
+    _limits: Mapping[JobId, int] = MappingProxyType({})  # most GPUs of each job at the last decision
 
     @abstractmethod
     def decide(self, view: ClusterView) -> Decision:
@@ -286,10 +291,15 @@ class AtEvents(ABC):
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Decide after an event, or repeat the last decision."""
-        if self._last is None or view.changes.jobs_or_nodes:
-            self._last = self.decide(view)
+        if self._last is None or view.changes.jobs_or_nodes or (view.changes.learnt and limits(view) != self._limits):
+            self._last, self._limits = self.decide(view), limits(view)
             return self._last
         return replace(self._last, explain=None)
+
+
+def limits(view: ClusterView) -> dict[JobId, int]:
+    """Return the most GPUs of each job."""
+    return {job.job_id: most_gpus(job) for job in view.jobs}
 
 
 class AtIntervals(AtEvents):
