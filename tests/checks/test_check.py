@@ -107,11 +107,52 @@ LEARNS = World(
 )
 """The agent allows 1 GPU at first, and 2 GPUs when it has learnt. AFS kept the job on 1 GPU."""
 
+LATER_TYPE = World(
+    nodes=(1, 2, 1),
+    jobs=(
+        Job("a", 525.0, "slow", 2, 20, gpu_types=("v100",)),
+        Job("b", 800.0, "slow", 2, 20),
+        Job.rigid("c", 900.0, 1, 925.0),
+        Job("d", 725.0, "slow", 1, 10),
+    ),
+    types=("t4", "v100", "t4"),
+    interference=0.4,
+    checkpoint_interval=100.0,
+    parameters=(("reset_interval", 500.0), ("overtaking", False)),
+)
+"""Job b holds up the others on one type, and gets GPUs of a later type. The GPU of the first type stayed idle."""
+
+TWO_TYPES = World(
+    nodes=(1, 1),
+    jobs=(Job("a", 0.0, "toy", 1, 10), Job.rigid("b", 60.0, 1, 600.0, type_speeds=(("t4", 1.0), ("v100", 3.0)))),
+    types=("t4", "v100"),
+    agent="pollux",
+)
+"""The agent of job a learns on each type. Shares of time asked it for a batch size without naming the type."""
+
+PARTS_OF_A_NODE = World(
+    nodes=(3, 2),
+    jobs=(
+        Job("a", 1000.0, "wide", 3, 30),
+        Job("b", 325.0, "slow", 3, 30),
+        Job.rigid("c", 725.0, 3, 275.0),
+        Job("d", 875.0, "toy", 3, 30),
+        Job("e", 275.0, "toy", 1, 10, priority=-2.0),
+        Job("f", 825.0, "wide", 1, 10),
+        Job(
+            "g", 25.0, "elastic", 2, 16, duration=962.5, priority=-2.0, gpu_types=("t4",),
+            speeds=((1, 1.0), (2, 1.7), (4, 2.8), (8, 4.8), (16, 8.0)),
+        ),
+    ),
+    types=("t4", "v100"),
+)  # fmt: skip
+"""Two jobs each keep a part of the node, and wait for each other. AntMan never started them."""
+
 
 @pytest.mark.parametrize(
     ("policy", "world"),
     [
-        ("afs", LEARNS), ("antman", WIDE), ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN),
+        ("allox", LATER_TYPE), ("allox", TWO_TYPES), ("antman", PARTS_OF_A_NODE), ("afs", LEARNS), ("antman", WIDE), ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN),
         ("elasticflow", GONE),
     ],
 )  # fmt: skip

@@ -30,9 +30,9 @@ class AntMan:
     """Start jobs with a priority of 0 or more, which have a guarantee, and beside them other jobs, without preemption.
 
     Jobs with a guarantee start in order of submission. If a node has too few GPUs for such a job, the job keeps these
-    GPUs until enough GPUs are free. A job with more GPUs than a node keeps whole nodes. If two such jobs wait for each
-    other, the later job gives up its nodes. Each GPU has at most one job without a guarantee. These jobs take the GPUs
-    with the least load, and run as fast as the other job on a GPU allows.
+    GPUs until enough GPUs are free. A job with more GPUs than a node keeps whole nodes. If two jobs that keep GPUs can
+    only wait for each other, the later job gives up its GPUs. Each GPU has at most one job without a guarantee. These
+    jobs take the GPUs with the least load, and run as fast as the other job on a GPU allows.
 
     Source: Xiao et al., "AntMan" (OSDI '20), as the simulator of Muri (SIGCOMM '22) has it.
     """
@@ -57,10 +57,7 @@ class AntMan:
             self._release(job_id)
         gpus = self._mine(view)
         started: dict[JobId, Gpus] = {}
-        if all(map(_is_guest, view.running)):  # jobs that keep nodes can only wait for each other
-            wide = [job for job in view.waiting if not _is_guest(job) and job.num_replicas > view.node_size]
-            for job in wide[1:]:
-                self._release(job.job_id)
+        self._resolve_deadlocks(view)
         for job in sorted(view.waiting, key=_is_guest):
             if len(found := self._found(view, gpus, job)) == job.num_replicas:
                 started[job.job_id] = found
@@ -70,6 +67,21 @@ class AntMan:
             return {name: self._reason(known[name], len(gpus)) for name in jobs}
 
         return Decision({}, others_keep=True, shared=started, valid_until=inf, outdated_by=EVENTS, explain=explain)
+
+    def _resolve_deadlocks(self, view: ClusterView) -> None:
+        """Release the GPUs of jobs with a guarantee that can only wait for GPUs that an earlier such job keeps."""
+        waiting = [job for job in view.waiting if not _is_guest(job)]
+        busy = {gpu[0] for job in view.running if not _is_guest(job) for gpu in self._gpus.get(job.job_id, ())}
+        if all(map(_is_guest, view.running)):
+            for job in [job for job in waiting if job.num_replicas > view.node_size][1:]:
+                self._release(job.job_id)
+        kept: set[int] = set()
+        for job in waiting:
+            nodes = {gpu[0] for gpu in self._gpus.get(job.job_id, ())} - busy
+            if nodes & kept:
+                self._release(job.job_id)
+            else:
+                kept |= nodes
 
     def _mine(self, view: ClusterView) -> list[Gpu]:
         """Return all GPUs without those of jobs that ran before the first decision."""

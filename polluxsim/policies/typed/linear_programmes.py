@@ -82,15 +82,17 @@ def speed(view: ClusterView, job: JobView, gpu_type: str) -> float:
     if gpu_type not in job.speeds or job.num_replicas > view.gpus_of(gpu_type):
         return 0.0
     try:
-        return 1 / job.oracle.optimiser_step_time(_shape(view, job, gpu_type), job.oracle.batch_choice, gpu_type)
+        oracle = job.oracle.on(gpu_type)
+        return 1 / oracle.optimiser_step_time(_shape(view, job, gpu_type), oracle.batch_choice)
     except ProfileRangeError:
         return 0.0
 
 
 def steps_left(view: ClusterView, job: JobView, gpu_type: str) -> float:
-    """Return the optimiser steps that a job has left at the batch size it trains at now, as it does on a type."""
-    shape, choice, oracle = _shape(view, job, gpu_type), job.oracle.batch_choice, job.oracle
-    return oracle.remaining_time(shape, choice, gpu_type) / oracle.optimiser_step_time(shape, choice, gpu_type)
+    """Return the optimiser steps that a job has left on a GPU type, at its present batch size."""
+    shape, oracle = _shape(view, job, gpu_type), job.oracle.on(gpu_type)
+    choice = oracle.batch_choice
+    return oracle.remaining_time(shape, choice) / oracle.optimiser_step_time(shape, choice)
 
 
 def _shape(view: ClusterView, job: JobView, gpu_type: str) -> tuple[int, ...]:

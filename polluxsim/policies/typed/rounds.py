@@ -104,15 +104,29 @@ class RoundsOfShares:
             rng.shuffle(types)
         elif len(types) > 1:
             types.sort(key=lambda name: -sum(_relative_speed(job, name) for job in view.jobs))
-        turns: dict[JobId, Turn] = {}
-        for name in types:
-            turns |= {job: turn for job, turn in self._turns(view, name, turns) if job not in turns or turn.is_taken}
+        turns = self._all_turns(view, types)
         taken = {job.job_id: job for job in view.jobs if turns[job.job_id].is_taken}
         running = {job: turns[job].gpu_type for job in taken if not self._stays_idle(job)}
         holders: dict[JobId, tuple[JobView, Pair]] = {job: (taken[job], (job, name)) for job, name in running.items()}
         self._time.hold(view.time, holders, view.delay_of)
         placements = place_gangs(view, running, taken)
         return Decision(placements, explain=partial(self._reasons, turns, {job.job_id: job for job in view.jobs}))
+
+    def _all_turns(self, view: ClusterView, types: Sequence[str]) -> dict[JobId, Turn]:
+        """Return the turn of each job: the one in which it gets GPUs, or the one on the first type."""
+        taken: dict[JobId, Turn] = {}
+        while True:
+            turns, before = dict(taken), len(taken)
+            for name in types:
+                turns |= {
+                    job: turn
+                    for job, turn in self._turns(view, name, taken)
+                    if job not in turns or (turn.is_taken and job not in taken)
+                }
+                taken = {job: turn for job, turn in turns.items() if turn.is_taken}
+            # A job that held up others on one type may have got GPUs of a later type. Then the others move up.
+            if self.overtaking or len(types) == 1 or len(taken) == before:
+                return turns
 
     def _stays_idle(self, job: JobId) -> bool:
         return self.idle_newcomers and job not in self._wanted
@@ -141,13 +155,15 @@ class RoundsOfShares:
 
     def _turns(self, view: ClusterView, name: str, taken: Mapping[JobId, Turn]) -> Iterator[tuple[JobId, Turn]]:
         """Yield the turns of the jobs in the queue of a type."""
-        left, ahead = gpus_by_type(view)[name], list[str]()
+        here = {job for job, turn in taken.items() if turn.gpu_type == name}
+        left = gpus_by_type(view)[name] - sum(job.num_replicas for job in view.jobs if job.job_id in here)
+        ahead: list[JobId] = []
         head: JobView | None = None
         speeds = {job.job_id: speed(view, job, name) for job in view.jobs}
         times = {job.job_id: self._time.balance((job.job_id, name), view.time) for job in view.jobs}
         queue = sorted(view.jobs, key=lambda job: self._rank(job.job_id, name, speeds[job.job_id], times[job.job_id]))
         for position, job in enumerate(queue, start=1):
-            is_elsewhere = job.job_id in taken and taken[job.job_id].is_taken
+            is_elsewhere = job.job_id in taken
             fits = job.num_replicas <= left and speeds[job.job_id] > 0
             is_taken = not is_elsewhere and head is None and fits
             nearest = tuple(ahead[: -NEAREST - 1 : -1])
