@@ -1,4 +1,4 @@
-"""What MkDocs does beside rendering: what is made with the site, formulas, commands' help, `reproduce`'s tables."""
+"""Hooks of MkDocs: generated pages, formulas, the help of commands, the design, and the tables of `reproduce`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _report() -> str:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put what is generated where a page asks for it."""
+    """Replace the markers of a page by generated text."""
     if OTHERS in markdown:
         others = [name for name in _commands() if f"\n## {name}\n" not in markdown]
         markdown = markdown.replace(OTHERS, "\n".join(map(_section, others)))
