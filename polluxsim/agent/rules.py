@@ -221,7 +221,7 @@ def check_rule(rule: object) -> None:
 
 
 class RuledAgent(FixedBatchAgent):
-    """An agent that follows a rule within the limits of its application, and keeps a fixed batch size of the application.
+    """An agent that follows a rule within the limits of its application. A fixed batch size of the application stays.
 
     The parameters are those of `FixedBatchAgent`; `batch_size` is the requested one.
     """

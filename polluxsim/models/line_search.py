@@ -18,7 +18,7 @@ INTERVAL_TOLERANCE = 0.1
 
 
 class Bracket(NamedTuple):
-    """What the search knows: the best step, the other end, and the interval in which the next one lies.
+    """State of the search: the best step, the other end, and the interval that contains the next step.
 
     The slopes are derivatives along the direction, the widths those of the last two intervals.
     """

@@ -55,8 +55,8 @@ class Arrivals:
     Parameters
     ----------
     source
-        `none`, `recent`, or the name of the file that the jobs are from. `recent` resamples the jobs that have
-        arrived, for as long as the run has lasted, but at most three days. After that, no job arrives.
+        `none`, `recent`, or the name of the file with the jobs. `recent` resamples the jobs that have arrived. They
+        arrive for the duration of the run so far, at most three days, and no jobs after that.
     jobs
         The jobs of the file, at their times since the start of the run. Earlier ones are left out.
     """
