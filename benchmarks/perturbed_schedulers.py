@@ -306,9 +306,9 @@ CASES = (
         "Pollux",
         ("Pollux",),
         (
-            Perturbation("fairness knob 1 in place of −1", ("policy.p=1.0",)),
+            Perturbation("fairness power 1 in place of −1", ("policy.p=1.0",)),
             Perturbation("jobs keep the batch sizes of their users", ("agent=fixed",)),
-            Perturbation("fairness knob −10 in place of −1", ("policy.p=-10.0",)),
+            Perturbation("fairness power −10 in place of −1", ("policy.p=-10.0",)),
         ),
     ),
     Case(

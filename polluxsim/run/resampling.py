@@ -183,8 +183,8 @@ class KnownState:
     def _consistent(self, draw: Draw, rng: np.random.Generator) -> tuple[Job, ...]:
         """Return the active jobs that differ in this future, with durations that explain why jobs still wait.
 
-        A policy that knows durations, like EASY, starts a short job early. A waiting job that the policy would start
-        now because of its new duration would have started before, so its duration is drawn again.
+        A policy that knows durations, like EASY, starts a short job early. If the policy would start a waiting job now
+        because of its new duration, it would have started the job before. The duration is then drawn again.
         """
         altered = tuple(self._altered(draw))
         for _ in range(TRIES):
