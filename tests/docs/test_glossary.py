@@ -10,7 +10,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 TERM = re.compile(r"^\*\*(.+?)\*\*\{ #([\w-]+) \}\n:   \S", re.MULTILINE)
 NO_PROSE = re.compile(
-    r"```.*?```|<!--.*?-->|`[^`\n]*`|\$[^$]*\$|^#[^\n]*|^!!![^\n]*|!?\[[^\]]*\]\((?!glossary)[^)]*\)",
+    r"```.*?```|<!--.*?-->|`[^`]*`|\$[^$]*\$|^#[^\n]*|^!!![^\n]*|!?\[[^\]]*\]\((?!glossary)[^)]*\)",
     re.DOTALL | re.MULTILINE,
 )
 """Code, comments, formulas, titles, and links to other pages."""
@@ -38,6 +38,11 @@ def test_there_are_at_most_sixty_terms_in_the_order_of_the_alphabet() -> None:
     for section in (DOCS / "glossary.md").read_text(encoding="utf-8").split("\n## ")[1:]:
         names = [names.casefold() for names, _ in TERM.findall(section)]
         assert names == sorted(names)
+
+
+def test_each_term_is_linked_from_some_page() -> None:
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md"))
+    assert set(re.findall(r"glossary\.md#([\w-]+)", pages)) == set(terms())
 
 
 @pytest.mark.parametrize("page", ["learners", "operators", "researchers", "tutorial"])
