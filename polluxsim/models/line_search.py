@@ -72,7 +72,7 @@ def advance(
     first_stage = bracket.first_stage and not (value <= test and slope >= SUFFICIENT_DECREASE * slope0)
     b = bracket
     if first_stage and value <= b.best_value and value > test:
-        # Psi of the paper, the function less its sufficient decrease, is what the first stage minimises.
+        # The first stage minimises psi of the paper: the function minus its sufficient decrease.
         x, fx, gx, y, fy, gy, trial, bracketed = _next_trial(
             b.best, b.best_value - b.best * test_slope, b.best_slope - test_slope,
             b.other, b.other_value - b.other * test_slope, b.other_slope - test_slope,
