@@ -306,9 +306,9 @@ CASES = (
         "Pollux",
         ("Pollux",),
         (
-            Perturbation("fairness knob 1 in place of −1", ("policy.p=1.0",)),
+            Perturbation("fairness power 1 in place of −1", ("policy.p=1.0",)),
             Perturbation("jobs keep the batch sizes of their users", ("agent=fixed",)),
-            Perturbation("fairness knob −10 in place of −1", ("policy.p=-10.0",)),
+            Perturbation("fairness power −10 in place of −1", ("policy.p=-10.0",)),
         ),
     ),
     Case(
@@ -549,8 +549,8 @@ INTRODUCTION = f"""
 ## Schedulers of other papers
 
 `python benchmarks/perturbed_schedulers.py` writes this section. It perturbs the rule of each scheduler with published
-numbers in `experiments/conformance`. A table says how many of the numbers that the unmodified program meets are then
-missed, and which one is furthest off, in multiples of its tolerance. The tolerance is the smallest of
+numbers in `experiments/conformance`. Each table has the share of the met numbers that a perturbation misses, and the
+number that is furthest off, in multiples of its tolerance. The tolerance is the smallest of
 {", ".join(f"{100 * width:g}" for width in WIDTHS[:-1])} and {100 * WIDTHS[-1]:g} % that the unmodified program meets.
 """
 

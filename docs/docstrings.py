@@ -1,4 +1,4 @@
-"""What griffe is told of our docstrings: a paragraph that begins "Source:" is no parameter, a doctest is an example."""
+"""Extension of griffe: a paragraph that begins with "Source:" is no parameter, and a doctest is an example."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DOCTEST = re.compile(r"\n\n(?=>>> )")
 
 
 class Sections(Extension):
-    """Puts both under a heading of their own, as numpydoc has them."""
+    """Put both under separate headings, as numpydoc does."""
 
     def on_instance(self, *, obj: Object, **_: Any) -> None:
         """Change a docstring before it is parsed."""

@@ -1,4 +1,4 @@
-"""What MkDocs does beside rendering: what is made with the site, formulas, commands' help, `reproduce`'s tables."""
+"""Hooks of MkDocs: generated pages, formulas, the help of commands, the design, and the tables of `reproduce`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ IMAGES = ROOT / "docs" / "images"
 EVALUATION = "<!-- reproduced -->"
 REPRODUCED = ROOT / "docs" / "reproduced"
 OTHERS = "<!-- the other commands -->"
+DESIGN = "<!-- design -->"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 SCREENS = re.compile(r"^<!-- screens:([\w-]+): (.*?) -->$", re.MULTILINE)
 HELP = re.compile(r"^( *)<!-- help:(.*?)-->$", re.MULTILINE)
@@ -47,11 +48,14 @@ def _report() -> str:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put what is generated where a page asks for it."""
+    """Replace the markers of a page by generated text."""
     if OTHERS in markdown:
         others = [name for name in _commands() if f"\n## {name}\n" not in markdown]
         markdown = markdown.replace(OTHERS, "\n".join(map(_section, others)))
     markdown = markdown.replace(EVALUATION, _reproduced())
+    if DESIGN in markdown:
+        design = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
+        markdown = markdown.replace(DESIGN, design.replace("](docs/", "]("))
     markdown = SCREENS.sub(_screens, markdown)
     return HELP.sub(lambda found: indent(f"```text\n{_help(found[2].split())}\n```", found[1]), markdown)
 

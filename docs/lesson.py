@@ -47,7 +47,7 @@ BATCHES, MOMENTS = 25, 21
 P = -1.0
 MOST_ROUNDS = 12
 
-# Who comes to the small cluster whose rounds are shown: application, and when [s].
+# Jobs of the small cluster on the page: application and time of submission [s].
 ARRIVALS = (
     ("cifar10", 0.0),
     ("bert", 30.0),
@@ -113,7 +113,7 @@ def _application(name: str, profile: Profile) -> dict[str, Any]:
 
 
 def rounds(profiles: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rounds of a small run in which somebody's GPUs changed, as Pollux put them and as it decided."""
+    """Return the rounds of a small run in which the GPUs of a job changed, with Pollux's problem and its decision."""
     names = [f"{application}-{number}" for number, (application, _) in enumerate(ARRIVALS)]
     jobs = tuple(
         Job(name, time, application, 1, profiles[application].application.init_batch_size)

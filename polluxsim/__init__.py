@@ -47,8 +47,8 @@ class _FormerModules:
 
 sys.meta_path.append(_FormerModules)
 
-# What each name stands for is loaded when it is first asked for, so that the command line starts at once. Types for
-# editors and checkers are in __init__.pyi.
+# Each name is imported at its first use, so the command line starts fast. __init__.pyi has the types for editors and
+# checkers.
 _ROOMS = {
     "polluxsim.api": (
         "simulate", "start", "sweep", "compare", "read", "read_sweep", "policy", "cluster", "workload", "profiles",
@@ -69,7 +69,7 @@ __all__ = ["__version__", *_HOME]  # noqa: PLE0604  (names, all of them)
 
 
 def __getattr__(name: str) -> object:
-    """Return one of the names of the Python API, loaded when it is first used."""
+    """Import a name of the Python API at its first use."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOME[name]), name)
@@ -77,5 +77,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the names of the Python API with those that are loaded."""
+    """Return the names of the Python API and of this module."""
     return sorted({*globals(), *_HOME})

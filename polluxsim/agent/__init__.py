@@ -1,1 +1,1 @@
-"""Agents: what runs beside each job, learns how fast it trains, and chooses its batch size."""
+"""Agents: each measures the speed of its job and chooses the batch size."""

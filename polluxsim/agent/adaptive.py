@@ -23,27 +23,27 @@ if TYPE_CHECKING:
     from polluxsim.models.throughput import ThroughputParams
 
 NO_NOISE = GradientStatistics(sqr=1.0, var=0.0)
-"""What is assumed of a gradient before any is measured: a noise scale of 0."""
+"""Assumed before the first measurement: a noise scale of 0."""
 
 ALL_NOISE = GradientStatistics(sqr=0.0, var=1.0)
-"""An infinite noise scale: an example is worth the same in a batch of any size, so that goodput is throughput."""
+"""An infinite noise scale: efficiency is 1 at every batch size, so goodput equals throughput."""
 
 
 class AdaptiveAgent:
     """Pollux's agent.
 
-    It fits θ_sys anew whenever it sees a combination of nodes, GPUs and atomic batch size for the first time, keeps
-    the first measurement of each, and chooses the goodput-optimal batch size by the gradient statistics seen last.
+    It keeps the first measurement of each combination of nodes, GPUs and atomic batch size, and fits θ_sys again at
+    each new combination. It chooses the batch size with the highest goodput, by the latest gradient statistics.
 
     Parameters
     ----------
     application
         Limits of the batch size.
     known
-        θ_sys where it is known from earlier jobs: then nothing is fitted, no GPU count has to be explored, and until
-        its gradients are measured a job is priced as if a larger batch brought it nothing.
+        θ_sys from earlier jobs, or None. With it, the agent fits nothing and need not explore numbers of GPUs. Before
+        the first gradient statistics, a larger batch then has no value.
     maximises_throughput
-        Whether it takes throughput for goodput, as if all batch sizes were equally efficient.
+        Whether it maximises throughput, as if all batch sizes were equally efficient.
 
     Source: Pollux (OSDI '21), §4.1, and its artifact; known θ_sys, §5.3.
     """
@@ -66,21 +66,21 @@ class AdaptiveAgent:
 
     @property
     def max_replicas(self) -> int:
-        """Return the most GPUs the job may be given: twice what it has run on, within its application's limit."""
+        """Return the maximum GPUs of the job: twice the most that it has run on, at most the application's limit."""
         allowed = self._application.most_replicas(self._application.max_batch_size)
         return allowed if self._known else min(max(2 * self._most_observed, 1), allowed)
 
     @property
     def goodput(self) -> GoodputModel | None:
-        """Return what has been learnt, None before the first observation."""
+        """Return the fitted model, or None before the first observation."""
         return self._model
 
     def goodput_on(self, gpu_type: str) -> GoodputModel | None:
-        """Return what has been learnt, on whatever type."""
+        """Return the fitted model, which has no types."""
         return self._model
 
     def observe(self, observation: Observation) -> None:
-        """Take note of the gradient statistics, and fit again if this way to run is new."""
+        """Store the gradient statistics, and fit again if the combination of nodes, GPUs and batch size is new."""
         nodes, replicas, atomic, step_time, statistics = observation[:5]
         if (nodes, replicas, atomic) not in self._observed:
             self._observed[nodes, replicas, atomic] = step_time
@@ -92,14 +92,14 @@ class AdaptiveAgent:
         self.follow(statistics)
 
     def follow(self, statistics: GradientStatistics) -> None:
-        """Take note of the gradient statistics, on whatever GPUs they were measured."""
+        """Store gradient statistics, which may come from other GPUs."""
         self._statistics = statistics
         if self._params is not None:
             assumed = ALL_NOISE if self._maximises_throughput else statistics
             self._model = GoodputModel(self._application, self._params, assumed)
 
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
-        """Return the goodput-optimal choice; before the first fit, the smallest batch that is allowed."""
+        """Return the choice with the highest goodput; before the first fit, the smallest valid batch."""
         if self._model is not None:
             return self._model.best(num_nodes, num_replicas)[1]
         application = self._application
@@ -121,7 +121,7 @@ class AdaptiveAgent:
 
 
 class ElasticAgent(AdaptiveAgent):
-    """Learns its job's throughput as Pollux's does, so that a policy can price its GPUs; its batch follows a rule."""
+    """An agent that learns throughput like Pollux's agent, for the policy, and takes the batch size of a rule."""
 
     def __init__(
         self,
@@ -137,18 +137,18 @@ class ElasticAgent(AdaptiveAgent):
 
     @property
     def max_replicas(self) -> int:
-        """Return the most GPUs the job may be given: as Pollux's, and no more than its batch can be split over."""
+        """Return the maximum GPUs of the job: the limit of Pollux's agent, if the batch can be split among them."""
         return min(super().max_replicas, self._application.most_replicas(self._ruled.present))
 
     def observe(self, observation: Observation) -> None:
-        """Take note of how the job runs, and of the batch size that follows from it."""
+        """Store the observation, and follow a new batch size of the rule."""
         self._ruled.observe(observation)
         super().observe(observation)
         if self._application.fixed_batch_size != self._ruled.present:
             self.follow(observation.statistics)
 
     def follow(self, statistics: GradientStatistics) -> None:
-        """Take note of the gradient statistics; GPUs are priced at the batch size that the rule has now."""
+        """Store gradient statistics, and price GPUs at the present batch size of the rule."""
         if (size := self._ruled.present) != self._application.fixed_batch_size:
             self._application = replace(self._application, fixed_batch_size=size)
         super().follow(statistics)
@@ -167,15 +167,15 @@ class OnType(NamedTuple):
     """A job on one GPU type."""
 
     agent: AdaptiveAgent
-    speed: float  # examples a second on one GPU, which is known at submission
+    speed: float  # on one GPU, known at submission [examples/s]
     gpus_per_node: int  # GPUs of the largest node of the type
 
 
 class AgentByType:
-    """Learns the throughput of a job on each type that it can use, and its gradient statistics on all.
+    """An agent for several GPU types: it learns throughput for each type, and gradient statistics for all types.
 
-    On a type that was not tried yet, goodput is that of the first one that was, in the cluster's order, times the ratio
-    of speeds on one GPU.
+    If the job has not run on a type, its goodput there is the goodput on the first known type, in the order of the
+    cluster, times the ratio of the speeds on one GPU.
 
     Source: Sia (SOSP '23), §3.3, and its published simulator.
     """
@@ -191,22 +191,22 @@ class AgentByType:
 
     @property
     def max_replicas(self) -> int:
-        """Return the most GPUs the job may be given now, by what was seen on any type."""
+        """Return the maximum GPUs of the job: the largest limit over the types."""
         return max(on.agent.max_replicas for on in self._by_type.values())
 
     @property
     def goodput(self) -> GoodputModel | None:
-        """Return what has been learnt of the type that the job ran on last."""
+        """Return the fitted model of the last type of the job."""
         return None if self._last is None else self._by_type[self._last].agent.goodput
 
     def goodput_on(self, gpu_type: str) -> Goodput | None:
-        """Return what has been learnt of a type, or what the first one that was tried says of it."""
+        """Return the model of a type: the fitted one, or a scaled model of another type, or None."""
         if gpu_type not in self._known:
             self._known[gpu_type] = self._goodput_on(self._by_type[gpu_type])
         return self._known[gpu_type]
 
     def observe(self, observation: Observation) -> None:
-        """Take note of how the job runs; what its gradients are like holds for every type."""
+        """Store the observation for its type, and the gradient statistics for all types."""
         self._last = observation.gpu_type
         self._by_type[self._last].agent.observe(observation)
         for name, on in self._by_type.items():
@@ -215,7 +215,7 @@ class AgentByType:
         self._known = {}
 
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
-        """Return the goodput-optimal choice on a type; before it was tried, the smallest batch that is allowed."""
+        """Return the choice with the highest goodput on a type; before its first fit, the smallest valid batch."""
         return self._by_type[gpu_type].agent.choose(num_nodes, num_replicas, gpu_type, epoch)
 
     def _goodput_on(self, here: OnType) -> Goodput | None:

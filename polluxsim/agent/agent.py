@@ -1,4 +1,4 @@
-"""The seam between engine and agents, and the agent of a job that keeps its user's batch size."""
+"""The protocol between engine and agents, and the agents with a fixed or planned batch size."""
 
 from __future__ import annotations
 
@@ -17,70 +17,69 @@ if TYPE_CHECKING:
     from polluxsim.models.known_duration import BatchPlan
     from polluxsim.models.profile import Application, StepTime
 
-    # From a job's GPUs of several types at once, and its epoch.
+    # Divides a batch by the GPUs of each type and the epoch.
     Divide = Callable[[Crew, int], DividedBatch]
 
 
 class Workers(NamedTuple):
-    """The GPUs of one type, of a job that has several at once."""
+    """The GPUs of one type in a job with several GPU types."""
 
     gpu_type: str
     gpus: int
-    examples: int  # on each of them in a pass
-    time: float  # of a pass, if the others were no slower [s]
+    examples: int  # of one pass on each of these GPUs
+    time: float  # of one pass, without a wait for slower types [s]
 
 
 class Observation(NamedTuple):
-    """What an agent sees of its running job."""
+    """One observation of a running job by its agent."""
 
-    # Where the job runs.
     num_nodes: int
     num_replicas: int
     atomic_batch_size: int  # examples per GPU and pass
     step_time: StepTime  # measured times of a pass [s]
-    statistics: GradientStatistics  # measured now
+    statistics: GradientStatistics  # present values
     gpu_type: str = ANY.name
     epoch: int = 0  # from 0
-    workers: tuple[Workers, ...] = ()  # the GPUs of each type, where it has several at once
+    workers: tuple[Workers, ...] = ()  # the GPUs of each type, if the job has several types
 
 
 class Agent(Protocol):
-    """Runs beside one job."""
+    """Chooses the batch size of one job."""
 
     @property
     def learns(self) -> bool:
-        """Return whether observations can change what it says; if not, nothing is asked of it between placements."""
+        """Return whether observations can change its choice. If not, the engine calls it only at placements."""
 
     @property
     def plans(self) -> bool:
-        """Return whether it may choose another batch size in another epoch, though it learns nothing."""
+        """Return whether its choice depends on the epoch."""
 
     @property
     def max_replicas(self) -> int:
-        """Return the most GPUs the job may be given now."""
+        """Return the present maximum of GPUs for the job."""
 
     @property
     def goodput(self) -> GoodputModel | None:
-        """Return what has been learnt, None before the first fit or where nothing is."""
+        """Return the fitted model, or None before the first fit and for agents that learn nothing."""
 
     @property
     def divide(self) -> Divide | None:
-        """Return what divides a batch among GPUs of several types; None where a job has those of one at a time."""
+        """Return the function that divides a batch among GPU types, or None if the job uses one type at a time."""
 
     def goodput_on(self, gpu_type: str) -> Goodput | None:
-        """Return what has been learnt of a GPU type, or can be said of it by what was learnt of others."""
+        """Return the model of a GPU type, fitted or derived from other types, or None."""
 
     def observe(self, observation: Observation) -> None:
-        """Take note of how the job runs."""
+        """Store an observation of the running job."""
 
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
-        """Return the batch size for a placement on so many nodes and GPUs of a type, in an epoch."""
+        """Return the batch size for a number of nodes and GPUs of a type, in an epoch."""
 
 
 class FixedBatchAgent:
-    """Keeps the total batch size its user asked for [examples] and learns nothing.
+    """An agent that keeps the requested batch size [examples] and learns nothing.
 
-    Limits of the atomic batch size are the application's, or on each type of GPU, by name, others where they differ.
+    `by_type` has the applications whose limits of the atomic batch size differ on a GPU type.
     """
 
     learns = plans = False
@@ -96,14 +95,14 @@ class FixedBatchAgent:
 
     @property
     def divide(self) -> Divide | None:
-        """Return None: its workers have equal parts, which is for GPUs of one type."""
+        """Return None: all GPUs have equal parts, so the job needs GPUs of one type."""
         return None
 
     def goodput_on(self, gpu_type: str) -> None:
-        """Return nothing: nothing is learnt."""
+        """Return None: this agent has no model."""
 
     def observe(self, observation: Observation) -> None:
-        """Ignore the observation: nothing is learnt."""
+        """Ignore the observation."""
 
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
         """Split the batch over the GPUs."""
@@ -114,7 +113,7 @@ class FixedBatchAgent:
 
 
 class PlanningAgent(FixedBatchAgent):
-    """Chooses the batch size of each epoch, a stretch of what its job planned, and learns nothing."""
+    """An agent that takes the batch size of each epoch from the plan of its job. An epoch is a stretch of the plan."""
 
     plans = True
 
@@ -123,7 +122,7 @@ class PlanningAgent(FixedBatchAgent):
         self._plan = plan
 
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
-        """Return the batch size of the epoch, in one pass; where it does not fit, the last before it that does."""
+        """Return the batch size of the epoch, in one pass; if it does not fit, the last earlier size that fits."""
         sizes = [size for size, _ in self._plan.stretches[epoch::-1]]
         fitting = (size for size in sizes if (gpu_type, size) in self._plan.speeds)
         return BatchChoice(next(fitting, sizes[0]), 0)

@@ -1,4 +1,4 @@
-"""Rules for the batch size of a job (the choices of `agent=`), and the agents that follow them."""
+"""Batch-size rules (the choices of `agent=`), and the agents that follow them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 
 class Controller(NamedTuple):
-    """A proportional controller of the examples that workers have in a step.
+    """A proportional controller of the examples of each worker in a step.
 
-    Its gain and dead band are as of `OmniLearn`; a change of less than an example is let be, too.
+    `OmniLearn` documents gain and dead band. Changes of less than one example are ignored too.
 
-    Source: Tyagi and Sharma (ACSOS 2020): a worker's error is its time less the mean of all, and its examples change by
-    its examples a second times that.
+    Source: Tyagi and Sharma (ACSOS 2020). The error of a worker is its time minus the mean time. Its examples change by
+    the error times its examples per second.
     """
 
     gain: float
     dead_band: float
 
     def parts(self, workers: Sequence[Workers]) -> tuple[float, ...] | None:
-        """Return what one worker of each type is to have next, in proportion; None if they keep what they have.
+        """Return the next part of one worker of each type, in proportion, or None if the parts do not change.
 
         >>> from polluxsim.agent.agent import Workers
         >>> Controller(1.0, 0.05).parts([Workers("a100", 1, 64, 1.0), Workers("t4", 1, 64, 3.0)])
@@ -43,7 +43,7 @@ class Controller(NamedTuple):
         """
         mean = sum(each.gpus * each.time for each in workers) / sum(each.gpus for each in workers)
         changes = [self.gain * (mean / each.time - 1) for each in workers]
-        # Less than an example would only move back and forth with rounding.
+        # Rounding would undo a change of less than one example.
         moved = max(abs(change) * each.examples for each, change in zip(workers, changes, strict=True))
         if moved < 1 or max(map(abs, changes)) <= self.dead_band:
             return None
@@ -51,18 +51,18 @@ class Controller(NamedTuple):
 
 
 class BatchRule(Protocol):
-    """Chooses a job's total batch size; one's own is best derived from `FixedBatch`.
+    """Chooses the total batch size of a job. Derive your own rule from `FixedBatch`.
 
     Attributes
     ----------
     by_goodput
-        Whether it takes what makes the most of the GPUs: then the job's throughput is learnt, and it is not asked.
+        Whether the agent maximises the goodput. The rule is then not called.
     learns
-        Whether it looks at the gradient statistics.
+        Whether the rule depends on the gradient statistics.
     plans
-        Whether it looks at the epoch.
+        Whether the rule depends on the epoch.
     controller
-        What makes workers on GPUs of unlike speed equally fast, so that jobs can have GPUs of several types at once.
+        Controller that makes workers on different GPU types equally fast, or None if a job uses one type at a time.
     """
 
     by_goodput: ClassVar[bool]
@@ -71,29 +71,29 @@ class BatchRule(Protocol):
 
     @property
     def controller(self) -> Controller | None:
-        """As above."""
+        """Return the controller."""
 
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
     ) -> float:
-        """Return the batch size that it would have, whatever the limits of the application [examples].
+        """Return the batch size before the limits of the application are applied [examples].
 
         Parameters
         ----------
         asked
-            Batch size that the user asked for [examples].
+            Requested batch size [examples].
         application
-            What the job trains.
+            Application of the job.
         epoch
-            From 0.
+            Present epoch, from 0.
         statistics
-            Measured last; None before.
+            Latest gradient statistics; None before the first measurement.
         """
 
 
 @dataclass(frozen=True)
 class FixedBatch:
-    """Keeps what the user asked for."""
+    """Keeps the requested batch size."""
 
     by_goodput: ClassVar[bool] = False
     learns: ClassVar[bool] = False
@@ -101,19 +101,19 @@ class FixedBatch:
 
     @property
     def controller(self) -> Controller | None:
-        """Return None: all workers have equal parts, which is for GPUs of one type."""
+        """Return None: all workers have equal parts, so a job needs GPUs of one type."""
         return None
 
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
     ) -> float:
-        """Return what was asked for."""
+        """Return the requested batch size."""
         return asked
 
 
 @dataclass(frozen=True)
 class MostGoodput(FixedBatch):
-    """Takes the batch size of most goodput on the GPUs that the job has.
+    """Takes the batch size with the highest goodput on the present GPUs.
 
     Source: Pollux (OSDI '21), §4.1.
     """
@@ -123,17 +123,17 @@ class MostGoodput(FixedBatch):
 
 @dataclass(frozen=True)
 class AdaBatch(FixedBatch):
-    """Makes the batch larger as training goes on, whatever the gradients are like.
+    """Increases the batch size during the training, without regard to the gradients.
 
     Parameters
     ----------
     factor
-        Batch size from one stretch of training to the next, 1 or more.
+        Ratio of the batch sizes of two consecutive stretches, 1 or more.
     every
-        Share of the job's epochs in a stretch, in (0, 1].
+        Length of a stretch as a share of the job's epochs, in (0, 1].
 
-    Source: AdaBatch (Devarakonda et al., 2017): doubled every 20 of 100 epochs, with learning rates that fall by 0.75
-    where those of a fixed batch fall by 0.375, so that they grow with the batch.
+    Source: AdaBatch (Devarakonda et al., 2017), which doubles every 20 of 100 epochs. Its learning rates fall by 0.75
+    where the rates of a fixed batch fall by 0.375, so they grow with the batch.
     """
 
     factor: float = 2.0
@@ -148,7 +148,7 @@ class AdaBatch(FixedBatch):
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
     ) -> float:
-        """Return what was asked for, times the factor for every stretch that is over."""
+        """Return the requested batch size, times the factor for each completed stretch."""
         stretches = int(epoch / (self.every * application.num_epochs) + ROUNDING_SLACK)
         try:
             return asked * self.factor**stretches
@@ -158,12 +158,12 @@ class AdaBatch(FixedBatch):
 
 @dataclass(frozen=True)
 class NoiseScale(FixedBatch):
-    """Follows the gradient noise scale, on the GPUs that the job has.
+    """Takes a multiple of the gradient noise scale.
 
     Parameters
     ----------
     ratio
-        Batch size over the noise scale, above 0.
+        Batch size divided by the noise scale, above 0.
 
     Source: KungFu (OSDI '20), §4; McCandlish et al. (2018): at the noise scale, a training takes twice the least steps
     and twice the least examples.
@@ -179,22 +179,22 @@ class NoiseScale(FixedBatch):
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
     ) -> float:
-        """Return the noise scale times the ratio; what was asked for before it was measured."""
+        """Return the noise scale times the ratio; before the first measurement, the requested batch size."""
         return asked if statistics is None else self.ratio * statistics.noise_scale(application.init_batch_size)
 
 
 @dataclass(frozen=True)
 class OmniLearn(FixedBatch):
-    """Keeps what the user asked for, in unlike parts where workers are on GPUs of unlike speed.
+    """Keeps the requested batch size, and divides it by the speeds of the workers.
 
-    Jobs can have GPUs of several types at once; of one type it is `FixedBatch`.
+    A job may hold GPUs of several types at once. On one type it equals `FixedBatch`.
 
     Parameters
     ----------
     gain
-        Share of the change that would make a worker's time the mean one, in [0, 1]; 0 leaves all parts equal.
+        Share of the change that would bring a worker's time to the mean, in [0, 1]; 0 keeps all parts equal.
     dead_band
-        Largest change, over what a worker has, that is let be, 0 or more.
+        Largest relative change of a part that is ignored, 0 or more.
 
     Source: Tyagi and Sharma, OmniLearn (IEEE TPDS 2025), and "Taming resource heterogeneity in distributed ML training
     with dynamic batching" (ACSOS 2020): a proportional controller, with a dead band.
@@ -214,16 +214,16 @@ class OmniLearn(FixedBatch):
 
 
 def check_rule(rule: object) -> None:
-    """Raise an InvalidConfigError for a rule that does not say what it looks at."""
+    """Raise an InvalidConfigError if a rule lacks an attribute of `BatchRule`."""
     if missing := [name for name in ("by_goodput", "learns", "plans", "controller") if not hasattr(rule, name)]:
-        allowed = "allowed is what derives from polluxsim.agent.rules.FixedBatch"
-        raise InvalidConfigError(f"agent {type(rule).__name__} has no {missing[0]}, {allowed}")
+        advice = "derive the class from polluxsim.agent.rules.FixedBatch"
+        raise InvalidConfigError(f"agent {type(rule).__name__} has no {missing[0]}: {advice}")
 
 
 class RuledAgent(FixedBatchAgent):
-    """Chooses the batch size by a rule, within its application's limits; an application's own batch size is kept.
+    """An agent that follows a rule within the limits of its application. A fixed batch size of the application stays.
 
-    What it takes is as of `FixedBatchAgent`; the batch size is that of the start.
+    The parameters are those of `FixedBatchAgent`; `batch_size` is the requested one.
     """
 
     def __init__(
@@ -237,15 +237,15 @@ class RuledAgent(FixedBatchAgent):
 
     @property
     def present(self) -> int:
-        """Return the batch size in the epoch observed last [examples]."""
+        """Return the batch size in the last observed epoch [examples]."""
         return self._size(self._epoch)
 
     def observe(self, observation: Observation) -> None:
-        """Take note of the gradient statistics and the epoch."""
+        """Store the gradient statistics and the epoch."""
         self._statistics, self._epoch = observation.statistics, observation.epoch
 
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
-        """Split the batch of the epoch over the GPUs, each of which has the least it can have, or more."""
+        """Split the batch of the epoch over the GPUs. Each GPU gets at least its minimum."""
         application = self._by_type.get(gpu_type, self.application)
         size = max(self._size(epoch), application.min_atomic_batch_size * num_replicas)
         return split_batch_size(application, size, num_replicas)
@@ -257,18 +257,18 @@ class RuledAgent(FixedBatchAgent):
         size = self._rule.batch_size(self.batch_size, limits, epoch, self._statistics)
         if not isinstance(size, Real) or isnan(size):
             what = f"agent {type(self._rule).__name__} chose a batch of {short(size)} in epoch {epoch}"
-            raise InvalidConfigError(f"{what}, allowed are numbers of examples")
+            raise InvalidConfigError(f"{what}, must be a number of examples")
         return round(min(max(size, limits.init_batch_size), limits.max_batch_size))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RuledAgent:
-        return copy(self)  # nothing of it changes but for what is replaced
+        return copy(self)  # its attributes are replaced, never changed
 
 
 class BalancingAgent(RuledAgent):
-    """Chooses the batch size by a rule, and on GPUs of several types at once gives those that are faster more of it.
+    """An agent that follows a rule, and gives faster GPU types a larger part of the batch.
 
-    It begins with equal parts, or on other GPUs of types that it has had together with parts by the speeds it saw, and
-    changes them whenever it observes the times of its workers.
+    The first parts are equal, or follow the speeds that it observed earlier on these types. Each observation of the
+    workers' times changes them.
     """
 
     def __init__(
@@ -282,10 +282,10 @@ class BalancingAgent(RuledAgent):
         super().__init__(application, batch_size, rule, by_type)
         self.learns = True
         self._controller = controller
-        self._parts: dict[str, float] = {}  # of one GPU of each type, by its name, as it is to be next
+        self._parts: dict[str, float] = {}  # next part of one GPU of each type
 
     def observe(self, observation: Observation) -> None:
-        """Take note of the gradients, the epoch, and the times of the workers."""
+        """Store the gradient statistics, the epoch and the next parts."""
         super().observe(observation)
         workers = observation.workers
         if workers and (parts := self._controller.parts(workers)) is not None:
@@ -293,7 +293,7 @@ class BalancingAgent(RuledAgent):
 
     @property
     def divide(self) -> Divide:
-        """Return what splits the batch so that workers are equally fast, by what was seen of them."""
+        """Return the function that divides the batch by the observed speeds."""
         return self._divided
 
     def _divided(self, crew: Crew, epoch: int) -> DividedBatch:

@@ -1,4 +1,4 @@
-"""The simulator as a Gymnasium environment, and agents trained in it as policies; needs the extra `gym`.
+"""The simulator as a Gymnasium environment, and learned policies that were trained in it. Needs the extra `gym`.
 
 >>> import gymnasium, polluxsim.gym
 >>> env = gymnasium.make("polluxsim/Cluster-v0")

@@ -79,7 +79,7 @@ class Ledger:
         self._num_ended = 0
 
     def earned(self, run: Simulation, view: ClusterView | None) -> float:
-        """Return the change of the score since the last call. `view` is that of the run, None at its end."""
+        """Return the change of the score since the last call. `view` is None at the end of the run."""
         if view is not None:
             for job in view.changes.arrived:
                 self._open[job.job_id] = Stay(job, time_left(view, job) if self._needs_times else inf)
@@ -108,11 +108,11 @@ def _wait(observation: Observation, mask: NDArray[np.int8]) -> int:
 
 
 class ClusterEnv(gymnasium.Env[Observation, np.int64]):
-    """A cluster on which an agent starts jobs, without preemption. `gymnasium.make` knows it as `polluxsim/Cluster-v0`.
+    """A cluster on which a learner starts jobs, without preemption. Its Gymnasium id is `polluxsim/Cluster-v0`.
 
     An action starts one job of the queue on a number of GPUs, or lets time pass. An invalid action lets time pass too.
-    No simulated time passes, and no reward is earned, while the agent starts jobs. Time then passes until the next
-    scheduling round at which an event has happened and a job can start. If no job runs and the agent starts none, the
+    No simulated time passes, and no reward is earned, while the learner starts jobs. Time then passes until the next
+    scheduling round at which an event has happened and a job can start. If no job runs and the learner starts none, the
     next decision is at the next round.
 
     `terminated` is true if all jobs have ended. `truncated` is true at the horizon, or if the simulation stopped
@@ -202,11 +202,11 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         return outcome
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Return which actions are valid, shape (actions,). Wrappers for masked agents call this method."""
+        """Return which actions are valid, shape (actions,). Wrappers for masked learners call this method."""
         return self._mask().astype(bool)
 
     def _to_next_choice(self, run: Simulation) -> float:
-        """Simulate up to the next round at which the agent can act, or the episode ends; return the reward."""
+        """Simulate up to the next round with a choice, or the end of the episode; return the reward."""
         earned = 0.0
         while True:
             view = run.advance()

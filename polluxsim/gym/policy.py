@@ -1,4 +1,4 @@
-"""What an agent sees and may do at a scheduling round, and an agent as a policy."""
+"""Observations and actions of a learner at a scheduling round, and the policy made of a learned function."""
 
 from __future__ import annotations
 
@@ -261,13 +261,13 @@ class Agent(Protocol):
 
 @dataclass(frozen=True)
 class AgentPolicy:
-    """Policy that starts the jobs that an agent chooses, for `simulate`, `sweep` and `compare`."""
+    """Policy that starts the jobs that a learned function chooses, for `simulate`, `sweep` and `compare`."""
 
     agent: Agent
     layout: Layout = field(default_factory=Layout)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Ask the agent until it lets time pass or no job can start. It is asked only if an event has happened."""
+        """Call the learned function after an event, until it lets time pass or no job can start."""
         turn = Turn(self.layout, view)
         is_due = turn.is_news or not view.running
         while is_due and turn.can_pick and turn.pick(self.agent(turn.observation, turn.mask)):

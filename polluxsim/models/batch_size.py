@@ -1,4 +1,4 @@
-"""How a job with a given total batch size splits it into atomic batches and accumulation steps."""
+"""Split a total batch size into atomic batches and accumulation steps."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def split_by_weight(
     gpus
         GPUs of each type.
     weights
-        What one GPU of each type is to have, in proportion; above 0.
+        Part of one GPU of each type, in proportion; above 0.
 
     Returns
     -------
     DividedBatch
-        With as few accumulation steps as memory allows. The total is the batch size, or more by fewer examples than
-        there are GPUs, as those of one type have equally many; never more than the largest batch size.
+        It has the fewest accumulation steps that memory allows. The total may exceed the batch size by fewer examples
+        than there are GPUs, because all GPUs of a type have equal parts. It never exceeds the largest batch size.
     """
     most = [each.max_atomic_batch_size for each in limits]
     steps = ceil(batch_size / sum(map(int.__mul__, gpus, most)) - ROUNDING_SLACK) - 1
@@ -100,7 +100,7 @@ def split_by_weight(
 def _within(
     total: float, gpus: Sequence[int], weights: Sequence[float], limits: Sequence[tuple[int, int]]
 ) -> list[float]:
-    """Return what GPUs of each type have, in proportion to weights but for those at a limit, so that all is given."""
+    """Return the parts of the GPUs of each type, in proportion to weights within the limits, with the given total."""
 
     def sizes(scale: float) -> list[float]:
         return [min(max(scale * weight, least), most) for weight, (least, most) in zip(weights, limits, strict=True)]

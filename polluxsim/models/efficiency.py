@@ -1,4 +1,4 @@
-"""Statistical efficiency: how much of a larger batch is progress, from the gradient's mean and variance."""
+"""Statistical efficiency of a larger batch, from the mean and variance of the gradient."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class GradientStatistics(NamedTuple):
 
 
 def gain(statistics: GradientStatistics, scale: float) -> float:
-    """Return the steps of size M0 that one optimiser step at batch size `scale`·M0 is worth.
+    """Return the gain: the progress of one optimiser step at batch size `scale`·M0 [M0-steps].
 
     Parameters
     ----------
     statistics
-        Gradient statistics of the moment.
+        Present gradient statistics.
     scale
         Batch size over the initial batch size, M/M0.
 

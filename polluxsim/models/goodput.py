@@ -28,7 +28,7 @@ NUM_CANDIDATES = 50
 
 
 class Goodput(Protocol):
-    """What is known of a job's goodput on one type of GPU."""
+    """The predicted goodput of a job on one GPU type."""
 
     def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
         """Return the largest goodput on a placement, and the batch choice that reaches it."""

@@ -1,12 +1,11 @@
 """The steps of L-BFGS-B, a bound-constrained quasi-Newton method, compiled for a handful of variables.
 
-The matrices are kept in the compact form of the first paper and the sums in its order: computed more accurately, they
-would lead fits to other ends than those behind the published results in one case of fifty. No sum is left to a linear
-algebra library, so that results do not depend on the processor.
+The matrices have the compact form of the first paper, and the sums its order. More accurate sums would end one fit of
+fifty at another point than in the published results. No linear algebra library computes a sum, so results do not depend
+on the processor.
 
-Everywhere n is the number of variables, c that of remembered steps, and the approximate Hessian is
-B = θI − W M Wᵀ with W = [Y θS], shape (n, 2c), and M⁻¹ = [[−D, Lᵀ], [L, θSᵀS]], where D and L are the diagonal
-and the part of SᵀY below it.
+n is the number of variables and c the number of remembered steps. The approximate Hessian is B = θI − W M Wᵀ with
+W = [Y θS], shape (n, 2c), and M⁻¹ = [[−D, Lᵀ], [L, θSᵀS]]. D and L are the diagonal of SᵀY and the part below it.
 
 Source: R. H. Byrd, P. Lu, J. Nocedal, C. Zhu, "A limited memory algorithm for bound constrained optimization", SIAM
 J. Sci. Comput. 16 (1995); projection of the subspace step: J. L. Morales and J. Nocedal, ACM TOMS 38 (2011).
@@ -57,7 +56,7 @@ def dot(a: Array, b: Array) -> float:
 def add_scaled(target: Array, scale: float, vector: Array) -> None:
     """Add `scale` times a vector to `target`.
 
-    As an array expression it would take a second to compile, wherever it stands.
+    As an array expression it would take a second to compile at each use.
     """
     for i in range(target.size):
         target[i] += scale * vector[i]
@@ -251,8 +250,8 @@ def _middle_product(memory: Memory, vector: Array) -> Array:
 def _solve_on_free(memory: Memory, free: NDArray[np.bool_], vector: Array) -> bool:
     """Replace `vector`, shape (n,), by B⁻¹ of it on the free variables; return whether B is definite there.
 
-    By the Sherman-Morrison-Woodbury formula; with P = D + YᵀY/θ over the free variables and R = L − SᵀY over them, the
-    matrix [[−P, Rᵀ], [R, θSᵀS over the others]] is solved by blocks.
+    The Sherman-Morrison-Woodbury formula is solved by blocks of the matrix [[−P, Rᵀ], [R, θSᵀS over the bound
+    variables]], with P = D + YᵀY/θ and R = L − SᵀY over the free variables.
     """
     n, count, theta = vector.size, memory.steps.shape[0], memory.theta
     steps, changes = memory.steps, memory.changes

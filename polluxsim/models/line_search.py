@@ -18,7 +18,7 @@ INTERVAL_TOLERANCE = 0.1
 
 
 class Bracket(NamedTuple):
-    """What the search knows: the best step, the other end, and the interval in which the next one lies.
+    """State of the search: the best step, the other end, and the interval that contains the next step.
 
     The slopes are derivatives along the direction, the widths those of the last two intervals.
     """
@@ -72,7 +72,7 @@ def advance(
     first_stage = bracket.first_stage and not (value <= test and slope >= SUFFICIENT_DECREASE * slope0)
     b = bracket
     if first_stage and value <= b.best_value and value > test:
-        # Psi of the paper, the function less its sufficient decrease, is what the first stage minimises.
+        # The first stage minimises psi of the paper: the function minus its sufficient decrease.
         x, fx, gx, y, fy, gy, trial, bracketed = _next_trial(
             b.best, b.best_value - b.best * test_slope, b.best_slope - test_slope,
             b.other, b.other_value - b.other * test_slope, b.other_slope - test_slope,

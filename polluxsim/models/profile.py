@@ -1,4 +1,4 @@
-"""What the simulator knows of an application: its properties, and how fast and how well it trains."""
+"""Applications and their profiles: properties, step times and statistical efficiency."""
 
 from __future__ import annotations
 

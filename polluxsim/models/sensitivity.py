@@ -1,4 +1,4 @@
-"""How fast a job is by the CPUs and the memory that each of its GPUs has."""
+"""Speed of a job by the CPUs and memory for each of its GPUs."""
 
 from __future__ import annotations
 

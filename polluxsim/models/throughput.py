@@ -7,7 +7,7 @@ from typing import NamedTuple
 from polluxsim.common.kernels import helper, kernel
 from polluxsim.models import overlap
 
-# Stands for "no time at all" where a logarithm is taken later. Source: artifact of Pollux (OSDI '21).
+# Used in place of 0, because logarithms are taken later. Source: artifact of Pollux (OSDI '21).
 TINY = 1e-8
 
 overlapped = helper(overlap.overlapped)

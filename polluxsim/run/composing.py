@@ -68,7 +68,7 @@ _composed: dict[tuple[Any, ...], bytes] = {}
 
 
 LAUNCHER_PLUGINS = ("hydra_ray_launcher", "hydra_submitit_launcher")
-"""Packages of Hydra's launcher plugins. Importing them takes as long as a fifth of a run."""
+"""Packages of Hydra's launcher plugins. Importing them takes a fifth of the time of a run."""
 
 
 class _PackageWalk:

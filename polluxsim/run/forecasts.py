@@ -89,7 +89,7 @@ def forecast(
 
 
 def quantile(times: Sequence[float], share: float) -> float:
-    """Return the time that another draw falls below with a probability of `share`; times may be ∞.
+    """Return the time [s] below which a new draw falls with the probability `share`. Times may be ∞.
 
     >>> quantile([3.0, 1.0, 2.0, 7.0], 0.5)
     2.5

@@ -87,8 +87,8 @@ class Moment(Generic[RunT]):
     """A finished run at one of its scheduling rounds, from which forks continue.
 
     The run is simulated again from its recorded settings, up to the first round at `time` [s] or later. The run may be
-    a fork, or a fork of a fork: the edits of all forks are repeated at their times. A run that ends before `time`, or
-    was forked after it, or whose past is not reproduced, raises an `InvalidInputError`.
+    a fork, or a fork of a fork: the edits of all forks are repeated at their times. An `InvalidInputError` is
+    raised if the run ends before `time`, was forked after it, or is not reproduced.
     """
 
     def __init__(self, run: RunT, time: float) -> None:

@@ -55,8 +55,8 @@ class Arrivals:
     Parameters
     ----------
     source
-        `none`, `recent`, or the name of the file that the jobs are from. `recent` resamples the jobs that have
-        arrived, for as long as the run has lasted, but at most three days. After that, no job arrives.
+        `none`, `recent`, or the name of the file with the jobs. `recent` resamples the jobs that have arrived. They
+        arrive for the duration of the run so far, at most three days, and no jobs after that.
     jobs
         The jobs of the file, at their times since the start of the run. Earlier ones are left out.
     """
@@ -183,8 +183,8 @@ class KnownState:
     def _consistent(self, draw: Draw, rng: np.random.Generator) -> tuple[Job, ...]:
         """Return the active jobs that differ in this future, with durations that explain why jobs still wait.
 
-        A policy that knows durations, like EASY, starts a short job early. A waiting job that the policy would start
-        now because of its new duration would have started before, so its duration is drawn again.
+        A policy that knows durations, like EASY, starts a short job early. If the policy would start a waiting job now
+        because of its new duration, it would have started the job before. The duration is then drawn again.
         """
         altered = tuple(self._altered(draw))
         for _ in range(TRIES):

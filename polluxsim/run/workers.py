@@ -124,8 +124,8 @@ def one_thread_each() -> Iterator[None]:
 def begin_worker(environment: Mapping[str, str], begin: Callable[[], None] | None = None) -> None:
     """Set up a worker: it ignores Ctrl-C, and ends if its parent ends.
 
-    `environment` holds the environment variables of the parent. The server process that the worker was forked from may
-    have older ones.
+    `environment` holds the environment variables of the parent. The variables of the server process,
+    from which the worker was forked, may be older.
     """
     os.environ.clear()
     os.environ.update(environment)

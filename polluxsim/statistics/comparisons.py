@@ -260,7 +260,7 @@ def _by_job(ours: Run, baseline: Run) -> Iterator[Gain]:
 def frame_of_comparisons(found: Sequence[Against]) -> pd.DataFrame:
     """Return a row for each setting and metric: the baseline, the change as a share of it, its interval and the pairs.
 
-    The change is nan where a metric is 0 in one run of a pair only. `pairs` counts the independent pairs.
+    The change is nan if a metric is 0 in only one run of a pair. `pairs` counts the independent pairs.
     """
     rows = [
         (each.setting, metric, each.baseline, *change.estimate, change.num_units)

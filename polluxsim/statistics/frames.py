@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 SETTINGS = ("agent.", "cluster.", "engine.", "policy.", "profiles.", "workload.")
-"""What the columns of settings begin with; the seed is one too."""
+"""Beginnings of the names of columns with settings. The column `seed` is a setting too."""
 
 
 def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
-    """Return a row for each run, of its settings and metrics [s; GPU h], like the dataset of a sweep."""
+    """Return a row for each run with its settings and metrics [s; GPU h], like `sweep.parquet`."""
     rows, declared = [], dict[str, Metric]()
     for run in runs:
         summary, settings, values = summarise(run.result), settings_of(run), values_in(run.info)
@@ -43,17 +43,17 @@ def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def counted(summary: Summary) -> dict[str, Any]:
-    """Return metrics flat, names of jobs as their number."""
+    """Return metrics by dotted name, with the number of jobs in place of lists of names."""
     return {name: len(value) if isinstance(value, tuple) else value for name, value in flat(asdict(summary)).items()}
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a table's rows without the cells that are empty, none of them twice."""
+    """Return the distinct rows of a table, without empty cells."""
     return list({repr(row): row for row in every_row_of(frame)}.values())
 
 
 def every_row_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return a table's rows without the cells that are empty."""
+    """Return the rows of a table, without empty cells."""
     return [{str(key): value for key, value in row.items() if _is_there(value)} for row in frame.to_dict("records")]
 
 
@@ -62,17 +62,17 @@ def _is_there(value: Any) -> bool:
 
 
 def settings_in(row: Row) -> dict[str, Any]:
-    """Return the settings among the columns of a run, without the policy's name, which follows from them."""
+    """Return the settings among the columns of a run, without the name of the policy, which follows from them."""
     return {key: value for key, value in row.items() if is_setting(key) and key != "policy"}
 
 
 def is_setting(column: str) -> bool:
-    """Return whether a column is a setting's."""
+    """Return whether a column has a setting."""
     return column in {"seed", "run", "policy"} or column.startswith(SETTINGS)
 
 
 def check_column(frame: pd.DataFrame, name: str, kind: str) -> None:
-    """Raise an error where no run has a column of this kind, or a metric is no number in one."""
+    """Raise an error if no run has a column of this kind, or if a metric is not a number in some run."""
     if name not in frame or frame[name].isna().all() or (kind == "metric" and is_setting(name)):
         columns = [str(column) for column in frame if is_setting(str(column)) == (kind == "setting")]
         known = sorted(column for column in columns if frame[column].notna().any())

@@ -38,14 +38,14 @@ class Group(NamedTuple):
 
 
 def grouped(runs: Sequence[Run], *, each: bool = False) -> tuple[Group, ...]:
-    """Return runs in groups, by policy in the order given and by value of the settings that differ.
+    """Return runs in groups by policy, in the given order, and by the settings that differ.
 
     With `each`, every run is a group, and its label has the seed and the workload too.
     """
     settings = [settings_of(run) for run in runs]
     twins = len({_hashable(row) for row in settings}) < len(settings)
     labels = labels_of(settings, pooled=() if each or twins else REPLICATES)
-    if twins:  # only their folders set them apart
+    if twins:  # only their folders distinguish them
         labels = [f"{label} ({run.name})" for label, run in zip(labels, runs, strict=True)]
     policies = [policy_name(row) for row in settings]
     members: dict[tuple[str, str], list[Run]] = {}
@@ -77,7 +77,7 @@ def _changes(info: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:
-    """Return whether a run is wanted: by one of its names, or by a setting as KEY=VALUE, like `policy=fifo`."""
+    """Return whether `wanted` is one of the names of a run, or a setting of it as KEY=VALUE, like `policy=fifo`."""
     if wanted in names:
         return True
     key, _, text = wanted.partition("=")
@@ -87,7 +87,7 @@ def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:
 
 
 def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:
-    """Return runs with those first that `baseline` names: a run's folder, or a setting as KEY=VALUE."""
+    """Return the runs that `baseline` names first: by the folder of a run, or a setting as KEY=VALUE."""
     if baseline is None:
         return list(runs)
     chosen = [is_named(settings_of(run), (run.name,), baseline) for run in runs]
@@ -97,7 +97,7 @@ def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:
 
 
 def no_baseline(baseline: str, names: Iterable[str]) -> InvalidInputError:
-    """Return the error about a baseline that is no run's."""
+    """Return the error about a baseline that no run has."""
     known = list(names)
     meant = did_you_mean(baseline, known) or did_you_mean(baseline, [f"policy={name.lower()}" for name in known])
     return InvalidInputError(f"no run is the baseline {baseline!r}; give KEY=VALUE or one of {'; '.join(known)}{meant}")
@@ -106,8 +106,8 @@ def no_baseline(baseline: str, names: Iterable[str]) -> InvalidInputError:
 def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, ignoring: Iterable[str] = ()) -> list[str]:
     """Return a label for each row of settings: its policy if there are several, and the other settings that differ.
 
-    Pooled and ignored settings, like the setting along the x axis of a sweep, are not in labels. A setting that a row
-    does not have is None.
+    Labels leave out pooled and ignored settings, for example the setting along the x axis of a sweep. A setting that a
+    row lacks is None.
     """
     left_out = {*pooled, *ignoring, POLICY, OBJECT}
     several = len({policy_name(row) for row in rows}) > 1
@@ -123,9 +123,9 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
 
 
 def _sets_apart(key: str, row: Settings, rows: Sequence[Settings]) -> bool:
-    """Return whether a setting differs among the runs that have it: those of the same policy, kind of workload, ….
+    """Return whether a setting differs among the runs of the same policy, kind of workload and so on.
 
-    That Tiresias has no fairness power, or a generated workload no path, need not be said.
+    Only these runs have the setting: Tiresias has no fairness power, and a generated workload no path.
     """
     kind = _kind_of(key, row)
     alike = rows if key == kind else [other for other in rows if _kind(other, kind) == _kind(row, kind)]
@@ -133,7 +133,7 @@ def _sets_apart(key: str, row: Settings, rows: Sequence[Settings]) -> bool:
 
 
 def _kind_of(key: str, row: Settings) -> str:
-    """Return the setting that says what kind of part a setting is of, the innermost there is."""
+    """Return the innermost `_target_` above a setting, which names the class that has the setting."""
     parts = key.split(".")
     kinds = [".".join([*parts[:depth], "_target_"]) for depth in range(len(parts) - 1, 0, -1)]
     return next((kind for kind in kinds if kind in row), f"{parts[0]}._target_")

@@ -1,4 +1,4 @@
-"""Declarations of the metrics that come with polluxsim, and the metrics of runs side by side, a line each."""
+"""Declarations of the shipped metrics, and lines with one metric of several runs."""
 
 from __future__ import annotations
 
@@ -52,19 +52,19 @@ METRICS = {
     "gpu_hours": Metric("GPU time", "GPU h"),
     "cost": Metric("cost of nodes", "$"),
 }
-"""All of them, in the order in which reports list them."""
+"""Shipped metrics in the order of reports."""
 
 WHERE_ANY = {"cut_off", "cancelled", "rejected", "failed", "not_submitted", "unknown_fairness", "deadlines_met", "cost"}
-"""Metrics that are listed where a run has any of it."""
+"""Metrics that are listed only if they are above 0 in a run."""
 
 UNDER_FAILURES = {"outages", "restarts_by_failure", "effective_time_ratio", "gpu_time", "availability"}
-"""Those, with their parts, that are listed where nodes fail or jobs stop for checkpoints."""
+"""Metrics that are listed, with their parts, only if nodes fail or jobs make checkpoints."""
 
 
 def metric_of(column: str, declared: Mapping[str, Metric] | None = None) -> Metric:
     """Return the declaration of a column of a table, from polluxsim's metrics and the user's declared ones.
 
-    A column without a declaration is called by its name.
+    A column without a declaration has its name as the title.
 
     >>> metric_of("jct_by_application.bert").heading
     'mean JCT of bert [h]'
@@ -87,10 +87,10 @@ FAR = 99.99
 
 
 class Line(NamedTuple):
-    """One metric of all runs: how it is shown, its values in base units, None where a run has none, and its texts.
+    """One metric of all runs: label, unit, values in base units (None if a run has no value), and texts.
 
-    The field is as `Summary` names it, of an application's mean JCT with its name after a dot. A text has "≥ " before
-    what is a lower bound, as jobs were cut off; a length of time has the unit that a person would take.
+    `field` is the name in `Summary`; the mean JCT of an application has its name after a dot. A text begins with "≥ "
+    if the value is a lower bound, because jobs were cut off. Times are in a readable unit.
     """
 
     field: str
@@ -111,7 +111,7 @@ def metric_lines(
 ) -> list[Line]:
     """Return the metrics of runs, and the user's metrics.
 
-    The GPUs of a run's cluster are None where their number is not known, or changes. `user_values` has the user's
+    `gpus` has the GPUs of each run's cluster, None if their number is unknown or changes. `user_values` has the user's
     metrics of each run with their values, by name.
     """
     found: list[Line] = []
@@ -132,7 +132,7 @@ def metric_lines(
 
 
 def first_of_same_jobs(results: Sequence[Result]) -> list[int]:
-    """Return for each run the first that had the same jobs: across workloads there is nothing to compare."""
+    """Return for each run the first run with the same jobs, because runs of different workloads are not compared."""
     if len(results) == 1:
         return [0]
     first: dict[int, int] = {}
@@ -142,7 +142,7 @@ def first_of_same_jobs(results: Sequence[Result]) -> list[int]:
 
 
 def baseline_note(names: Sequence[str], bases: Sequence[int]) -> str:
-    """Return which runs the differences of runs are against, or "" if there are no differences."""
+    """Return a note that names the baselines of the differences, or "" if there are no differences."""
     found = list(dict.fromkeys(names[base] for run, base in enumerate(bases) if run != base))
     if not found:
         return ""
@@ -151,7 +151,7 @@ def baseline_note(names: Sequence[str], bases: Sequence[int]) -> str:
 
 
 def difference(line: Line, run: int, first: int) -> tuple[str, str]:
-    """Return how far a run is from the first, by place, in per cent, and if that is better, worse or neither ("")."""
+    """Return the difference of a run from the first run in per cent, and "better", "worse" or ""."""
     value, base = line.values[run], line.values[first]
     if run == first or value is None or not base or line.metric.unit == "%" or not line.metric.better:
         return "", ""
@@ -163,9 +163,9 @@ def difference(line: Line, run: int, first: int) -> tuple[str, str]:
 
 
 def change_text(change: float, low: float | None = None, high: float | None = None) -> str:
-    """Return a change as a share of the baseline in the one notation of all outputs, with its interval if it has one.
+    """Return a change relative to the baseline as text, with its interval if it has one.
 
-    It is in per cent, or a factor if the value is at least ten times the baseline.
+    It is in per cent, or a factor if the value is at least ten times the baseline. All outputs use this notation.
 
     >>> change_text(-0.414, -0.729, 0.012), change_text(0.0), change_text(24.48)
     ('−41.4 % [−72.9, +1.2]', '±0.0 %', '×25')
@@ -179,7 +179,7 @@ def change_text(change: float, low: float | None = None, high: float | None = No
 def with_interval(
     value: float, low: float | None, high: float | None, write: Callable[[float], str], unit: str = ""
 ) -> str:
-    """Return a value as text, and the ends of its interval in brackets if it has any.
+    """Return a value as text, with the ends of its interval in brackets if it has one.
 
     >>> with_interval(2.0, 1.5, 2.25, "{:g}".format, " h")
     '2 h [1.5, 2.25]'
@@ -259,7 +259,7 @@ def _texts(metric: Metric, values: Sequence[float | None]) -> tuple[str, list[st
 
 
 def number_text(value: float) -> str:
-    """Return a whole number with all its digits, another with four that count, and thousands apart.
+    """Return a whole number with all digits, another number with four significant digits, with commas for thousands.
 
     >>> number_text(71100), number_text(942.26), number_text(0.71812), number_text(20.5)
     ('71,100', '942.3', '0.7181', '20.50')

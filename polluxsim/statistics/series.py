@@ -26,7 +26,7 @@ _TIME = attrgetter("time")
 
 
 class Share(NamedTuple):
-    """The GPUs that a job has by number, and its speed there over that alone."""
+    """The numbered GPUs of a job, and its speed there relative to its speed alone."""
 
     gpus: Gpus
     speed: float
@@ -37,7 +37,7 @@ ALONE = Share((), 1.0)
 
 
 class Stretch(NamedTuple):
-    """A stretch with its start [s], the speed of a job over its speed alone, and the other jobs on its GPUs."""
+    """A stretch: its start [s], the speed of the job relative to its speed alone, and the other jobs on its GPUs."""
 
     start: float
     speed: float
@@ -45,7 +45,7 @@ class Stretch(NamedTuple):
 
 
 class Instant(NamedTuple):
-    """What changed at one time [s]: allocations by job, in their order, and the GPUs that jobs have by number."""
+    """The changes at one time [s]: allocations by job, in their order, and numbered GPUs by job."""
 
     time: float
     changes: Mapping[str, Sequence[AllocationRecord]]
@@ -73,7 +73,7 @@ def instants(allocations: Iterable[AllocationRecord], sharing: Iterable[SharingR
 
 
 def shares_of(result: Result, job: str) -> list[Stretch]:
-    """Return the stretches of a job's life since it first had GPUs by number, one after the other."""
+    """Return the stretches of a job since its first numbered GPUs, in order."""
     now, found = dict[str, Share](), list[Stretch]()
     for time, _, shares in instants(result.allocation_records, result.sharing_records):
         now |= shares
@@ -89,11 +89,11 @@ def shares_of(result: Result, job: str) -> list[Stretch]:
 
 
 MOST_EFFICIENCY = 1 - 1e-6
-"""More than this is 1."""
+"""An efficiency above this value counts as 1."""
 
 
 class Steps(NamedTuple):
-    """A value over time: from each time on [s], rising, as large, until the next; 0 before the first. Shapes (n,)."""
+    """A step function of time: the value from each time on [s], and 0 before the first time. Shapes (n,)."""
 
     times: Array
     values: Array
@@ -122,7 +122,7 @@ def submitted(result: Result) -> list[JobRecord]:
 
 
 def lifetime(result: Result, job: JobRecord) -> tuple[float, float]:
-    """Return when a job was submitted, and when it or the run ended [s]."""
+    """Return the submission of a job, and its end or the end of the run [s]."""
     return job.submit_time, result.end_time if job.left_at is None else job.left_at
 
 
@@ -144,7 +144,7 @@ def _arrivals_and_ends(result: Result) -> Iterator[tuple[float, int]]:
 
 
 def _losses_of_all_gpus(result: Result) -> Iterator[tuple[float, int]]:
-    """Yield when a job loses its last GPU, as 1, or gets its first, as −1."""
+    """Yield (time, 1) when a job loses its last GPU, and (time, −1) when it gets its first GPU."""
     holders = set[str]()
     for record in result.allocation_records:
         if bool(record.nodes) != (record.job in holders):
@@ -153,7 +153,7 @@ def _losses_of_all_gpus(result: Result) -> Iterator[tuple[float, int]]:
 
 
 def gpus_in_use(result: Result, nodes: Collection[int] | None = None) -> Steps:
-    """Return the GPUs that jobs hold, until they complete or lose them; of some nodes only, where these are said."""
+    """Return the GPUs that jobs hold until they complete or lose them, on all nodes or on the given ones."""
     return _counted(chain(_changes_of_gpus(result, nodes), _changes_of_sharing(result, nodes)))
 
 
@@ -170,7 +170,7 @@ def _on(record: AllocationRecord, nodes: Collection[int]) -> Iterator[int]:
 
 
 def _changes_of_sharing(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
-    """Yield by how many GPUs fewer are in use than jobs hold, since a GPU that they share is in use once."""
+    """Yield the changes of GPUs in use because of sharing: a shared GPU is in use once, but several jobs hold it."""
     held: dict[str, Gpus] = {}
     saved = 0
     instant = instants(result.allocation_records, result.sharing_records) if result.sharing_records else ()
@@ -188,9 +188,9 @@ def nodes_up(result: Result) -> Steps:
 
 
 def cost(result: Result, moments: Array) -> Array:
-    """Return what all nodes have cost up to each moment, in the unit of the cluster's `node_price`.
+    """Return the cost of all nodes up to each moment, in the unit of the cluster's `node_price`.
 
-    Until the first round at which something happened, none was asked for or given back.
+    The number of nodes does not change before the first recorded round.
     """
     so_far, hourly = _of_rounds(result, "cost"), _of_rounds(result, "hourly_cost")
     last, times = Steps(so_far.times, so_far.times).at(moments), np.asarray(moments, float)
@@ -201,7 +201,7 @@ def cost(result: Result, moments: Array) -> Array:
 
 
 def is_adaptive(result: Result) -> bool:
-    """Return whether jobs ever trained at a statistical efficiency below 1: rigid ones have none to speak of."""
+    """Return whether a job ever trained at a statistical efficiency below 1. Rigid jobs have efficiency 1."""
     return any(0 < record.efficiency < MOST_EFFICIENCY for record in result.round_records)
 
 
@@ -212,7 +212,7 @@ def _of_rounds(result: Result, column: str) -> Steps:
 
 
 def bin_edges(end_time: float, bin_width: float) -> Array:
-    """Return bins from 0 that hold the whole run [s]; the last one ends with it.
+    """Return the edges of bins from 0 to the end of the run [s]. The last bin may be shorter.
 
     >>> bin_edges(70.0, 30.0).tolist()
     [0.0, 30.0, 60.0, 70.0]
@@ -224,8 +224,8 @@ def bin_edges(end_time: float, bin_width: float) -> Array:
 def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
     """Return the mean GPUs in use in each bin, and their mean efficiency.
 
-    The bins, with edges of shape (n + 1,) [s], add up to the GPU-time of all jobs. The mean efficiency is
-    weighted by GPU-time, with the value of the last round, and nan where no GPU is in use.
+    The edges have shape (n + 1,) [s]. The bins add up to the GPU time of all jobs. The mean efficiency is
+    weighted by GPU time, with the value of the last round. It is nan in a bin without GPUs in use.
     """
     gpus = gpus_in_use(result)
     efficiency = _of_rounds(result, "efficiency")
@@ -241,27 +241,27 @@ def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
 
 
 def _with_times(result: Result) -> list[JobRecord]:
-    """Return the jobs whose completion times count, as in the table of runs: complete, or cut off by its end."""
+    """Return the jobs that are complete or cut off. The table of runs counts their completion times."""
     return [job for job in submitted(result) if job.status in (Status.COMPLETED, Status.CUT_OFF)]
 
 
 def completion_hours(result: Result) -> tuple[Array, int]:
-    """Return the completion times of the jobs that are complete [h], and how many count."""
+    """Return the completion times of complete jobs [h], and the number of complete or cut-off jobs."""
     jobs = _with_times(result)
     return np.array([job.jct for job in jobs if job.jct is not None], float) / HOUR, len(jobs)
 
 
 def fairness(result: Result) -> Array:
-    """Return the finish-time fairness of the jobs that have one."""
+    """Return the finish-time fairness of the jobs with a known value."""
     known = (job.finish_time_fairness for job in result.job_records)
     return np.array([rho for rho in known if rho is not None], float)
 
 
 def cumulative(values: ArrayLike, count: int | None = None, most: int | None = None) -> tuple[Array, Array]:
-    """Return an empirical distribution: sorted values, and the share of all up to each.
+    """Return an empirical distribution: sorted values, and the share of values up to each.
 
-    The values, shape (n,), are of `count`, where some are only known to be larger, by default of n. Of more points than
-    `most`, evenly spread ranks are kept, the first and the last among them.
+    There are `count` values, by default n. The known ones have shape (n,), and the unknown ones are larger. If there
+    are more than `most` points, points at even ranks are kept, among them the first and the last.
     """
     known = np.sort(np.asarray(values, float))
     shares = np.arange(1, len(known) + 1) / max(len(known) if count is None else count, 1)
@@ -272,7 +272,7 @@ def cumulative(values: ArrayLike, count: int | None = None, most: int | None = N
 
 
 def hours_by_application(result: Result) -> dict[str, Array]:
-    """Return the completion times of each application's jobs, or their age where they were cut off [h]."""
+    """Return the completion times of the jobs by application [h]. A job that was cut off counts with its age."""
     found: dict[str, list[float]] = {}
     for job in _with_times(result):
         time = result.end_time - job.submit_time if job.jct is None else job.jct
@@ -281,7 +281,7 @@ def hours_by_application(result: Result) -> dict[str, Array]:
 
 
 class Spread(NamedTuple):
-    """Completion times of some jobs: mean, 10th and 90th percentile [h], and how many there are."""
+    """Completion times of jobs: mean, 10th and 90th percentile [h], and the number of jobs."""
 
     mean: float
     low: float
@@ -290,6 +290,6 @@ class Spread(NamedTuple):
 
 
 def spread_of(hours: Array) -> Spread:
-    """Return how completion times spread."""
+    """Return the mean and percentiles of completion times, shape (n,) [h]."""
     low, high = np.percentile(hours, (10, 90))
     return Spread(float(hours.mean()), float(low), float(high), len(hours))

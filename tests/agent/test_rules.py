@@ -213,8 +213,8 @@ class Wrong(FixedBatch):
 @pytest.mark.parametrize(
     ("rule", "line"),
     [
-        (Halfway(), "agent Halfway has no by_goodput, allowed is what derives from polluxsim.agent.rules.FixedBatch"),
-        (Wrong(), "agent Wrong chose a batch of nan in epoch 0, allowed are numbers of examples"),
+        (Halfway(), "agent Halfway has no by_goodput: derive the class from polluxsim.agent.rules.FixedBatch"),
+        (Wrong(), "agent Wrong chose a batch of nan in epoch 0, must be a number of examples"),
     ],
 )
 def test_an_agent_of_ones_own_that_is_none_is_one_line(rule: BatchRule, line: str) -> None:

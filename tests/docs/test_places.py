@@ -9,7 +9,8 @@ import catalogue
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("DESIGN.md", "CONTRIBUTING.md", "benchmarks/README.md", "experiments/README.md", "traces/README.md")
+RECORDS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "design").glob("*.md"))
+PAGES = ("DESIGN.md", "CONTRIBUTING.md", "benchmarks/README.md", "experiments/README.md", "traces/README.md", *RECORDS)
 HOMES = (ROOT, ROOT / "polluxsim", ROOT / "benchmarks", ROOT / "tests")
 ROOMS = {path.name for path in (ROOT / "polluxsim").iterdir() if path.is_dir()}
 
@@ -31,6 +32,15 @@ def test_what_is_named_is_there(page: str) -> None:
         and ("/" in name or not list((ROOT / "polluxsim").rglob(name)) + list((ROOT / "tests").rglob(name)))
     }
     assert lost == set()
+
+
+def test_the_design_is_a_map_of_one_page_with_a_link_to_each_short_record() -> None:
+    design = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
+    without_targets = re.sub(r"\]\(.*?\)", "]", design)
+    assert len(without_targets.split()) <= 600
+    assert sorted(re.findall(r"\]\((docs/design/.*?)\)", design)) == RECORDS
+    longer = {name for name in RECORDS if len((ROOT / name).read_text(encoding="utf-8").splitlines()) > 30}
+    assert longer == {"docs/design/engine.md"}  # a description of a package, with drawings
 
 
 def test_the_quiz_has_ten_questions() -> None:
