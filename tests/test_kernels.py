@@ -10,15 +10,20 @@ import shutil
 import subprocess
 import sys
 import threading
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
 import polluxsim
-from polluxsim.common import kernels
+from polluxsim.common import compiling, kernels
+from polluxsim.models import fitting
 from polluxsim.models.lbfgsb import dot
+from polluxsim.policies.pollux import local_search
 from polluxsim.policies.pollux.policy import Pollux
 
 PACKAGE = Path(polluxsim.__file__).parent
@@ -54,7 +59,7 @@ def total(numbers: object) -> float:
 
 def test_one_process_compiles_a_kernel_and_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(kernels, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(kernels, "code_folder", lambda: tmp_path)
     monkeypatch.setattr(kernels, "PATIENCE", 0.1)
     monkeypatch.setattr(kernels._announcement, "say", lambda: said.append("compiling"))
     with (tmp_path / f"{__name__}.total.lock").open("a") as other:  # of another process
@@ -160,3 +165,32 @@ def test_a_helper_says_that_python_cannot_call_it() -> None:
 def test_the_former_name_of_the_search_works_and_says_so() -> None:
     with pytest.warns(FutureWarning, match="policy.search=exact is now called annealing"):
         assert Pollux("exact")._search == Pollux("annealing")._search
+
+
+@pytest.mark.parametrize(
+    ("module", "kernel"),
+    [("polluxsim.models.fitting", fitting.minimise), ("polluxsim.policies.pollux.annealing", local_search.anneal)],
+)
+def test_a_run_needs_the_machine_code_that_is_compiled_ahead(module: str, kernel: Any) -> None:
+    import_module(module).warm_up()
+    polluxsim.simulate(polluxsim.workload("philly-like", num_jobs=12), policy="pollux", progress=False)
+    assert len(kernel.signatures) == 1
+
+
+def test_kernels_are_compiled_ahead_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(kernels, "code_folder", lambda: tmp_path)
+    monkeypatch.setattr(kernels, "announce", lambda: None)
+    monkeypatch.setattr(compiling.subprocess, "run", lambda command, **_: commands.append(command))
+    (tmp_path / "known").touch()
+    compiling.compile_ahead(["known", "new"])
+    for thread in threading.enumerate():
+        if thread.name.startswith("compile "):
+            thread.join(timeout=10)
+    assert commands == [[sys.executable, "-m", "polluxsim.common.compiling", "new"]]
+    monkeypatch.setattr(compiling, "import_module", lambda name: SimpleNamespace(warm_up=lambda: None))
+    monkeypatch.setattr(sys, "argv", ["compiling", "new"])
+    compiling.main()
+    commands.clear()
+    compiling.compile_ahead(["known", "new"])
+    assert commands == []

@@ -36,6 +36,8 @@ SOURCES = ("common/kernels.py", "models", "policies/pollux")
 PATIENCE = 1.0
 """Time to wait for another process before the wait is announced [s]. Loading machine code takes much less."""
 
+ANNOUNCEMENT = "polluxsim: compiling kernels, once for each installation (10 to 30 s)"
+
 FOLDERS = "kernels-"
 """Beginning of the names of our folders of machine code; the rest is a hash."""
 
@@ -90,7 +92,7 @@ class _Kept(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
 @contextmanager
 def _one_process(name: str) -> Iterator[None]:
     """Let one process at a time into blocks with this name. The system ends the block of a killed process."""
-    folder = _folder()
+    folder = code_folder()
     if folder is None:
         yield
         return
@@ -114,7 +116,7 @@ def _internal(function: Function, **options: bool) -> Any:
 
 
 def _kept(function: Function, *, parallel: bool) -> Any:
-    folder, before = _folder(), config.CACHE_DIR
+    folder, before = code_folder(), config.CACHE_DIR
     config.CACHE_DIR = str(folder or "")
     try:
         dispatcher = numba.njit(cache=folder is not None, parallel=parallel, **LEAN)(function)
@@ -131,7 +133,7 @@ def spliced(function: Function) -> Any:
 
 
 @cache
-def _folder() -> Path | None:
+def code_folder() -> Path | None:
     """Return the folder for the machine code of these very sources; None if there is no place for it.
 
     Numba alone would look at the file of a function only, and not notice that one it calls has changed.
@@ -189,7 +191,7 @@ class _Announcement(event.Listener):  # type: ignore[misc]  # Numba is not typed
         """Print the message, unless it was printed before."""
         if not self._said:
             self._said = True
-            print("polluxsim: compiling kernels, once for each installation", file=sys.stderr, flush=True)
+            print(ANNOUNCEMENT, file=sys.stderr, flush=True)
 
     def on_start(self, event: event.Event) -> None:
         """Print the message if the function is one of polluxsim."""
@@ -220,5 +222,6 @@ class _Economy(event.Listener):  # type: ignore[misc]  # Numba is not typed
 
 
 _announcement = _Announcement()
+announce = _announcement.say
 event.register("numba:compile", _announcement)
 event.register("numba:compile", _Economy())

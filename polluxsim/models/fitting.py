@@ -92,6 +92,11 @@ def fitted(*columns: tuple[float, ...]) -> ThroughputParams:
     return ThroughputParams(*x.tolist())
 
 
+def warm_up() -> None:
+    """Compile the fit."""
+    fit_throughput((1,), (1,), (1,), (1.0,), (1.0,))
+
+
 def observation_array(*columns: Sequence[float]) -> NDArray[np.float64]:
     """Return the observations for the compiled code, shape (5, n): nodes, GPUs, m, log s, log s."""
     *counts, grad_time, step_time = columns

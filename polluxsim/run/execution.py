@@ -170,6 +170,10 @@ class Execution:
     def start(self) -> tuple[Simulation, Policy]:
         """Return the run before its first decision, and its policy."""
         policy = self._part("policy")
+        if slow_kernels := getattr(policy, "slow_kernels", ()):
+            from polluxsim.common.compiling import compile_ahead  # noqa: PLC0415  (few policies need it)
+
+            compile_ahead(slow_kernels)
         parts = policy, self.workload, self._profiles, self.cluster, self._part("engine")
         scenario = Scenario.under(*parts, self._part("agent") if "agent" in self._resolved else None)
         self._without_effect = settings_without_effect(policy, scenario)

@@ -152,7 +152,8 @@ PARTS_OF_A_NODE = World(
 @pytest.mark.parametrize(
     ("policy", "world"),
     [
-        ("allox", LATER_TYPE), ("allox", TWO_TYPES), ("antman", PARTS_OF_A_NODE), ("afs", LEARNS), ("antman", WIDE), ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN),
+        ("afs", LEARNS), ("allox", LATER_TYPE), ("allox", TWO_TYPES), ("antman", PARTS_OF_A_NODE), ("antman", WIDE),
+        ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN),
         ("elasticflow", GONE),
     ],
 )  # fmt: skip

@@ -10,16 +10,14 @@ import numpy as np
 
 from polluxsim.common.kernels import helper, kernel
 from polluxsim.policies.pollux.local_search import anneal, construct, fill, new_journal, stand_still
-from polluxsim.policies.pollux.problem import Answer, could_start, power_mean, with_idle_gpus
+from polluxsim.policies.pollux.problem import Answer, Problem, could_start, power_mean, with_idle_gpus
 from polluxsim.policies.pollux.rows import KEEP, SEVERAL, SINGLE, Round, empty_packing, priced_choices
-from polluxsim.policies.pollux.scores import Relaxation, Scale, choose_scale, relax, score_tables, trim
+from polluxsim.policies.pollux.scores import Relaxation, Scale, ScoreTables, choose_scale, relax, score_tables, trim
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from polluxsim.policies.pollux.problem import Problem
     from polluxsim.policies.pollux.rows import Packing
-    from polluxsim.policies.pollux.scores import ScoreTables
 
 
 @kernel
@@ -231,6 +229,17 @@ class AnnealingSearch:
             journal = new_journal(*start.nodes.shape)
             rows, _ = anneal(fixed, start, options, journal, schedule, rng)
         return rows.astype(np.int64), bound
+
+
+def warm_up() -> None:
+    """Compile the annealing, on a problem of one job and two nodes, with no moves."""
+    gpus = np.ones(2, dtype=np.int64)
+    problem = Problem(("a",), np.ones((1, 2, 2)), np.ones(1), gpus[:1], np.zeros((1, 2), dtype=np.int64), gpus, -1.0)
+    tables = ScoreTables(np.zeros(1), np.zeros((1, 2)), np.zeros((1, 2)))
+    fixed = _round(problem, tables, 1.0)
+    packing = empty_packing(fixed, 2)
+    options = _options(tables, np.zeros(1, dtype=np.int64), 1.0, 1.0)
+    anneal(fixed, packing, options, new_journal(*packing.nodes.shape), (0, 1.0, 1.0), np.random.default_rng(0))
 
 
 class Relaxed(NamedTuple):

@@ -176,6 +176,12 @@ class Pollux:
         """Return what it is."""
         return Traits(adaptive=True, needs_profiles=True, known_throughput=self.known_throughput)
 
+    @property
+    def slow_kernels(self) -> tuple[str, ...]:
+        """Return the modules whose kernels the policy and its agents need and that take long to compile."""
+        search = ("polluxsim.policies.pollux.annealing",) if self.search == "annealing" else ()
+        return ("polluxsim.models.fitting", *search)
+
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return the best allocation found; of several GPU types it knows nothing, and jobs that mix them are cut."""
         if not view.jobs:

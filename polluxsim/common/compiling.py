@@ -1,0 +1,50 @@
+"""Compile kernels before their first call, in processes beside the run."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+import threading
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def compile_ahead(modules: Iterable[str]) -> None:
+    """Compile the kernels of some modules, each module in a process of its own, and return at once.
+
+    Each module has a function `warm_up`, which calls its slow kernels once. A run that needs a kernel waits until the
+    kernel is compiled, and loads the machine code. Nothing happens if the machine code is there, if it cannot be kept,
+    or in a worker process, because the other workers compile at the same time.
+    """
+    if not modules or multiprocessing.parent_process() is not None:
+        return
+    from polluxsim.common.kernels import announce, code_folder  # noqa: PLC0415  (Numba is slow to load)
+
+    folder = code_folder()
+    missing = [name for name in modules if folder is not None and not (folder / name).exists()]
+    if missing:
+        announce()
+    for name in missing:
+        command = [sys.executable, "-m", "polluxsim.common.compiling", name]
+        run = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        threading.Thread(
+            target=subprocess.run, args=(command,), kwargs=run, name=f"compile {name}", daemon=True
+        ).start()
+
+
+def main() -> None:
+    """Compile the kernels of the module that the command names, and note that they are there."""
+    from polluxsim.common.kernels import code_folder  # noqa: PLC0415  (Numba is slow to load)
+
+    import_module(sys.argv[1]).warm_up()
+    folder = code_folder()
+    if folder is not None:
+        (folder / sys.argv[1]).touch()
+
+
+if __name__ == "__main__":
+    main()
