@@ -148,12 +148,21 @@ PARTS_OF_A_NODE = World(
 )  # fmt: skip
 """Two jobs each keep a part of the node, and wait for each other. AntMan never started them."""
 
+FEWER_NODES = World(
+    nodes=(3, 1),
+    jobs=tuple(Job.rigid(f"job-{number}", 0.0, 3, 837.5) for number in range(6)),
+    least_nodes=1,
+    has_hosts=True,
+    is_scaled=True,
+)
+"""DRF failed when the autoscaler showed it fewer nodes: the view had the CPUs of all nodes."""
+
 
 @pytest.mark.parametrize(
     ("policy", "world"),
     [
-        ("afs", LEARNS), ("allox", LATER_TYPE), ("allox", TWO_TYPES), ("antman", PARTS_OF_A_NODE), ("antman", WIDE),
-        ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN),
+        ("drf", FEWER_NODES), ("afs", LEARNS), ("allox", LATER_TYPE), ("allox", TWO_TYPES),
+        ("antman", PARTS_OF_A_NODE), ("antman", WIDE), ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN),
         ("elasticflow", GONE),
     ],
 )  # fmt: skip

@@ -399,6 +399,7 @@ class ClusterView:
             changes=changes,
             nodes=None,
             health=self.health.of(nodes),
+            hosts=self.hosts[: len(gpus_per_node)],
             node_types=self.node_types if node_types is None else node_types,
             sharing=self.sharing.of(jobs),
             standing=standing if free is None else standing._replace(free=free),
