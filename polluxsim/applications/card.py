@@ -23,23 +23,13 @@ class GradTimes:
     """Time of a forward-backward pass without synchronisation, by atomic batch size m and GPUs on the emptiest node.
 
     On full nodes the time is linear in m between knots. The factor of a job on one GPU is log-linear in log m.
-
-    Parameters
-    ----------
-    atomic_batch_sizes, full_node
-        Knots of m, rising, and the time on nodes with all GPUs busy, shape (k,) [examples; s].
-    alone_atomic_batch_sizes, alone
-        Knots of m, rising, and the time on one GPU relative to full nodes, shape (j,) [examples; 1].
-    partial_node
-        Time of a job on several GPUs with 1, 2, … GPUs on its emptiest node, relative to full nodes; one value fewer
-        than a node has GPUs.
     """
 
-    atomic_batch_sizes: tuple[int, ...]
-    full_node: tuple[float, ...]
-    alone_atomic_batch_sizes: tuple[int, ...]
-    alone: tuple[float, ...]
-    partial_node: tuple[float, ...]
+    atomic_batch_sizes: tuple[int, ...]  # knots of m, rising, shape (k,) [examples]
+    full_node: tuple[float, ...]  # time on nodes with all GPUs busy, shape (k,) [s]
+    alone_atomic_batch_sizes: tuple[int, ...]  # knots of m, rising, shape (j,) [examples]
+    alone: tuple[float, ...]  # time on one GPU relative to full nodes, shape (j,) [1]
+    partial_node: tuple[float, ...]  # time with 1, 2, … GPUs on the emptiest node, relative to full nodes
 
     @property
     def gpus_per_node(self) -> int:
@@ -58,29 +48,15 @@ class GradTimes:
 
 @dataclass(frozen=True)
 class SyncTimes:
-    """Time to synchronise, before it overlaps with computing.
+    """Time to synchronise, before it overlaps with computing."""
 
-    Parameters
-    ----------
-    alone
-        Overhead on one GPU, without overlap [s].
-    alpha_local, beta_local
-        Within one node: constant part and part per GPU beyond two [s; s/GPU].
-    num_nodes, alpha_node
-        Knots of the node count N, rising from 2, and the constant part there, linear in between, shape (k,) [1; s].
-    beta_node
-        Part per GPU of a node beyond the first, (K − N)/N [s].
-    gamma
-        Overlap with computing, 1 (none) to 10 (nearly full).
-    """
-
-    alone: float
-    alpha_local: float
-    beta_local: float
-    num_nodes: tuple[int, ...]
-    alpha_node: tuple[float, ...]
-    beta_node: float
-    gamma: float
+    alone: float  # overhead on one GPU, without overlap [s]
+    alpha_local: float  # within one node: constant part [s]
+    beta_local: float  # within one node: part per GPU beyond two [s/GPU]
+    num_nodes: tuple[int, ...]  # knots of the node count N, rising from 2, shape (k,)
+    alpha_node: tuple[float, ...]  # on several nodes: constant part, linear between knots, shape (k,) [s]
+    beta_node: float  # on several nodes: part per GPU of a node beyond the first, (K − N)/N [s]
+    gamma: float  # overlap with computing, 1 (none) to 10 (nearly full)
 
     def __call__(self, num_nodes: int, num_replicas: int) -> float:
         """Return the time to synchronise on two GPUs or more [s]."""
@@ -103,17 +79,10 @@ class Corrections:
 
     The log of a factor is linear in log K between knots, and in the place of m in the range that K GPUs use (see
     `place_in_use`).
-
-    Parameters
-    ----------
-    num_replicas
-        Knots of the GPU count K, rising, shape (k,).
-    factors
-        Shape (k, j), for the places 0, 1/(j − 1), …, 1; 1 is no correction.
     """
 
-    num_replicas: tuple[int, ...]
-    factors: tuple[tuple[float, ...], ...]
+    num_replicas: tuple[int, ...]  # knots of the GPU count K, rising, shape (k,)
+    factors: tuple[tuple[float, ...], ...]  # shape (k, j), for the places 0, 1/(j − 1), …, 1; 1 is no correction
 
     def __call__(self, num_replicas: int, place: float) -> float:
         """Return the factor, which is constant beyond the outer knots."""
@@ -146,21 +115,11 @@ def place_in_use(application: Application, num_replicas: int, atomic_batch_size:
 
 @dataclass(frozen=True)
 class NoiseScales:
-    """The gradient noise scale φ by stage of training and batch size, log-linear in log M between knots.
+    """The gradient noise scale φ by stage of training and batch size, log-linear in log M between knots."""
 
-    Parameters
-    ----------
-    until_epoch
-        For each stage of training, the first epoch that is not part of it, rising, shape (k,).
-    batch_sizes
-        Knots of M, rising, shape (j,) [examples].
-    noise_scale
-        Shape (k, j) [examples].
-    """
-
-    until_epoch: tuple[int, ...]
-    batch_sizes: tuple[int, ...]
-    noise_scale: tuple[tuple[float, ...], ...]
+    until_epoch: tuple[int, ...]  # for each stage of training, the first epoch after it, rising, shape (k,)
+    batch_sizes: tuple[int, ...]  # knots of M, rising, shape (j,) [examples]
+    noise_scale: tuple[tuple[float, ...], ...]  # shape (k, j) [examples]
 
     def __call__(self, batch_size: float, epoch: int) -> float:
         """Return φ [examples]."""
@@ -170,18 +129,10 @@ class NoiseScales:
 
 @dataclass(frozen=True)
 class Losses:
-    """The loss by statistical epoch, linear between knots.
+    """The loss by statistical epoch, linear between knots."""
 
-    Parameters
-    ----------
-    epochs
-        Knots, numbers of complete epochs, rising from 1 to all epochs, shape (k,).
-    values
-        Loss at each knot, > 0 and in any unit, shape (k,).
-    """
-
-    epochs: tuple[int, ...]
-    values: tuple[float, ...]
+    epochs: tuple[int, ...]  # knots, numbers of complete epochs, rising from 1 to all epochs, shape (k,)
+    values: tuple[float, ...]  # loss at each knot, > 0 and in any unit, shape (k,)
 
     def __call__(self, epochs: int) -> float:
         """Return the loss after `epochs` epochs."""
@@ -190,35 +141,17 @@ class Losses:
 
 @dataclass(frozen=True)
 class OtherType:
-    """The step time on another GPU type, by the seven parameters of θ_sys.
+    """The step time on another GPU type, by the seven parameters of θ_sys."""
 
-    Parameters
-    ----------
-    max_atomic_batch_size
-        Most examples per GPU and pass that fit its memory [examples].
-    alpha_grad, beta_grad
-        Time of a pass: constant part and part per example [s; s/example].
-    alpha_node, beta_node
-        Time to synchronise over several nodes: constant part and part per GPU beyond two [s; s/GPU]; None if only one
-        node was measured.
-    alpha_local, beta_local
-        Time to synchronise within one node: constant part and part per GPU beyond two [s; s/GPU].
-    gamma
-        Overlap with computing, 1 (none) to 10 (nearly full).
-    error
-        Root mean square of log(fitted step time / measured step time) [1]; None for parameters from published ratios
-        of speeds, without a measured step time.
-    """
-
-    max_atomic_batch_size: int
-    alpha_grad: float
-    beta_grad: float
-    alpha_node: float | None
-    beta_node: float | None
-    alpha_local: float
-    beta_local: float
-    gamma: float
-    error: float | None = None
+    max_atomic_batch_size: int  # most examples per GPU and pass that fit its memory
+    alpha_grad: float  # time of a pass: constant part [s]
+    beta_grad: float  # time of a pass: part per example [s/example]
+    alpha_node: float | None  # synchronisation over several nodes: constant part [s]; None if one node was measured
+    beta_node: float | None  # and part per GPU beyond two [s/GPU]; None if one node was measured
+    alpha_local: float  # synchronisation within one node: constant part [s]
+    beta_local: float  # and part per GPU beyond two [s/GPU]
+    gamma: float  # overlap with computing, 1 (none) to 10 (nearly full)
+    error: float | None = None  # root mean square of log(fitted / measured step time); None if not measured
 
     def __call__(self, num_nodes: int, num_replicas: int, atomic_batch_size: float) -> tuple[float, float]:
         """Return the time of a pass without and with synchronisation [s; s].
@@ -255,70 +188,34 @@ class About:
 
 @dataclass(frozen=True)
 class Card:
-    """All figures of a profile card.
-
-    Parameters
-    ----------
-    about
-        Description for the reader.
-    application
-        Properties of the application.
-    work
-        Progress at completion [M0-steps]; epochs have equal lengths.
-    grad, sync, corrections
-        Parts of the step time.
-    noise
-        Gradient statistics.
-    losses
-        Loss by epoch, or None.
-    fit_errors
-        Errors by measured placement class.
-    gpu_type
-        GPU type of the measurements, or None.
-    types
-        Step times on other GPU types, by name. All other figures are equal on all types.
-    sensitivity
-        Speed by CPUs and memory relative to these step times, or None.
-    """
+    """All figures of a profile card."""
 
     about: About
     application: Application
-    work: float
+    work: float  # progress at completion [M0-steps]; epochs have equal lengths
     grad: GradTimes
     sync: SyncTimes
     corrections: Corrections
     noise: NoiseScales
-    fit_errors: Mapping[str, FitError] = field(default_factory=dict)
-    gpu_type: str | None = None
+    fit_errors: Mapping[str, FitError] = field(default_factory=dict)  # by measured placement class
+    gpu_type: str | None = None  # of the measurements
+    # Step times on other GPU types, by name. All other figures are equal on all types.
     types: Mapping[str, OtherType] = field(default_factory=dict)
     losses: Losses | None = None
-    sensitivity: Sensitivity | None = None
+    sensitivity: Sensitivity | None = None  # speed by CPUs and memory relative to these step times
 
 
 @dataclass(frozen=True)
 class CardSize:
-    """Largest number of figures of a card.
+    """Largest number of figures of a card."""
 
-    Parameters
-    ----------
-    grad_knots, alone_knots
-        Knots of m for the time of a pass and for the factor of one GPU. The latter has fewer knots than measured values
-        of m, so that it is a fit and not a copy.
-    correction_replicas, correction_places
-        Knots of K of the corrections (exactly these), and places of m.
-    noise_stages, noise_knots
-        Stages of training, and knots of M for the noise scale.
-    loss_knots
-        Knots of the loss by epoch; at most half the epochs, so that the fit does not copy noise.
-    """
-
-    grad_knots: int = 6
-    alone_knots: int = 3
+    grad_knots: int = 6  # of m, for the time of a pass
+    alone_knots: int = 3  # of m, for the factor of one GPU; fewer than measured values, to fit and not to copy
     correction_replicas: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 24, 32, 48, 64)
-    correction_places: int = 4
+    correction_places: int = 4  # of m
     noise_stages: int = 8
-    noise_knots: int = 3
-    loss_knots: int = 10
+    noise_knots: int = 3  # of M
+    loss_knots: int = 10  # at most half the epochs, so that the fit does not copy noise
 
 
 _PartT = TypeVar("_PartT", GradTimes, SyncTimes, Corrections, NoiseScales, Losses, FitError)

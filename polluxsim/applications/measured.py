@@ -70,27 +70,14 @@ def canonical(gpus_by_node: tuple[int, ...]) -> tuple[int, ...]:
 class MeasuredProfile:
     """A profile that interpolates measurements.
 
-    Parameters
-    ----------
-    application
-        The application's properties.
-    placements
-        Step times on exact placements, in the order of the file.
-    scalability
-        Step times by node and GPU count, in the order of the file: it matters where a triangulation is degenerate.
-    validations
-        Ends of the epochs 0, 1, …, by validated batch size [examples].
-    best_metric
-        Metric of a perfect model, or None.
-
     Source: the interpolation rules are those of the artifact of Pollux (OSDI '21).
     """
 
     application: Application
-    placements: Sequence[PlacementRow]
-    scalability: Sequence[ScalabilityRow]
-    validations: Mapping[int, Sequence[EpochRow]]
-    best_metric: float | None = None
+    placements: Sequence[PlacementRow]  # in the order of the file
+    scalability: Sequence[ScalabilityRow]  # in the order of the file, which matters where a triangulation is degenerate
+    validations: Mapping[int, Sequence[EpochRow]]  # ends of the epochs 0, 1, …, by validated batch size [examples]
+    best_metric: float | None = None  # of a perfect model
     _known_step_times: dict[tuple[tuple[int, ...], int], StepTime] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

@@ -176,21 +176,11 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A fault of a policy in a world.
-
-    Parameters
-    ----------
-    fault
-        Kind of the fault.
-    message
-        Description of the fault.
-    world
-        World in which it happens, or None if it needs no world.
-    """
+    """A fault of a policy in a world."""
 
     fault: Fault
     message: str
-    world: World | None = None
+    world: World | None = None  # in which it happens; None if it needs no world
 
     @property
     def kind(self) -> tuple[Fault, str]:

@@ -169,48 +169,20 @@ class Crowd:
 
 @dataclass(frozen=True)
 class World:
-    """A cluster, its jobs and parameters of the policy, which determine a run.
+    """A cluster, its jobs and parameters of the policy, which determine a run."""
 
-    Parameters
-    ----------
-    nodes
-        GPUs of each node.
-    jobs
-        The jobs. Those with a profile are of `APPLICATIONS`.
-    outages
-        Failures of nodes: node number, start and duration [s].
-    least_nodes
-        Smallest number of nodes where the policy may change it, or None.
-    interference
-        As in `EngineSettings`.
-    types
-        GPU type of each node by name; empty for one type.
-    has_hosts
-        Whether nodes have limited CPUs and memory.
-    reclaims
-        Times when the provider takes nodes away: node number, start, duration and warning [s].
-    checkpoint_interval
-        Training time between checkpoints [s]; None for no checkpoints.
-    agent
-        Name of a rule in `AGENTS`; None for the rule that the policy chooses.
-    is_scaled
-        Whether an autoscaler chooses the number of nodes that the policy sees.
-    parameters
-        Parameters of the policy that are not its defaults, as pairs (name, value).
-    """
-
-    nodes: tuple[int, ...]
-    jobs: tuple[Job, ...]
-    outages: tuple[tuple[int, float, float], ...] = ()
-    least_nodes: int | None = None
-    interference: float = 0.0
-    types: tuple[str, ...] = ()
-    has_hosts: bool = False
-    reclaims: tuple[tuple[int, float, float, float], ...] = ()
-    checkpoint_interval: float | None = None
-    agent: str | None = None
-    is_scaled: bool = False
-    parameters: tuple[tuple[str, Any], ...] = ()
+    nodes: tuple[int, ...]  # GPUs of each node
+    jobs: tuple[Job, ...]  # those with a profile are of `APPLICATIONS`
+    outages: tuple[tuple[int, float, float], ...] = ()  # failures: node, start, duration [s]
+    least_nodes: int | None = None  # smallest number of nodes where the policy may change it
+    interference: float = 0.0  # as in `EngineSettings`
+    types: tuple[str, ...] = ()  # GPU type of each node by name; empty for one type
+    has_hosts: bool = False  # whether nodes have limited CPUs and memory
+    reclaims: tuple[tuple[int, float, float, float], ...] = ()  # node, start, duration, warning [s]
+    checkpoint_interval: float | None = None  # training between checkpoints [s]
+    agent: str | None = None  # a rule in `AGENTS`; None for the rule that the policy chooses
+    is_scaled: bool = False  # whether an autoscaler chooses the number of nodes that the policy sees
+    parameters: tuple[tuple[str, Any], ...] = ()  # of the policy that are not its defaults
 
     @property
     def cluster(self) -> Cluster:

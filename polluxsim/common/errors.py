@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from math import isfinite
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
 
@@ -125,6 +126,15 @@ def check_choice(name: str, value: object, known: Collection[str]) -> None:
     """Raise the error about a setting that is not a known word."""
     if value not in known:
         raise invalid_setting(name, value, one_of(value, known))
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise an `InvalidInputError` about the file if the block cannot read it."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInputError(f"{path}: cannot be read ({error.strerror})") from None
 
 
 def bad_line(path: Path | str, line: int, what: str) -> InvalidInputError:

@@ -155,15 +155,7 @@ def types_in(said: str | None, other_names: Mapping[str, str] | None = None) -> 
 
 
 class NamedTypes:
-    """GPU types that the jobs of a log can use.
-
-    Parameters
-    ----------
-    other_names
-        Names of types by words of the log, as in `types_in`; None lets all jobs use any type.
-    log
-        Text about the GPU types of each job in the log.
-    """
+    """GPU types that the jobs of a log can use."""
 
     def __init__(self, other_names: Mapping[str, str] | None, log: Iterable[str | None]) -> None:
         said = {word.strip() for text in set(log) - {None} for word in str(text).split("|")} - {""}

@@ -300,7 +300,9 @@ class _Import:
         schema = pa.schema([*fields, ("file", pa.int32()), ("line", pa.int64())])
         table = pa.Table.from_batches(_batches(self._rows(entries, skip_bad), schema), schema)
         if not table.num_rows:
-            raise self._no_jobs()
+            reasons = [f"{tally.count} × {tally.reason}" for tally in (*self.dropped.all(), *self.bad.all())]
+            left_out = f": {'; '.join(reasons)}" if reasons else ""
+            raise InvalidInputError(f"{self.source}: no job with GPUs in {self.rows_read} rows{left_out}")
         table = table.take(pc.sort_indices(table["submit_time"]))  # stable: jobs with the same time keep their order
         with appearing_whole(self.destination) as temporary:
             return self._write(table, temporary)
@@ -335,11 +337,6 @@ class _Import:
     @property
     def _too_large(self) -> str:
         return f"more GPUs than the {self.cluster_gpus} of the cluster"
-
-    def _no_jobs(self) -> InvalidInputError:
-        reasons = [f"{tally.count} × {tally.reason}" for tally in (*self.dropped.all(), *self.bad.all())]
-        left_out = f": {'; '.join(reasons)}" if reasons else ""
-        return InvalidInputError(f"{self.source}: no job with GPUs in {self.rows_read} rows{left_out}")
 
     def _write(self, table: pa.Table, path: Path) -> Report:
         start = _start(table["submit_time"][0].as_py(), self.format.clock, self.zone)

@@ -132,35 +132,17 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True)
 class LogWhatIfRequest:
-    """A comparison of replays of a log with other nodes, loads, policies and failures.
+    """A comparison of replays of a log with other nodes, loads, policies and failures."""
 
-    Parameters
-    ----------
-    log
-        A file that `polluxsim import` wrote, or output of sacct.
-    nodes
-        Numbers of nodes. The first is the number of the recorded cluster.
-    loads
-        Factors of the arrival rate.
-    policies, failures, percentiles
-        Policies, entries of cluster/failures (or `off`), and percentiles of the wait.
-    gpus_per_node
-        GPUs of each node.
-    overrides
-        Settings of every run.
-    folder
-        Folder for the runs. Finished runs in it are reused.
-    """
-
-    log: Path
-    nodes: Sequence[int]
-    folder: Path
-    loads: Sequence[float] = (1.0,)
+    log: Path  # a file that `polluxsim import` wrote, or output of sacct
+    nodes: Sequence[int]  # numbers of nodes; the first is the number of the recorded cluster
+    folder: Path  # for the runs; finished runs in it are reused
+    loads: Sequence[float] = (1.0,)  # factors of the arrival rate
     policies: Sequence[str] = ("fifo", "easy")
-    failures: Sequence[str] = (OFF,)
-    percentiles: Sequence[str] = ("p95",)
+    failures: Sequence[str] = (OFF,)  # entries of cluster/failures, or `off`
+    percentiles: Sequence[str] = ("p95",)  # of the wait
     gpus_per_node: int = 8
-    overrides: Sequence[str] = ()
+    overrides: Sequence[str] = ()  # settings of every run
 
     def __post_init__(self) -> None:
         if wrong := [word for word in self.percentiles if word not in PERCENTILES]:

@@ -44,43 +44,22 @@ NEIGHBOURS = 2
 class SizeRequest:
     """A search for the smallest cluster, or the highest load, that meets a target.
 
-    Parameters
-    ----------
-    target
-        Bound on a metric, like `p90 wait < 10 min`.
-    overrides
-        Settings of every run. `{}` in them is the number of nodes or the load.
-    log
-        A log of jobs that `polluxsim import` wrote; None for the workload of the overrides.
-    highest_load
-        Whether to search the highest `workload.load_factor` instead of the smallest number of nodes.
-    existing
-        Number of existing nodes. The answer is then also given relative to it.
-    limit, step
-        Largest level (default: 64 nodes or load 4), and difference of loads (default: 0.05).
-    seeds
-        Number of seeds of each level. The mean over the seeds has to meet the target.
-    folder
-        Folder for the runs. Finished runs in it are reused.
-    workers
-        Number of processes for the seeds of a level; None for one for each core.
-
     Raises
     ------
     InvalidConfigError
         If a value is invalid, or two values exclude each other.
     """
 
-    target: str
-    overrides: Sequence[str] = ()
-    log: Path | None = None
-    highest_load: bool = False
-    existing: int | None = None
-    limit: float | None = None
-    step: float | None = None
-    seeds: int = 1
-    folder: Path = Path("sized")
-    workers: int | None = None
+    target: str  # bound on a metric, like `p90 wait < 10 min`
+    overrides: Sequence[str] = ()  # settings of every run; `{}` in them is the number of nodes or the load
+    log: Path | None = None  # a log that `polluxsim import` wrote; None for the workload of the overrides
+    highest_load: bool = False  # search the highest `workload.load_factor`, not the smallest number of nodes
+    existing: int | None = None  # number of existing nodes, with which the answer is compared
+    limit: float | None = None  # largest level; by default 64 nodes or load 4
+    step: float | None = None  # difference of loads; by default 0.05
+    seeds: int = 1  # of each level; the mean over the seeds has to meet the target
+    folder: Path = Path("sized")  # for the runs; finished runs in it are reused
+    workers: int | None = None  # processes for the seeds of a level; None for one for each core
 
     def __post_init__(self) -> None:
         if self.step is not None and not self.highest_load:

@@ -62,22 +62,6 @@ class Draw:
     Jobs arrive as in pieces of the past, drawn at random from a resample of all pieces, so that the uncertainty about
     the arrival rate is included. Pieces are hours, or shorter if the past is less than a day.
 
-    Parameters
-    ----------
-    seen
-        The jobs submitted so far.
-    time
-        Now [s].
-    rng
-        Source of random numbers.
-
-    Attributes
-    ----------
-    durations
-        Of the unfinished jobs without a profile, by name [s].
-    length
-        Length of a piece [s]. The past consists of a whole number of pieces.
-
     Source: Künsch, "The jackknife and the bootstrap for general stationary observations" (Annals of Statistics 1989),
     for pieces; Hill, "Posterior distribution of percentiles" (JASA 1968), for the gaps between factors; Efron, "The two
     sample problem with censored data" (1967), for unfinished jobs; Tanner and Wong, "The calculation of posterior

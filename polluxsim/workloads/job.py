@@ -167,15 +167,7 @@ _STAGES = _kind(
 
 
 class InvalidJobError(InvalidInputError):
-    """Error about the value of a field of a job.
-
-    Parameters
-    ----------
-    job
-        Name of the job.
-    field, value, allowed
-        Name of the field of `Job`, its value, and the requirement.
-    """
+    """Error about the value of a field of a job."""
 
     def __init__(self, job: object, field: str, value: object, allowed: str) -> None:
         super().__init__(job, field, value, allowed)

@@ -6,7 +6,7 @@ from collections import Counter
 from sys import intern
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.errors import reading
 from polluxsim.hardware.hosts import MIB
 from polluxsim.logs.formats.base import (
     END_BEFORE_START,
@@ -132,11 +132,8 @@ def _several_tasks(paths: list[Path]) -> set[str]:
     """Return the names of the jobs of several tasks. Most jobs have one, so the set is small."""
     counts = Counter[str]()
     for path in paths:
-        try:
-            with path.open(encoding="utf-8", errors="replace") as lines:
-                counts.update(line.partition(",")[0].strip() for line in lines)
-        except OSError as error:
-            raise InvalidInputError(f"{path}: cannot be read ({error.strerror})") from None
+        with reading(path), path.open(encoding="utf-8", errors="replace") as lines:
+            counts.update(line.partition(",")[0].strip() for line in lines)
     return {name for name, count in counts.items() if count > 1}
 
 

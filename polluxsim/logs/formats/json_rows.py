@@ -7,10 +7,10 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from polluxsim.common.errors import InvalidInputError, bad_line
+from polluxsim.common.errors import InvalidInputError, bad_line, reading
 from polluxsim.common.tables import read_number
 from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob
-from polluxsim.logs.formats.log_rows import PlacedRow, read_time
+from polluxsim.logs.formats.log_rows import PlacedRow, parsed, read_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -36,12 +36,9 @@ def read_objects(path: Path, key: str | None = None) -> Iterator[tuple[int, dict
 
     Raise InvalidInputError for broken JSON, which is not a bad row, because the start of the next row is unknown.
     """
-    try:
-        with path.open("rb") as file:
-            window = _Window(path, file)
-            yield from window.objects() if key is None else window.objects_of(key)
-    except OSError as error:
-        raise InvalidInputError(f"{path}: cannot be read ({error.strerror})") from None
+    with reading(path), path.open("rb") as file:
+        window = _Window(path, file)
+        yield from window.objects() if key is None else window.objects_of(key)
 
 
 class _Window:
@@ -88,10 +85,7 @@ class _Window:
         self._expect("[", "[, the start of a list of jobs")
         if self._next() == "]":
             self._expect("]", "]")
-        else:
-            yield from self._items()
-
-    def _items(self) -> Iterator[tuple[int, dict[str, object]]]:
+            return
         while True:
             if self._next() != "{":
                 raise self._error(f"a job must start with {{; found {self._next()!r}")
@@ -216,10 +210,8 @@ class JsonRow(PlacedRow):
         if value is None or value in ("None", ""):
             return None
         if not isinstance(value, str) or (seconds := read_time(value, self.zone)) is None:
-            like = (
-                "with its zone, like 2024-01-01T00:00:00Z" if self.zone is None else "like 2017-10-02 08:00:00, or None"
-            )
-            raise self.error(key, f"a time {like}")
+            zoned, local = "with its zone, like 2024-01-01T00:00:00Z", "like 2017-10-02 08:00:00, or None"
+            raise self.error(key, f"a time {zoned if self.zone is None else local}")
         return seconds
 
     def objects(self, key: str) -> list[dict[str, object]]:
@@ -237,24 +229,13 @@ class JsonRow(PlacedRow):
 
 def is_json(path: Path) -> bool:
     """Return whether a file begins like JSON: with a bracket or a brace."""
-    try:
-        with path.open("rb") as file:
-            return file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"[", b"{")
-    except OSError as error:
-        raise InvalidInputError(f"{path}: cannot be read ({error.strerror})") from None
+    with reading(path), path.open("rb") as file:
+        return file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"[", b"{")
 
 
 def json_rows(path: Path, key: str | None, zone: tzinfo | None) -> Iterator[JsonRow]:
     """Yield the objects of a JSON list, of the list under `key` if the file is one object."""
     return (JsonRow(path, line, values, zone) for line, values in read_objects(path, key))
-
-
-def parsed(row: JsonRow, parse: Callable[[JsonRow], LogJob | Dropped]) -> Entry:
-    """Return the entry of a row. An error about the row is an entry, too."""
-    try:
-        return parse(row)
-    except BadRowError as error:
-        return error
 
 
 @dataclass(frozen=True, kw_only=True)

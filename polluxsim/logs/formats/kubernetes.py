@@ -20,8 +20,8 @@ from polluxsim.logs.formats.base import (
     LogJob,
     oddities_of_times,
 )
-from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow, json_rows, parsed
-from polluxsim.logs.formats.log_rows import MAX_GPUS
+from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow, json_rows
+from polluxsim.logs.formats.log_rows import MAX_GPUS, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

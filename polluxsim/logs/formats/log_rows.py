@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from polluxsim.common.errors import InvalidInputError, bad_line
+from polluxsim.common.errors import InvalidInputError, bad_line, reading
 from polluxsim.common.tables import Row, read_number
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob, Place
@@ -220,11 +220,8 @@ def _split(text: str, layout: Layout) -> list[str] | None:
 
 def read_lines(path: Path) -> Iterator[tuple[int, str | BadRowError]]:
     """Yield the lines of a text file that are not blank, with their numbers; a line that cannot be read is an error."""
-    try:
-        with path.open("rb") as file:
-            yield from _decoded_lines(path, file)
-    except OSError as error:
-        raise InvalidInputError(f"{path}: cannot be read ({error.strerror})") from None
+    with reading(path), path.open("rb") as file:
+        yield from _decoded_lines(path, file)
 
 
 def _decoded_lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, str | BadRowError]]:
@@ -232,7 +229,8 @@ def _decoded_lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, str | BadR
     while raw := file.readline(MAX_LINE):
         number += 1
         if len(raw) == MAX_LINE and not raw.endswith(b"\n"):
-            _skip_line(file)
+            while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
+                pass
             yield number, BadRowError(path, number, f"the line must have less than {MAX_LINE} bytes")
             continue
         try:
@@ -242,11 +240,6 @@ def _decoded_lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, str | BadR
             continue
         if text.strip():
             yield number, text
-
-
-def _skip_line(file: BinaryIO) -> None:
-    while (rest := file.readline(MAX_LINE)) and not rest.endswith(b"\n"):
-        pass
 
 
 def good_rows(path: Path, layout: Layout) -> Iterator[LogRow]:
@@ -263,6 +256,17 @@ def counts_beside(source: Path, name: str, columns: tuple[str, ...]) -> list[int
     return [row.count(columns[-1]) for row in good_rows(path, Layout(columns))] if path.is_file() else []
 
 
+_RowT = TypeVar("_RowT", bound=PlacedRow)
+
+
+def parsed(row: _RowT | BadRowError, parse: Callable[[_RowT], LogJob | Dropped]) -> Entry:
+    """Return the entry of a row. An error about the row is an entry, too."""
+    try:
+        return row if isinstance(row, BadRowError) else parse(row)
+    except BadRowError as error:
+        return error
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableFormat(Format):
     """A log in a text table."""
@@ -274,12 +278,9 @@ class TableFormat(Format):
         """Yield a job, a dropped row or an error for each row."""
         # If all times of a log name their zone, a time without one is a mistake, and the zone is unknown.
         for row in read_rows(path, self.layout, zone if self.clock is Clock.LOCAL else None):
-            yield row if isinstance(row, BadRowError) else self._entry(row)
+            yield parsed(row, self._job)
 
-    def _entry(self, row: LogRow) -> Entry:
+    def _job(self, row: LogRow) -> LogJob | Dropped:
         if self.layout.has_header and all(cell.strip() == name for name, cell in row.values.items()):
             return row.dropped("the header again")  # several outputs in one file
-        try:
-            return self.parse(row)
-        except BadRowError as error:
-            return error
+        return self.parse(row)

@@ -7,15 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.logs.formats.base import (
-    END_BEFORE_START,
-    START_BEFORE_SUBMISSION,
-    Clock,
-    Dropped,
-    JobStatus,
-    LogJob,
-    Place,
-)
+from polluxsim.logs.formats.base import END_BEFORE_START, START_BEFORE_SUBMISSION, Clock, Dropped, JobStatus, LogJob
 from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow
 from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, counts_beside
 
@@ -79,24 +71,14 @@ class Attempt(NamedTuple):
 
 @dataclass(frozen=True)
 class PhillyJob:
-    """One job of the raw log, and the figures that studies of Philly derive from it.
-
-    Parameters
-    ----------
-    job_id, user, tenant, status
-        As in the log; the tenant is its virtual cluster.
-    submitted
-        Submission [s since 1970-01-01 UTC]; None if it is missing.
-    attempts
-        Its attempts in the log's order.
-    """
+    """One job of the raw log, and the figures that studies of Philly derive from it."""
 
     job_id: str
     user: str
-    tenant: str
+    tenant: str  # virtual cluster
     status: JobStatus
-    submitted: float | None
-    attempts: tuple[Attempt, ...]
+    submitted: float | None  # [s since 1970-01-01 UTC]; None if it is missing
+    attempts: tuple[Attempt, ...]  # in the order of the log
 
     @property
     def usable(self) -> tuple[Attempt, ...]:
@@ -156,15 +138,6 @@ class PhillyJob:
         return self.status is JobStatus.COMPLETED and not self.has_hole and bool(self.usable)
 
 
-def _parse_raw(row: JsonRow) -> LogJob | Dropped:
-    return _entry(_job(row), row.place)
-
-
-def _cluster_gpus(source: Path) -> int | None:
-    """Return the GPUs of the machine list beside the log, if there is one [GPUs]."""
-    return sum(counts_beside(source, "cluster_machine_list", ("machineId", "number of GPUs"))) or None
-
-
 def read_job(path: Path, line: int, record: dict[str, object], zone: tzinfo = UTC) -> PhillyJob:
     """Return the job that an object describes; raise BadRowError if a key is missing or has a value of another kind."""
     return _job(JsonRow(path, line, record, zone))
@@ -182,10 +155,8 @@ def _job(row: JsonRow) -> PhillyJob:
 
 
 def _attempt(row: JsonRow) -> Attempt:
-    gpus = [
-        (server.text("ip"), _length(server, "gpus"))
-        for server in (row.part(detail, "detail[].") for detail in row.objects("detail"))
-    ]
+    servers = [row.part(detail, "detail[].") for detail in row.objects("detail")]
+    gpus = [(server.text("ip"), _length(server, "gpus")) for server in servers]
     return Attempt(
         start=row.time("start_time"),
         end=row.time("end_time"),
@@ -208,13 +179,14 @@ def _length(row: JsonRow, key: str) -> int:
     return len(value)
 
 
-def _entry(job: PhillyJob, place: Place) -> LogJob | Dropped:
+def _parse_raw(row: JsonRow) -> LogJob | Dropped:
+    job = _job(row)
     if job.submitted is None:
-        return Dropped(place, "no submission time")
+        return row.dropped("no submission time")
     if not job.usable:
-        return Dropped(place, _why_unusable(job))
+        return row.dropped(_why_unusable(job))
     return LogJob(
-        place=place,
+        place=row.place,
         job=job.job_id,
         submitted=job.submitted,
         duration=job.run_time,
@@ -264,5 +236,5 @@ PHILLY_RAW = JsonFormat(
         "elapsed", "gpu_time", "queueing_delay", "has_hole", "in_philly_csv",
     ),
     files="cluster_job_log",
-    cluster_gpus=_cluster_gpus,
+    cluster_gpus=lambda log: sum(counts_beside(log, "cluster_machine_list", ("machineId", "number of GPUs"))) or None,
 )  # fmt: skip

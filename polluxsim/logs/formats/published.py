@@ -29,31 +29,19 @@ ACME_COLUMNS = (
 )  # fmt: skip
 
 
-def _parse_seren(row: LogRow) -> LogJob | Dropped:
-    return _dropped_acme_row(row) or _acme_job(row, row.seconds("duration"))
-
-
-def _parse_kalos(row: LogRow) -> LogJob | Dropped:
-    if left_out := _dropped_acme_row(row):
-        return left_out
-    # Kalos counts its duration column from submission; the time on GPUs is from start to end.
-    row.seconds("duration")
-    duration = row.time("end_time") - row.time("start_time")
-    return row.dropped(END_BEFORE_START) if duration < 0 else _acme_job(row, duration)
-
-
-def _dropped_acme_row(row: LogRow) -> Dropped | None:
+def _why_dropped(row: LogRow, *, needs_end: bool = True) -> str:
+    """Return the reason to drop a row that did not end or had no GPUs, empty for a job."""
     num_gpus = row.gpus("gpu_num")
     if row.name("state") not in ENDED:
-        return row.dropped(f"state is not one of {', '.join(ENDED)}")
+        return f"state is not one of {', '.join(ENDED)}"
     if num_gpus == 0:
-        return row.dropped(NO_GPU)
+        return NO_GPU
     if not row.has("start_time"):
-        return row.dropped(NEVER_RAN)
-    return None if row.has("end_time") else row.dropped(NO_END)
+        return NEVER_RAN
+    return NO_END if needs_end and not row.has("end_time") else ""
 
 
-def _acme_job(row: LogRow, duration: float) -> LogJob:
+def _ended_job(row: LogRow, duration: float, extras: tuple[object, ...] = (), tenant: str | None = None) -> LogJob:
     submitted, start = row.time("submit_time"), row.time("start_time")
     return LogJob(
         place=row.place,
@@ -62,10 +50,26 @@ def _acme_job(row: LogRow, duration: float) -> LogJob:
         duration=duration,
         num_gpus=row.gpus("gpu_num"),
         user=row.word("user"),
+        tenant=tenant,
         status=ENDED[row.name("state")],
-        extras=(row.word("type"), row.count("node_num"), start - submitted),
+        extras=(*extras, row.count("node_num"), start - submitted),
         oddities=oddities_of_times(submitted, start, row.time("end_time"), duration),
     )
+
+
+def _parse_seren(row: LogRow) -> LogJob | Dropped:
+    if reason := _why_dropped(row):
+        return row.dropped(reason)
+    return _ended_job(row, row.seconds("duration"), (row.word("type"),))
+
+
+def _parse_kalos(row: LogRow) -> LogJob | Dropped:
+    if reason := _why_dropped(row):
+        return row.dropped(reason)
+    # Kalos counts its duration column from submission; the time on GPUs is from start to end.
+    row.seconds("duration")
+    duration = row.time("end_time") - row.time("start_time")
+    return row.dropped(END_BEFORE_START) if duration < 0 else _ended_job(row, duration, (row.word("type"),))
 
 
 SEREN = TableFormat(
@@ -91,27 +95,9 @@ HELIOS_COLUMNS = (
 
 
 def _parse_helios(row: LogRow) -> LogJob | Dropped:
-    num_gpus = row.gpus("gpu_num")
-    if (state := row.name("state")) not in ENDED:
-        return row.dropped(f"state is not one of {', '.join(ENDED)}")
-    if num_gpus == 0:
-        return row.dropped(NO_GPU)
-    if not row.has("start_time"):
-        return row.dropped(NEVER_RAN)
-    submitted, start = row.time("submit_time"), row.time("start_time")
-    end, duration = row.time("end_time"), row.seconds("duration")
-    return LogJob(
-        place=row.place,
-        job=row.name("job_id"),
-        submitted=submitted,
-        duration=duration,
-        num_gpus=num_gpus,
-        user=row.word("user"),
-        tenant=row.word("vc"),
-        status=ENDED[state],
-        extras=(row.count("node_num"), start - submitted),
-        oddities=oddities_of_times(submitted, start, end, duration),
-    )
+    if reason := _why_dropped(row, needs_end=False):
+        return row.dropped(reason)
+    return _ended_job(row, row.seconds("duration"), tenant=row.word("vc"))
 
 
 def _helios_gpus(source: Path) -> int | None:

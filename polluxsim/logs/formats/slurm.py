@@ -22,7 +22,7 @@ from polluxsim.logs.formats.base import (
     source_files,
 )
 from polluxsim.logs.formats.json_rows import JsonRow, is_json, json_rows
-from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow, TableFormat
+from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow, TableFormat, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -90,7 +90,7 @@ def _parse(row: LogRow) -> LogJob | Dropped:
     eligible = max(submitted, _time(row, "Eligible") or submitted)
     if (duration := _duration(row, start, end)) is None:
         return row.dropped("neither Elapsed nor both Start and End say how long it ran")
-    if duration == 0 and _holds_nothing(row):
+    if duration == 0 and any(name in row.values and not row.has(name) for name in ("AllocTRES", "AllocGRES")):
         return row.dropped(NEVER_RAN)
     return LogJob(
         place=row.place,
@@ -124,10 +124,6 @@ def _status(row: LogRow) -> JobStatus | None:
     if word not in STATES:
         raise row.error("State", f"one of {', '.join(STATES)}")
     return STATES[word]
-
-
-def _holds_nothing(row: LogRow) -> bool:
-    return any(column in row.values and not row.has(column) for column in ("AllocTRES", "AllocGRES"))
 
 
 def _time(row: LogRow, column: str) -> float | None:
@@ -224,10 +220,7 @@ class SlurmFormat(TableFormat):
             yield from super().entries(path, zone)
             return
         for row in json_rows(path, "jobs", zone):
-            try:
-                yield self.parse(_cells(row))
-            except BadRowError as error:
-                yield error
+            yield parsed(row, lambda row: self.parse(_cells(row)))
 
 
 def _throttles(paths: Iterable[Path]) -> dict[str, int]:

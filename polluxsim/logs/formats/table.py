@@ -27,7 +27,7 @@ from polluxsim.logs.formats.base import (
     source_files,
 )
 from polluxsim.logs.formats.json_rows import is_json, read_objects
-from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow, read_lines, read_rows, read_time
+from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow, parsed, read_lines, read_rows, read_time
 from polluxsim.logs.formats.slurm import MAX_PRIORITY, STATES
 
 if TYPE_CHECKING:
@@ -102,11 +102,6 @@ def parse_columns(text: str) -> dict[str, Source]:
 
     >>> parse_columns("submit=created_at,gpus=tres:1001:1002,time_limit=minutes*60")["gpus"]
     Source(column='tres', entries=('1001', '1002'), factor=1.0)
-
-    Raises
-    ------
-    InvalidConfigError
-        If a pair is not of this form, or its key is unknown or occurs twice.
     """
     found = dict[str, Source]()
     for pair in filter(None, (part.strip() for part in text.split(","))):
@@ -240,26 +235,12 @@ def _time_limit(mapped: _Mapped) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class MappedTable(Format):
-    """A table of jobs. A key that the map leaves out has the column of the same name, if the table has this column.
+    """A table of jobs. A key that the map leaves out has the column of the same name, if the table has this column."""
 
-    Parameters
-    ----------
-    columns
-        Source of each key; empty until `for_source` has looked at a table.
-    """
-
-    columns: Mapping[str, Source] = field(default_factory=dict)
+    columns: Mapping[str, Source] = field(default_factory=dict)  # by key; empty until `for_source` reads a table
 
     def for_source(self, source: Path, columns: str) -> MappedTable:
-        """Return the format with the columns and the clock of a table.
-
-        Raises
-        ------
-        InvalidConfigError
-            If the map has another form, or names a column that the table does not have.
-        InvalidInputError
-            If the table cannot be read, has no row, or lacks a column that every job needs.
-        """
+        """Return the format with the columns and the clock of a table."""
         mapped, path = parse_columns(columns), source_files(source, self.files)[0]
         rows = [row for row in islice(_rows(path, None), HEAD) if isinstance(row, LogRow)]
         if not rows:
@@ -282,13 +263,7 @@ class MappedTable(Format):
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each row."""
         for row in _rows(path, zone if self.clock is Clock.LOCAL else None):
-            if isinstance(row, BadRowError):
-                yield row
-                continue
-            try:
-                yield _job(_Mapped(row, self.columns, self.clock is Clock.RELATIVE))
-            except BadRowError as error:
-                yield error
+            yield parsed(row, lambda row: _job(_Mapped(row, self.columns, self.clock is Clock.RELATIVE)))
 
 
 def _clock(row: LogRow, submit: Source) -> Clock:
@@ -301,23 +276,15 @@ def _clock(row: LogRow, submit: Source) -> Clock:
 
 def _rows(path: Path, zone: tzinfo | None) -> Iterator[LogRow | BadRowError]:
     """Yield the rows of a table in CSV, in a JSON list, or in JSON with an object on each line."""
+    _, first = next(read_lines(path), (1, ""))
     if not is_json(path):
-        return read_rows(path, Layout((), delimiter=_delimiter(path)), zone)
+        delimiter = max(",\t|;", key=first.count) if isinstance(first, str) else ","
+        return read_rows(path, Layout((), delimiter=delimiter), zone)
+    is_list = str(first).lstrip().startswith("[")
     return (
         row if isinstance(row, BadRowError) else _flat(path, line, row, zone)
-        for line, row in (read_objects(path) if _is_list(path) else _objects_by_line(path))
+        for line, row in (read_objects(path) if is_list else _objects_by_line(path))
     )
-
-
-def _delimiter(path: Path) -> str:
-    """Return the most frequent delimiter of the header."""
-    _, header = next(read_lines(path), (1, ""))
-    return max(",\t|;", key=header.count) if isinstance(header, str) else ","
-
-
-def _is_list(path: Path) -> bool:
-    _, first = next(read_lines(path), (1, ""))
-    return str(first).lstrip().startswith("[")
 
 
 def _objects_by_line(path: Path) -> Iterator[tuple[int, dict[str, object] | BadRowError]]:
