@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -28,13 +28,53 @@ from polluxsim.models.profile import Application
 from polluxsim.models.sensitivity import Sensitivity, is_curve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from polluxsim.models.sensitivity import Curve
 
 FORMAT = 1
 """Version of the layout of card files."""
+
+
+SECONDS = Range(1e-6, 1e4)
+SECONDS_OR_NONE = Range(0, 1e4)
+FACTOR = Range(0.01, 100)
+NOISE_SCALE = Range(1e-9, 1e15)
+LOSS = Range(1e-12, 1e9)
+GAMMA = Range(1, 10)
+AMOUNT = Range(1e-6, 1e6)
+ERROR = Range(0, 1e6)
+
+
+class Figure(NamedTuple):
+    """A figure, or a row of figures, of a card: its reader, the allowed range, and its comment in the file."""
+
+    read: Callable[[Section, str, Range], Any]
+    allowed: Range
+    comment: str
+
+
+GRAD = {
+    "atomic_batch_sizes": Figure(Section.rising, COUNT, "knots of m [examples]"),
+    "full_node": Figure(Section.numbers, SECONDS, "time on full nodes [s]"),
+    "alone_atomic_batch_sizes": Figure(Section.rising, COUNT, "knots of m [examples]"),
+    "alone": Figure(Section.numbers, FACTOR, "time of a job on one GPU / on full nodes"),
+    "partial_node": Figure(Section.numbers, FACTOR, "the same by GPUs on the emptiest node: 1, 2, ..."),
+}
+SYNC = {
+    "alone": Figure(Section.number, SECONDS_OR_NONE, "of one GPU, comes on top [s]"),
+    "alpha_local": Figure(Section.number, SECONDS_OR_NONE, "[s]"),
+    "beta_local": Figure(Section.number, SECONDS_OR_NONE, "[s/GPU]"),
+    "num_nodes": Figure(Section.rising, Range(2, 10**9), "knots of N"),
+    "alpha_node": Figure(Section.numbers, SECONDS_OR_NONE, "[s]"),
+    "beta_node": Figure(Section.number, SECONDS_OR_NONE, "[s/GPU]"),
+    "gamma": Figure(Section.number, GAMMA, "overlap: 1 none, 10 nearly full"),
+}
+LOSSES = {
+    "epochs": Figure(Section.rising, EPOCHS, "knots, in complete epochs"),
+    "values": Figure(Section.numbers, LOSS, "in the metric's own unit"),
+}
 
 
 def card_text(card: Card) -> str:
@@ -65,22 +105,18 @@ _LIMITS = {
 """Properties of an application in a card, and their comments. Properties without a value are left out."""
 
 
-def _limits(application: Application) -> Iterator[tuple[str, object, str]]:
-    for name, comment in _LIMITS.items():
-        if (value := getattr(application, name)) is not None:
-            yield name, _quoted(value) if isinstance(value, str) else value, comment
-
-
 def _head(card: Card) -> list[str]:
+    type_of = "what it was measured on" if card.fit_errors else "what the figures but for the last ones are of"
+    limits = {name: value for name in _LIMITS if (value := getattr(card.application, name)) is not None}
     return [
         *(FITTED if card.fit_errors else ONE_S_OWN),
         f"format: {FORMAT}",
         f"name: {_quoted(card.application.name)}  # how workloads name the application",
         *(f"{key}: {_quoted(text)}" for key, text in vars(card.about).items()),
-        *([f"gpu_type: {_quoted(card.gpu_type)}  # {_of_type(card)}"] if card.gpu_type else []),
+        *([f"gpu_type: {_quoted(card.gpu_type)}  # {type_of}"] if card.gpu_type else []),
         "",
         "application:",
-        *_lines(*_limits(card.application)),
+        *_lines(*((name, _quoted(it) if isinstance(it, str) else it, _LIMITS[name]) for name, it in limits.items())),
         f"work: {_figure(card.work)}  # progress at completion, epochs of equal length [M0-steps]",
         "",
         "# How far fitted step times are from measured ones, |fitted / measured - 1|, by kind of placement:",
@@ -93,36 +129,17 @@ def _head(card: Card) -> list[str]:
     ]
 
 
-def _of_type(card: Card) -> str:
-    return "what it was measured on" if card.fit_errors else "what the figures but for the last ones are of"
-
-
 def _grad_text(card: Card) -> list[str]:
-    grad, sync = card.grad, card.sync
     return [
         "",
         "# A pass without synchronisation: linear in m, the examples per GPU, between knots.",
         "grad:",
-        *_lines(
-            ("atomic_batch_sizes", _row(grad.atomic_batch_sizes), "knots of m [examples]"),
-            ("full_node", _row(grad.full_node), "time on full nodes [s]"),
-            ("alone_atomic_batch_sizes", _row(grad.alone_atomic_batch_sizes), "knots of m [examples]"),
-            ("alone", _row(grad.alone), "time of a job on one GPU / on full nodes"),
-            ("partial_node", _row(grad.partial_node), "the same by GPUs on the emptiest node: 1, 2, ..."),
-        ),
+        *_figure_lines(card.grad, GRAD),
         "",
         "# Synchronisation of K GPUs on N nodes: alpha_local + beta_local (K - 2) on one node, else",
         "# alpha_node(N) + beta_node (K - N) / N; a step takes (pass^gamma + sync^gamma)^(1/gamma).",
         "sync:",
-        *_lines(
-            ("alone", _figure(sync.alone), "of one GPU, comes on top [s]"),
-            ("alpha_local", _figure(sync.alpha_local), "[s]"),
-            ("beta_local", _figure(sync.beta_local), "[s/GPU]"),
-            ("num_nodes", _row(sync.num_nodes), "knots of N"),
-            ("alpha_node", _row(sync.alpha_node), "[s]"),
-            ("beta_node", _figure(sync.beta_node), "[s/GPU]"),
-            ("gamma", _figure(sync.gamma), "overlap: 1 none, 10 nearly full"),
-        ),
+        *_figure_lines(card.sync, SYNC),
     ]
 
 
@@ -166,8 +183,7 @@ def _losses_text(card: Card) -> list[str]:
         "# How far the validation metric is from its best, or the loss, linear in the statistical epochs between",
         "# knots: what a job logs after each epoch, for policies that go by how training converges.",
         "losses:",
-        f"  epochs: {_row(card.losses.epochs)}  # knots, in complete epochs",
-        f"  values: {_row(card.losses.values)}  # in the metric's own unit",
+        *_figure_lines(card.losses, LOSSES),
     ]
 
 
@@ -221,6 +237,12 @@ def _lines(*entries: tuple[str, object, str]) -> list[str]:
     return [f"  {key}: {value}  # {comment}" for key, value, comment in entries]
 
 
+def _figure_lines(part: object, figures: Mapping[str, Figure]) -> list[str]:
+    values = {name: getattr(part, name) for name in figures}
+    texts = {name: _row(value) if isinstance(value, tuple) else _figure(value) for name, value in values.items()}
+    return _lines(*((name, texts[name], figure.comment) for name, figure in figures.items()))
+
+
 def _row(values: Sequence[float]) -> str:
     return f"[{', '.join(map(_figure, values))}]"
 
@@ -238,16 +260,6 @@ def _figure(value: float) -> str:
 def _quoted(text: str) -> str:
     quoted: str = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=math.inf)
     return quoted.strip()
-
-
-SECONDS = Range(1e-6, 1e4)
-SECONDS_OR_NONE = Range(0, 1e4)
-FACTOR = Range(0.01, 100)
-NOISE_SCALE = Range(1e-9, 1e15)
-LOSS = Range(1e-12, 1e9)
-GAMMA = Range(1, 10)
-AMOUNT = Range(1e-6, 1e6)
-ERROR = Range(0, 1e6)
 
 
 def fit_cards(measured: Path) -> dict[str, Card]:
@@ -347,29 +359,19 @@ def _application(root: Section, section: Section) -> Application:
     )
 
 
+def _read(section: Section, figures: Mapping[str, Figure]) -> dict[str, Any]:
+    return {name: figure.read(section, name, figure.allowed) for name, figure in figures.items()}
+
+
 def _grad(section: Section) -> GradTimes:
-    grad = GradTimes(
-        atomic_batch_sizes=section.rising("atomic_batch_sizes", COUNT),
-        full_node=section.numbers("full_node", SECONDS),
-        alone_atomic_batch_sizes=section.rising("alone_atomic_batch_sizes", COUNT),
-        alone=section.numbers("alone", FACTOR),
-        partial_node=section.numbers("partial_node", FACTOR),
-    )
+    grad = GradTimes(**_read(section, GRAD))
     _same_length(section, "atomic_batch_sizes", "full_node")
     _same_length(section, "alone_atomic_batch_sizes", "alone")
     return grad
 
 
 def _sync(section: Section) -> SyncTimes:
-    sync = SyncTimes(
-        alone=section.number("alone", SECONDS_OR_NONE),
-        alpha_local=section.number("alpha_local", SECONDS_OR_NONE),
-        beta_local=section.number("beta_local", SECONDS_OR_NONE),
-        num_nodes=section.rising("num_nodes", Range(2, 10**9)),
-        alpha_node=section.numbers("alpha_node", SECONDS_OR_NONE),
-        beta_node=section.number("beta_node", SECONDS_OR_NONE),
-        gamma=section.number("gamma", GAMMA),
-    )
+    sync = SyncTimes(**_read(section, SYNC))
     _same_length(section, "num_nodes", "alpha_node")
     return sync
 
@@ -388,7 +390,7 @@ def _noise(num_epochs: int, section: Section) -> NoiseScales:
 
 
 def _losses(num_epochs: int, section: Section) -> Losses:
-    losses = Losses(section.rising("epochs", EPOCHS), section.numbers("values", LOSS))
+    losses = Losses(**_read(section, LOSSES))
     if (losses.epochs[0], losses.epochs[-1]) != (1, num_epochs):
         raise section.error("epochs", f"a list from 1 to num_epochs = {num_epochs}")
     _same_length(section, "epochs", "values")
@@ -400,12 +402,10 @@ def _fit_errors(section: Section) -> dict[str, FitError]:
     for name in section.nodes:
         if name not in PLACEMENT_CLASSES:
             raise section.error(name, f"in one of the classes {', '.join(PLACEMENT_CLASSES)}")
-        errors[name] = section.part(name, _fit_error)
+        row = section.section(name)
+        errors[name] = FitError(row.integer("points", COUNT), row.number("mean", ERROR), row.number("worst", ERROR))
+        row.finish()
     return errors
-
-
-def _fit_error(row: Section) -> FitError:
-    return FitError(row.integer("points", COUNT), row.number("mean", ERROR), row.number("worst", ERROR))
 
 
 def _types(root: Section, application: Application) -> dict[str, OtherType]:

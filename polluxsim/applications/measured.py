@@ -95,7 +95,13 @@ class MeasuredProfile:
         """
         key = (gpus_by_node, atomic_batch_size)
         if (known := self._known_step_times.get(key)) is None:
-            known = self._known_step_times[key] = self._looked_up(self._cut_up(gpus_by_node), atomic_batch_size)
+            if max(gpus_by_node) > self._largest_node:
+                gpus_by_node = tuple(part for gpus in gpus_by_node for part in packed(gpus, self._largest_node))
+            if (table := self._tables.get(canonical(gpus_by_node))) is None:
+                known = self._interpolated(gpus_by_node, atomic_batch_size)
+            else:
+                known = self._between_rows(table, gpus_by_node, atomic_batch_size)
+            self._known_step_times[key] = known
         return known
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
@@ -157,17 +163,6 @@ class MeasuredProfile:
     @cached_property
     def _largest_node(self) -> int:
         return max(max(row.gpus_by_node) for row in self.placements)
-
-    def _cut_up(self, gpus_by_node: tuple[int, ...]) -> tuple[int, ...]:
-        if max(gpus_by_node) <= self._largest_node:
-            return gpus_by_node
-        return tuple(part for gpus in gpus_by_node for part in packed(gpus, self._largest_node))
-
-    def _looked_up(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        table = self._tables.get(canonical(gpus_by_node))
-        if table is None:
-            return self._interpolated(gpus_by_node, atomic_batch_size)
-        return self._between_rows(table, gpus_by_node, atomic_batch_size)
 
     def _neighbours(self, batch_size: int, epoch: int) -> tuple[EpochRow, EpochRow, float]:
         """Return the epoch at the two neighbouring validated batch sizes, and the weight of the larger."""

@@ -199,15 +199,9 @@ def _read_validation(path: Path, num_epochs: int) -> list[EpochRow]:
     reached = 0.0
     for row in read_rows(path, VALIDATION_COLUMNS):
         reached = row.number("progress", above=reached)
-        rows.append(
-            EpochRow(
-                reached,
-                row.number("iteration", at_least=0),
-                row.number("metric"),
-                row.number("grad_sqr", at_least=0),
-                row.number("grad_var", at_least=0),
-            )
-        )
+        iteration, metric = row.number("iteration", at_least=0), row.number("metric")
+        sqr, var = (row.number(name, at_least=0) for name in ("grad_sqr", "grad_var"))
+        rows.append(EpochRow(reached, iteration, metric, sqr, var))
     if len(rows) < num_epochs:
         raise InvalidInputError(f"{path}: the file has {len(rows)} epochs, must have {num_epochs}, as a job has")
     return rows

@@ -101,14 +101,12 @@ def _spread(num_nodes: int, num_replicas: int) -> tuple[int, ...]:
 def _weight(limits: Application, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> float:
     batch_size = sum(gpus_by_node) * atomic_batch_size
     in_use = limits.init_batch_size <= batch_size <= limits.max_batch_size
-    return _packed_weight(gpus_by_node) * (1.0 if in_use else UNUSED_WEIGHT)
-
-
-def _packed_weight(gpus_by_node: tuple[int, ...]) -> float:
     if len(gpus_by_node) > FEW_NODES:
         filled = sum(gpus_by_node) / (GPUS_PER_NODE * len(gpus_by_node))
-        return max(filled**4, UNPACKED_WEIGHT)
-    return 1.0 if is_packed(gpus_by_node, GPUS_PER_NODE) else UNPACKED_WEIGHT
+        packed_weight = max(filled**4, UNPACKED_WEIGHT)
+    else:
+        packed_weight = 1.0 if is_packed(gpus_by_node, GPUS_PER_NODE) else UNPACKED_WEIGHT
+    return packed_weight * (1.0 if in_use else UNUSED_WEIGHT)
 
 
 NODE_KNOTS = (2, 3, 4, 6, 8, 12, 16)

@@ -221,15 +221,15 @@ def _sync(model: Transformer, speed: Speed) -> SyncTimes:
 
 
 def _noise(model: Transformer, training: Training) -> NoiseScales:
-    scales = tuple((_noise_scale(model, training, (stage + 0.5) / STAGES),) for stage in range(STAGES))
-    return rounded(NoiseScales(tuple(range(1, STAGES + 1)), (training.batch,), scales))
-
-
-def _noise_scale(model: Transformer, training: Training, done: float) -> float:
-    if training.noise_scale is not None:
-        return training.noise_scale
-    loss = training.loss or loss_after(model.params, done * training.tokens, training.batch * model.seq)
-    return critical_batch(loss) / model.seq
+    scales = []
+    for stage in range(STAGES):
+        scale = training.noise_scale
+        if scale is None:
+            tokens = (stage + 0.5) / STAGES * training.tokens
+            loss = training.loss or loss_after(model.params, tokens, training.batch * model.seq)
+            scale = critical_batch(loss) / model.seq
+        scales.append((scale,))
+    return rounded(NoiseScales(tuple(range(1, STAGES + 1)), (training.batch,), tuple(scales)))
 
 
 def _other(model: Transformer, most: int, gpu: GpuType, speed: Speed) -> OtherType:

@@ -97,7 +97,9 @@ def held(path: Path) -> Iterator[None]:
 @contextmanager
 def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """Create a file or folder beside `path` that matches `TEMPORARY`, locked during the block and then removed."""
-    _remove_leftovers(path)
+    for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * _DIGITS}.tmp"):
+        with suppress(OSError), held(left):  # not locked, so its writer was killed
+            remove(left)
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:_DIGITS]}.tmp")
     try:
         make(temporary)
@@ -107,13 +109,6 @@ def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
         raise _about(path, error, temporary) from error
     finally:
         remove(temporary)
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Remove the unlocked temporary files of killed writers of `path`."""
-    for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * _DIGITS}.tmp"):
-        with suppress(OSError), held(left):
-            remove(left)
 
 
 def _about(path: Path, error: OSError, temporary: Path) -> OSError:

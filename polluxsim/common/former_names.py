@@ -82,18 +82,23 @@ FORMER_MODULES: Mapping[str, str] = {
 
 FORMER_NAMES: Mapping[str, str] = {
     "polluxsim.policies.deadlines.EarliestDeadline": "polluxsim.policies.ordered.classic.EarliestDeadline",
-    "polluxsim.records.AllocationRecord": "polluxsim.records.results.AllocationRecord",
-    "polluxsim.records.CheckpointRecord": "polluxsim.records.results.CheckpointRecord",
-    "polluxsim.records.GpuSeconds": "polluxsim.records.results.GpuSeconds",
-    "polluxsim.records.HostRecord": "polluxsim.records.results.HostRecord",
-    "polluxsim.records.JobRecord": "polluxsim.records.results.JobRecord",
-    "polluxsim.records.OutageRecord": "polluxsim.records.results.OutageRecord",
-    "polluxsim.records.ReasonRecord": "polluxsim.records.results.ReasonRecord",
-    "polluxsim.records.Result": "polluxsim.records.results.Result",
-    "polluxsim.records.RoundRecord": "polluxsim.records.results.RoundRecord",
-    "polluxsim.records.SharingRecord": "polluxsim.records.results.SharingRecord",
-    "polluxsim.records.Status": "polluxsim.records.results.Status",
-    "polluxsim.records.TimingRecord": "polluxsim.records.results.TimingRecord",
+    **{
+        f"polluxsim.records.{name}": f"polluxsim.records.results.{name}"
+        for name in (
+            "AllocationRecord",
+            "CheckpointRecord",
+            "GpuSeconds",
+            "HostRecord",
+            "JobRecord",
+            "OutageRecord",
+            "ReasonRecord",
+            "Result",
+            "RoundRecord",
+            "SharingRecord",
+            "Status",
+            "TimingRecord",
+        )
+    },
     "polluxsim.sweeps.run_sweep": "polluxsim.studies.driver.run_sweep",
     "polluxsim.types.Cluster": "polluxsim.hardware.clusters.Cluster",
     "polluxsim.types.MOST_GPUS": "polluxsim.hardware.clusters.MOST_GPUS",
@@ -155,13 +160,7 @@ def _targets(part: Any) -> Iterator[str]:
 
 
 def former_attribute(module: str, name: str) -> Any:
-    """Return a class or function by its former name, with a warning. It is the `__getattr__` of a former module.
-
-    Raises
-    ------
-    AttributeError
-        If the module never had this name.
-    """
+    """Return a class or function by its former name, with a warning. It is the `__getattr__` of a former module."""
     former = f"{module}.{name}"
     present = present_name(former)
     home, _, attribute = str(present).rpartition(".")
