@@ -243,8 +243,8 @@ def checked_world(
             shown += _differing(make, run, once, TRIES if len(world.jobs) <= FEW else 1)
         elif Fault.MEMORY in faults:
             shown += _differing(make, run, once, 1)
-        if Fault.STANDING in faults and noted.stood and not shown:
-            shown += _wavering(make, run, once)
+        if Fault.STANDING in faults and noted.stood and not shown and run(AskedEveryRound(make(afresh=True))) != once:
+            shown.append(Finding(Fault.STANDING, "before valid_until, it decides otherwise when it is called again"))
         if Fault.ORDER in faults and not shown:
             shown += _by_order(make, world, timeout)
         shown += watch.findings.values()
@@ -264,11 +264,6 @@ def _differing(make: Make, run: Callable[[Policy], Result], once: Result, tries:
         yield Finding(Fault.CHANCE, "two runs with the same seed differ: draw from rng, and use no clock")
     elif run(make()) != once:
         yield Finding(Fault.MEMORY, "a second run in one process differs: remember things in the policy only")
-
-
-def _wavering(make: Make, run: Callable[[Policy], Result], once: Result) -> Iterator[Finding]:
-    if run(AskedEveryRound(make(afresh=True))) != once:
-        yield Finding(Fault.STANDING, "before valid_until, it decides otherwise when it is called again")
 
 
 def _by_order(make: Make, world: World, timeout: float | None) -> Iterator[Finding]:
@@ -316,19 +311,16 @@ def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Itera
                 kind, told = receiver.recv()
             except EOFError:
                 process.join()
-                raise PolicyError(_ended(policy, process.exitcode, world, timeout)) from None
+                or_hangs = "" if timeout is None else f", or could not be stopped after {timeout:g} s"
+                where = f"in world {world}: polluxsim.checks.worlds.drawn({world}, …)"
+                what = f"policy {policy} ended the process with status {process.exitcode}{or_hangs}"
+                raise PolicyError(f"{what}, {where}") from None
             if kind == FAILED:
                 raise PolluxSimError(told)
             if kind == DONE:
                 return
             world = told if kind == BEGINS else world
             yield told
-
-
-def _ended(policy: str, status: int | None, world: int, timeout: float | None) -> str:
-    or_hangs = "" if timeout is None else f", or could not be stopped after {timeout:g} s"
-    where = f"polluxsim.checks.worlds.drawn({world}, …)"
-    return f"policy {policy} ended the process with status {status}{or_hangs}, in world {world}: {where}"
 
 
 def _work(

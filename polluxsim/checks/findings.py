@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from polluxsim.hardware.placements import num_replicas
 from polluxsim.policies.contract.view import Decision
@@ -92,7 +92,7 @@ def observer(view: ClusterView, answer: object, ask: Callable[[Callable[[], obje
     time, interval, evicted = view.time, view.round_interval, frozenset(view.changes.evicted)
 
     def seen() -> Seen:
-        decision = answer if isinstance(answer, Decision) else Decision(_as_allocation(answer))
+        decision = answer if isinstance(answer, Decision) else Decision(cast("Allocation", answer))
         used = _used(decision, jobs)
         held = {job.job_id: sum(used.get(job.job_id, {}).values()) for job in jobs}
         stay = nodes if decision.num_nodes is None else nodes[: decision.num_nodes]
@@ -110,12 +110,6 @@ def observer(view: ClusterView, answer: object, ask: Callable[[Callable[[], obje
         return Seen(time, interval, nodes, type_of, up, here, held, free, most_free, evicted)
 
     return seen
-
-
-def _as_allocation(answer: object) -> Allocation:
-    if not isinstance(answer, Mapping):
-        raise TypeError(f"not an allocation: {answer!r}")
-    return answer
 
 
 def _used(decision: Decision, jobs: Sequence[SeenJob]) -> dict[JobId, Counter[int]]:
@@ -206,15 +200,11 @@ def as_test(finding: Finding, policy: str) -> str:
         return (
             f"from polluxsim.checks import check\n\n\ndef test_{name}() -> None:\n    assert not check({policy!r}, 0)\n"
         )
+    with_a_line_for_each_job = re.sub(r"(?<=\() ?(?=Job\()|(?<=,) (?=Job\()", "\n        ", repr(finding.world))
     return (
         "from polluxsim.checks import World, checked_world\n"
         "from polluxsim.workloads.workload import Job\n\n\n"
         f"def test_{name}() -> None:\n"
-        f"    world = {_folded(repr(finding.world))}\n"
+        f"    world = {with_a_line_for_each_job}\n"
         f"    assert not checked_world({policy!r}, world)\n"
     )
-
-
-def _folded(code: str) -> str:
-    """Return the code of a world with a line for each job."""
-    return re.sub(r"(?<=\() ?(?=Job\()|(?<=,) (?=Job\()", "\n        ", code)

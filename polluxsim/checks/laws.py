@@ -89,11 +89,10 @@ class IdleGpus(Law):
         )
         for job in seen.jobs:
             if seen.waits(job) and (gpus := self._could_start(job, seen)):
-                if not _is_true(WAITING, job, seen):
-                    yield Finding(Fault.IDLE, f"{gpus} GPUs are idle at {seen.time:g} s, {_waiting(job)}")
-            elif self._is_elastic and self._could_grow(job, seen) and not _is_true(RUNNING, job, seen):
-                gpus = sum(seen.free.values())
-                yield Finding(Fault.IDLE, f"{gpus} GPUs are idle at {seen.time:g} s, {_growing(job)}")
+                yield from _unless_true(WAITING, job, seen, f"{gpus} GPUs", f"waits for {job.num_replicas}")
+            elif self._is_elastic and self._could_grow(job, seen):
+                gpus, does = sum(seen.free.values()), f"holds {gpus_of(job)}, could use {job.max_replicas}"
+                yield from _unless_true(RUNNING, job, seen, f"{gpus} GPUs", does)
 
     def _could_start(self, job: SeenJob, seen: Seen) -> int:
         """Return the idle GPUs of the fastest types for a waiting job, if the job fits on them."""
@@ -222,19 +221,15 @@ RUNNING: Mapping[str, Test] = {
 """Reasons for which a job may have fewer GPUs than it could use."""
 
 
-def _is_true(reasons: Mapping[str, Test], job: SeenJob, seen: Seen) -> bool:
-    """Return whether the job has a reason of a list, and the reason is true."""
-    return job.reason is not None and job.reason.kind in reasons and reasons[job.reason.kind](job, seen)
-
-
-def _waiting(job: SeenJob) -> str:
-    reason = "without a reason" if job.reason is None else f"and {job.reason.kind!r} is no true reason for it"
-    return f"job {job.job_id!r} waits for {job.num_replicas} {reason}"
-
-
-def _growing(job: SeenJob) -> str:
-    reason = "without a reason" if job.reason is None else f"and {job.reason.kind!r} is no true reason for it"
-    return f"job {job.job_id!r} holds {gpus_of(job)}, could use {job.max_replicas} {reason}"
+def _unless_true(reasons: Mapping[str, Test], job: SeenJob, seen: Seen, idle: str, does: str) -> Iterator[Finding]:
+    """Yield the finding about idle GPUs, unless the job has a reason of a list and the reason is true."""
+    if job.reason is None:
+        why = "without a reason"
+    elif job.reason.kind in reasons and reasons[job.reason.kind](job, seen):
+        return
+    else:
+        why = f"and {job.reason.kind!r} is no true reason for it"
+    yield Finding(Fault.IDLE, f"{idle} are idle at {seen.time:g} s, job {job.job_id!r} {does} {why}")
 
 
 @dataclass
@@ -268,7 +263,8 @@ class Reservations(Law):
             if (promise := self._promised.get(job.job_id)) is not None:
                 due = promise[1] + self._postponed(promise[0], seen)
                 if seen.time > due * (1 + SLACK) and gpus_of(job) == 0:
-                    yield Finding(Fault.RESERVATION, _late(job, promise[1], seen))
+                    had = f"job {job.job_id!r} had a reservation for {promise[1]:g} s"
+                    yield Finding(Fault.RESERVATION, f"{had} and has not started by {seen.time:g} s")
                 if not seen.waits(job):
                     del self._promised[job.job_id]
         for job in heads:
@@ -303,8 +299,8 @@ class Reservations(Law):
         self._is_over |= any(seen.time >= limit * (1 - SLACK) for _, limit in self._running.values())
         for name, job in here.items():
             if seen.held[name] and name not in self._running:
-                limit = job.time_limit or job.time_left
-                self._running[name] = seen.time, _round_at(seen.time + limit, seen)
+                end = seen.time + (job.time_limit or job.time_left)
+                self._running[name] = seen.time, ceil(end / seen.round_interval) * seen.round_interval
             elif not seen.held[name]:
                 self._running.pop(name, None)
 
@@ -321,14 +317,6 @@ def _starts_ahead(job: SeenJob, seen: Seen) -> bool:
     """Return whether a job starts because it is ahead of the job with the reservation."""
     starts = not gpus_of(job) and seen.held[job.job_id] > 0
     return starts and job.reason is not None and job.reason.kind == "gang-fits"
-
-
-def _round_at(time: float, seen: Seen) -> float:
-    return ceil(time / seen.round_interval) * seen.round_interval
-
-
-def _late(job: SeenJob, reserved: float, seen: Seen) -> str:
-    return f"job {job.job_id!r} had a reservation for {reserved:g} s and has not started by {seen.time:g} s"
 
 
 @dataclass

@@ -109,8 +109,7 @@ def _weights(world: World, rng: np.random.Generator) -> dict[str, float]:
 
 
 def _shares(world: World, rng: np.random.Generator) -> dict[str, float]:
-    users = dict.fromkeys(job.user for job in world.jobs if job.user)
-    return {user: float(rng.integers(1, 5)) for user in users}
+    return {user: float(rng.integers(1, 5)) for user in dict.fromkeys(job.user for job in world.jobs if job.user)}
 
 
 def _queues(world: World) -> list[str]:

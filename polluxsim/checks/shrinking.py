@@ -37,17 +37,14 @@ def smallest(finding: Finding, world: World, checked: Callable[[World], Iterable
                 tries += 1
                 if tries > MOST_TRIES or monotonic() - started > MOST_SECONDS:
                     return finding
-                if same := [other for other in _shown(smaller, checked) if other.kind == finding.kind]:
+                try:
+                    same = [other for other in checked(smaller) if other.kind == finding.kind]
+                except PolluxSimError:  # no job may be left that can run
+                    continue
+                if same:
                     finding, world, has_shrunk = same[0], smaller, True
                     candidates = steps(world)
     return finding
-
-
-def _shown(world: World, checked: Callable[[World], Iterable[Finding]]) -> Iterable[Finding]:
-    try:
-        return checked(world)
-    except PolluxSimError:  # no job may be left that can run
-        return ()
 
 
 def _fewer_jobs(world: World) -> Iterator[World]:
@@ -69,8 +66,14 @@ def _fewer_outages(world: World) -> Iterator[World]:
 
 def _simpler_settings(world: World) -> Iterator[World]:
     """Yield worlds with one setting less."""
-    for simpler in _settings(world):
-        yield replace(world, **simpler)
+    for field in fields(world):
+        if field.name in _DEFAULTS and getattr(world, field.name) != field.default:
+            simpler: dict[str, Any] = {field.name: field.default} | (
+                {"is_scaled": False} if field.name == "least_nodes" else {}
+            )
+            yield replace(world, **simpler)
+    for parameter in world.parameters:
+        yield replace(world, parameters=tuple(other for other in world.parameters if other != parameter))
 
 
 def _simpler_jobs(world: World) -> Iterator[World]:
@@ -102,15 +105,6 @@ def _plainer(world: World) -> Iterator[World]:
 
 STEPS = (_plainer, _fewer_jobs, _fewer_outages, _smaller_cluster, _simpler_settings, _simpler_jobs, _smaller_cluster)
 """Ways to make a world smaller, in order."""
-
-
-def _settings(world: World) -> Iterator[dict[str, Any]]:
-    """Yield changes of the settings of a world that make it simpler."""
-    for field in fields(world):
-        if field.name in _DEFAULTS and getattr(world, field.name) != field.default:
-            yield {field.name: field.default} | ({"is_scaled": False} if field.name == "least_nodes" else {})
-    for parameter in world.parameters:
-        yield {"parameters": tuple(other for other in world.parameters if other != parameter)}
 
 
 def _simpler(job: Job) -> Iterator[Job]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from math import isfinite
-from typing import TYPE_CHECKING
+from math import inf, isfinite
+from numbers import Integral, Real
+from sys import float_info
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -120,6 +122,33 @@ def check_number(name: str, value: float, holds: bool, requirement: str) -> None
     """Raise the error about a setting that is not finite, or if its requirement does not hold."""
     if not (isfinite(value) and holds):
         raise invalid_setting(name, float(value), requirement)
+
+
+def check_range(
+    name: str,
+    value: Any,
+    *,
+    least: float = -float_info.max,
+    above: float = -inf,
+    most: float = float_info.max,
+    whole: bool = False,
+    or_null: bool = False,
+) -> None:
+    """Raise the error about a setting that is not a number within limits. `or_null` allows None.
+
+    >>> check_range("workload.share", 0.5, above=0, most=1)
+    """
+    is_number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+    if (is_number and least <= value <= most and value > above) or (or_null and value is None):
+        return
+    kind = "a whole number" if whole else "a finite number" if most == float_info.max else "a number"
+    texts = {limit: f"{limit:g}" if isinstance(limit, float) else str(limit) for limit in (least, above, most)}
+    limits = {"≥": least, ">": above, "≤": most}
+    stated = [f"{sign} {texts[limit]}" for sign, limit in limits.items() if abs(limit) < float_info.max]
+    if len(stated) == 2 and above == -inf:
+        stated = [f"from {texts[least]} to {texts[most]}"]
+    requirement = f"{kind} {' and '.join(stated)}".rstrip()
+    raise invalid_setting(name, value, f"{requirement}, or null" if or_null else requirement)
 
 
 def check_choice(name: str, value: object, known: Collection[str]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, Space
 
 from polluxsim.api.simulating import starter
-from polluxsim.common.errors import InvalidConfigError, TurnError, check_choice, short
+from polluxsim.common.errors import InvalidConfigError, TurnError, check_choice, check_range
 from polluxsim.gym.policy import AgentPolicy, Layout, Observation, Turn, time_left
 from polluxsim.records.results import Status
 
@@ -103,10 +103,6 @@ class Ledger:
 MOST_SEED = 2**31
 
 
-def _wait(observation: Observation, mask: NDArray[np.int8]) -> int:
-    return 0
-
-
 class ClusterEnv(gymnasium.Env[Observation, np.int64]):
     """A cluster on which a learner starts jobs, without preemption. Its Gymnasium id is `polluxsim/Cluster-v0`.
 
@@ -159,10 +155,14 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         horizon: float | None = None,
         **layout: Any,
     ) -> None:
-        self.layout = _layout(layout)
-        self._horizon, self._reward = _horizon(horizon), reward
+        names = [field.name for field in fields(Layout)]
+        if unknown := [name for name in layout if name not in names]:
+            raise InvalidConfigError(f"there is no setting {unknown[0]!r}; choose from {', '.join(names)}")
+        check_range("horizon", horizon, above=0, most=inf, or_null=True)
+        self.layout = Layout(**layout)
+        self._horizon, self._reward = inf if horizon is None else float(horizon), reward
         self._ledger = Ledger(reward)
-        waiting = AgentPolicy(_wait, self.layout)
+        waiting = AgentPolicy(lambda observation, mask: 0, self.layout)
         self._begin = starter(workload, policy=waiting, cluster=cluster, profiles=profiles, settings=settings)
         self.run: Simulation | None = None
         self._turn: Turn | None = None
@@ -232,18 +232,3 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
         jobs = 0 if self._turn is None else len(self._turn.view.jobs)
         info = {"time": self.run.time, "jobs": jobs, "seed": self._seed, "action_mask": self._mask()}
         return info if self.run.standstill is None else {**info, "standstill": self.run.standstill}
-
-
-def _layout(settings: dict[str, Any]) -> Layout:
-    names = [field.name for field in fields(Layout)]
-    if unknown := [name for name in settings if name not in names]:
-        raise InvalidConfigError(f"there is no setting {unknown[0]!r}; choose from {', '.join(names)}")
-    return Layout(**settings)
-
-
-def _horizon(horizon: float | None) -> float:
-    if horizon is None:
-        return inf
-    if isinstance(horizon, bool) or not isinstance(horizon, int | float) or not horizon > 0:
-        raise InvalidConfigError(f"horizon is {short(horizon)}, must be a number of seconds above 0, or None")
-    return float(horizon)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 
 from polluxsim.common.durations import HOUR
-from polluxsim.common.errors import InvalidConfigError, short
+from polluxsim.common.errors import InvalidConfigError, check_range, short
 from polluxsim.hardware.placements import num_replicas, packed
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
@@ -76,8 +76,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         for name in ("queue", "running"):
-            if not _is_whole(rows := getattr(self, name)) or not 1 <= rows <= 10_000:
-                raise InvalidConfigError(f"{name} is {short(rows)}, must be a whole number from 1 to 10000")
+            check_range(name, getattr(self, name), least=1, most=10_000, whole=True)
         numbers = self.gpus if isinstance(self.gpus, Sequence) else ()
         if not numbers or not all(map(_is_whole, numbers)) or sorted({*numbers}) != [*numbers] or numbers[0] < 0:
             raise InvalidConfigError(f"gpus is {short(self.gpus)}, must be rising whole numbers of at least 0")

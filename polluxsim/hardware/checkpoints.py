@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from math import inf, isfinite, nan, sqrt
+from math import inf, sqrt
 
 from polluxsim.common.durations import NODE_DAYS
-from polluxsim.common.errors import InvalidConfigError, invalid_setting
+from polluxsim.common.errors import InvalidConfigError, check_range, invalid_setting
 
 WORDS = ("epoch", "young-daly")
 """Values of `every` that are not times."""
@@ -44,20 +44,21 @@ class Checkpoints:
     expected_rate: float = 6.5
 
     def __post_init__(self) -> None:
+        at = "engine.checkpoints"
         if not isinstance(self.every, str):
-            _check_number("every", self.every, above=0)
+            check_range(f"{at}.every", self.every, above=0)
         elif self.every not in WORDS:
-            raise _wrong("every", self.every, f"a time > 0 [s], or {' or '.join(WORDS)}")
-        _check_number("bandwidth", self.bandwidth, above=0)
-        _check_number("expected_rate", self.expected_rate, above=0)
+            raise invalid_setting(f"{at}.every", self.every, f"a time > 0 [s], or {' or '.join(WORDS)}")
+        check_range(f"{at}.bandwidth", self.bandwidth, above=0)
+        check_range(f"{at}.expected_rate", self.expected_rate, above=0)
         for name in ("costs", "sizes"):
             values = getattr(self, name)
             if not isinstance(values, Mapping):
-                raise _wrong(name, values, "numbers by application")
+                raise invalid_setting(f"{at}.{name}", values, "numbers by application")
             object.__setattr__(self, name, dict(values))
             for application, value in values.items():
-                _check_number(f"{name}.{application}", value)
-        _check_number("cost", self.cost)
+                check_range(f"{at}.{name}.{application}", value, least=0)
+        check_range(f"{at}.cost", self.cost, least=0)
         self._check_costs()
 
     def _check_costs(self) -> None:
@@ -109,13 +110,3 @@ def young_daly(cost: float, rate: float) -> float:
     2247
     """
     return max(sqrt(2 * cost / rate) - cost, cost)
-
-
-def _check_number(name: str, value: object, above: float | None = None) -> None:
-    number = value if isinstance(value, int | float) and not isinstance(value, bool) else nan
-    if not (isfinite(number) and (number >= 0 if above is None else number > above)):
-        raise _wrong(name, value, "a finite number ≥ 0" if above is None else f"a finite number > {above:g}")
-
-
-def _wrong(name: str, value: object, requirement: str) -> InvalidConfigError:
-    return invalid_setting(f"engine.checkpoints.{name}", value, requirement)

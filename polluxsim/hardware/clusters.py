@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, repeat
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from polluxsim.common.errors import InvalidConfigError, bad_line, invalid_setting, short
+from polluxsim.common.errors import InvalidConfigError, bad_line, check_range, invalid_setting, short
 from polluxsim.common.tables import read_rows
 from polluxsim.hardware.gpu_types import ANY, NOBODY_SAYS, GpuType, NodeTypes, as_said, gpu_type, types_in
 from polluxsim.hardware.hosts import MIB, NOTHING, Host, host_said, shares_of
@@ -41,24 +40,15 @@ class Outages(Protocol):
     def units(self, num_nodes: int) -> Iterable[int]:
         """Return the units of a cluster with this number of nodes. A larger cluster has the same units and more.
 
-        Raises
-        ------
-        InvalidInputError
-            If the cluster has fewer nodes than the source.
+        Raise InvalidInputError if the cluster has fewer nodes than the source.
         """
         ...
 
     def outage(self, unit: int, number: int, since: float, draw: Callable[[int], Sequence[float]]) -> Outage | None:
         """Return the next outage of a unit, or None.
 
-        Parameters
-        ----------
-        unit, number
-            Number of the unit, and number of its outages so far.
-        since
-            End of the last outage; 0 before the first [s].
-        draw
-            Function that draws random numbers in (0, 1); the argument is their count. The draws of an outage are fixed.
+        `number` counts its outages so far. `since` is the end of the last outage, and 0 before the first [s]. `draw`
+        takes a count, and returns that many random numbers in (0, 1). The draws of an outage are fixed.
         """
         ...
 
@@ -75,11 +65,8 @@ class Repairs:
     spare_nodes: int = 0
 
     def __post_init__(self) -> None:
-        if self.crews is not None and self.crews < 1:
-            raise invalid_setting("cluster.repairs.crews", self.crews, "a whole number ≥ 1, or null")
-        if not 0 <= self.spare_nodes <= MOST_NODES:
-            must = f"a whole number from 0 to {MOST_NODES}"
-            raise invalid_setting("cluster.repairs.spare_nodes", self.spare_nodes, must)
+        check_range("cluster.repairs.crews", self.crews, least=1, whole=True, or_null=True)
+        check_range("cluster.repairs.spare_nodes", self.spare_nodes, least=0, most=MOST_NODES, whole=True)
 
 
 @dataclass(frozen=True)
@@ -137,9 +124,8 @@ class Cluster:
         if self.least_nodes is not None and not 1 <= self.least_nodes <= self.num_nodes:
             must = f"1 to {self.num_nodes}, the number of nodes"
             raise invalid_setting("cluster.least_nodes", self.least_nodes, must)
-        for name, value in (("startup_time", self.startup_time), ("node_price", self.node_price)):
-            if not (isfinite(value) and value >= 0):
-                raise invalid_setting(f"cluster.{name}", value, "a finite number ≥ 0")
+        check_range("cluster.startup_time", self.startup_time, least=0)
+        check_range("cluster.node_price", self.node_price, least=0)
         for source in self.outages:
             if not callable(getattr(source, "units", None)):
                 raise invalid_setting("cluster.failures", source, "null or a choice", "set cluster/failures=drawn")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from polluxsim.common.errors import invalid_setting
+from polluxsim.common.errors import check_range, invalid_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -105,8 +104,7 @@ def host_said(said: Any) -> Host:
     if not isinstance(said, Mapping) or not said or not said.keys() <= set(Host._fields):
         raise invalid_setting("CPUs and memory of a node of the cluster", said, "{cpus: …, memory: …}")
     for name, value in said.items():
-        if type(value) not in (int, float) or not (isfinite(value) and 0 < value <= UNLIMITED):
-            raise invalid_setting(f"{name} of a node of the cluster", value, "a number > 0")
+        check_range(f"{name} of a node of the cluster", value, above=0, most=UNLIMITED)
     return Host(*(float(said.get(name, UNLIMITED)) for name in Host._fields))
 
 

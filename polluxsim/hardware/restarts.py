@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from math import isfinite
-from typing import Any
 
-from polluxsim.common.errors import invalid_setting
+from polluxsim.common.errors import check_range, invalid_setting
 
 LONGEST_DELAY = 1e6
 """Longest restart delay, eleven days [s]."""
-
 
 ROUND_INTERVAL = 60.0
 """Time between two scheduling rounds by default [s]."""
@@ -33,13 +30,14 @@ class RestartDelays:
     known: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check("restart_delay", self.otherwise)
+        check_range("engine.restart_delay", self.otherwise, least=0, most=LONGEST_DELAY)
         if not isinstance(self.known, Mapping):
             raise invalid_setting("engine.restart_delays", self.known, "delays by application")
         for application, delay in self.known.items():
             by_type = delay if isinstance(delay, Mapping) else {"": delay}
             for gpu_type, value in by_type.items():
-                _check(".".join(filter(None, ("restart_delays", application, gpu_type))), value)
+                name = ".".join(filter(None, ("engine.restart_delays", application, gpu_type)))
+                check_range(name, value, least=0, most=LONGEST_DELAY)
 
     def of(self, application: str, gpu_type: str | None) -> float:
         """Return the restart delay on a GPU type [s]; the largest delay of all types if the type is unknown.
@@ -60,9 +58,3 @@ class RestartDelays:
         """Return all delays, possibly several times [s]."""
         known = (delay.values() if isinstance(delay, Mapping) else (delay,) for delay in self.known.values())
         return self.otherwise, *chain.from_iterable(known)
-
-
-def _check(name: str, value: Any) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and isfinite(value) and 0 <= value <= LONGEST_DELAY):
-        raise invalid_setting(f"engine.{name}", value, f"a number from 0 to {LONGEST_DELAY:g}")

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from polluxsim.common.durations import DAY, HOUR
-from polluxsim.common.errors import InvalidConfigError, InvalidInputError, invalid_setting
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, check_range, invalid_setting
 from polluxsim.common.files import appearing_whole
 from polluxsim.hardware.gpu_types import GPU_TYPES, types_in
 from polluxsim.logs.formats import find_format
@@ -214,8 +214,7 @@ def import_trace(
     """
     trace_format = find_format(format_name).for_source(source, columns)
     zone = _zone(trace_format, time_zone)
-    if cluster_gpus is not None and cluster_gpus < 1:
-        raise invalid_setting("cluster_gpus", cluster_gpus, "a whole number ≥ 1")
+    check_range("cluster_gpus", cluster_gpus, least=1, whole=True, or_null=True)
     # The ending also prevents overwriting a log by mistake.
     if destination.suffix != ".parquet" or destination.is_dir():
         raise InvalidInputError(f"{destination}: the name of the file to write must end in .parquet")

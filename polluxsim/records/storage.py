@@ -195,13 +195,7 @@ def _check_seconds(folder: Path, name: str, value: object, most: float) -> None:
 
 
 def read_timings(folder: Path) -> tuple[TimingRecord, ...]:
-    """Read the wall-clock times of a run, which `read_run` leaves out.
-
-    Raises
-    ------
-    InvalidInputError
-        If the folder does not hold them.
-    """
+    """Read the wall-clock times of a run, which `read_run` leaves out."""
     return read_records(folder / "timing.parquet", TimingRecord)
 
 

@@ -177,7 +177,8 @@ def _values(path: Path, name: str, column: pa.ChunkedArray, declared: Column) ->
     if declared.type is Status:
         return _statuses(path, name, values)
     if isinstance(whole, pa.ListArray) and _items(whole)[-1].null_count:
-        row = next(row for row, items in enumerate(values) if _lacks_one(items))
+        pairs = isinstance(whole, pa.MapArray)
+        row = next(row for row, items in enumerate(values) if None in (chain(*items) if pairs else items))
         raise _bad(path, row + 1, name, whole[row].as_py(), "without missing values")
     return values
 
@@ -221,11 +222,6 @@ def _statuses(path: Path, name: str, values: Sequence[str]) -> list[Status]:
         if value not in known:
             raise _bad(path, row, name, value, one_of(value, known))
     return [known[value] for value in values]
-
-
-def _lacks_one(items: Sequence[Any]) -> bool:
-    """Return whether a list or a map has a missing value."""
-    return any(item is None or (isinstance(item, tuple) and None in item) for item in items)
 
 
 def _bad(path: Path, row: int, name: str, value: object, requirement: str) -> InvalidInputError:

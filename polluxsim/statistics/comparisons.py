@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sized
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
@@ -73,12 +74,9 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
 
 def with_jobs_cut_off(rows: Sequence[Row], labels: Sequence[str]) -> set[str]:
     """Return the labels of runs in which jobs were cut off, so that times are lower bounds."""
-    return {label for label, row in zip(labels, rows, strict=True) if _has_any(row.get("cut_off"))}
-
-
-def _has_any(cell: object) -> bool:
-    """Return whether a cell has names: Parquet gives an array, other tables a tuple, a number, or nothing."""
-    return len(cell) > 0 if isinstance(cell, Sized) else isinstance(cell, int) and cell > 0
+    # A dataset has an array of names, other tables a tuple, a number, or nothing.
+    counts = [len(cell) if isinstance(cell, Sized) else cell for cell in (row.get("cut_off") for row in rows)]
+    return {label for label, count in zip(labels, counts, strict=True) if isinstance(count, int) and count > 0}
 
 
 def _cells(
@@ -144,11 +142,12 @@ def baselines(rows: Sequence[Row], labels: Sequence[str], baseline: str | None =
         chosen = [label for label, row in named if is_named(row, (label, row.get("folder")), baseline)]
     if baseline is not None and not chosen:
         raise no_baseline(baseline, order)
-    return {label: min(chosen, key=lambda other: _distance(settings[label], settings[other])) for label in order}
 
+    def distance(label: str, other: str) -> int:
+        mine, its = settings_in(settings[label]), settings_in(settings[other])
+        return sum(mine.get(key) != its.get(key) for key in {*mine, *its} - set(REPLICATES))
 
-def _distance(row: Row, other: Row) -> int:
-    return sum(row.get(key) != other.get(key) for key in {*settings_in(row), *settings_in(other)} - set(REPLICATES))
+    return {label: min(chosen, key=partial(distance, label)) for label in order}
 
 
 COMPARED = (

@@ -128,7 +128,13 @@ def metric_lines(
     for name, metric in declared.items():
         known = [values[name][1] if name in values else None for values in user_values]
         found.append(_line_of(name, metric, known, summaries))
-    return [line for line in found if _is_worth_listing(line)]
+    # Metrics of `WHERE_ANY` are listed if they are not 0 in some run, others if they are known in some run.
+    always = ("avg_jct", "max_fairness")
+    return [
+        line
+        for line in found
+        if any(line.values) or (line.field not in WHERE_ANY and (line.field in always or {*line.values} - {None}))
+    ]
 
 
 def first_of_same_jobs(results: Sequence[Result]) -> list[int]:
@@ -157,7 +163,7 @@ def difference(line: Line, run: int, first: int) -> tuple[str, str]:
         return "", ""
     share = value / base - 1
     text = change_text(share)
-    if text.startswith("±") or _is_bound(line, run) or _is_bound(line, first):
+    if text.startswith("±") or any(line.texts[each].startswith("≥") for each in (run, first)):
         return text, ""
     return text, "better" if (share < 0) == (line.metric.better == LESS) else "worse"
 
@@ -204,15 +210,6 @@ def _per_cent(share: float, digits: int) -> str:
     return f"{rounded:+,.{digits}f}".replace("-", "−") if rounded else f"±{0:.{digits}f}"
 
 
-def _is_bound(line: Line, run: int) -> bool:
-    return line.texts[run].startswith("≥")
-
-
-def _is_worth_listing(line: Line) -> bool:
-    known = [value for value in line.values if value is not None]
-    return any(known) if line.field in WHERE_ANY else bool(known) or line.field in ("avg_jct", "max_fairness")
-
-
 def _line(field: str, metric: Metric, runs: Sequence[Summary], gpus: Sequence[int | None]) -> Line:
     line = _line_of(field, metric, list(_values(field, runs, gpus)), runs)
     if field != "deadlines_met":
@@ -235,7 +232,8 @@ def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> 
     group, _, name = field.partition(".")
     for number, run in enumerate(runs):
         if group == "utilisation":
-            yield _utilisation(run, gpus[number] if gpus else None)
+            count = gpus[number] if gpus else None
+            yield run.gpu_hours * HOUR / (count * run.makespan) if count and run.makespan else None
         elif group == "availability":
             yield 1 - run.gpu_time["down"] if run.gpu_time else None
         elif group == "deadlines_met":
@@ -243,10 +241,6 @@ def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> 
         else:
             value: Any = getattr(run, group).get(name) if name else getattr(run, group)
             yield len(value) if isinstance(value, tuple) else value
-
-
-def _utilisation(run: Summary, gpus: int | None) -> float | None:
-    return run.gpu_hours * HOUR / (gpus * run.makespan) if gpus and run.makespan else None
 
 
 def _texts(metric: Metric, values: Sequence[float | None]) -> tuple[str, list[str]]:

@@ -160,13 +160,10 @@ def gpus_in_use(result: Result, nodes: Collection[int] | None = None) -> Steps:
 def _changes_of_gpus(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
     held = dict[str, int]()
     for record in result.allocation_records:
-        now = sum(record.gpus if nodes is None else _on(record, nodes))
+        pairs = zip(record.nodes, record.gpus, strict=True)
+        now = sum(gpus for node, gpus in pairs if nodes is None or node in nodes)
         yield record.time, now - held.get(record.job, 0)
         held[record.job] = now
-
-
-def _on(record: AllocationRecord, nodes: Collection[int]) -> Iterator[int]:
-    return (gpus for node, gpus in zip(record.nodes, record.gpus, strict=True) if node in nodes)
 
 
 def _changes_of_sharing(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:

@@ -97,11 +97,8 @@ def _array(values: Sequence[Any], declared: pa.DataType | None) -> pa.Array:
         return pa.array(values, pa.bool_() if kinds == {bool} else pa.string())
     if not kinds:
         return pa.array(values, declared or pa.string())
-    return pa.array([_text(value) for value in values], pa.string())
-
-
-def _text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value)
+    texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
+    return pa.array(texts, pa.string())
 
 
 def _write_table(table: pa.Table, path: Path) -> None:

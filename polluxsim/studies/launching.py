@@ -19,7 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from polluxsim.common.errors import InvalidConfigError, LostProcessError, PolluxSimError, SweepError
+from polluxsim.common.errors import InvalidConfigError, LostProcessError, PolluxSimError, SweepError, check_range
 from polluxsim.records.folders import remove_if_empty
 from polluxsim.records.storage import write_run
 from polluxsim.run.composing import error_of, not_installed
@@ -76,9 +76,7 @@ class LocalWorkers:
     """
 
     def __init__(self, workers: int | None = None, *, in_this_process: bool = False) -> None:
-        if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
-            what = "must be a whole number of at least 1 (default: one for each core)"
-            raise InvalidConfigError(f"workers is {workers!r}, {what}")
+        check_range("workers", workers, least=1, whole=True, or_null=True)
         self._workers = workers or num_cores()
         self._in_this_process = in_this_process and self._workers == 1
         self._told: set[Told] = set()
@@ -131,7 +129,9 @@ class LocalWorkers:
                 elif error is not None:
                     raise error
                 else:
-                    self._warn(future.result())
+                    for warning in set(future.result()) - self._told:  # each once for all runs
+                        self._told.add(warning)
+                        warnings.warn_explicit(*warning)
         if lost:
             self._pool = None
         return lost
@@ -150,12 +150,6 @@ class LocalWorkers:
         except BaseException:
             self._kept.__exit__(*sys.exc_info())
             raise
-
-    def _warn(self, given: Sequence[Told]) -> None:
-        """Issue each warning of the runs once."""
-        for warning in set(given) - self._told:
-            self._told.add(warning)
-            warnings.warn_explicit(*warning)
 
 
 def _made_here(entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -176,23 +177,18 @@ def size(request: SizeRequest) -> Answer:
         found = hardest(levels, lambda level: target.is_met(estimate(level).value), easier_upwards=upwards)
         ends = None
         if found is not None and any(estimate(level).high is not None for level in known.measured):
-            low, high = (
-                hardest(levels, lambda level: target.is_met(end(estimate(level))), easier_upwards=upwards)  # noqa: B023
-                for end in (_low, _high)
-            )
+
+            def end_meets(end: str, level: float) -> bool:
+                """Return whether an end of the interval meets the target, or the value without an interval."""
+                bound = getattr(estimate(level), end)
+                return target.is_met(estimate(level).value if bound is None else bound)
+
+            low, high = (hardest(levels, partial(end_meets, end), easier_upwards=upwards) for end in ("low", "high"))
             ends = low, high
         known.write_table()
     same_seeds = request.seeds > 1 and all(len(set(values.tolist())) == 1 for values in known.measured.values())
     curve = {level: estimate(level) for level in sorted(known.measured)}
     return Answer(target, curve, upwards, found, ends, request.existing, known.engine, same_seeds)
-
-
-def _low(estimate: Estimate) -> float:
-    return estimate.value if estimate.low is None else estimate.low
-
-
-def _high(estimate: Estimate) -> float:
-    return estimate.value if estimate.high is None else estimate.high
 
 
 class Levels:

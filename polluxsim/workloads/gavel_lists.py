@@ -9,7 +9,7 @@ from math import ceil, floor, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from polluxsim.common.errors import bad_line, check_number, invalid_setting
+from polluxsim.common.errors import bad_line, check_range
 from polluxsim.common.tables import Row, read_rows
 from polluxsim.logs.formats.job_lists import GAVEL, read_gavel_row
 from polluxsim.logs.formats.log_rows import good_rows
@@ -150,9 +150,8 @@ class GavelList:
     lag: float = 120.0
 
     def __post_init__(self) -> None:
-        if self.overtime is not None and not 0 < self.overtime < 1e6:
-            raise invalid_setting("workload.overtime", self.overtime, "a number > 0, or null")
-        check_number("workload.lag", self.lag, 0 <= self.lag < 1e9, "a number of seconds ≥ 0")
+        check_range("workload.overtime", self.overtime, above=0, most=1e6, or_null=True)
+        check_range("workload.lag", self.lag, least=0, most=1e9)
 
     def read(self) -> tuple[tuple[Job, ...], str, tuple[str, ...]]:
         """Return the jobs, the path, and notes about missing tables, in the order of the fields of `Workload`."""
@@ -164,7 +163,14 @@ class GavelList:
         elif steps is None:
             notes.append("without noise_scale_steps, jobs of mode gns keep their batch size")
         speeds = None if throughputs is None else read_throughputs(throughputs)
-        doublings = {} if steps is None else _read_doublings(steps)
+        doublings: Doublings = {}
+        if steps is not None:
+            doublings = {
+                (row.text("model"), row.integer("batch_size", at_least=1), row.integer("gpus", at_least=1)): _epochs(
+                    row
+                )
+                for row in read_rows(steps, ("model", "batch_size", "gpus", "doubles_at_epochs"))
+            }
         listed = _trace_rows(path) if path.suffix == ".trace" else map(_csv_row, read_rows(path, COLUMNS))
         return tuple(self._job(job, speeds, doublings) for job in listed), self.path, tuple(notes)
 
@@ -221,13 +227,6 @@ def read_throughputs(path: Path) -> Speeds:
         of_job = found.setdefault((row.text("model"), row.integer("gpus", at_least=1)), {})
         of_job[row.text("gpu_type"), size] = row.number("steps_per_s", at_least=0)
     return found
-
-
-def _read_doublings(path: Path) -> Doublings:
-    return {
-        (row.text("model"), row.integer("batch_size", at_least=1), row.integer("gpus", at_least=1)): _epochs(row)
-        for row in read_rows(path, ("model", "batch_size", "gpus", "doubles_at_epochs"))
-    }
 
 
 def _epochs(row: Row) -> Sequence[int]:

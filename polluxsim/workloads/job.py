@@ -79,10 +79,6 @@ _KeyT = TypeVar("_KeyT")
 BETWEEN = "with spaces or semicolons between them"
 
 
-def _shared_text(row: Row, column: str) -> str:
-    return intern(row.text(column))
-
-
 @lru_cache(maxsize=1 << 12)
 def _split(text: str) -> tuple[str, ...]:
     parts = text.split(";") if ";" in text else text.split()
@@ -115,17 +111,9 @@ def _whole(text: str) -> int | None:
     return int(number) if number is not None and number.is_integer() else None
 
 
-def _speeds(row: Row, column: str) -> Speeds:
-    return _by("GPUs", _whole, row, column)
-
-
 def curve_of(row: Row, column: str) -> Curve:
     """Return speeds by an amount."""
     return _by("amount", read_number, row, column)
-
-
-def _type_speeds(row: Row, column: str) -> TypeSpeeds:
-    return _by("TYPE", lambda name: name or None, row, column)
 
 
 def _stages(row: Row, column: str) -> Stages:
@@ -149,7 +137,7 @@ def _kind(is_valid: Callable[[object], bool], requirement: str, read: Callable[[
     return {"kind": Kind(is_valid, requirement, read)}
 
 
-_NAME = _kind(is_name, "a name", _shared_text)
+_NAME = _kind(is_name, "a name", lambda row, column: intern(row.text(column)))
 _NAMES = _kind(_are_names, "different names", _names)
 _TIME = _kind(partial(_is_within, 0.0, MOST_SECONDS), f"a number of seconds from 0 to {MOST_SECONDS:g}", Row.number)
 _LENGTH = _kind(
@@ -159,8 +147,12 @@ _COUNT = _kind(_is_count, f"a whole number from 1 to {MOST_COUNT:g}", Row.intege
 _AMOUNT = _kind(partial(_is_within, ulp(0.0), UNLIMITED), f"a number above 0, up to {UNLIMITED:g}", Row.number)
 _CURVE = _kind(is_curve, "pairs of an amount, rising, and a speed, not falling, all above 0", curve_of)
 _NUMBER = _kind(partial(_is_within, -float_info.max, float_info.max), "a finite number", Row.number)
-_SPEEDS = _kind(_are_speeds, "pairs of a GPU count, rising, and a speed above 0", _speeds)
-_TYPE_SPEEDS = _kind(_are_type_speeds, "pairs of a GPU type and a speed of 0 or more, each type once", _type_speeds)
+_SPEEDS = _kind(_are_speeds, "pairs of a GPU count, rising, and a speed above 0", partial(_by, "GPUs", _whole))
+_TYPE_SPEEDS = _kind(
+    _are_type_speeds,
+    "pairs of a GPU type and a speed of 0 or more, each type once",
+    partial(_by, "TYPE", lambda name: name or None),
+)
 _STAGES = _kind(
     _are_stages, "the time of a step, above 0, and of its load, compute and network, one above 0 [s]", _stages
 )
@@ -341,16 +333,13 @@ class Job:
             raise self._error("max_replicas", f"at least num_replicas, {self.num_replicas}")
         if self.cancel_time is not None and self.cancel_time < self.submit_time:
             raise self._error("cancel_time", f"{self.submit_time:g} s or later, because the job is submitted then")
-        if self.speeds and not self._may_have_speeds():
+        if self.speeds and not (self.is_rigid and self.speeds[0][0] <= self.num_replicas <= self.speeds[-1][0]):
             must = f"empty for a job without a duration, and otherwise include {self.num_replicas} GPUs"
             raise self._error("speeds", must)
         if self.type_speeds and (self.speeds or not self.is_rigid):
             raise self._error("type_speeds", "empty for a job without a duration or with speeds by GPU count")
         if self.plan is not None and not (isinstance(self.plan, BatchPlan) and self.is_rigid):
             raise self._error("plan", "a BatchPlan, and the job must have a duration")
-
-    def _may_have_speeds(self) -> bool:
-        return self.is_rigid and self.speeds[0][0] <= self.num_replicas <= self.speeds[-1][0]
 
     def _error(self, name: str, allowed: str) -> InvalidJobError:
         return InvalidJobError(self.job_id, name, getattr(self, name), allowed)

@@ -130,10 +130,8 @@ class GpuTimeClass:
 
     def application(self, job: TraceJob, rng: np.random.Generator) -> str | None:
         """Return an application of the job's size class."""
-        if (found := classify(job.gpu_time)) is None:
-            return None
-        _, names = found
-        return names[rng.integers(len(names))]
+        found = classify(job.gpu_time)
+        return None if found is None else found[1][rng.integers(len(found[1]))]
 
 
 RULES: Mapping[str, Callable[[], MappingRule]] = {DEFAULT_RULE: GpuTimeClass}
@@ -152,7 +150,7 @@ def find_rule(name: str) -> MappingRule:
     except Exception as error:
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise invalid_setting("workload.rule", name, f"{KNOWN_RULES} ({what})") from error
-    if not _is_rule(rule):
+    if not callable(getattr(rule, "application", None)):
         raise invalid_setting("workload.rule", name, "a class with a method application(job, rng)")
     return rule  # type: ignore[no-any-return]
 
@@ -260,7 +258,7 @@ class MappedTrace:
 
     def __post_init__(self) -> None:
         check_whole("seed", self.seed)
-        if not isinstance(self.rule, str) and not _is_rule(self.rule):
+        if not isinstance(self.rule, str) and not callable(getattr(self.rule, "application", None)):
             raise invalid_setting("workload.rule", self.rule, KNOWN_RULES)
         if not isinstance(self.select, Selection):
             raise invalid_setting("workload.select", self.select, "settings, for example workload.select.hours=8")
@@ -280,26 +278,25 @@ class MappedTrace:
         pairs = stand_ins(self.select.in_window(usable), rule, requests, profiles, rng, source=self.path)
         names = UniqueNames(job.job for job in jobs)
         types = NamedTypes(self.gpu_types, (job.gpu_type for job in jobs))
-        workload = Workload(tuple(_kept(*pair, names, types) for pair in pairs), source=self.path)
+        mapped = tuple(
+            replace(
+                job,
+                job_id=names.next_of(logged.job),
+                user=shared(logged.user),
+                queue=shared(logged.tenant),
+                gpu_types=types.of(logged.gpu_type),
+                job_name=shared(logged.application),
+                qos=shared(logged.qos),
+            )
+            for logged, job in pairs
+        )
+        workload = Workload(mapped, source=self.path)
         if left := len(usable) - len(workload.jobs):
             left_out["no application by the rule"] = left
         report = MappingReport(len(jobs), left_out, Counter(job.application for job in workload.jobs))
         if not workload.jobs:
             raise InvalidInputError(f"{self.path}: none of {len(jobs)} jobs is left: {_counts(left_out)}")
         return workload, report
-
-
-def _kept(of_trace: TraceJob, job: Job, names: UniqueNames, types: NamedTypes) -> Job:
-    """Return the mapped job with the names, the owners, the QOS and the GPU types of the job in the trace."""
-    return replace(
-        job,
-        job_id=names.next_of(of_trace.job),
-        user=shared(of_trace.user),
-        queue=shared(of_trace.tenant),
-        gpu_types=types.of(of_trace.gpu_type),
-        job_name=shared(of_trace.application),
-        qos=shared(of_trace.qos),
-    )
 
 
 def map_jobs(
@@ -338,7 +335,14 @@ def stand_ins(
     """
     mapped: list[tuple[TraceJob, Job]] = []
     for job in jobs:
-        if (application := _ask(rule, job, rng, source)) is None:
+        try:
+            application = rule.application(job, rng)
+        except PolluxSimError:
+            raise
+        except Exception as error:
+            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise MappingRuleError(f"{source}, job {job.job!r}: rule {type(rule).__name__} failed: {what}") from error
+        if application is None:
             continue
         if not isinstance(application, str) or application not in profiles:
             raise UnknownApplicationError(
@@ -347,20 +351,6 @@ def stand_ins(
         request = requests.draw(application, job, rng)
         mapped.append((job, Job(f"{application}-{len(mapped)}", job.submit_time, application, *request)))
     return mapped
-
-
-def _is_rule(rule: object) -> bool:
-    return callable(getattr(rule, "application", None))
-
-
-def _ask(rule: MappingRule, job: TraceJob, rng: np.random.Generator, source: str) -> str | None:
-    try:
-        return rule.application(job, rng)
-    except PolluxSimError:
-        raise
-    except Exception as error:
-        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise MappingRuleError(f"{source}, job {job.job!r}: rule {type(rule).__name__} failed: {what}") from error
 
 
 def _counts(counts: Mapping[str, int]) -> str:

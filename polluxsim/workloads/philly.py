@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from polluxsim.common.durations import DAY, HOUR
-from polluxsim.common.errors import invalid_setting
+from polluxsim.common.errors import check_range, invalid_setting
 from polluxsim.logs.formats import find_format
 from polluxsim.logs.formats.base import LogJob
 from polluxsim.logs.trace_table import TraceJob, origin_of, read_trace
@@ -254,8 +254,7 @@ class PhillyLikeRigid:
 
     def __post_init__(self) -> None:
         check_whole("most_gpus", self.most_gpus, least=1)
-        if self.slack is not None and not self.slack >= LEAST_SLACK:
-            raise invalid_setting("workload.slack", self.slack, f"a number ≥ {LEAST_SLACK}, or null")
+        check_range("workload.slack", self.slack, least=LEAST_SLACK, or_null=True)
         self._source()
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:

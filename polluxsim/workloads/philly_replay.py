@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from polluxsim.common.durations import HOUR
-from polluxsim.common.errors import InvalidInputError, check_number, invalid_setting
+from polluxsim.common.errors import InvalidInputError, check_range
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import TraceInfo, TraceJob, write_trace
 from polluxsim.workloads import philly_figures as figures
@@ -236,9 +236,8 @@ class ReplayLike:
     def __post_init__(self) -> None:
         check_whole("hours", self.hours, 1, MOST_HOURS)
         check_whole("start", self.start, 0, MOST_HOURS)
-        check_number("workload.rate", self.rate, 0 < self.rate <= HIGHEST_RATE, f"a number > 0 and ≤ {HIGHEST_RATE:g}")
-        if self.hours * self.rate > MOST_HOURS:
-            raise invalid_setting("workload.hours · workload.rate", self.hours * self.rate, f"at most {MOST_HOURS}")
+        check_range("workload.rate", self.rate, above=0, most=HIGHEST_RATE)
+        check_range("workload.hours · workload.rate", self.hours * self.rate, most=MOST_HOURS)
         check_whole("seed", self.seed)
 
     def draw(self) -> RigidJobs:

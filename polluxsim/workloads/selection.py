@@ -9,9 +9,9 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from polluxsim.common.durations import HOUR
-from polluxsim.common.errors import check_choice, invalid_setting
+from polluxsim.common.errors import check_choice, check_range
 from polluxsim.logs.formats.base import JobStatus
-from polluxsim.workloads.source import check_window, is_number
+from polluxsim.workloads.source import check_window
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,10 +43,8 @@ class Selection:
 
     def __post_init__(self) -> None:
         check_window(self.start, self.hours)
-        if not is_number(self.min_duration) or not 0 <= self.min_duration < inf:
-            raise invalid_setting("min_duration", self.min_duration, "a finite number ≥ 0")
-        if not is_number(self.max_gpu_hours) or not self.max_gpu_hours > 0:
-            raise invalid_setting("max_gpu_hours", self.max_gpu_hours, "a number > 0")
+        check_range("min_duration", self.min_duration, least=0)
+        check_range("max_gpu_hours", self.max_gpu_hours, above=0, most=inf)
         for status in self.statuses or ():
             check_choice("statuses", status, [known.value for known in JobStatus])
 

@@ -69,6 +69,9 @@ class MuriJobs:
 def _muri_job(row: Row) -> Job:
     iterations = row.integer("iterations", at_least=1)
     seconds = row.number("iteration_time", above=0) * PROFILED_TO_REAL * MILLISECOND
+    stages = None
+    if all(map(row.has, STAGES)):
+        stages = Stages(seconds, *(row.number(name, at_least=0) * MILLISECOND for name in STAGES))
     try:
         return Job.rigid(
             row.text("job_id"),
@@ -76,18 +79,11 @@ def _muri_job(row: Row) -> Job:
             row.integer("num_gpu", at_least=1),
             iterations * seconds,
             row.line,
-            stages=_muri_stages(row, seconds),
+            stages=stages,
             priority=-row.number("priority") if row.has("priority") else 0.0,
         )
     except InvalidJobError as error:
         raise bad_line(row.path, row.line, str(error)) from None
-
-
-def _muri_stages(row: Row, step: float) -> Stages | None:
-    """Return the stages of a step, or None if the file does not have them."""
-    if not all(map(row.has, STAGES)):
-        return None
-    return Stages(step, *(row.number(name, at_least=0) * MILLISECOND for name in STAGES))
 
 
 Table: TypeAlias = "Mapping[tuple[str, int], Speeds]"
@@ -132,7 +128,13 @@ class ElasticFlowJobs:
             _either(rows[0], "ddl", "deadline"),
             _either(rows[0], "iteration", "num_iteration"),
         )
-        return Workload(tuple(_checked(build, row, columns) for row in rows), source=self.path)
+        jobs = []
+        for row in rows:
+            try:
+                jobs.append(build(row, columns))
+            except InvalidJobError as error:
+                raise bad_line(row.path, row.line, str(error)) from None
+        return Workload(tuple(jobs), source=self.path)
 
 
 def read_throughputs(folder: Path) -> Table:
@@ -165,13 +167,6 @@ def _either(row: Row, *names: str) -> str:
     if (name := next((name for name in names if name in row.values), None)) is None:
         raise bad_line(row.path, 1, f"missing column {names[0]!r} or {names[1]!r}")
     return name
-
-
-def _checked(build: Build, row: Row, columns: _Columns) -> Job:
-    try:
-        return build(row, columns)
-    except InvalidJobError as error:
-        raise bad_line(row.path, row.line, str(error)) from None
 
 
 def _trained(row: Row, columns: _Columns) -> Job:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, Protocol, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
-from polluxsim.common.errors import invalid_setting
+from polluxsim.common.errors import check_range
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,23 +36,13 @@ class Source(Protocol):
 
 def check_window(start: object, hours: object) -> None:
     """Raise InvalidConfigError if the start or the length of a window is invalid [h]."""
-    if not is_number(start) or not 0 <= start < inf:
-        raise invalid_setting("start", start, "a finite number ≥ 0")
-    if hours is not None and not (is_number(hours) and hours > 0):
-        raise invalid_setting("hours", hours, "a number > 0")
+    check_range("start", start, least=0)
+    check_range("hours", hours, above=0, most=inf, or_null=True)
 
 
 def check_whole(name: str, value: int, least: int = 0, most: float = inf) -> None:
-    """Raise InvalidConfigError if a setting of a workload is not within limits."""
-    if not least <= value <= most:
-        raise invalid_setting(
-            f"workload.{name}", value, f"a whole number ≥ {least}{'' if most == inf else f' and ≤ {most}'}"
-        )
-
-
-def is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value is a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Raise InvalidConfigError if a setting of a workload is not a whole number within limits."""
+    check_range(f"workload.{name}", value, least=least, most=most, whole=True)
 
 
 _ValueT = TypeVar("_ValueT")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from polluxsim.common.durations import HOUR
-from polluxsim.common.errors import check_choice, check_number, invalid_setting
+from polluxsim.common.errors import check_choice, check_range, invalid_setting
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import read_rows
 from polluxsim.hardware.clusters import MOST_GPUS
@@ -75,13 +75,12 @@ class SplitLoad:
     def __post_init__(self) -> None:
         check_whole("num_jobs", self.num_jobs, least=1)
         check_whole("seed", self.seed)
-        check_number("workload.jobs_per_hour", self.jobs_per_hour, self.jobs_per_hour > 0, "a number > 0")
+        check_range("workload.jobs_per_hour", self.jobs_per_hour, above=0)
         for name, parts in (("split", self.split), ("gpus", self.gpus)):
             if not parts or not all(0 <= part < inf for part in parts.values()) or not sum(parts.values()):
                 raise invalid_setting(f"workload.{name}", dict(parts), "numbers ≥ 0, at least one > 0")
         for count in self.gpus:
-            if type(count) is not int or not 1 <= count <= MOST_GPUS:
-                raise invalid_setting("a number of GPUs in workload.gpus", count, "a whole number ≥ 1")
+            check_range("a number of GPUs in workload.gpus", count, least=1, most=MOST_GPUS, whole=True)
         for task in self.split:
             check_choice("a task in workload.split", task, models_by_task())
 

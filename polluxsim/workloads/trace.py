@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from math import ceil, inf, isfinite
+from math import ceil, inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,15 +16,15 @@ from polluxsim.common.errors import (
     InvalidInputError,
     bad_line,
     check_choice,
+    check_range,
     did_you_mean,
-    invalid_setting,
     listed,
 )
 from polluxsim.hardware.gpu_types import NamedTypes
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import read_trace
 from polluxsim.workloads.selection import UniqueNames, shared
-from polluxsim.workloads.source import check_whole, check_window, is_number
+from polluxsim.workloads.source import check_whole, check_window
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
 if TYPE_CHECKING:
@@ -96,19 +96,15 @@ class TraceReplay:
 
     def __post_init__(self) -> None:
         check_window(self.start, self.hours)
-        for name, number, most in (("load_factor", self.load_factor, inf), ("share", self.share, 1.0)):
-            if not 0 < number <= most or number == inf:
-                raise invalid_setting(f"workload.{name}", number, f"a number > 0{'' if most == inf else ' and ≤ 1'}")
-        if self.resample_hours is not None and not (is_number(self.resample_hours) and 0 < self.resample_hours < inf):
-            raise invalid_setting("workload.resample_hours", self.resample_hours, "a number > 0, or null")
+        check_range("workload.load_factor", self.load_factor, above=0)
+        check_range("workload.share", self.share, above=0, most=1)
+        check_range("workload.resample_hours", self.resample_hours, above=0, or_null=True)
         check_whole("seed", self.seed)
         check_choice("workload.queue", self.queue, QUEUES)
         for name, priority in self.priorities.items():
-            if not is_number(priority) or not isfinite(priority):
-                raise invalid_setting(f"workload.priorities.{name}", priority, "a finite number")
-        for name, value in (("most_gpus", self.most_gpus), ("most_jobs", self.most_jobs)):
-            if value is not None and value < 1:
-                raise invalid_setting(f"workload.{name}", value, "a whole number ≥ 1, or null")
+            check_range(f"workload.priorities.{name}", priority)
+        check_range("workload.most_gpus", self.most_gpus, least=1, whole=True, or_null=True)
+        check_range("workload.most_jobs", self.most_jobs, least=1, whole=True, or_null=True)
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the jobs."""

@@ -266,12 +266,9 @@ def write_workload(workload: Workload, path: Path) -> None:
         writer.writerow((*COLUMNS, *options))
         for job in workload.jobs:
             given = ("", "") if job.is_rigid else (job.application, job.batch_size)
-            row = (job.job_id, _shortest(job.submit_time), given[0], job.num_replicas, given[1])
+            time = int(job.submit_time) if float(job.submit_time).is_integer() else job.submit_time
+            row = (job.job_id, time, given[0], job.num_replicas, given[1])
             writer.writerow((*row, *(_cell(workload, job, name) for name in options)))
-
-
-def _shortest(time: float) -> float:
-    return int(time) if float(time).is_integer() else time
 
 
 def _cell(workload: Workload, job: Job, name: str) -> object:

@@ -205,7 +205,7 @@ BAD = [
             "~workload.path",
             "+workload.num_jobs=100000000",
         ],
-        "workload.num_jobs is 100000000, must be a whole number ≥ 1 and ≤ 10000000",
+        "workload.num_jobs is 100000000, must be a whole number from 1 to 10000000",
     ),
     (["policy=null"], ""),
     (["=3"], ""),

@@ -183,7 +183,7 @@ def test_who_starts_nobody_is_broken_off() -> None:
         ({"gpus": (2, 1)}, "gpus is (2, 1), must be rising whole numbers of at least 0"),
         ({"gpus": ()}, "gpus is (), must be rising whole numbers of at least 0"),
         ({"oracle": "yes"}, "oracle is 'yes', must be True or False"),
-        ({"horizon": 0}, "horizon is 0, must be a number of seconds above 0, or None"),
+        ({"horizon": 0}, "horizon is 0, must be a number > 0, or null"),
         ({"rows": 3}, "there is no setting 'rows'; choose from queue, running, gpus, oracle"),
         ({"workload": "philly-lick"}, "workload=philly-lick is unknown"),
         (

@@ -187,7 +187,7 @@ def test_an_epoch_is_an_epoch_at_any_size(gpus: int, sizes: list[int], lag: floa
         ("a,LM,5,1,static,9,-1\n", {}, "line 2: job 'a': submit_time is -1.0, must be a number of seconds"),
         ("a,LM,5,1,gns,9,0\n", {"steps": "model,batch_size,gpus,doubles_at_epochs\nLM,5,1,x\n"}, "is 'x', must be"),
         ("a,LM,5,1,gns,9,0\n", {"speeds": SPEEDS + "v100,LM,5,1,-2\n"}, "speeds.csv, line 6: column 'steps_per_s' is"),
-        ("a,LM,5,1,gns,9,0\n", {"overtime": 0.0}, "workload.overtime is 0, must be a number > 0, or null"),
+        ("a,LM,5,1,gns,9,0\n", {"overtime": 0.0}, "workload.overtime is 0, must be a number > 0 and ≤ 1e+06, or null"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, jobs: str, options: dict[str, Any], message: str) -> None:

@@ -305,12 +305,12 @@ def test_a_profiled_replay_can_run() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"hours": 0}, r"workload\.hours is 0, must be a whole number ≥ 1 and ≤ 20000"),
+        ({"hours": 0}, r"workload\.hours is 0, must be a whole number from 1 to 20000"),
         ({"start": -1}, r"workload\.start is -1"),
         ({"rate": 0.0}, r"workload\.rate is 0, must be a number > 0"),
         ({"rate": float("nan")}, r"workload\.rate is nan"),
         ({"seed": -1}, r"workload\.seed is -1"),
-        ({"hours": 2000, "rate": 55.0}, r"workload\.hours · workload\.rate is 110000, must be at most 20000"),
+        ({"hours": 2000, "rate": 55.0}, r"workload\.hours · workload\.rate is 110000, must be a number ≤ 20000"),
     ],
 )
 @pytest.mark.parametrize("source", [ReplayLike, PhillyLikeReplay])

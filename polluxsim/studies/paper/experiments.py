@@ -198,7 +198,13 @@ class Inputs:
         """
         common = self._profiles()
         if self.workloads is None:
-            return [Unit(str(seed), seed, (*common, *self._generated(arm, seed))) for seed in range(1, seeds + 1)]
+            generated = [
+                "workload=philly-like",
+                f"workload.num_jobs={max(round(arm.load * self.jobs), 1)}",
+                f"workload.tuned={str(arm.request == 'tuned').lower()}",
+                *([f"workload.largest_request={arm.largest_request}"] if arm.largest_request else []),
+            ]
+            return [Unit(str(seed), seed, (*common, *generated, f"seed={seed}")) for seed in range(1, seeds + 1)]
         return [
             Unit(number, seed, (*common, "workload=file", f"workload.path={_quoted(path)}", f"seed={seed}"))
             for number, path in self.files(arm).items()
@@ -217,10 +223,8 @@ class Inputs:
 
     def placed(self, arm: Arm) -> list[str]:
         """Return the overrides of an arm, with the folder of data in place of its placeholder."""
-        return [self._placed(*text.partition(f"={DATA}/")) for text in arm.overrides]
-
-    def _placed(self, name: str, mark: str, path: str) -> str:
-        return f"{name}={_quoted(self.data / path)}" if mark and self.data else name
+        parts = (text.partition(f"={DATA}/") for text in arm.overrides)
+        return [f"{name}={_quoted(self.data / path)}" if mark and self.data else name for name, mark, path in parts]
 
     def _profiles(self) -> tuple[str, ...]:
         return () if self.profiles is None else (f"profiles.path={_quoted(self.profiles)}",)
@@ -234,15 +238,6 @@ class Inputs:
         paths = folder.glob("workload-*.csv")
         numbered = {found[1]: path for path in paths if (found := re.fullmatch(r"workload-(\d+)", path.stem))}
         return dict(sorted(numbered.items(), key=lambda pair: int(pair[0])))
-
-    def _generated(self, arm: Arm, seed: int) -> tuple[str, ...]:
-        return (
-            "workload=philly-like",
-            f"workload.num_jobs={max(round(arm.load * self.jobs), 1)}",
-            f"workload.tuned={str(arm.request == 'tuned').lower()}",
-            *([f"workload.largest_request={arm.largest_request}"] if arm.largest_request else []),
-            f"seed={seed}",
-        )
 
 
 def _quoted(path: Path) -> str:
