@@ -30,7 +30,7 @@ from polluxsim.logs.import_report import (
     TypeCount,
     rank_of,
 )
-from polluxsim.logs.trace_table import TraceInfo, columns_of, trace_schema
+from polluxsim.logs.trace_table import CORE_COLUMNS, TraceInfo, columns_of, trace_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -115,8 +115,12 @@ class Examination:
         """Return the number of jobs by GPU type, most frequent first."""
         if "gpu_type" not in self._table.column_names:
             return ()
-        found = self._table["gpu_type"].drop_null().value_counts().to_pylist()
-        return tuple(sorted((_type_count(**each) for each in found), key=lambda each: (-each.jobs, each.said)))
+        counts = []
+        for found in self._table["gpu_type"].drop_null().value_counts().to_pylist():
+            types = tuple(gpu.name for gpu in types_in(found["values"]))
+            unknown = tuple(name for name in types if name not in GPU_TYPES)
+            counts.append(TypeCount(found["values"], found["counts"], types, unknown))
+        return tuple(sorted(counts, key=lambda count: (-count.jobs, count.said)))
 
     def suspicious(self) -> tuple[Tally, ...]:
         """Return suspicious relations between jobs."""
@@ -147,11 +151,6 @@ class Examination:
         names = self._table["job"].take(order)
         same = pc.equal(names.slice(1), names.slice(0, self.num_jobs - 1)).to_numpy()
         return order.to_numpy()[1:][same].tolist()  # type: ignore[no-any-return]
-
-
-def _type_count(values: str, counts: int) -> TypeCount:
-    types = [gpu.name for gpu in types_in(values)]
-    return TypeCount(values, counts, tuple(types), tuple(name for name in types if name not in GPU_TYPES))
 
 
 def _quantiles(values: NDArray[np.float64]) -> tuple[Quantile, ...]:
@@ -311,27 +310,19 @@ class _Import:
         for entry in entries:
             self.rows_read += 1
             if isinstance(entry, LogJob):
-                self._note(entry)
-                yield self._cells(entry)
+                for oddity in oddities(entry):
+                    self.odd.add(oddity, entry.place)
+                if self.cluster_gpus is not None and entry.num_gpus > self.cluster_gpus:
+                    self.odd.add(self._too_large, entry.place)
+                file = self.files.setdefault(entry.place.file, len(self.files))
+                # The core columns are the fields from `job` to `attempts`.
+                yield (*entry[1 : 1 + len(CORE_COLUMNS)], *entry.extras, file, entry.place.line)
             elif isinstance(entry, Dropped):
                 self.dropped.add(entry.reason, entry.place)
             elif skip_bad:
                 self.bad.add(entry.reason, entry.place)
             else:
                 raise InvalidInputError(f"{entry}; correct the row, or leave out bad rows with --skip-bad")
-
-    def _cells(self, job: LogJob) -> tuple[object, ...]:
-        file = self.files.setdefault(job.place.file, len(self.files))
-        return (
-            job.job, job.submitted, job.duration, job.num_gpus, job.user, job.tenant, job.status,
-            job.attempts, *job.extras, file, job.place.line,
-        )  # fmt: skip
-
-    def _note(self, job: LogJob) -> None:
-        for oddity in oddities(job):
-            self.odd.add(oddity, job.place)
-        if self.cluster_gpus is not None and job.num_gpus > self.cluster_gpus:
-            self.odd.add(self._too_large, job.place)
 
     @property
     def _too_large(self) -> str:
@@ -341,7 +332,8 @@ class _Import:
         start = _start(table["submit_time"][0].as_py(), self.format.clock, self.zone)
         info = TraceInfo(self.format.name, self.source.name, self.format.citation, self._zone_name, start.text)
         schema = trace_schema(self.format.extras, info)
-        table = _from_start(table, start.seconds)
+        times = pa.array(table["submit_time"].to_numpy() - start.seconds)
+        table = table.set_column(table.schema.get_field_index("submit_time"), "submit_time", times)
         pq.write_table(table.select(schema.names).cast(schema), path, row_group_size=GROUP_ROWS)
         return self._report(Examination(table, list(self.files), start.since_midnight), start)
 
@@ -396,9 +388,3 @@ def _batches(rows: Iterator[tuple[object, ...]], schema: pa.Schema) -> Iterator[
     while batch := list(islice(rows, BATCH_ROWS)):
         columns = zip(zip(*batch, strict=True), schema.types, strict=True)
         yield pa.record_batch([pa.array(values, kind) for values, kind in columns], schema=schema)
-
-
-def _from_start(table: pa.Table, start: float) -> pa.Table:
-    """Return the table with submissions counted from the first submission."""
-    times = pa.array(table["submit_time"].to_numpy() - start)
-    return table.set_column(table.schema.get_field_index("submit_time"), "submit_time", times)

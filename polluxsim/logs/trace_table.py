@@ -144,34 +144,9 @@ def read_info(path: Path) -> TraceInfo:
 
 
 class TraceJob(NamedTuple):
-    """One job of a trace. Values that the trace does not state are None.
+    """One job of a trace: the columns of `CORE_COLUMNS` and `EXTRA_COLUMNS` that replays use.
 
-    Attributes
-    ----------
-    job
-        Name, unique in most logs.
-    submit_time
-        Submission [s since the first submission].
-    duration
-        Time on GPUs [s].
-    num_gpus
-        GPUs that the job held or requested [GPUs; a fraction if they were shared].
-    tenant, status, user
-        Virtual cluster, account or cluster; state at the end; user.
-    queueing_delay, time_limit
-        Time from submission to the first start, and the user's limit of the time on GPUs [s].
-    partition
-        Part of the cluster.
-    gpu_type
-        GPU types that the job was given or requested, with bars between them.
-    array_limit
-        Jobs of its array that may run at once; None for all.
-    cpus, memory
-        Requested CPUs and memory [cores; GB].
-    application
-        Application, type or recurring name.
-    priority, qos
-        Priority, and quality of service or priority class.
+    Values that the trace does not state are None. `gpu_type` may have several types, with bars between them.
     """
 
     job: str

@@ -294,14 +294,14 @@ class Recorder:
             raise InvalidConfigError(
                 f"{first}: no such file; record a training with init_batch_size={self._init_batch_size} first"
             )
-        steps = [self._row(*key[1:]) for key in self._times if key[0]]
-        return write_measured(Path(folder), self._application, steps, self._epochs, about)
-
-    def _row(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> PlacementRow:
-        step = alone = self._median(gpus_by_node, atomic_batch_size, synchronised=True)
-        if gpus_by_node != (1,):
-            alone = self._median(gpus_by_node, atomic_batch_size, synchronised=False)
-        return PlacementRow(gpus_by_node, atomic_batch_size, step, max(step - alone, 0.0))
+        rows = []
+        for is_synchronised, gpus_by_node, atomic_batch_size in self._times:
+            if is_synchronised:
+                step = alone = self._median(gpus_by_node, atomic_batch_size, synchronised=True)
+                if gpus_by_node != (1,):
+                    alone = self._median(gpus_by_node, atomic_batch_size, synchronised=False)
+                rows.append(PlacementRow(gpus_by_node, atomic_batch_size, step, max(step - alone, 0.0)))
+        return write_measured(Path(folder), self._application, rows, self._epochs, about)
 
     def _median(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int, *, synchronised: bool) -> float:
         times = self._times.get((synchronised, gpus_by_node, atomic_batch_size), [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise, product
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,7 +77,10 @@ def calibrate(
     for (policy, gpus), run in zip(tried, frame["folder"], strict=True):
         ours, waits = _pairs(Path(run), recorded)
         error, engine = float(np.abs(ours - waits).mean()), info_of(Path(run))["config"]["engine"]
-        found.append(Match(policy, gpus, error, float(ours.mean()), _rank_correlation(ours, waits), engine))
+        ranks = [pd.Series(each).rank() for each in (ours, waits)]
+        is_constant = any(each.nunique() == 1 for each in ranks)
+        correlation = nan if is_constant else float(ranks[0].corr(ranks[1]))
+        found.append(Match(policy, gpus, error, float(ours.mean()), correlation, engine))
     return sorted(found, key=lambda match: match.error), waits
 
 
@@ -108,11 +112,6 @@ def _pairs(run: Path, recorded: Mapping[str, float]) -> tuple[NDArray[np.float64
         raise InvalidInputError(f"{run}: no job that began has a recorded wait; replay a longer part of the log")
     ours, theirs = np.array(both, dtype=float).T
     return ours, theirs
-
-
-def _rank_correlation(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
-    first, second = pd.Series(ours).rank(), pd.Series(theirs).rank()
-    return float(first.corr(second)) if first.nunique() > 1 and second.nunique() > 1 else float("nan")
 
 
 PERCENTILES = ("p50", "p90", "p95", "p99")
@@ -190,7 +189,9 @@ def whatif_of_log(request: LogWhatIfRequest) -> LogWhatIf:
     cases = [Case(*case) for case in product(request.policies, request.nodes, request.loads, request.failures)]
     same = (*replay_of(log), f"workload.most_gpus={size * min(request.nodes)}", f"cluster.gpus_per_node={size}")
     runs = dict(zip(cases, _replayed(same, cases, request.overrides, folder / "runs"), strict=True))
-    waits = {case: _waits(run, request.percentiles) for case, run in runs.items()}
+    targets = [read_target(f"{what} wait < 1h") for what in ("mean", *request.percentiles)]
+    results = {case: read_run(run).result for case, run in runs.items()}
+    waits = {case: tuple(target.value(result) for target in targets) for case, result in results.items()}
     return LogWhatIf(request, matches, recorded, runs, waits)
 
 
@@ -216,12 +217,6 @@ def _replayed(same: Sequence[str], cases: Sequence[Case], extra: Sequence[str], 
         for case in cases
     ]  # fmt: skip
     return list(map(Path, run_sweep(plan, folder)["folder"]))
-
-
-def _waits(run: Path, percentiles: Sequence[str]) -> tuple[float, ...]:
-    """Return the mean and the percentiles of the waits of the jobs in a run [s]."""
-    result = read_run(run).result
-    return tuple(read_target(f"{what} wait < 1h").value(result) for what in ("mean", *percentiles))
 
 
 def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iterator[str]:

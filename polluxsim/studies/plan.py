@@ -58,8 +58,10 @@ def entry_of(overrides: Sequence[str], config: DictConfig, folder: Path, name: s
 
 
 def name_of(overrides: Sequence[str], key: str) -> str:
-    """Return the name of a run's folder in a sweep's folder."""
-    return f"{_readable(overrides)}{key[:KEY_DIGITS]}"
+    """Return the name of a run's folder: the overrides, with the last part of paths only, and the key."""
+    words = (re.sub(r"=.*/", "=", word) for word in overrides if not word.startswith("hydra"))
+    readable = re.sub(r"[^\w.=,+~-]+", "_", ",".join(words))[:LONGEST_NAME].lstrip(".")
+    return f"{readable}-{key[:KEY_DIGITS]}" if readable else key[:KEY_DIGITS]
 
 
 def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Entry]:
@@ -151,13 +153,6 @@ def composer(config_dirs: Sequence[Path] = (), overrides: Sequence[str] = ()) ->
     """
     with searched_first(config_dirs):
         return Composer(Loader(), overrides)
-
-
-def _readable(overrides: Sequence[str]) -> str:
-    """Return the overrides as the beginning of the name of a folder, with the last part of paths only."""
-    words = (re.sub(r"=.*/", "=", word) for word in overrides if not word.startswith("hydra"))
-    name = re.sub(r"[^\w.=,+~-]+", "_", ",".join(words))[:LONGEST_NAME]
-    return f"{name.lstrip('.')}-" if name.lstrip(".") else ""
 
 
 def finished_runs(folder: Path) -> dict[str, Path]:

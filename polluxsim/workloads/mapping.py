@@ -97,18 +97,14 @@ def tuned_configurations(profile: Profile, largest: int = REPLICA_CHOICES[-1]) -
 
 def _best(profile: Profile, replicas: int) -> tuple[float, Configuration]:
     """Return the shortest time to completion on a number of GPUs [s], and its configuration."""
-    application = profile.application
-    return min(
-        (_training_time(profile, replicas, batch_size), Configuration(replicas, batch_size))
-        for batch_size in profile.batch_sizes
-        if ceil(batch_size / replicas) >= application.min_atomic_batch_size
-    )
-
-
-def _training_time(profile: Profile, replicas: int, batch_size: int) -> float:
-    choice = split_batch_size(profile.application, batch_size, replicas, accumulate_alone=False)
-    step = profile.step_time(packed(replicas, GPUS_PER_NODE), choice.atomic_batch_size)
-    return profile.total_iterations(batch_size) * step.optimiser_step(choice.accumulation_steps)
+    times = []
+    for batch_size in profile.batch_sizes:
+        if ceil(batch_size / replicas) >= profile.application.min_atomic_batch_size:
+            choice = split_batch_size(profile.application, batch_size, replicas, accumulate_alone=False)
+            step = profile.step_time(packed(replicas, GPUS_PER_NODE), choice.atomic_batch_size)
+            time = profile.total_iterations(batch_size) * step.optimiser_step(choice.accumulation_steps)
+            times.append((time, Configuration(replicas, batch_size)))
+    return min(times)
 
 
 DEFAULT_RULE = "gpu-time-class"

@@ -111,21 +111,15 @@ class PaiFormat(TableFormat):
             yield from super().read(source, zone)
             return
         for row in read_rows(table, Layout(PAI_JOB_COLUMNS, has_header=False)):
-            if (bad := row if isinstance(row, BadRowError) else _remember(row, jobs)) is not None:
-                yield bad
+            try:
+                if isinstance(row, BadRowError):
+                    raise row
+                user, status = row.word("user"), row.one_of("status", PAI_STATES)
+                if row.has("start_time"):
+                    jobs[row.name("job_name")] = _Submission(user and intern(user), status, row.instant("start_time"))
+            except BadRowError as error:
+                yield error
         yield from _joined(super().read(source, zone), jobs, _several_tasks(source_files(source, self.files)))
-
-
-def _remember(row: LogRow, jobs: dict[str, _Submission]) -> BadRowError | None:
-    """Add a row of the job table to the jobs by name; return the error if it is bad."""
-    try:
-        user = row.word("user")
-        status = row.one_of("status", PAI_STATES)
-        if row.has("start_time"):
-            jobs[row.name("job_name")] = _Submission(user and intern(user), status, row.instant("start_time"))
-    except BadRowError as error:
-        return error
-    return None
 
 
 def _several_tasks(paths: list[Path]) -> set[str]:
@@ -161,14 +155,12 @@ def _as_pai_gang(first: LogJob, task: LogJob) -> LogJob:
     start = min(first.submitted, task.submitted)
     end = max(job.submitted + (job.duration or 0.0) for job in (first, task))
     gang = as_gang(first, task, PAI2020.extras)
-    instances, cpus, memory = (_sum(first.extras[place], task.extras[place]) for place in (0, 2, 3))
-    extras = (instances, gang.extras[1], cpus, memory, None)
-    return gang._replace(submitted=start, duration=end - start, extras=extras)
-
-
-def _sum(first: object, second: object) -> float | None:
-    known = [number for number in (first, second) if isinstance(number, int | float)]
-    return sum(known) if known else None
+    extras = list(gang.extras)
+    for place in (0, 2, 3):  # instances, CPUs and memory
+        known = [job.extras[place] for job in (first, task) if job.extras[place] is not None]
+        extras[place] = sum(known) if known else None  # type: ignore[arg-type]  # these extras are numbers
+    extras[4] = None
+    return gang._replace(submitted=start, duration=end - start, extras=tuple(extras))
 
 
 def _of_job(task: LogJob, name: str, jobs: Mapping[str, _Submission]) -> LogJob:

@@ -55,6 +55,9 @@ VOLCANO_ENDED = {
 }
 """Phases of a Volcano Job that has ended (volcano.sh/apis, batch/v1alpha1)."""
 
+TIME_LIMIT = "maximumExecutionTimeSeconds"
+"""Key of a Kueue Workload."""
+
 DURATION = re.compile(r"(?:(\d{1,7})h)?(?:(\d{1,9})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s)?", re.ASCII)
 """A duration of Go without fractions of units below a second, like 1h2m3.5s."""
 
@@ -164,7 +167,7 @@ def _parse_workload(row: JsonRow) -> LogJob | Dropped:
             resources.cpus,
             resources.memory,
             None if past else start - submitted,  # a workload that was evicted keeps its last start only
-            _time_limit(spec),
+            spec.within(TIME_LIMIT, 1, MOST_SECONDS) if spec.has(TIME_LIMIT) else None,
             queue,
             spec.within("priority", -(2**31), 2**31) if spec.has("priority") else None,
             _class_of(spec),
@@ -209,11 +212,6 @@ def _past_execution(status: JsonRow) -> float:
     # Kueue's API spells the key with an x too many.
     keys = ("accumulatedPastExexcutionTimeSeconds", "accumulatedPastExecutionTimeSeconds")
     return sum(status.within(key, 0, MOST_SECONDS) for key in keys if status.has(key))
-
-
-def _time_limit(spec: JsonRow) -> float | None:
-    key = "maximumExecutionTimeSeconds"
-    return spec.within(key, 1, MOST_SECONDS) if spec.has(key) else None
 
 
 def _class_of(spec: JsonRow) -> str | None:
@@ -297,11 +295,14 @@ def _parse_volcano(row: JsonRow, jobs: Mapping[str, _VolcanoJob], priorities: Ma
     submitted, owner = _instant(metadata, "creationTimestamp"), _owner(metadata)
     job = jobs.get(f"{metadata.word('namespace')}/{owner}" if metadata.has("namespace") else str(owner))
     class_name = spec.word("priorityClassName")
+    duration = None if job is None else job.duration
+    if job is not None and job.start is not None and job.end is not None and job.end >= job.start:
+        duration = job.end - job.start
     return LogJob(
         place=row.place,
         job=_name(metadata),
         submitted=submitted,
-        duration=None if job is None else _time_on_gpus(job),
+        duration=duration,
         num_gpus=resources.gpus,
         tenant=metadata.word("namespace"),
         status=job.status if job else {"Running": JobStatus.RUNNING}.get(phase or ""),
@@ -320,12 +321,6 @@ def _parse_volcano(row: JsonRow, jobs: Mapping[str, _VolcanoJob], priorities: Ma
         ),
         oddities=() if job is None else oddities_of_times(submitted, job.start, None, 0.0),
     )
-
-
-def _time_on_gpus(job: _VolcanoJob) -> float | None:
-    if job.start is not None and job.end is not None and job.end >= job.start:
-        return job.end - job.start
-    return job.duration
 
 
 EXTRAS = (

@@ -59,6 +59,13 @@ class PlacedRow(Row):
             raise self.error(column, f"a whole number from {at_least} to {MAX_COUNT:g}")
         return int(value)
 
+    def one_of(self, column: str, allowed: Mapping[str, _ValueT]) -> _ValueT:
+        """Return the value of a word from a known list."""
+        word = self.value(column)
+        if not isinstance(word, str) or word.strip() not in allowed:
+            raise self.error(column, f"one of {', '.join(allowed)}")
+        return allowed[word.strip()]
+
     def dropped(self, reason: str) -> Dropped:
         """Return this row as dropped for a reason."""
         return Dropped(self.place, reason)
@@ -114,13 +121,6 @@ class LogRow(PlacedRow):
         if seconds is None or not 0 <= seconds <= MOST_SECONDS:
             raise self.error(column, "a time like 2017-10-02 08:00:00, or seconds since 1970")
         return seconds
-
-    def one_of(self, column: str, allowed: Mapping[str, _ValueT]) -> _ValueT:
-        """Return the value of a word from a known list."""
-        word = self.values[column].strip()
-        if word not in allowed:
-            raise self.error(column, f"one of {', '.join(allowed)}")
-        return allowed[word]
 
     def error(self, column: str, allowed: str) -> BadRowError:
         """Return the error that a column is not `allowed`."""

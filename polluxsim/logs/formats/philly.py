@@ -148,7 +148,7 @@ def _job(row: JsonRow) -> PhillyJob:
         job_id=row.text("jobid"),
         user=row.text("user"),
         tenant=row.text("vc"),
-        status=_status(row),
+        status=row.one_of("status", STATUSES),
         submitted=row.time("submitted_time"),
         attempts=tuple(_attempt(row.part(attempt, "attempts[].")) for attempt in row.objects("attempts")),
     )
@@ -163,13 +163,6 @@ def _attempt(row: JsonRow) -> Attempt:
         num_gpus=sum(count for _, count in gpus),
         num_servers=len({server for server, _ in gpus}),
     )
-
-
-def _status(row: JsonRow) -> JobStatus:
-    value = row.value("status")
-    if not isinstance(value, str) or value not in STATUSES:
-        raise row.error("status", f"one of {', '.join(STATUSES)}")
-    return STATUSES[value]
 
 
 def _length(row: JsonRow, key: str) -> int:

@@ -170,13 +170,9 @@ def _gpus_of(row: LogRow) -> _Gpus:
     for column, read in (("AllocTRES", _tres), ("AllocGRES", _gres), ("ReqTRES", _tres)):
         if row.has(column):
             found = _gpus_of_list(row, column, read)
-            return found if found.types else found._replace(type=_type_asked_for(row))
+            asked = {name for name, _ in GPUS.findall(row.word("ReqTRES") or "") if name}
+            return found if found.types or len(asked) != 1 else found._replace(type=asked.pop())
     return _Gpus(0)
-
-
-def _type_asked_for(row: LogRow) -> str | None:
-    asked = {name for name, _ in GPUS.findall(row.values["ReqTRES"]) if name} if row.has("ReqTRES") else set()
-    return asked.pop() if len(asked) == 1 else None
 
 
 def _gpus_of_list(row: LogRow, column: str, read: Callable[[LogRow, str, str], tuple[str | None, int] | None]) -> _Gpus:
@@ -245,17 +241,14 @@ def _gangs(entries: Iterable[Entry], throttles: Mapping[str, int]) -> Iterator[E
         else:
             if held is not None:
                 yield held
-            held = _with_limit(entry, throttles)
+            array, is_task, _ = entry.job.partition("_")
+            limit = throttles.get(array) if is_task else None
+            held = entry if limit is None else entry._replace(extras=(*entry.extras[:-1], limit))
             if "+" not in entry.job:
                 yield held
                 held = None
     if held is not None:
         yield held
-
-
-def _with_limit(job: LogJob, throttles: Mapping[str, int]) -> LogJob:
-    limit = throttles.get(job.job.partition("_")[0]) if "_" in job.job else None
-    return job if limit is None else job._replace(extras=(*job.extras[:-1], limit))
 
 
 def _gang_of(job: LogJob) -> str:

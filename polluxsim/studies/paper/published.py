@@ -170,7 +170,11 @@ def judge(ours: Estimate, published: Published, rule: Rule) -> Verdict:
         case Kind.INTERVAL:
             return _in_interval(ours, published) or _within(ours, published, rule)
         case Kind.ABOVE | Kind.BELOW | Kind.AT_LEAST | Kind.AT_MOST:
-            return _bounded(value, bound, rule.kind)
+            if abs(value - bound) <= ROUNDING * max(abs(value), abs(bound), ROUNDING):
+                passed = rule.kind in (Kind.AT_LEAST, Kind.AT_MOST)
+            else:
+                passed = value > bound if rule.kind in (Kind.ABOVE, Kind.AT_LEAST) else value < bound
+            return Verdict("holds" if passed else "does not hold", passed)
     return NOT_JUDGED
 
 
@@ -194,14 +198,6 @@ def _in_interval(ours: Estimate, published: Published) -> Verdict | None:
     if published.against and ours.low <= 0 <= ours.high:
         return None
     return Verdict("in our interval", True)
-
-
-def _bounded(value: float, bound: float, kind: Kind) -> Verdict:
-    clearly = abs(value - bound) > ROUNDING * max(abs(value), abs(bound), ROUNDING)
-    equal = not clearly and kind in (Kind.AT_LEAST, Kind.AT_MOST)
-    right = value > bound if kind in (Kind.ABOVE, Kind.AT_LEAST) else value < bound
-    passed = equal or (clearly and right)
-    return Verdict("holds" if passed else "does not hold", passed)
 
 
 def in_points(published: Published) -> bool:

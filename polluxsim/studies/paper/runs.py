@@ -221,7 +221,8 @@ def _over(runs: Runs, row: Published) -> Published:
     if not row.workloads or not all(ran) or all(workload_numbers(row.workloads) == set(workloads) for workloads in ran):
         return row
     known = [runs.experiment.published_runs.get(arm, "") for arm in arms]
-    means = [_mean_over(run, row.metric, workloads) for run, workloads in zip(known, ran, strict=True)]
+    times = [[_values().get((run, each, row.metric)) for each in own] for run, own in zip(known, ran, strict=True)]
+    means = [None if None in each else sum(filter(None, each)) / len(each) for each in times]
     if not row.by_simulator or None in means or len(set(map(frozenset, ran))) > 1:
         return replace(row, measured=Rule(Kind.NONE), embedded=Rule(Kind.NONE))
     first, *against = [mean for mean in means if mean is not None]
@@ -237,12 +238,6 @@ def workload_numbers(text: str) -> set[str]:
     """
     first, _, last = text.partition("-")
     return set(map(str, range(int(first), int(last or first) + 1)))
-
-
-def _mean_over(run: str, metric: str, workloads: tuple[str, ...]) -> float | None:
-    """Return the mean of a published run's metric over workloads [s], None if one of them is unknown."""
-    known = [value for workload in workloads if (value := _values().get((run, workload, metric))) is not None]
-    return sum(known) / len(known) if len(known) == len(workloads) else None
 
 
 @cache
