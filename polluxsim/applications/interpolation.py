@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from math import log
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def bracket(knots: Sequence[float], x: float) -> tuple[int, int, float]:

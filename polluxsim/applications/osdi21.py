@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 from polluxsim.applications.card import About, CardSize
 from polluxsim.applications.measured import EpochRow, MeasuredProfile, PlacementRow, ScalabilityRow
@@ -12,10 +14,6 @@ from polluxsim.common.errors import InvalidInputError, bad_line
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import Row, read_rows
 from polluxsim.models.profile import Application
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 DESCRIPTION_FILE = "applications.yaml"
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf, isfinite
 from numbers import Integral, Real
+from pathlib import Path
 from sys import float_info
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-    from pathlib import Path
+from typing import Any
 
 
 class PolluxSimError(Exception):

@@ -6,14 +6,12 @@ import errno
 import fcntl
 import os
 import shutil
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 from uuid import uuid4
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
 
 _DIGITS = 8
 TEMPORARY = f".*.{'[0-9a-f]' * _DIGITS}.tmp"

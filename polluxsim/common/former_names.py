@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from importlib import import_module
 from importlib.machinery import ModuleSpec
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from types import ModuleType
+from types import ModuleType
+from typing import Any
 
 FORMER_MODULES: Mapping[str, str] = {
     "polluxsim.api.choices": "polluxsim.api.parts",

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from polluxsim.common.former_names import TARGET
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 UNLISTED: Mapping[str, tuple[str, ...]] = {
     "cluster": ("polluxsim.hardware.clusters.Cluster", "polluxsim.hardware.clusters.Repairs")

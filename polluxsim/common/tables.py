@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from polluxsim.common.errors import InvalidInputError, bad_line, short
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
 
 @dataclass(frozen=True)

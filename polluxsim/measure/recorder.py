@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import inf, isfinite, sqrt
 from pathlib import Path
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
@@ -26,9 +27,6 @@ from polluxsim.applications.osdi21 import (
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.files import appearing_whole
 from polluxsim.models.efficiency import GradientStatistics, gain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
 class SquaredNorms(NamedTuple):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,9 +15,6 @@ import pyarrow.parquet as pq
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.former_names import with_present_names
 from polluxsim.records.storage import RUN_FILE, flat
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 SWEEP_FILE = "sweep.parquet"
 """Table of a sweep, in the sweep's folder."""

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isinf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from polluxsim.common.errors import InvalidInputError, listed, short
@@ -26,9 +27,6 @@ from polluxsim.records.results import (
     TimingRecord,
 )
 from polluxsim.records.tables import LATEST, MOST_GPU_SECONDS, read_records, write_records
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUN_FILE = "run.json"
 CONFIG_GROUPS = ("agent", "cluster", "engine", "policy", "profiles", "workload")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 from array import array
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate, chain, pairwise
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +20,6 @@ from polluxsim.common.errors import InvalidInputError, bad_line, one_of, short
 from polluxsim.hardware.clusters import MOST_GPUS, MOST_NODES
 from polluxsim.records.columns import Records
 from polluxsim.records.results import AllocationRecord, Column, JobRecord, SharingRecord, Status, columns_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 _RecordT = TypeVar("_RecordT", bound=NamedTuple)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from polluxsim.common.errors import bad_line, check_range
 from polluxsim.common.tables import Row, read_rows
@@ -15,9 +15,6 @@ from polluxsim.logs.formats.job_lists import GAVEL, read_gavel_row
 from polluxsim.logs.formats.log_rows import good_rows
 from polluxsim.models.known_duration import BatchPlan
 from polluxsim.workloads.job import InvalidJobError, Job
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 Speeds: TypeAlias = Mapping[tuple[str, int], Mapping[tuple[str, int], float]]
 """Steps/s by (model, GPUs), then by (GPU type, batch size)."""

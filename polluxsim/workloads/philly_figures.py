@@ -8,10 +8,7 @@ cluster with pauses of at most `BURST_GAP`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 # Independent draws: jobs of a minute or more and less than 1000 GPU-hours, submitted between 02 and 10 h UTC.
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import tzinfo
+from pathlib import Path
 from sys import intern
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from polluxsim.common.errors import reading
 from polluxsim.hardware.hosts import MIB
@@ -24,11 +27,6 @@ from polluxsim.logs.formats.base import (
     source_files,
 )
 from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, read_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from datetime import tzinfo
-    from pathlib import Path
 
 PAI_COLUMNS = (
     "job_name", "task_name", "inst_num", "status", "start_time", "end_time",

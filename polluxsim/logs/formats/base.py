@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import tzinfo
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, short
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from datetime import tzinfo
-    from pathlib import Path
 
 
 class JobStatus(StrEnum):

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import codecs
 import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from datetime import tzinfo
+from pathlib import Path
+from typing import BinaryIO
 
 from polluxsim.common.errors import InvalidInputError, bad_line, reading
 from polluxsim.common.tables import read_number
 from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob
 from polluxsim.logs.formats.log_rows import PlacedRow, parsed, read_time
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from datetime import tzinfo
-    from pathlib import Path
-    from typing import BinaryIO
 
 CHUNK = 1 << 16
 """Bytes read at a time."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from datetime import tzinfo
+from pathlib import Path
+from typing import NamedTuple
 
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
@@ -22,11 +25,6 @@ from polluxsim.logs.formats.base import (
 )
 from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow, json_rows
 from polluxsim.logs.formats.log_rows import MAX_GPUS, parsed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from datetime import tzinfo
-    from pathlib import Path
 
 QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{1,9})?(?:[eE][+-]?\d{1,2})?)([numkMGTPE]|[KMGTPE]i)?", re.ASCII)
 """A Kubernetes quantity like 500m, 64Gi or 1e3 (apimachinery, resource.Quantity)."""

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from datetime import datetime, tzinfo
+from pathlib import Path
+from typing import BinaryIO, TypeVar
 
 from polluxsim.common.errors import InvalidInputError, bad_line, reading
 from polluxsim.common.tables import Row, read_number
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob, Place
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from datetime import tzinfo
-    from pathlib import Path
-    from typing import BinaryIO
 
 MAX_LINE = 1 << 20
 """Longest line [bytes]. A longer line is not a row and must not fill the memory."""

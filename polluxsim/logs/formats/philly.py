@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from polluxsim.logs.formats.base import END_BEFORE_START, START_BEFORE_SUBMISSION, Clock, Dropped, JobStatus, LogJob
 from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow
 from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, counts_beside
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PHILLY_GPUS = 2490
 """GPUs of the 552 machines in Philly's machine list (Jeon et al., ATC '19) [GPUs]."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from polluxsim.logs.formats.base import (
     END_BEFORE_START,
@@ -17,9 +17,6 @@ from polluxsim.logs.formats.base import (
     oddities_of_times,
 )
 from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, counts_beside
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ACME_CITATION = "Shanghai AI Laboratory Acme, Hu et al., NSDI '24, CC-BY-4.0"
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from datetime import tzinfo
+from pathlib import Path
+from typing import NamedTuple
 
 from polluxsim.logs.formats.base import (
     ENDED,
@@ -23,11 +26,6 @@ from polluxsim.logs.formats.base import (
 )
 from polluxsim.logs.formats.json_rows import JsonRow, is_json, json_rows
 from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow, TableFormat, parsed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from datetime import tzinfo
-    from pathlib import Path
 
 STATES = {
     **ENDED,

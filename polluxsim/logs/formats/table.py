@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import tzinfo
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, allowed_among, listed
 from polluxsim.common.tables import read_number
@@ -29,11 +32,6 @@ from polluxsim.logs.formats.base import (
 from polluxsim.logs.formats.json_rows import is_json, read_objects
 from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow, parsed, read_lines, read_rows, read_time
 from polluxsim.logs.formats.slurm import MAX_PRIORITY, STATES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from datetime import tzinfo
-    from pathlib import Path
 
 KEYS = {
     "job": "name of the job",
