@@ -13,7 +13,7 @@ from polluxsim.common.durations import HOUR, length
 from polluxsim.look.tables import boxed, html, latex, markdown, text_blocks
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS
 from polluxsim.statistics.metric_lines import change_text, with_interval
-from polluxsim.statistics.ranks import ranks
+from polluxsim.statistics.series import ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from polluxsim.records.results import Result
     from polluxsim.statistics.comparisons import Against, Cell, SettingsTable
     from polluxsim.statistics.estimates import Measured
-    from polluxsim.statistics.ranks import Rank
+    from polluxsim.statistics.series import Rank
 
     Lines = list[list[str]]
 

@@ -206,7 +206,7 @@ class PhillyLikeReplay:
         source = f"philly-like replay workload, seed {self.seed}"
         usable = Selection().select(trace_jobs(self._source().draw(), self.start))
         if not usable:
-            raise no_job(source, self.hours, self.rate, self.seed)
+            raise no_job(source, self._source())
         # A separate stream: the load is the same with tuned and realistic requests.
         rng = np.random.default_rng(np.random.SeedSequence(self.seed).spawn(4)[3])
         return map_jobs(usable, usable, profiles, rng, tuned=self.tuned, source=source)
@@ -262,7 +262,7 @@ class PhillyLikeRigid:
         drawn = Selection().select(trace_jobs(self._source().draw(), self.start))
         usable = [job for job in drawn if job.num_gpus <= self.most_gpus]
         if not usable:
-            raise no_job("philly-like rigid workload", self.hours, self.rate, self.seed)
+            raise no_job("philly-like rigid workload", self._source())
         # A separate stream: the load is the same with any deadlines.
         rng = np.random.default_rng(np.random.SeedSequence(self.seed).spawn(5)[4])
         slacks = rng.uniform(LEAST_SLACK, self.slack or LEAST_SLACK, len(usable)).tolist()

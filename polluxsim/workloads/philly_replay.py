@@ -262,9 +262,9 @@ def trace_jobs(jobs: RigidJobs, start: int) -> list[TraceJob]:
     return [TraceJob(*row, JobStatus.COMPLETED) for row in zip(*columns, strict=True)]
 
 
-def no_job(what: object, hours: int, rate: float, seed: int) -> InvalidInputError:
+def no_job(what: object, source: ReplayLike) -> InvalidInputError:
     """Return the error about a load without jobs."""
-    drawn = f"{hours} h at rate {rate:g} with seed {seed}"
+    drawn = f"{source.hours} h at rate {source.rate:g} with seed {source.seed}"
     return InvalidInputError(f"{what}: no job is submitted in {drawn}; use more hours or another seed")
 
 
@@ -272,7 +272,7 @@ def write_replay(source: ReplayLike, path: Path) -> RigidJobs:
     """Draw the jobs and write them as a trace in Parquet."""
     jobs = source.draw()
     if not len(jobs.times):
-        raise no_job(path, source.hours, source.rate, source.seed)
+        raise no_job(path, source)
     origin = MONDAY + timedelta(seconds=int(jobs.times[0]))
     info = TraceInfo("philly-like", f"seed {source.seed}", CITATION, "UTC", origin.isoformat())
     columns = {

@@ -22,14 +22,8 @@ class Source(Protocol):
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Return the workload. Its notes count the jobs that were left out or changed.
 
-        Raises
-        ------
-        InvalidInputError
-            If a file cannot be read, a row is invalid, or no job is left.
-        InvalidConfigError
-            If the settings contradict the file.
-        UnknownApplicationError
-            If an application has no profile.
+        Raise InvalidInputError if a file cannot be read, a row is invalid, or no job is left; InvalidConfigError if the
+        settings contradict the file; and UnknownApplicationError if an application has no profile.
         """
         ...
 

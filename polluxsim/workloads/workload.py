@@ -118,14 +118,9 @@ class Workload:
         return next((job for job in self.jobs if job.is_rigid), None)
 
     def check(self, profiles: Mapping[str, Profile], cluster: Cluster, *, shrinks: bool = False) -> None:
-        """Check that every job can run. With `shrinks`, a job may run on a type with fewer GPUs than it requests.
+        """Raise the error about the first job that cannot run on a cluster.
 
-        Raises
-        ------
-        UnknownApplicationError
-            If a job's application has no profile.
-        InvalidInputError
-            If a job requests more GPUs than the cluster has, or a batch size outside its profile.
+        With `shrinks`, a job may run on a type with fewer GPUs than it requests.
         """
         for job in self.jobs:
             if not job.is_rigid and job.application not in profiles:
