@@ -73,15 +73,11 @@ def _described(source: str, license_name: str, section: Section) -> Described:
 
 
 def _card_size(section: Section) -> CardSize:
-    counts: dict[str, Any] = {
-        key: section.integer(key, COUNT) for key in CardSize.__annotations__ if section.has(key) and key != REPLICAS
-    }
-    if section.has(REPLICAS):
-        counts[REPLICAS] = section.rising(REPLICAS, Range(2, 10**9))
+    counts: dict[str, Any] = {}
+    for key in filter(section.has, CardSize.__annotations__):
+        is_list = key == "correction_replicas"
+        counts[key] = section.rising(key, Range(2, 10**9)) if is_list else section.integer(key, COUNT)
     return CardSize(**counts)
-
-
-REPLICAS = "correction_replicas"
 
 
 def _optional(section: Section, key: str) -> int | None:

@@ -81,35 +81,18 @@ class Examination:
     """
 
     def __init__(self, table: pa.Table, files: Sequence[str], day_start: float) -> None:
-        self._table = table
-        self._files = files
-        self._times = table["submit_time"].to_numpy()
-        self._durations = table["duration"].to_numpy()
-        self._gpus = table["num_gpus"].to_numpy()
-        self._day_start = day_start
+        self._table, self._files, self._day_start = table, files, day_start
         self.num_jobs: int = table.num_rows
-        self.last_submission = float(self._times[-1])
-        self.without_duration = int(np.isnan(self._durations).sum())
+        self.times = table["submit_time"].to_numpy()
+        self.durations = table["duration"].to_numpy()
+        self.gpus = table["num_gpus"].to_numpy()
 
     def days(self) -> dict[int, tuple[int, float]]:
         """Return the number of jobs and their GPU time by day, counted from the first day [1, GPU s]."""
-        days, which = np.unique(np.floor((self._times + self._day_start) / DAY).astype(np.int64), return_inverse=True)
-        work = np.bincount(which, weights=np.nan_to_num(self._durations) * self._gpus)
+        days, which = np.unique(np.floor((self.times + self._day_start) / DAY).astype(np.int64), return_inverse=True)
+        work = np.bincount(which, weights=np.nan_to_num(self.durations) * self.gpus)
         loads = zip(np.bincount(which).tolist(), work.tolist(), strict=True)
         return dict(zip(days.tolist(), loads, strict=True))
-
-    def durations(self) -> tuple[Quantile, ...]:
-        """Return quantiles of the durations [s]."""
-        return _quantiles(self._durations[~np.isnan(self._durations)])
-
-    def inter_arrivals(self) -> tuple[Quantile, ...]:
-        """Return quantiles of the times between submissions [s]."""
-        return _quantiles(np.diff(self._times))
-
-    def gpu_counts(self) -> tuple[GpuCount, ...]:
-        """Return the histogram of GPUs."""
-        values, counts = np.unique(self._gpus, return_counts=True)
-        return tuple(map(GpuCount, values.tolist(), counts.tolist()))
 
     def gpu_types(self) -> tuple[TypeCount, ...]:
         """Return the number of jobs by GPU type, most frequent first."""
@@ -127,7 +110,7 @@ class Examination:
         found = Tallies()
         for row in self._duplicates():
             found.add(DUPLICATE, self._place(row))
-        _, first, counts = np.unique(np.floor(self._times), return_index=True, return_counts=True)
+        _, first, counts = np.unique(np.floor(self.times), return_index=True, return_counts=True)
         for index in np.flatnonzero(counts >= BURST).tolist():
             found.add(IN_BURST, self._place(first[index]), int(counts[index]))
         if self.num_jobs >= BULK_JOBS:
@@ -139,7 +122,7 @@ class Examination:
 
     def _find_outside_bulk(self, found: Tallies) -> None:
         few = max(1, int(self.num_jobs * BULK_SHARE))
-        after_pause = np.flatnonzero(np.diff(self._times) > BULK_GAP) + 1
+        after_pause = np.flatnonzero(np.diff(self.times) > BULK_GAP) + 1
         if (early := after_pause[after_pause <= few]).size:
             found.add(BEFORE_BULK, self._place(early[-1] - 1), int(early[-1]))
         if (late := after_pause[after_pause >= self.num_jobs - few]).size:
@@ -204,12 +187,9 @@ def import_trace(
 
     Raises
     ------
-    InvalidConfigError
-        If the format or the zone is unknown, the format does not use the zone or the map of columns, or the cluster has
-        no GPU.
-    InvalidInputError
-        If the source cannot be read, a bad row is not skipped, no job is left, or the destination cannot be written.
-        Then there is no new file.
+    PolluxSimError
+        If an argument is invalid, the source cannot be read, a bad row is not skipped, no job is left, or the
+        destination cannot be written. Then there is no new file.
     """
     trace_format = find_format(format_name).for_source(source, columns)
     zone = _zone(trace_format, time_zone)
@@ -346,6 +326,8 @@ class _Import:
         suspicious = (*self.odd.all(), *examination.suspicious())
         days = examination.days()
         hours = sum(seconds for _, seconds in days.values()) / HOUR
+        span, is_known = float(examination.times[-1]), ~np.isnan(examination.durations)
+        num_gpus, counts = np.unique(examination.gpus, return_counts=True)
         return Report(
             format=self.format.name,
             source=str(self.source),
@@ -359,16 +341,16 @@ class _Import:
             time_zone=self._zone_name,
             time_zone_assumed=self.zone_assumed,
             origin_time=start.text,
-            span=examination.last_submission,
+            span=span,
             cluster_gpus=self.cluster_gpus,
             larger_than_cluster=larger,
             load=tuple(self._loads(days, start)),
             total_gpu_hours=hours,
-            mean_load=self._load(hours, examination.last_submission) if examination.last_submission else None,
-            without_duration=examination.without_duration,
-            durations=examination.durations(),
-            inter_arrivals=examination.inter_arrivals(),
-            gpu_counts=examination.gpu_counts(),
+            mean_load=self._load(hours, span) if span else None,
+            without_duration=int((~is_known).sum()),
+            durations=_quantiles(examination.durations[is_known]),
+            inter_arrivals=_quantiles(np.diff(examination.times)),
+            gpu_counts=tuple(map(GpuCount, num_gpus.tolist(), counts.tolist())),
             gpu_types=examination.gpu_types(),
             suspicious=tuple(sorted(suspicious, key=lambda tally: (-tally.count, tally.reason))),
         )

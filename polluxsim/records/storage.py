@@ -132,10 +132,7 @@ def read_run(folder: Path) -> Run:
 
     Classes in the settings have their present names. A former name causes a `FutureWarning`.
 
-    Raises
-    ------
-    InvalidInputError
-        If the folder does not hold a finished run.
+    Raise InvalidInputError if the folder does not hold a finished run.
     """
     if not folder.exists():
         raise InvalidInputError(f"{folder}: there is no such folder; name the folder of a finished run")

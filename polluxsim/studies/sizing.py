@@ -241,18 +241,18 @@ class Levels:
 
     def first_possible(self, levels: Sequence[float]) -> int:
         """Return the index of the first level with room for the largest job. The last level must be valid."""
-        self._begin(levels[-1])
-        return bisect_left(range(len(levels) - 1), True, key=lambda place: self._has_room(levels[place]))
 
-    def _has_room(self, level: float) -> bool:
-        try:
-            self._begin(level)
-        except PolluxSimError:
-            return False
-        return True
+        def has_room(place: int) -> bool:
+            try:
+                Execution(OmegaConf.create(dict(self._entry(levels[place], self._seeds[0]).config))).start()
+            except PolluxSimError:
+                if place == len(levels) - 1:
+                    raise
+                return False
+            return True
 
-    def _begin(self, level: float) -> None:
-        Execution(OmegaConf.create(dict(self._entry(level, self._seeds[0]).config))).start()
+        has_room(len(levels) - 1)
+        return bisect_left(range(len(levels) - 1), True, key=has_room)
 
     def _entries(self, level: float) -> list[Entry]:
         return [self._entry(level, seed) for seed in self._seeds]

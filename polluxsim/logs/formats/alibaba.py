@@ -12,16 +12,13 @@ from typing import NamedTuple
 from polluxsim.common.errors import reading
 from polluxsim.hardware.hosts import MIB
 from polluxsim.logs.formats.base import (
-    END_BEFORE_START,
-    NEVER_RAN,
-    NO_END,
-    NO_GPU,
     BadRowError,
     Clock,
     Dropped,
     Entry,
     JobStatus,
     LogJob,
+    Reason,
     as_gang,
     oddities_of_times,
     source_files,
@@ -64,15 +61,15 @@ def _parse_pai(row: LogRow) -> LogJob | Dropped:
     # A task without a plan for GPUs leaves the cell empty.
     per_instance = row.within("plan_gpu", 0, 1e6) / 100 if row.has("plan_gpu") else 0.0
     if status is None or not row.has("start_time"):
-        return row.dropped(NEVER_RAN)
+        return row.dropped(Reason.NEVER_RAN)
     if per_instance == 0:
-        return row.dropped(NO_GPU)
+        return row.dropped(Reason.NO_GPU)
     if not row.has("end_time"):
-        return row.dropped(NO_END)
+        return row.dropped(Reason.NO_END)
     instances = row.count("inst_num", at_least=1)
     start, end = row.instant("start_time"), row.instant("end_time")
     if end < start:
-        return row.dropped(END_BEFORE_START)
+        return row.dropped(Reason.END_BEFORE_START)
     return LogJob(
         place=row.place,
         job=f"{row.name('job_name')}/{row.name('task_name')}",
@@ -180,15 +177,15 @@ def _parse_openb(row: LogRow) -> LogJob | Dropped:
     status = row.one_of("pod_phase", OPENB_PHASES)
     num_gpus = row.gpus("num_gpu") * row.within("gpu_milli", 0, 1000) / 1000
     if num_gpus == 0:
-        return row.dropped(NO_GPU)
+        return row.dropped(Reason.NO_GPU)
     if status is None or not row.has("scheduled_time"):
-        return row.dropped(NEVER_RAN)
+        return row.dropped(Reason.NEVER_RAN)
     if not row.has("deletion_time"):
-        return row.dropped(NO_END)
+        return row.dropped(Reason.NO_END)
     submitted, start = row.instant("creation_time"), row.instant("scheduled_time")
     end = row.instant("deletion_time")
     if end < start:
-        return row.dropped(END_BEFORE_START)
+        return row.dropped(Reason.END_BEFORE_START)
     return LogJob(
         place=row.place,
         job=row.name("name"),

@@ -46,26 +46,14 @@ class Place(NamedTuple):
 
 
 class LogJob(NamedTuple):
-    """One job of a log.
+    """One job of a log. The fields from `job` to `attempts` become the core columns of a trace, in their order.
 
     Attributes
     ----------
     place
         Place of the row.
-    job
-        Name of the job.
     submitted
         Submission [s since 1970-01-01 UTC, or on the clock of the log if its times are relative].
-    duration
-        Time on GPUs [s]; None if unknown.
-    num_gpus
-        GPUs that the job held or requested [GPUs; a fraction if the log shares GPUs].
-    user, tenant
-        User, and virtual cluster, account or cluster; None if unknown.
-    status
-        State at the end; None if unknown.
-    attempts
-        Number of starts; None if unknown.
     extras
         Values of the further columns of the format, in the order of `Format.extras`.
     oddities
@@ -190,29 +178,33 @@ ENDED = {
 }
 """The five states in which the Helios and Acme logs count a job as ended."""
 
-END_BEFORE_START = "end before start"
-START_BEFORE_SUBMISSION = "start before submission"
-DURATION_DIFFERS = "duration is not end - start"
-NO_GPU = "no GPU (CPU-only)"
-NEVER_RAN = "never ran (no start)"
-NO_END = "no end"
-SEVERAL_TYPES = "GPUs of several types, which can be replayed on any one"
+
+class Reason(StrEnum):
+    """Reasons to drop rows, and suspicious values, of several formats."""
+
+    NO_GPU = "no GPU (CPU-only)"
+    NEVER_RAN = "never ran (no start)"
+    NO_END = "no end"
+    END_BEFORE_START = "end before start"
+    START_BEFORE_SUBMISSION = "start before submission"
+    DURATION_DIFFERS = "duration is not end - start"
+    SEVERAL_TYPES = "GPUs of several types, which can be replayed on any one"
 
 
 def oddities_of_times(submitted: float, start: float | None, end: float | None, duration: float) -> tuple[str, ...]:
     """Return the suspicious relations between the times of a job [s]. Unknown times are None.
 
-    >>> oddities_of_times(submitted=10, start=5, end=8, duration=3)
-    ('start before submission',)
+    >>> [str(oddity) for oddity in oddities_of_times(submitted=10, start=5, end=8, duration=3)]
+    ['start before submission']
     """
     found = []
     if start is not None and start < submitted:
-        found.append(START_BEFORE_SUBMISSION)
+        found.append(Reason.START_BEFORE_SUBMISSION)
     if start is not None and end is not None:
         if end < start:
-            found.append(END_BEFORE_START)
+            found.append(Reason.END_BEFORE_START)
         elif abs(end - start - duration) > 1:
-            found.append(DURATION_DIFFERS)
+            found.append(Reason.DURATION_DIFFERS)
     return tuple(found)
 
 
@@ -227,5 +219,5 @@ def as_gang(first: LogJob, part: LogJob, extras: Sequence[str]) -> LogJob:
     place = extras.index("gpu_type")
     if first.extras[place] == part.extras[place]:
         return whole
-    oddities = dict.fromkeys((*first.oddities, SEVERAL_TYPES))
+    oddities = dict.fromkeys((*first.oddities, Reason.SEVERAL_TYPES))
     return whole._replace(extras=(*first.extras[:place], None, *first.extras[place + 1 :]), oddities=tuple(oddities))

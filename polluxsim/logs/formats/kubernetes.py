@@ -10,19 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from polluxsim.hardware.placements import MOST_SECONDS
-from polluxsim.logs.formats.base import (
-    END_BEFORE_START,
-    NEVER_RAN,
-    NO_END,
-    NO_GPU,
-    BadRowError,
-    Clock,
-    Dropped,
-    Entry,
-    JobStatus,
-    LogJob,
-    oddities_of_times,
-)
+from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, JobStatus, LogJob, Reason, oddities_of_times
 from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow, json_rows
 from polluxsim.logs.formats.log_rows import MAX_GPUS, parsed
 
@@ -137,18 +125,18 @@ def _parse_workload(row: JsonRow) -> LogJob | Dropped:
     metadata, spec, status = row.child("metadata"), row.child("spec"), row.child("status")
     resources, pods, flavor = _asked_for(spec, status.child("admission"))
     if resources.gpus == 0:
-        return row.dropped(NO_GPU)
+        return row.dropped(Reason.NO_GPU)
     conditions = _conditions(status)
     admitted = conditions.get("Admitted") or conditions.get("QuotaReserved")
     past = _past_execution(status)
     if admitted is None:
-        return row.dropped(NEVER_RAN if not past else NO_END)
+        return row.dropped(Reason.NEVER_RAN if not past else Reason.NO_END)
     if (finished := conditions.get("Finished")) is None:
-        return row.dropped(NO_END)
+        return row.dropped(Reason.NO_END)
     submitted = _instant(metadata, "creationTimestamp")
     start, end = _instant(admitted, "lastTransitionTime"), _instant(finished, "lastTransitionTime")
     if end < start:
-        return row.dropped(END_BEFORE_START)
+        return row.dropped(Reason.END_BEFORE_START)
     queue = status.child("admission").word("clusterQueue") or spec.word("queueName")
     return LogJob(
         place=row.place,
@@ -287,9 +275,9 @@ def _parse_volcano(row: JsonRow, jobs: Mapping[str, _VolcanoJob], priorities: Ma
     resources = _Resources.of(spec.child("minResources"))
     phase = row.child("status").word("phase")
     if resources.gpus == 0:
-        return row.dropped(NO_GPU)
+        return row.dropped(Reason.NO_GPU)
     if phase in ("Pending", "Inqueue", None):
-        return row.dropped(NEVER_RAN)
+        return row.dropped(Reason.NEVER_RAN)
     submitted, owner = _instant(metadata, "creationTimestamp"), _owner(metadata)
     job = jobs.get(f"{metadata.word('namespace')}/{owner}" if metadata.has("namespace") else str(owner))
     class_name = spec.word("priorityClassName")

@@ -8,7 +8,7 @@ from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import NamedTuple
 
-from polluxsim.logs.formats.base import END_BEFORE_START, START_BEFORE_SUBMISSION, Clock, Dropped, JobStatus, LogJob
+from polluxsim.logs.formats.base import Clock, Dropped, JobStatus, LogJob, Reason
 from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow
 from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, counts_beside
 
@@ -203,11 +203,11 @@ def _why_unusable(job: PhillyJob) -> str:
 
 
 def _oddities(job: PhillyJob) -> tuple[str, ...]:
-    found = []
+    found: list[str] = []
     if any((attempt.duration or 0) < 0 for attempt in job.attempts):
-        found.append(END_BEFORE_START)
+        found.append(Reason.END_BEFORE_START)
     if (job.queueing_delay or 0) < 0:
-        found.append(START_BEFORE_SUBMISSION)
+        found.append(Reason.START_BEFORE_SUBMISSION)
     if job.has_hole:
         found.append("an attempt without start or end, not counted in the duration")
     if len({attempt.num_gpus for attempt in job.usable}) > 1:

@@ -5,17 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from polluxsim.logs.formats.base import (
-    END_BEFORE_START,
-    ENDED,
-    NEVER_RAN,
-    NO_END,
-    NO_GPU,
-    Clock,
-    Dropped,
-    LogJob,
-    oddities_of_times,
-)
+from polluxsim.logs.formats.base import ENDED, Clock, Dropped, LogJob, Reason, oddities_of_times
 from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, counts_beside
 
 ACME_CITATION = "Shanghai AI Laboratory Acme, Hu et al., NSDI '24, CC-BY-4.0"
@@ -32,10 +22,10 @@ def _why_dropped(row: LogRow, *, needs_end: bool = True) -> str:
     if row.name("state") not in ENDED:
         return f"state is not one of {', '.join(ENDED)}"
     if num_gpus == 0:
-        return NO_GPU
+        return Reason.NO_GPU
     if not row.has("start_time"):
-        return NEVER_RAN
-    return NO_END if needs_end and not row.has("end_time") else ""
+        return Reason.NEVER_RAN
+    return Reason.NO_END if needs_end and not row.has("end_time") else ""
 
 
 def _ended_job(row: LogRow, duration: float, extras: tuple[object, ...] = (), tenant: str | None = None) -> LogJob:
@@ -66,7 +56,7 @@ def _parse_kalos(row: LogRow) -> LogJob | Dropped:
     # Kalos counts its duration column from submission; the time on GPUs is from start to end.
     row.seconds("duration")
     duration = row.time("end_time") - row.time("start_time")
-    return row.dropped(END_BEFORE_START) if duration < 0 else _ended_job(row, duration, (row.word("type"),))
+    return row.dropped(Reason.END_BEFORE_START) if duration < 0 else _ended_job(row, duration, (row.word("type"),))
 
 
 SEREN = TableFormat(

@@ -11,15 +11,13 @@ from typing import NamedTuple
 
 from polluxsim.logs.formats.base import (
     ENDED,
-    NEVER_RAN,
-    NO_GPU,
-    SEVERAL_TYPES,
     BadRowError,
     Clock,
     Dropped,
     Entry,
     JobStatus,
     LogJob,
+    Reason,
     as_gang,
     oddities_of_times,
     source_files,
@@ -79,17 +77,17 @@ def _parse(row: LogRow) -> LogJob | Dropped:
         raise row.error(id_column, "a job id like 12, 12_3, 12+1 or a step like 12.batch")
     status = _status(row)
     if status is None or ("Start" in row.values and not row.has("Start")) or "[" in job_id:
-        return row.dropped(NEVER_RAN)
+        return row.dropped(Reason.NEVER_RAN)
     num_gpus, gpu_type, types = _gpus_of(row)
     if num_gpus == 0:
-        return row.dropped(NO_GPU)
+        return row.dropped(Reason.NO_GPU)
     submitted, start, end = row.moment("Submit"), _time(row, "Start"), _time(row, "End")
     # A dependency, a begin time or a hold keeps a job out of the queue after its submission.
     eligible = max(submitted, _time(row, "Eligible") or submitted)
     if (duration := _duration(row, start, end)) is None:
         return row.dropped("neither Elapsed nor both Start and End say how long it ran")
     if duration == 0 and any(name in row.values and not row.has(name) for name in ("AllocTRES", "AllocGRES")):
-        return row.dropped(NEVER_RAN)
+        return row.dropped(Reason.NEVER_RAN)
     return LogJob(
         place=row.place,
         job=job_id,
@@ -112,7 +110,7 @@ def _parse(row: LogRow) -> LogJob | Dropped:
             eligible - submitted if row.has("Eligible") else None,
             row.count(ARRAY_LIMIT, at_least=1) if row.has(ARRAY_LIMIT) else None,
         ),
-        oddities=(*oddities_of_times(eligible, start, end, duration), *([SEVERAL_TYPES] if types > 1 else [])),
+        oddities=(*oddities_of_times(eligible, start, end, duration), *([Reason.SEVERAL_TYPES] if types > 1 else [])),
     )
 
 

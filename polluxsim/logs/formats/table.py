@@ -15,10 +15,6 @@ from polluxsim.common.errors import InvalidConfigError, InvalidInputError, allow
 from polluxsim.common.tables import read_number
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
-    END_BEFORE_START,
-    NEVER_RAN,
-    NO_END,
-    NO_GPU,
     BadRowError,
     Clock,
     Dropped,
@@ -26,6 +22,7 @@ from polluxsim.logs.formats.base import (
     Format,
     JobStatus,
     LogJob,
+    Reason,
     oddities_of_times,
     source_files,
 )
@@ -188,14 +185,14 @@ def _job(mapped: _Mapped) -> LogJob | Dropped:
     duration = mapped.number("duration", 0, MOST_SECONDS)
     status = mapped.status()
     if ("start" in mapped.columns and start is None) or (status is None and mapped.has("status")):
-        return row.dropped(NEVER_RAN)
+        return row.dropped(Reason.NEVER_RAN)
     if gpus == 0:
-        return row.dropped(NO_GPU)
+        return row.dropped(Reason.NO_GPU)
     if duration is None and start is not None and "end" in mapped.columns:
         if end is None:
-            return row.dropped(NO_END)
+            return row.dropped(Reason.NO_END)
         if end < start:
-            return row.dropped(END_BEFORE_START)
+            return row.dropped(Reason.END_BEFORE_START)
         duration = end - start
     eligible = max(submitted, mapped.time("eligible", submitted) or submitted)
     wait = mapped.number("wait", 0, MOST_SECONDS)
