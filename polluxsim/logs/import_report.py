@@ -249,22 +249,15 @@ def _load(report: Report) -> Iterator[str]:
     # A line for each run of days, so that a year's log fits on a screen; the JSON has every day.
     width = -(-len(report.load) // MAX_LINES) or 1
     runs = [report.load[first : first + width] for first in range(0, len(report.load), width)]
-    most = max((_mean_hours(run) for run in runs), default=0.0) or 1.0
-    for run in runs:
-        yield _load_line(run, most)
-
-
-def _mean_hours(run: Sequence[DayLoad]) -> float:
-    return sum(day.gpu_hours for day in run) / len(run)
-
-
-def _load_line(run: Sequence[DayLoad], most: float) -> str:
-    label = run[0].day if len(run) == 1 else f"{run[0].day} to {run[-1].day}"
-    hours, loads = _mean_hours(run), [day.load for day in run if day.load is not None]
-    load = f"{sum(loads) / len(loads):6.2f}" if loads else ""
-    jobs = sum(day.jobs for day in run) / len(run)
-    work = f"{jobs:>9,.0f} jobs/day  {hours:>11,.0f} GPU h/day"
-    return f"  {label:<24}  {work} {load}  {_bar(hours / most)}".rstrip()
+    means = [sum(day.gpu_hours for day in run) / len(run) for run in runs]
+    most = max(means, default=0.0) or 1.0
+    for run, hours in zip(runs, means, strict=True):
+        label = run[0].day if len(run) == 1 else f"{run[0].day} to {run[-1].day}"
+        loads = [day.load for day in run if day.load is not None]
+        load = f"{sum(loads) / len(loads):6.2f}" if loads else ""
+        jobs = sum(day.jobs for day in run) / len(run)
+        work = f"{jobs:>9,.0f} jobs/day  {hours:>11,.0f} GPU h/day"
+        yield f"  {label:<24}  {work} {load}  {_bar(hours / most)}".rstrip()
 
 
 def _bar(share: float) -> str:

@@ -52,8 +52,12 @@ def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
     metrics = {name: metric for info in infos for name, (metric, _) in values_in(info).items()}
     declared |= dict.fromkeys(metrics, pa.float64())
     table = table_of(rows, declared).replace_schema_metadata(as_metadata(metrics) or None)
-    names = [{name: row[name] for name in ("folder", "key")} for row in rows]
-    times = [name | _times(entry) for name, entry in zip(names, entries, strict=True)]
+    times: list[dict[str, Any]] = []
+    for row, entry in zip(rows, entries, strict=True):
+        timing = pq.read_table(entry.folder / "timing.parquet", columns=["phase", "seconds"])
+        totals = timing.group_by("phase").aggregate([("seconds", "sum")]).to_pylist()
+        by_phase = {total["phase"]: total["seconds_sum"] for total in sorted(totals, key=lambda each: each["phase"])}
+        times.append({"folder": row["folder"], "key": row["key"], **by_phase})
     _write_table(table_of(times, {}), folder / TIMING)
     _write_table(table, folder / DATASET)
     return table
@@ -76,13 +80,6 @@ def _result_row(entry: Entry, folder: Path, info: Mapping[str, Any]) -> dict[str
     settings = flat({name: part for name, part in entry.config.items() if name != "metrics"})
     named = {"folder": entry.folder.relative_to(folder).as_posix(), "policy": policy_name(settings)}
     return {**named, **settings, **flat(metrics), **user_values, "key": entry.key}
-
-
-def _times(entry: Entry) -> dict[str, float]:
-    """Return the total wall-clock time of each phase of a run [s]."""
-    table = pq.read_table(entry.folder / "timing.parquet", columns=["phase", "seconds"])
-    totals = table.group_by("phase").aggregate([("seconds", "sum")]).to_pylist()
-    return {row["phase"]: row["seconds_sum"] for row in sorted(totals, key=lambda row: row["phase"])}
 
 
 def _array(values: Sequence[Any], declared: pa.DataType | None) -> pa.Array:
@@ -196,8 +193,6 @@ def run_sweep(
 
     Raises
     ------
-    InvalidConfigError
-        If the plan is empty, a run cannot be composed, the launcher is not installed, or `workers` is invalid.
     SweepError
         If runs failed. The other runs are finished and kept.
 

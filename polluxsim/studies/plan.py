@@ -77,17 +77,13 @@ def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Ent
     for key in keys:
         entry = distinct[key]
         folder = finished.get(key, entry.folder)
-        if key not in finished and (folder in taken or _holds_another(folder, entry)):
-            folder = folder.with_name(f"{folder.name}-{key[:KEY_DIGITS]}")
+        if key not in finished:
+            there = info_of(folder).get("config")  # of a finished run, perhaps with other settings
+            if folder in taken or (there is not None and difference(there, entry.config) is not None):
+                folder = folder.with_name(f"{folder.name}-{key[:KEY_DIGITS]}")
         taken.add(folder)
         result.append(replace(entry, folder=folder))
     return result
-
-
-def _holds_another(folder: Path, entry: Entry) -> bool:
-    """Return whether a finished run of other settings is in a folder."""
-    there = info_of(folder).get("config")
-    return there is not None and difference(there, entry.config) is not None
 
 
 class Composer:

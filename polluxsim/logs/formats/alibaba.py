@@ -150,12 +150,14 @@ def _as_pai_gang(first: LogJob, task: LogJob) -> LogJob:
     start = min(first.submitted, task.submitted)
     end = max(job.submitted + (job.duration or 0.0) for job in (first, task))
     gang = as_gang(first, task, PAI2020.extras)
-    extras = list(gang.extras)
-    for place in (0, 2, 3):  # instances, CPUs and memory
-        known = [job.extras[place] for job in (first, task) if job.extras[place] is not None]
-        extras[place] = sum(known) if known else None  # type: ignore[arg-type]  # these extras are numbers
-    extras[4] = None
-    return gang._replace(submitted=start, duration=end - start, extras=tuple(extras))
+    instances, cpus, memory = (_sum(first.extras[place], task.extras[place]) for place in (0, 2, 3))
+    extras = (instances, gang.extras[1], cpus, memory, None)
+    return gang._replace(submitted=start, duration=end - start, extras=extras)
+
+
+def _sum(first: object, second: object) -> float | None:
+    known = [number for number in (first, second) if isinstance(number, int | float)]
+    return sum(known) if known else None
 
 
 def _of_job(task: LogJob, name: str, jobs: Mapping[str, _Submission]) -> LogJob:

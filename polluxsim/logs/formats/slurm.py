@@ -86,6 +86,7 @@ def _parse(row: LogRow) -> LogJob | Dropped:
     eligible = max(submitted, _time(row, "Eligible") or submitted)
     if (duration := _duration(row, start, end)) is None:
         return row.dropped("neither Elapsed nor both Start and End say how long it ran")
+    # A job that ran for no time and has an empty allocation never held anything.
     if duration == 0 and any(name in row.values and not row.has(name) for name in ("AllocTRES", "AllocGRES")):
         return row.dropped(Reason.NEVER_RAN)
     return LogJob(

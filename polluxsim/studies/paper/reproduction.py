@@ -115,27 +115,23 @@ def sure_enough(plan: Plan, request: Request) -> Outcome:
     """Run and compare an experiment. Add seeds until every interval is as narrow as the request demands."""
     seeds = request.seeds
     while True:
-        outcome = _compared(gathered(plan.experiment, request.inputs, plan.runs, make_runs(plan.runs, request.place)))
+        runs = gathered(plan.experiment, request.inputs, plan.runs, make_runs(plan.runs, request.place))
+        must_match = plan.experiment.needs_data or runs.inputs.must_match(needs_workloads=plan.experiment.has_seeds)
+        findings = compare(Samples(measure(runs)), over_the_same_workloads(runs), must_match=must_match)
+        outcome = Outcome(runs, tuple(findings))
         widest = outcome.widest()
         if request.precision is None or widest <= request.precision:
             return outcome
         if seeds >= request.most_seeds:
-            words = f"with {seeds} seeds {_still(widest)}; --until requests {100 * request.precision:g} %"
+            still = f"the widest interval is still ±{100 * widest:.0f} % of its difference"
+            if not isfinite(widest):
+                reason = f"it is 0 or has fewer than {LEAST_FOR_VERDICT} units"
+                still = f"a difference still has no interval, because {reason}"
+            words = f"with {seeds} seeds {still}; --until requests {100 * request.precision:g} %"
             console().print(f"{plan.experiment.name}: {words}")
             return outcome
         seeds = min(ceil(GROWTH * seeds), request.most_seeds)
         plan = planned(plan.experiment, request.inputs, seeds, request.extra)
-
-
-def _still(widest: float) -> str:
-    if isfinite(widest):
-        return f"the widest interval is still ±{100 * widest:.0f} % of its difference"
-    return f"a difference still has no interval, because it is 0 or has fewer than {LEAST_FOR_VERDICT} units"
-
-
-def _compared(runs: Runs) -> Outcome:
-    must_match = runs.experiment.needs_data or runs.inputs.must_match(needs_workloads=runs.experiment.has_seeds)
-    return Outcome(runs, tuple(compare(Samples(measure(runs)), over_the_same_workloads(runs), must_match=must_match)))
 
 
 @dataclass

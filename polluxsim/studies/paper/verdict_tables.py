@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from polluxsim.common.durations import HOUR, MINUTE
 from polluxsim.studies.paper.published import BOUNDS, in_points
@@ -50,7 +51,7 @@ def verdict_table(findings: Sequence[Finding], title: str) -> Table:
     for index, line in enumerate(cells):
         if index and metrics[index] != metrics[index - 1] and len(set(metrics)) < len(metrics) / 2:
             table.add_section()
-        table.add_row(*(_styled(line[column], styles.get(line[column], "")) for column in kept))
+        table.add_row(*(Text(line[column], styles.get(line[column], "")) for column in kept))
     return table
 
 
@@ -77,10 +78,6 @@ def notes(findings: Sequence[Finding]) -> list[str]:
 def _filled(cells: Sequence[Sequence[str]]) -> list[int]:
     """Return the indices of the columns that are not empty."""
     return [index for index in range(len(COLUMNS)) if any(line[index] not in ("", "–") for line in cells)]
-
-
-def _styled(cell: str, style: str) -> str:
-    return f"[{style}]{escape(cell)}[/]" if style else escape(cell)
 
 
 def _cells(findings: Sequence[Finding]) -> list[str]:
