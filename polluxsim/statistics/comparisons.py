@@ -17,7 +17,7 @@ from polluxsim.statistics.groups import REPLICATES, in_words, is_named, labels_o
 from polluxsim.statistics.metric_lines import metric_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from polluxsim.metrics.declared import Metric
     from polluxsim.records.results import Result
@@ -244,16 +244,15 @@ def _labels_and_pooled(rows: Sequence[Row], by: str | None) -> tuple[list[str], 
 
 
 def _gains(ours: Mapping[str, Run], baseline: Mapping[str, Run]) -> list[Gain]:
-    found = [gain for key in ours if key in baseline for gain in _by_job(ours[key], baseline[key])]
+    found = []
+    for key, run in ours.items():
+        records = baseline[key].result.job_records if key in baseline else ()
+        before = {(job.job, job.submit_time): job.jct for job in records}
+        for job in run.result.job_records:
+            jct = before.get((job.job, job.submit_time))
+            if jct is not None and job.jct is not None:
+                found.append(Gain(job.job, run.name, job.jct - jct))
     return sorted(found, key=lambda gain: gain.seconds)
-
-
-def _by_job(ours: Run, baseline: Run) -> Iterator[Gain]:
-    before = {(job.job, job.submit_time): job.jct for job in baseline.result.job_records}
-    for job in ours.result.job_records:
-        jct = before.get((job.job, job.submit_time))
-        if jct is not None and job.jct is not None:
-            yield Gain(job.job, ours.name, job.jct - jct)
 
 
 def frame_of_comparisons(found: Sequence[Against]) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib import import_module
 from math import ceil
 from pathlib import Path
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 
     from polluxsim.logs.trace_table import TraceJob
     from polluxsim.models.profile import Profile
+
+    # Draws the request of a job of a trace that is mapped to an application.
+    Requests = Callable[[str, TraceJob, np.random.Generator], "Configuration"]
 
 # Source: Pollux (OSDI '21), §5.1, and its artifact.
 CLASSES: Sequence[tuple[str, float, tuple[str, ...]]] = (
@@ -159,51 +163,39 @@ LONGEST_REQUEST = 24.0 * HOUR
 """Longest job in this draw [s]."""
 
 
-class Tuned:
-    """Requests of users who know how their jobs scale."""
+def tuned_requests(profiles: Mapping[str, Profile]) -> Requests:
+    """Return the requests of users who know how their jobs scale: tuned configurations, with equal probabilities."""
+    choices_of = cache(lambda application: tuned_configurations(profiles[application]))
 
-    def __init__(self, profiles: Mapping[str, Profile]) -> None:
-        self._profiles = profiles
-        self._choices: dict[str, tuple[Configuration, ...]] = {}
-
-    def draw(self, application: str, job: TraceJob, rng: np.random.Generator) -> Configuration:
-        """Return one of the application's tuned configurations, with equal probabilities."""
-        if application not in self._choices:
-            self._choices[application] = tuned_configurations(self._profiles[application])
-        choices = self._choices[application]
+    def request(application: str, job: TraceJob, rng: np.random.Generator) -> Configuration:
+        choices = choices_of(application)
         return choices[rng.integers(len(choices))]
 
+    return request
 
-class Realistic:
-    """Requests as in the trace, with the initial batch size on each GPU.
+
+def realistic_requests(profiles: Mapping[str, Profile], usable: Sequence[TraceJob]) -> Requests:
+    """Return the GPUs of the trace, limited by the largest batch size, with the initial batch size on each GPU.
 
     Numbers of GPUs of large classes are drawn from the `usable` jobs of the class.
     """
+    of_class: dict[str, list[int]] = {name: [] for name in REDRAWN_CLASSES}
+    for job in usable:
+        if (name := _class_of(job)) in of_class and (job.duration or 0) <= LONGEST_REQUEST:
+            of_class[name].append(ceil(job.num_gpus))
 
-    def __init__(self, profiles: Mapping[str, Profile], usable: Sequence[TraceJob]) -> None:
-        self._profiles = profiles
-        self._requested: dict[str, list[int]] = {name: [] for name in REDRAWN_CLASSES}
-        for job in usable:
-            if (name := _class_of(job)) in self._requested and (job.duration or 0) <= LONGEST_REQUEST:
-                self._requested[name].append(ceil(job.num_gpus))
-
-    def draw(self, application: str, job: TraceJob, rng: np.random.Generator) -> Configuration:
-        """Return the job's GPUs, drawn for large jobs, limited by the largest batch size."""
-        limits = self._profiles[application].application
-        requested = self._requested.get(_class_of(job)) or [ceil(job.num_gpus)]
-        gpus = requested[rng.integers(len(requested))]
-        gpus = min(gpus, limits.max_batch_size // limits.init_batch_size)
+    def request(application: str, job: TraceJob, rng: np.random.Generator) -> Configuration:
+        limits = profiles[application].application
+        choices = of_class.get(_class_of(job)) or [ceil(job.num_gpus)]
+        gpus = min(choices[rng.integers(len(choices))], limits.max_batch_size // limits.init_batch_size)
         return Configuration(gpus, limits.init_batch_size * gpus)
+
+    return request
 
 
 def _class_of(job: TraceJob) -> str:
     found = classify(job.gpu_time)
     return "" if found is None else found[0]
-
-
-def requests_of(profiles: Mapping[str, Profile], usable: Sequence[TraceJob], *, tuned: bool) -> Tuned | Realistic:
-    """Return the tuned or the realistic requests."""
-    return Tuned(profiles) if tuned else Realistic(profiles, usable)
 
 
 @dataclass(frozen=True)
@@ -270,7 +262,7 @@ class MappedTrace:
         _, jobs = read_trace(Path(self.path))
         usable, left_out = self.select.select(jobs), self.select.left_out(jobs)
         rng = np.random.default_rng(self.seed)
-        requests = requests_of(profiles, usable, tuned=self.tuned)
+        requests = tuned_requests(profiles) if self.tuned else realistic_requests(profiles, usable)
         pairs = stand_ins(self.select.in_window(usable), rule, requests, profiles, rng, source=self.path)
         names = UniqueNames(job.job for job in jobs)
         types = NamedTypes(self.gpu_types, (job.gpu_type for job in jobs))
@@ -308,7 +300,7 @@ def map_jobs(
 
     `usable` are the jobs of the trace from which realistic requests are drawn.
     """
-    requests = requests_of(profiles, usable, tuned=tuned)
+    requests = tuned_requests(profiles) if tuned else realistic_requests(profiles, usable)
     pairs = stand_ins(jobs, GpuTimeClass(), requests, profiles, rng, source=source)
     return Workload(tuple(job for _, job in pairs), source=source)
 
@@ -316,7 +308,7 @@ def map_jobs(
 def stand_ins(
     jobs: Sequence[TraceJob],
     rule: MappingRule,
-    requests: Tuned | Realistic,
+    requests: Requests,
     profiles: Mapping[str, Profile],
     rng: np.random.Generator,
     *,
@@ -344,7 +336,7 @@ def stand_ins(
             raise UnknownApplicationError(
                 f"{source}, job {job.job!r}: the rule returned {application!r}, must be {one_of(application, profiles)}"
             )
-        request = requests.draw(application, job, rng)
+        request = requests(application, job, rng)
         mapped.append((job, Job(f"{application}-{len(mapped)}", job.submit_time, application, *request)))
     return mapped
 
