@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from polluxsim.checks.findings import Seen, SeenJob
     from polluxsim.checks.worlds import World
     from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import Policy
+    from polluxsim.policies.contract.view import Policy, Reason
     from polluxsim.records.results import Result
 
 SLACK = 1e-6
@@ -112,67 +112,63 @@ class IdleGpus(Law):
         return gain > job.delay + seen.round_interval
 
 
-Test = Callable[["SeenJob", "Seen"], bool]
+Test = Callable[["SeenJob", "Reason", "Seen"], bool]
+"""Test of whether the reason of a job is true at a round."""
 
 
-def _head_does_not_fit(job: SeenJob, seen: Seen) -> bool:
+def _head_does_not_fit(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     """Return whether a job that the reason names waits for more GPUs than are idle on each of its types."""
-    assert job.reason is not None
     jobs = {other.job_id: other for other in seen.jobs}
-    heads = [jobs[name] for name in job.reason.others if name in jobs and seen.waits(jobs[name])]
+    heads = [jobs[name] for name in reason.others if name in jobs and seen.waits(jobs[name])]
     return any(all(head.num_replicas > seen.free[name] for name in head.speeds) for head in heads)
 
 
-def _is_behind_first_job(job: SeenJob, seen: Seen) -> bool:
+def _is_behind_first_job(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     """Return whether the reason names the first job, and this job is not the first."""
-    assert job.reason is not None
     first = seen.jobs[0]
-    return first is not job and job.reason.others == (first.job_id,)
+    return first is not job and reason.others == (first.job_id,)
 
 
-def _another_does_not_fit(job: SeenJob, seen: Seen) -> bool:
+def _another_does_not_fit(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     """Return whether another job waits for more GPUs than are idle on each of its types."""
     others = [other for other in seen.jobs if other is not job and seen.waits(other)]
     return any(all(other.num_replicas > seen.free[name] for name in other.speeds) for other in others)
 
 
-def _fits_on_no_node(job: SeenJob, seen: Seen) -> bool:
+def _fits_on_no_node(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     """Return whether no node has enough idle GPUs for the job, or another job waits for more than are idle."""
-    return job.num_replicas > seen.most_free or _another_does_not_fit(job, seen)
+    return job.num_replicas > seen.most_free or _another_does_not_fit(job, reason, seen)
 
 
-def _waits_on_another_type(job: SeenJob, seen: Seen) -> bool:
+def _waits_on_another_type(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     """Return whether the job can use several types, and another job waits for more GPUs than are idle."""
-    return len(job.speeds) > 1 and _another_does_not_fit(job, seen)
+    return len(job.speeds) > 1 and _another_does_not_fit(job, reason, seen)
 
 
-def _has_reservation(job: SeenJob, seen: Seen) -> bool:
+def _has_reservation(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     """Return whether the job has a reservation in the future."""
-    assert job.reason is not None
-    return job.reason.numbers.get("reserved_time", inf) > seen.time
+    return reason.numbers.get("reserved_time", inf) > seen.time
 
 
-def _is_priced_out(job: SeenJob, seen: Seen) -> bool:
+def _is_priced_out(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     """Return whether other jobs hold GPUs, as the price of the first GPU is below the utility of each job."""
     return any(held > 0 for name, held in seen.held.items() if name != job.job_id)
 
 
-def _was_preempted(job: SeenJob, seen: Seen) -> bool:
+def _was_preempted(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     """Return whether the job held GPUs before, and the job that the reason names gets GPUs."""
-    assert job.reason is not None
-    return gpus_of(job) > 0 and any(seen.held.get(name, 0) > 0 for name in job.reason.others)
+    return gpus_of(job) > 0 and any(seen.held.get(name, 0) > 0 for name in reason.others)
 
 
-def _exceeds_quota(job: SeenJob, seen: Seen) -> bool:
+def _exceeds_quota(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     """Return whether the job exceeds the quota of its queue, and the GPUs that its queue may get."""
-    assert job.reason is not None
     used = sum(seen.held[other.job_id] for other in seen.jobs if other.queue == job.queue)
-    numbers = job.reason.numbers
+    numbers = reason.numbers
     exceeds_quota = used + job.num_replicas > numbers.get("quota", inf)
     return exceeds_quota and job.num_replicas > numbers.get("gpus_available", inf)
 
 
-def _has_largest_configuration(job: SeenJob, seen: Seen) -> bool:
+def _has_largest_configuration(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     """Return whether no larger configuration of Sia fits: a power of two on one of the largest nodes, or whole ones."""
     held = seen.held[job.job_id]
     for name in job.speeds:
@@ -185,10 +181,9 @@ def _has_largest_configuration(job: SeenJob, seen: Seen) -> bool:
     return True
 
 
-def _loses_by_restart(job: SeenJob, seen: Seen) -> bool:
+def _loses_by_restart(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     """Return whether the reason states the true restart factor, which makes the best configuration worth less."""
-    assert job.reason is not None
-    numbers = job.reason.numbers
+    numbers = reason.numbers
     age = seen.time - job.submit_time
     factor = max(age - job.num_restarts * job.delay, 0.0) / (age + job.delay)
     held = next((worth for name, worth in numbers.items() if name.startswith("has ")), 0.0)
@@ -223,12 +218,11 @@ RUNNING: Mapping[str, Test] = {
 
 def _unless_true(reasons: Mapping[str, Test], job: SeenJob, seen: Seen, idle: str, does: str) -> Iterator[Finding]:
     """Yield the finding about idle GPUs, unless the job has a reason of a list and the reason is true."""
-    if job.reason is None:
-        why = "without a reason"
-    elif job.reason.kind in reasons and reasons[job.reason.kind](job, seen):
-        return
-    else:
-        why = f"and {job.reason.kind!r} is no true reason for it"
+    why = "without a reason"
+    if (reason := job.reason) is not None:
+        if reason.kind in reasons and reasons[reason.kind](job, reason, seen):
+            return
+        why = f"and {reason.kind!r} is no true reason for it"
     yield Finding(Fault.IDLE, f"{idle} are idle at {seen.time:g} s, job {job.job_id!r} {does} {why}")
 
 
