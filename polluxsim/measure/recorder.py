@@ -42,18 +42,6 @@ class SquaredNorms(NamedTuple):
         part, whole, small, large = self
         return (large * whole - small * part) / (large - small), (part - whole) / (1 / small - 1 / large)
 
-    def check(self) -> None:
-        """Raise `InvalidConfigError` if a norm is not finite, or the part is not smaller than the batch."""
-        for name, norm in (("part", self.part), ("whole", self.whole)):
-            if not (isfinite(norm) and norm >= 0):
-                raise InvalidConfigError(
-                    f"gradients: squared norm {name}={norm}, must be a finite number of at least 0"
-                )
-        if not 1 <= self.part_size < self.batch_size:
-            raise InvalidConfigError(
-                f"gradients: part_size={self.part_size}, must be from 1 to {self.batch_size - 1}, one below batch_size"
-            )
-
 
 class NoiseScale(NamedTuple):
     """Noise scale of the gradients of several steps.
@@ -99,39 +87,8 @@ ABOUT = {"title": "", "optimizer": "unknown", "target": "the end of the training
 """Default descriptions of the folder and of an application. The default title is the application's name."""
 
 
-def validation_file(folder: Path, batch_size: int) -> Path:
-    """Return the file of the training with a batch size."""
-    return folder / f"validation-{batch_size}.csv"
-
-
-def write_measured(
-    root: Path,
-    application: str,
-    steps: Sequence[PlacementRow],
-    epochs: Mapping[int, Sequence[EpochRow]],
-    about: Mapping[str, str],
-) -> Path:
-    """Write step times, and epochs by batch size; return the folder. Rows that are not measured again stay."""
-    if unknown := about.keys() - FOLDER.keys() - ABOUT.keys():
-        known = ", ".join([*ABOUT, *FOLDER])
-        raise InvalidConfigError(f"write: there is no argument {', '.join(sorted(unknown))}; choose from {known}")
-    folder = root / application
-    texts = {validation_file(folder, size): _table(VALIDATION_COLUMNS, rows) for size, rows in epochs.items()}
-    if steps:
-        texts |= _step_tables(folder, steps)
-    if epochs:
-        description = {**FOLDER, **ABOUT, "title": application, **about}
-        texts[root / DESCRIPTION_FILE] = _described(
-            root / DESCRIPTION_FILE, application, min(map(len, epochs.values())), description
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, text in texts.items():
-        with appearing_whole(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
-    return folder
-
-
 def _step_tables(folder: Path, steps: Sequence[PlacementRow]) -> dict[Path, str]:
+    """Return the texts of both tables of step times, with the rows in the folder that were not measured again."""
     path = folder / PLACEMENTS
     before = read_placements(path) if path.exists() else []
     rows = sorted({row[:2]: row for row in (*before, *steps)}.values())
@@ -239,7 +196,15 @@ class Recorder:
             If a norm is not finite, the part is not smaller than the batch, or the epoch has another batch size.
         """
         norms = SquaredNorms(float(part), float(whole), part_size, batch_size)
-        norms.check()
+        for name, norm in (("part", norms.part), ("whole", norms.whole)):
+            if not (isfinite(norm) and norm >= 0):
+                raise InvalidConfigError(
+                    f"gradients: squared norm {name}={norm}, must be a finite number of at least 0"
+                )
+        if not 1 <= part_size < batch_size:
+            raise InvalidConfigError(
+                f"gradients: part_size={part_size}, must be from 1 to {batch_size - 1}, one below batch_size"
+            )
         if batch_size < self._init_batch_size or any(before.batch_size != batch_size for before in self._gradients[:1]):
             raise InvalidConfigError(
                 f"gradients: batch_size={batch_size}, must be the same in an epoch and at least {self._init_batch_size}"
@@ -287,7 +252,11 @@ class Recorder:
         """
         if not (self._times or self._epochs):
             raise InvalidConfigError(f"{self._application}: no step was recorded; record at least one step")
-        first = validation_file(Path(folder) / self._application, self._init_batch_size)
+        if unknown := about.keys() - FOLDER.keys() - ABOUT.keys():
+            known = ", ".join([*ABOUT, *FOLDER])
+            raise InvalidConfigError(f"write: there is no argument {', '.join(sorted(unknown))}; choose from {known}")
+        own, described = Path(folder) / self._application, Path(folder) / DESCRIPTION_FILE
+        first = own / f"validation-{self._init_batch_size}.csv"
         if self._epochs and self._init_batch_size not in self._epochs and not first.exists():
             raise InvalidConfigError(
                 f"{first}: no such file; record a training with init_batch_size={self._init_batch_size} first"
@@ -299,7 +268,19 @@ class Recorder:
                 if gpus_by_node != (1,):
                     alone = self._median(gpus_by_node, atomic_batch_size, synchronised=False)
                 rows.append(PlacementRow(gpus_by_node, atomic_batch_size, step, max(step - alone, 0.0)))
-        return write_measured(Path(folder), self._application, rows, self._epochs, about)
+        texts = _step_tables(own, rows) if rows else {}
+        for size, epochs in self._epochs.items():
+            texts[own / f"validation-{size}.csv"] = _table(VALIDATION_COLUMNS, epochs)
+        if self._epochs:
+            description = {**FOLDER, **ABOUT, "title": self._application, **about}
+            texts[described] = _described(
+                described, self._application, min(map(len, self._epochs.values())), description
+            )
+        own.mkdir(parents=True, exist_ok=True)
+        for path, text in texts.items():
+            with appearing_whole(path) as temporary:
+                temporary.write_text(text, encoding="utf-8")
+        return own
 
     def _median(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int, *, synchronised: bool) -> float:
         times = self._times.get((synchronised, gpus_by_node, atomic_batch_size), [])
