@@ -135,12 +135,6 @@ RIDGE = 0.001
 """Ridge penalty, which determines corrections without measurements nearby."""
 
 
-def no_corrections(size: CardSize, steps: list[Step]) -> Corrections:
-    """Return factors of 1, with at most as many places as measured values of m."""
-    places = min(size.correction_places, len({step.atomic_batch_size for step in steps}))
-    return Corrections(size.correction_replicas, ((1.0,) * places,) * len(size.correction_replicas))
-
-
 class _Missed(NamedTuple):
     """Error of the formula for one optimiser step: log(measured / fitted), and the share of the corrected pass."""
 
@@ -217,13 +211,16 @@ def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = No
     alone = float(np.median([step.sync_time for step in steps if step.num_replicas == 1]))
     sync = rounded(fit_sync(several, grad, alone))
     last = measured.application.num_epochs - 1
+    # Factors of 1, with at most as many places as measured values of m.
+    places = min(size.correction_places, len({step.atomic_batch_size for step in steps}))
+    none = Corrections(size.correction_replicas, ((1.0,) * places,) * len(size.correction_replicas))
     card = Card(
         about=about,
         application=measured.application,
         work=rounded_figure(measured.epoch_end(last), 6),
         grad=grad,
         sync=sync,
-        corrections=no_corrections(size, steps),
+        corrections=none,
         noise=rounded(fit_noise(measured, size)),
         losses=rounded(fit_losses(measured.losses, size.loss_knots)) if measured.losses else None,
     )

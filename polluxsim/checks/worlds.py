@@ -110,11 +110,6 @@ TYPE_SPEEDS = (("t4", 1.0), ("v100", 3.0))
 """Speeds of the toy applications on GPU types."""
 
 
-def with_types(profiles: Mapping[str, ToyProfile]) -> dict[str, ToyProfile]:
-    """Return the same applications with profiles of two GPU types."""
-    return {name: replace(profile, type_speeds=TYPE_SPEEDS) for name, profile in profiles.items()}
-
-
 STREAM = 0xA7E4A
 """Number of the random stream of worlds."""
 
@@ -204,7 +199,9 @@ class World:
     @property
     def profiles(self) -> Mapping[str, Profile]:
         """Return the profiles of the applications."""
-        return with_types(APPLICATIONS) if self.types else APPLICATIONS
+        if not self.types:
+            return APPLICATIONS
+        return {name: replace(profile, type_speeds=TYPE_SPEEDS) for name, profile in APPLICATIONS.items()}
 
     def scenario(self, traits: Traits, name: str) -> Scenario:
         """Return the input of a simulation, with the traits and the name of a policy."""

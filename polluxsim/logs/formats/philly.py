@@ -61,11 +61,6 @@ class Attempt(NamedTuple):
         """Return how long it ran, negative if it ended before it started; None if a time is missing [s]."""
         return None if self.start is None or self.end is None else self.end - self.start
 
-    @property
-    def is_usable(self) -> bool:
-        """Return whether it held GPUs for a known time of more than 0 s."""
-        return self.num_gpus > 0 and (self.duration or 0) > 0
-
 
 @dataclass(frozen=True)
 class PhillyJob:
@@ -80,8 +75,8 @@ class PhillyJob:
 
     @property
     def usable(self) -> tuple[Attempt, ...]:
-        """Return the attempts that held GPUs for a known time."""
-        return tuple(attempt for attempt in self.attempts if attempt.is_usable)
+        """Return the attempts that held GPUs for a known time of more than 0 s."""
+        return tuple(attempt for attempt in self.attempts if attempt.num_gpus > 0 and (attempt.duration or 0) > 0)
 
     @property
     def gpus_first(self) -> int | None:

@@ -129,24 +129,17 @@ SHOWN = "cifar10"
 
 
 def of_profiles(runs: Runs) -> Iterator[Sample]:
-    """Yield the properties of one job alone, for each profile."""
+    """Yield work, noise scale, and step and completion time on one GPU [s] of each profile, all at M0."""
     for name, profile in runs.profiles.items():
-        for metric, value in of_profile(profile).items():
-            yield Sample(metric, name, value)
-
-
-def of_profile(profile: Profile) -> dict[str, float]:
-    """Return work [M0-steps], noise scale [examples], and step and completion time on one GPU [s], all at M0."""
-    limits = profile.application
-    size, last = limits.init_batch_size, limits.num_epochs - 1
-    step_time = Alone(profile, (1,)).step_time(split_batch_size(limits, size, 1))
-    return {
-        "work [M0-steps]": profile.epoch_end(last),
-        "first noise scale [examples]": profile.gradient_statistics(size, 0).noise_scale(size),
-        "last noise scale [examples]": profile.gradient_statistics(size, last).noise_scale(size),
-        "step time on 1 GPU": step_time,
-        "completion time on 1 GPU": step_time * profile.epoch_end(last),
-    }
+        limits = profile.application
+        size, last = limits.init_batch_size, limits.num_epochs - 1
+        step_time = Alone(profile, (1,)).step_time(split_batch_size(limits, size, 1))
+        yield Sample("work [M0-steps]", name, profile.epoch_end(last))
+        for when, epoch in (("first", 0), ("last", last)):
+            noise_scale = profile.gradient_statistics(size, epoch).noise_scale(size)
+            yield Sample(f"{when} noise scale [examples]", name, noise_scale)
+        yield Sample("step time on 1 GPU", name, step_time)
+        yield Sample("completion time on 1 GPU", name, step_time * profile.epoch_end(last))
 
 
 def best_batch_sizes(runs: Runs) -> Iterator[Sample]:
