@@ -1,12 +1,13 @@
 """Replay the whole Philly trace as rigid jobs, and growing parts of it: time, time per job, memory.
 
     python benchmarks/bench_trace.py [--data ../shared/data] [--jobs 1000 4000 16000 82247] [--policies fifo srtf]
-        [--report]
+        [--failures 6.5] [--report]
 
 Every replay is a process of its own on one core, on Microsoft's 2,490 GPUs (321 nodes with 2, 231 with 8). A part is
 the trace thinned out evenly, with its cluster: 1 job in 20 on 1/20 of the nodes, so that load and waiting are about the
-same. Time is that of the simulation, reading apart; memory is the most the process ever held. `--report` adds the
-processor time of `polluxsim report`, the whole process.
+same. Time is that of the simulation, reading apart; memory is the most the process ever held. With `--failures`, nodes
+fail at this rate, in failures per 1,000 node-days. `--report` adds the processor time of `polluxsim report`, the whole
+process.
 """
 
 from __future__ import annotations
@@ -18,18 +19,23 @@ import resource
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from math import log2
 from pathlib import Path
 from time import process_time
 from typing import TYPE_CHECKING
 
+from polluxsim.engine.failures import DrawnFailures
+from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
+from polluxsim.hardware.checkpoints import Checkpoints
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.logs.importing import import_trace
 from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.reserving.conservative import Conservative
-from polluxsim.policies.reserving.easy import Easy
+from polluxsim.policies.reserving.easy import Easy, Multifactor
+from polluxsim.policies.tenants.quotas import Quotas
 from polluxsim.records.storage import write_run
 from polluxsim.workloads.trace import TraceReplay
 from polluxsim.workloads.workload import Workload
@@ -37,7 +43,10 @@ from polluxsim.workloads.workload import Workload
 if TYPE_CHECKING:
     from polluxsim.records.results import Result
 
-POLICIES = {"fifo": Fifo, "srtf": Srtf, "tiresias": Tiresias, "easy": Easy, "conservative": Conservative}
+POLICIES = {
+    "fifo": Fifo, "srtf": Srtf, "tiresias": Tiresias, "easy": Easy, "conservative": Conservative,
+    "multifactor": Multifactor, "quotas": Quotas,
+}  # fmt: skip
 NODES = ((321, 2), (231, 8))
 
 
@@ -46,12 +55,13 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("POLLUXSIM_DATA", "../shared/data"))
     parser.add_argument("--jobs", type=int, nargs="+", default=[1000, 4000, 16_000, 82_247])
     parser.add_argument("--policies", nargs="+", choices=POLICIES, default=["fifo", "srtf", "tiresias"])
+    parser.add_argument("--failures", type=float, default=0.0, help="failures in 1,000 node-days")
     parser.add_argument("--report", action="store_true", help="also time the report of every run")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         path, policy, jobs = options.one
-        print(json.dumps(replay(path, policy, int(jobs), is_reported=options.report)))
+        print(json.dumps(replay(path, policy, int(jobs), options.failures, is_reported=options.report)))
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "philly.parquet"
@@ -62,7 +72,7 @@ def main() -> None:
         )
         for policy in options.policies:
             for jobs in options.jobs:
-                tell(policy, jobs, path, ["--report"] * options.report)
+                tell(policy, jobs, path, ["--failures", str(options.failures), *["--report"] * options.report])
 
 
 def tell(policy: str, jobs: int, path: Path, extra: list[str]) -> None:
@@ -77,7 +87,7 @@ def tell(policy: str, jobs: int, path: Path, extra: list[str]) -> None:
     )
 
 
-def replay(path: str, policy: str, jobs: int, *, is_reported: bool) -> tuple[float, ...]:
+def replay(path: str, policy: str, jobs: int, failures: float, *, is_reported: bool) -> tuple[float, ...]:
     """Return how often the policy was asked, processor time [s] and memory [MB], then that of the report [s]."""
     whole = TraceReplay(path).load({})
     share = jobs / len(whole.jobs)
@@ -85,7 +95,12 @@ def replay(path: str, policy: str, jobs: int, *, is_reported: bool) -> tuple[flo
     most = max(job.num_replicas for job in part)
     groups = [[max(round(nodes * share), -(-most // gpus)), gpus] for nodes, gpus in NODES]
     started = process_time()
-    result = simulate(Workload(part), {}, Cluster.of_groups(groups), POLICIES[policy]())
+    cluster = Cluster.of_groups(groups)
+    if failures:
+        cluster = replace(cluster, failures=DrawnFailures(failures))
+    settings = EngineSettings(checkpoints=Checkpoints(1800.0, 30.0)) if failures else None
+    policies = {"quotas": lambda: Quotas({"none": sum(nodes * gpus for nodes, gpus in groups)})}
+    result = simulate(Workload(part), {}, cluster, policies.get(policy, POLICIES[policy])(), settings=settings)
     seconds = process_time() - started
     asked = sum(timing.phase == "decide" for timing in result.timing_records)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
