@@ -1,0 +1,51 @@
+"""A run passes few modules between the command and the decision of its policy."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from polluxsim.cli.main import main
+from polluxsim.engine import simulation
+from polluxsim.engine.recorder import Recorder
+from polluxsim.policies.ordered.attained_service import Tiresias
+
+MODULES = {
+    "polluxsim.cli.main", "polluxsim.cli.run", "polluxsim.run.execution", "polluxsim.engine.simulation",
+    "polluxsim.engine.views", "polluxsim.policies.ordered.attained_service", "polluxsim.engine.decision",
+    "polluxsim.engine.state", "polluxsim.engine.recorder",
+}  # fmt: skip
+"""The modules that `docs/design/path-of-a-run.md` draws."""
+
+
+def modules_on_the_stack() -> set[str]:
+    """Return the modules of the package on the call stack, without this test."""
+    modules, frame = set(), sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        modules.add(frame.f_globals.get("__name__", ""))
+    return {name for name in modules if name.startswith("polluxsim")}
+
+
+def test_a_decision_passes_nine_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, set[str]] = {}
+    for owner, name in ((Tiresias, "allocate"), (simulation, "plan_of"), (Recorder, "train")):
+        original = getattr(owner, name)
+
+        def watched(*arguments: Any, original: Any = original, name: str = name) -> Any:
+            seen.setdefault(name, modules_on_the_stack() | {original.__module__})
+            return original(*arguments)
+
+        monkeypatch.setattr(owner, name, watched)
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "policy=tiresias", "workload=philly-like", "workload.num_jobs=5", "hydra.run.dir=out"]) == 0
+    assert seen.keys() == {"allocate", "plan_of", "train"}
+    assert set.union(*seen.values()) <= MODULES
+
+
+def test_the_modules_of_the_path_are_drawn() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "design" / "path-of-a-run.md").read_text("utf-8")
+    assert all(name.removeprefix("polluxsim.").replace(".", "/") in page for name in MODULES)
