@@ -206,6 +206,7 @@ WAITING: Mapping[str, Test] = {
     "passed-over": _is_priced_out,
     "reclaimed": _was_preempted,
     "preempted": _was_preempted,
+    "preempted-on-type": _was_preempted,
 }
 """Reasons for which a job may wait beside idle GPUs, each with a test of its truth."""
 

@@ -157,13 +157,23 @@ FEWER_NODES = World(
 )
 """DRF failed when the autoscaler showed it fewer nodes: the view had the CPUs of all nodes."""
 
+IDLE_TYPE = World(
+    nodes=(4, 4),
+    jobs=(
+        Job.rigid("a", 0.0, 4, 3000.0),
+        Job.rigid("b", 300.0, 4, 600.0, gpu_types=("t4",), deadline=2000.0),
+    ),
+    types=("t4", "v100"),
+)
+"""Job b preempts job a, which waited beside the idle GPUs of the other type until job b had ended."""
+
 
 @pytest.mark.parametrize(
     ("policy", "world"),
     [
-        ("drf", FEWER_NODES), ("afs", LEARNS), ("allox", LATER_TYPE), ("allox", TWO_TYPES),
-        ("antman", PARTS_OF_A_NODE), ("antman", WIDE), ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN),
-        ("elasticflow", GONE),
+        ("afs", LEARNS), ("allox", LATER_TYPE), ("allox", TWO_TYPES), ("antman", PARTS_OF_A_NODE), ("antman", WIDE),
+        ("drf", FEWER_NODES), ("elastic-edf", IDLE_TYPE), ("elasticflow", GONE),
+        ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN),
     ],
 )  # fmt: skip
 def test_a_fault_that_was_found_does_not_come_back(policy: str, world: World) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from functools import reduce, wraps
 from math import inf
 from operator import or_
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from polluxsim.hardware.gpu_types import NodeTypes
-from polluxsim.policies.contract.view import Decision, JobProxy, decision_of
+from polluxsim.policies.contract.view import Decision, JobProxy, Reason, decision_of
+from polluxsim.policies.tools.free_gpus import FreeGpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from polluxsim.hardware.placements import Allocation, JobId, Placement
     from polluxsim.models.goodput import GoodputModel
-    from polluxsim.policies.contract.view import ClusterView, JobView, Oracle, Policy, Reason
+    from polluxsim.policies.contract.view import ClusterView, JobView, Oracle, Policy
 
     MayUse: TypeAlias = Callable[[JobView, str], bool]
 
@@ -80,6 +82,7 @@ class Pools:
         self._jobs_stay = jobs_stay
         self._seen: dict[JobId, JobOnType] = {}
         self._types: dict[str, NodeTypes] = {}
+        self._moves_next = False  # whether a job that was preempted could move at the next round
 
     def views(self, view: ClusterView) -> dict[str, ClusterView]:
         """Return the view of each pool. In it, the nodes of other types have no GPUs."""
@@ -90,7 +93,8 @@ class Pools:
         for job in view.changes.arrived:
             arrived[self.of(job.job_id)].append(job.job_id)
         changes = view.changes
-        if not self._jobs_stay and changes.jobs_or_nodes:
+        if not self._jobs_stay and (changes.jobs_or_nodes or self._moves_next):
+            self._moves_next = False
             for name, before, after in list(self._moved(view)):
                 if name in arrived[before]:  # the policy of that pool has not seen the job
                     arrived[before].remove(name)
@@ -106,6 +110,31 @@ class Pools:
     def seen(self, jobs: Iterable[JobView], name: str) -> list[JobView]:
         """Return the jobs that are in a pool, as its policy sees them, in their order."""
         return [self._seen[job.job_id] for job in jobs if self.of(job.job_id) == name]
+
+    def preempted(self, view: ClusterView, decision: Decision) -> dict[JobId, Reason]:
+        """Return reasons of the jobs that a decision preempts beside idle GPUs of another type. They move next round.
+
+        Kind: `preempted-on-type`, with the jobs that get GPUs of the type.
+        """
+        if self._jobs_stay:
+            return {}
+        placed = {job: placement for job, placement in decision.allocation.items() if placement}
+        lost = [job for job in view.running if decision.allocation.get(job.job_id) == ()]
+        if not lost:
+            return {}
+        free = FreeGpus(view.gpus_per_node)
+        held = {job.job_id: job.placement for job in view.running if job.job_id not in decision.allocation}
+        for placement in (held | placed).values():
+            free.take(placement)
+        reasons: dict[JobId, Reason] = {}
+        for job in lost:
+            mine = self.of(job.job_id)
+            others = [name for name in self._usable(job) if name != mine]
+            takers = tuple(name for name in placed if name in self._seen and self.of(name) == mine)
+            if takers and any(free.on(view.nodes_of(name)) >= job.num_replicas for name in others):
+                reasons[job.job_id] = Reason("preempted-on-type", {}, takers)
+        self._moves_next = bool(reasons)
+        return reasons
 
     def _send(self, view: ClusterView) -> None:
         """Send new jobs to pools, and forget jobs that ended."""
@@ -232,7 +261,16 @@ class PolicyPerType:
         made = dict[str, Decision]()
         for name, part in self._pools.views(view).items():
             made[name] = decision_of(self._policies[name].allocate(part, rng))
-        return together(view, self._pools, made)
+        decision = together(view, self._pools, made)
+        if not (preempted := self._pools.preempted(view, decision)):
+            return decision
+        explain = decision.explain
+
+        def with_preempted(asked: Sequence[JobId]) -> Mapping[JobId, Reason]:
+            known = {} if explain is None else explain([job for job in asked if job not in preempted])
+            return {**known, **{job: preempted[job] for job in asked if job in preempted}}
+
+        return replace(decision, valid_until=view.time, explain=with_preempted)
 
 
 def pool_per_type(policy: Given) -> Given:
