@@ -1,4 +1,4 @@
-"""Perturb the experiments of `polluxsim reproduce`, and list which judged numbers are then missed.
+"""Perturb the experiments of `polluxsim paper reproduce`, and list which judged numbers are then missed.
 
 python benchmarks/perturbations.py [--data ../shared/data/osdi21] [--out FOLDER] > docs/perturbations.md
 python benchmarks/perturbed_schedulers.py >> docs/perturbations.md

@@ -73,13 +73,13 @@ def _screens(found: re.Match[str]) -> str:
 
 
 def _reproduced() -> str:
-    """Return what `polluxsim reproduce` wrote into docs/reproduced: each table, and the figures drawn with it."""
+    """Return what `polluxsim paper reproduce` wrote into docs/reproduced: each table, and the figures drawn with it."""
     tables = sorted(REPRODUCED.glob("*.md"))
     if not tables:
         return (
-            "`polluxsim reproduce all --out docs/reproduced` writes them, ours beside the paper's; none are here yet."
+            "`polluxsim paper reproduce all -o docs/reproduced` writes them, ours beside the paper's; none are here yet."
         )
-    parts = ["Written by `polluxsim reproduce`, as they stand."]
+    parts = ["Written by `polluxsim paper reproduce`, as they stand."]
     for table in tables:
         parts.append(table.read_text(encoding="utf-8").strip())
         parts += [f"![{path.stem}](reproduced/{path.name})" for path in sorted(REPRODUCED.glob(f"{table.stem}*.png"))]
@@ -87,14 +87,21 @@ def _reproduced() -> str:
 
 
 def _commands() -> list[str]:
-    return re.findall(r"^    (\w+)(?: |$)", _help([]), re.MULTILINE)
+    """Return the names of all commands; the name of a group stands before those of its commands."""
+    named = re.compile(r"^    (\w+)(?: |$)", re.MULTILINE)
+    found = []
+    for name in named.findall(_help([])):
+        text = _help([name])
+        of_group = named.findall(text.partition("commands:\n")[2]) if "\ncommands:\n" in text else []
+        found += [f"{name} {command}" for command in of_group] or [name]
+    return found
 
 
 def _section(command: str) -> str:
     """Return a section of a command as its help tells it, with its picture."""
-    _, _, rest = _help([command]).partition("\n\n")
+    _, _, rest = _help(command.split()).partition("\n\n")
     what = " ".join(rest.partition("\n\n")[0].split())
-    pictures = sorted(path for path in IMAGES.glob(f"{command}[.-]*"))
+    pictures = sorted(IMAGES.glob(f"{command.split()[-1]}[.-]*"))
     shown = "\n".join(f"![What {command} makes](images/{path.name})" for path in pictures)
     return f'## {command}\n\n{what}\n\n{shown}\n\n??? note "polluxsim {command} --help"\n    <!-- help: {command} -->\n'
 

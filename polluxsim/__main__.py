@@ -7,6 +7,9 @@ import os
 
 from polluxsim import _end_interrupted
 
+DEFECT = 70
+"""Exit status after an error in polluxsim or in a policy of the user, which Python prints with a traceback."""
+
 
 def main() -> int:
     """Run the command; Ctrl-C is one line and exit status 130 until results are written, and then changes nothing."""
@@ -23,7 +26,13 @@ def main() -> int:
 
         for number in handled:
             signal.signal(number, lambda *_: end_process())
-        status = command()
+        try:
+            status = command()
+        except Exception:  # noqa: BLE001  (a defect, whose exit status must not be that of an answer)
+            from traceback import print_exc  # noqa: PLC0415
+
+            print_exc()
+            status = DEFECT
         for number in handled:
             signal.signal(number, lambda *_: os._exit(status))
         return status

@@ -72,7 +72,7 @@ def test_every_command_bears_an_odd_run(
     assert inconsistencies(run.result, cluster_of(run).gpus_per_node) == [], (policy, world)
     assert bears("table", "run")
     assert bears("report", "run", "-o", "run.html")
-    assert bears("trace", "run", "-o", "run.json")
+    assert bears("timeline", "run", "-o", "run.json")
     for name in names:
         assert bears("why", "run", name)
         assert bears("why", "run", name, rng.choice(("0", "59", "60", "700", "1999", "20h")))

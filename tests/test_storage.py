@@ -44,7 +44,7 @@ def test_a_folder_with_fewer_columns_is_read_with_the_defaults(folder: Path) -> 
         ("table", folder),
         ("why", folder, old.job_records[0].job),
         ("report", folder, "-o", out / "report.html"),
-        ("trace", folder, "-o", out / "trace.json"),
+        ("timeline", folder, "-o", out / "trace.json"),
     ):
         assert main([str(word) for word in command]) == 0
 

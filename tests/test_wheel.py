@@ -54,4 +54,4 @@ def test_the_wheel_runs_in_an_environment_of_its_own(tmp_path: Path) -> None:
     assert "average JCT" in done(polluxsim, "table", "out", cwd=tmp_path)
     done(polluxsim, "report", "out", cwd=tmp_path)
     done(polluxsim, "run", "-m", *small, "policy=fifo,srtf", "hydra.sweep.dir=sweep", cwd=tmp_path)
-    assert "fig8a" in done(polluxsim, "reproduce", "list", cwd=tmp_path)
+    assert "fig8a" in done(polluxsim, "paper", "reproduce", "list", cwd=tmp_path)

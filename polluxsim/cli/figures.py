@@ -1,23 +1,23 @@
-"""Commands that draw finished runs: `plot`, `report` and `trace`."""
+"""Commands that draw finished runs: `plot`, `report` and `timeline`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polluxsim.cli import shared_options
+from polluxsim.cli.options import RUN, RUNS, path, take, take_output
+from polluxsim.common.durations import MINUTE
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.plot.request import FIGURE_KINDS, OF_PROFILES, OPTIONS, PlotRequest
 
 if TYPE_CHECKING:
-    import argparse
     from argparse import ArgumentParser, Namespace
 
 FIGURE_EXAMPLES = {"sweep": " SWEEP --x policy.p", "job": " RUN --job cifar10-97"} | dict.fromkeys(OF_PROFILES, "")
 """Arguments in the examples of the kinds that need more than a sweep."""
 
 
-def add_plot(parser: argparse.ArgumentParser) -> None:
+def add_plot(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = "Draw a figure of finished runs or of profiles, and write it to a PNG, PDF or SVG file."
     parser.epilog = (
@@ -30,66 +30,56 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
         one.description = f"Draw {summary}."
         one.epilog = f"Example: polluxsim plot {kind}{FIGURE_EXAMPLES.get(kind, ' SWEEP')} -o {kind}.pdf"
         _OPTIONS.get(kind, _runs)(one)
-        one.add_argument("-o", "--output", type=Path, default=Path(f"{kind}.png"), metavar="FILE",
-                         help="file to write, .png, .pdf or .svg (default: %(default)s)")  # fmt: skip
-        width = PlotRequest(kind, x="").width_in_cm
-        one.add_argument("--width", type=float, metavar="CM",
-                         help=f"width in print; 8.5 fits one column and 17 fits two (default: {width:g})")  # fmt: skip
+        take_output(one, "file to write, .png, .pdf or .svg", f"{kind}.png")
+        take(one, "width", note=f"(default: {PlotRequest(kind, x='').width_in_cm:g})")
         one.set_defaults(action=_plot)
 
 
-def _runs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=shared_options.RUNS)
-    parser.add_argument("--each", action="store_true",
-                        help="draw a line for each run; by default the runs of a setting are pooled")  # fmt: skip
+def _add_runs(parser: ArgumentParser, also: str = "") -> None:
+    parser.add_argument("runs", nargs="+", type=path, metavar="RUN", help=f"{RUNS}{also}")
 
 
-def _usage(parser: argparse.ArgumentParser) -> None:
+def _runs(parser: ArgumentParser) -> None:
+    _add_runs(parser)
+    take(parser, "each")
+
+
+def _usage(parser: ArgumentParser) -> None:
     _runs(parser)
-    parser.add_argument("--bin", type=float, default=30.0, metavar="MINUTES",
-                        help="length of the averaging window (default: %(default)g)")  # fmt: skip
+    take(parser, "bin", note="(default: 30min)")
 
 
-def _job(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=shared_options.RUNS)
-    parser.add_argument("--job", action="append", metavar="NAME",
-                        help=f"name of a job; {shared_options.REPEATED} (default: the job with the most GPU time)",
-                        )  # fmt: skip
-    parser.add_argument("--profiles", type=Path, metavar="FOLDER",
-                        help="profiles of the run, if they have been moved")  # fmt: skip
+def _job(parser: ArgumentParser) -> None:
+    _add_runs(parser)
+    take(parser, "job", note="(default: the job with the most GPU time)")
+    take(parser, "profiles", note="give it if the profiles of the run have been moved")
 
 
-def _sweep(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN",
-                        help=f"{shared_options.RUNS}, or a sweep's Parquet dataset")  # fmt: skip
-    parser.add_argument("--x", required=True, metavar="SETTING",
-                        help="setting on the horizontal axis, like policy.p or policy")  # fmt: skip
-    parser.add_argument("--metric", "--y", default="avg_jct", help="metric to draw (default: %(default)s)")
-    parser.add_argument("--by", action="append", metavar="SETTING",
-                        help="setting that has a line for each value (default: all settings that differ)")  # fmt: skip
+def _sweep(parser: ArgumentParser) -> None:
+    _add_runs(parser, ", or a sweep's Parquet dataset")
+    take(parser, "x", required=True)
+    take(parser, "metric", default="avg_jct", once=True)
+    take(parser, "by", note="it has a line for each value (default: all settings that differ)")
 
 
-def _profiles(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("profiles", nargs="?", type=Path, metavar="PROFILES",
+def _profiles(parser: ArgumentParser) -> None:
+    parser.add_argument("profiles", nargs="?", type=path, metavar="PROFILES",
                         help="folder of measured profiles or of cards (default: the cards of polluxsim)")  # fmt: skip
 
 
-def _one_profile(parser: argparse.ArgumentParser) -> None:
+def _one_profile(parser: ArgumentParser) -> None:
     _profiles(parser)
-    parser.add_argument("--application", metavar="NAME", help="application to draw (default: cifar10)")  # fmt: skip
+    take(parser, "application", once=True, note="(default: cifar10)")
 
 
-def _throughput(parser: argparse.ArgumentParser) -> None:
+def _throughput(parser: ArgumentParser) -> None:
     _profiles(parser)
-    parser.add_argument("--cards", type=Path, metavar="FOLDER",
-                        help="cards to compare (default: the model of the agents, fitted to PROFILES)")  # fmt: skip
-    parser.add_argument("--application", action="append", metavar="NAME",
-                        help=f"application to draw; {shared_options.REPEATED} (default: all)")  # fmt: skip
+    take(parser, "cards", note="cards to compare (default: the model of the agents, fitted to PROFILES)")
+    take(parser, "application", note="(default: all)")
 
 
-def _scaling(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN",
-                        help=f"{shared_options.RUNS}, or the .csv file of a benchmark")  # fmt: skip
+def _scaling(parser: ArgumentParser) -> None:
+    _add_runs(parser, ", or the .csv file of a benchmark")
 
 
 _OPTIONS = {
@@ -104,12 +94,14 @@ _OPTIONS = {
 }
 
 
-def _plot(options: argparse.Namespace) -> None:
+def _plot(options: Namespace) -> None:
     from polluxsim.look.plot.kinds import Subject, draw
     from polluxsim.look.plot.style import check_ending, save
 
     check_ending(options.output)
     given = {name: getattr(options, name) for name in ("width", *OPTIONS[options.kind])}
+    if given.get("bin") is not None:
+        given["bin"] /= MINUTE
     figure = draw(PlotRequest.of(options.kind, given), Subject(getattr(options, "runs", ())))
     save(figure, options.output)
     print(f"wrote {options.output}")
@@ -119,10 +111,9 @@ def add_report(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = "Write finished runs as one interactive HTML file. The file needs no network."
     parser.epilog = "Example: polluxsim report SWEEP -o report.html"
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=shared_options.RUNS)
-    parser.add_argument("-o", "--output", type=Path, default=Path("report.html"), metavar="FILE",
-                        help="HTML file to write (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--baseline", metavar="NAME", help=shared_options.BASELINE)
+    _add_runs(parser)
+    take_output(parser, "HTML file to write", "report.html")
+    take(parser, "baseline", note="(default: the first run)")
     parser.set_defaults(action=_report)
 
 
@@ -135,20 +126,19 @@ def _report(options: Namespace) -> None:
 TIMELINE_SUFFIXES = (".json", ".json.gz")
 
 
-def add_trace(parser: ArgumentParser) -> None:
+def add_timeline(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = (
         "Write a finished run as a timeline for Perfetto. The timeline has a track for each GPU, counters, and arrows "
         "where a job moves to other GPUs. Open the file at https://ui.perfetto.dev or in chrome://tracing."
     )
-    parser.epilog = "Example: polluxsim trace RUN -o run.json.gz"
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE",
-                        help="file to write, .json or .json.gz (default: named after the run)")  # fmt: skip
-    parser.set_defaults(action=_trace)
+    parser.epilog = "Example: polluxsim timeline RUN -o run.json.gz"
+    parser.add_argument("run", type=path, metavar="RUN", help=RUN)
+    take_output(parser, "file to write, .json or .json.gz (default: named after the run)")
+    parser.set_defaults(action=_timeline)
 
 
-def _trace(options: Namespace) -> None:
+def _timeline(options: Namespace) -> None:
     from polluxsim.common.files import appearing_whole
     from polluxsim.look.timeline import write_timeline
     from polluxsim.records.storage import read_run
@@ -158,8 +148,8 @@ def _trace(options: Namespace) -> None:
             f"{options.output}: give the name of a file that ends in {' or '.join(TIMELINE_SUFFIXES)}"
         )
     run = read_run(options.run)
-    path = options.output or Path(f"{run.name}.perfetto.json.gz")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with appearing_whole(path) as temporary:
-        slices = write_timeline(run, temporary, packed=path.suffix == ".gz")
-    print(f"wrote {path}: {slices} slices; open it at https://ui.perfetto.dev or in chrome://tracing")
+    file = options.output or Path(f"{run.name}.perfetto.json.gz")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with appearing_whole(file) as temporary:
+        slices = write_timeline(run, temporary, packed=file.suffix == ".gz")
+    print(f"wrote {file}: {slices} slices; open it at https://ui.perfetto.dev or in chrome://tracing")

@@ -7,14 +7,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.cli import shared_options
-from polluxsim.cli.shared_options import add_allowing, import_from_here, read_to_make_again, tell_classes
-from polluxsim.common.durations import clock, instant, length
+from polluxsim.cli.loading import read_to_make_again, show_progress, tell_classes
+from polluxsim.cli.options import RUN, path, take, take_forms, take_output
+from polluxsim.common.durations import clock, length
 from polluxsim.common.errors import InvalidConfigError
+from polluxsim.run.configurations import import_from_here
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pandas as pd
 
@@ -28,81 +29,29 @@ GROUPS = ("policy", "cluster")
 OTHERWISE = "otherwise"
 """Folder of the run with the changes, in the folder of a what-if."""
 
-FOR_RUNS = ("at", "drop_node", "without", "add", "seeds", "allow_classes")
-FOR_LOGS = {"nodes": None, "load": "1", "policy": "fifo,easy", "failures": "off", "percentile": "p95",
-            "gpus_per_node": 8}  # fmt: skip
-"""Options of a what-if of a run, and of a log with their defaults."""
-
 
 def add_whatif(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = (
         "Fork a finished run at a time, and compare the run with the fork. From that time on, the fork has the changes "
-        "that you name. For the log of a cluster, the command compares numbers of nodes, loads and policies instead."
+        "that you name. 'polluxsim log whatif' replays the log of a cluster."
     )
     parser.epilog = "Example: polluxsim whatif RUN --at 3h policy=pollux"
-    parser.add_argument("run", type=Path, metavar="RUN",
-                        help="folder of a finished run; or a log, as sacct or 'polluxsim import' writes it",
-                        )  # fmt: skip
+    parser.add_argument("run", type=path, metavar="RUN", help=RUN)
     parser.add_argument("names", nargs="*", metavar="KEY=VALUE",
                         help="changed settings, like policy=tiresias, policy.p=-10 or cluster.num_nodes=20",
                         )  # fmt: skip
-    parser.add_argument("--at", metavar="TIME", help=f"time of the fork of a run: {shared_options.TIME}")
-    parser.add_argument("--drop-node", type=shared_options.whole_number(0), action="append", default=[], metavar="N",
-                        help=f"node that goes down for good; {shared_options.REPEATED}")  # fmt: skip
-    parser.add_argument("--without", action="append", default=[], metavar="JOB",
-                        help=f"job that is cancelled, or never arrives; {shared_options.REPEATED}")  # fmt: skip
-    parser.add_argument("--add", type=Path, metavar="FILE", help="workload file of additional jobs")
-    parser.add_argument("--seeds", type=shared_options.whole_number(1), metavar="N",
-                        help="number of forks of each kind with different random draws (default: 1)")  # fmt: skip
-    parser.add_argument("--nodes", metavar="N,+M",
-                        help="for a log: the existing number of nodes, and other or additional numbers to try",
-                        )  # fmt: skip
-    parser.add_argument("--load", metavar="X,Y", help="for a log: factors of the arrival rate (default: 1)")
-    parser.add_argument("--policy", metavar="A,B",
-                        help=f"for a log: {shared_options.POLICIES} (default: {FOR_LOGS['policy']})")  # fmt: skip
-    parser.add_argument("--failures", metavar="off,on",
-                        help="for a log: replay without node failures, with them, or both. 'on' has the published rate "
-                        "of cluster/failures=rsc-1; other entries of that group can be named (default: off)",
-                        )  # fmt: skip
-    parser.add_argument("--percentile", metavar="p50,p90",
-                        help="for a log: percentiles of the wait to print, from p50, p90, p95 and p99; the sentences "
-                        "use the first one (default: p95)")  # fmt: skip
-    parser.add_argument("--gpus-per-node", type=shared_options.whole_number(1), metavar="N",
-                        help="for a log: GPUs of each node (default: 8)")  # fmt: skip
-    parser.add_argument("-o", "--output", type=Path, metavar="DIR",
-                        help="folder for the runs (default: RUN-at-TIME, RUN-at-TIME-2 for other changes, ...; for a "
-                        "log LOG-whatif)",
-                        )  # fmt: skip
-    add_allowing(parser)
+    take(parser, "at", required=True, note="the time of the fork")
+    take(parser, "drop-node", default=[])
+    take(parser, "without", default=[])
+    take(parser, "add")
+    take(parser, "seeds", default=1, note="forks of each kind with different random draws")
+    take_output(parser, "folder for the runs (default: RUN-at-TIME, RUN-at-TIME-2 for other changes, ...)")
+    take(parser, "allow-classes", default=[])
     parser.set_defaults(action=_whatif)
 
 
 def _whatif(options: Namespace) -> None:
-    from polluxsim.cli.log import whatif_log
-
-    if not (options.run.is_file() or options.nodes):
-        _refuse(FOR_LOGS, options, f"{options.run} is a run", "; change a run with settings, like policy=tiresias")
-        _fork(options)
-        return
-    _refuse(FOR_RUNS, options, f"{options.run} is a log")
-    if options.nodes is None:
-        raise InvalidConfigError(f"{options.run} is a log, and --nodes is missing; give its number of nodes: --nodes 8")
-    for name, default in FOR_LOGS.items():
-        if getattr(options, name) is None:
-            setattr(options, name, default)
-    whatif_log(options)
-
-
-def _refuse(names: Iterable[str], options: Namespace, why: str, remedy: str = "") -> None:
-    """Raise `InvalidConfigError` if an option is given that would have no effect."""
-    for name in names:
-        if getattr(options, name) not in (None, []):
-            word = f"--{name.replace('_', '-')}"
-            raise InvalidConfigError(f"{word} cannot be used here, because {why}; leave it out{remedy}")
-
-
-def _fork(options: Namespace) -> None:
     from dataclasses import replace
     from time import time
 
@@ -117,18 +66,18 @@ def _fork(options: Namespace) -> None:
 
     _check_fork_options(options)
     started = time()
-    at, run = instant(options.at), read_to_make_again(options)
+    run = read_to_make_again(options)
     tell_classes(run)
     if options.names:
         import_from_here()  # a class that the user names, as for `polluxsim run`
-    moment = Moment(run, at)
+    moment = Moment(run, options.at)
     added = () if options.add is None else read_workload(options.add).jobs
     entries = _entries(options.names)
     request = WhatIfRequest(entries, drop_nodes=options.drop_node, without=options.without, added=added)
     place = f"{options.run.resolve().name}-at-{length(moment.time)}".replace(" ", "")
     folder = options.output
     others, stayed = [], []
-    for number in range(options.seeds or 1):
+    for number in range(options.seeds):
         seed = moment.config.seed + number if number else None
         ending = f"-seed{seed}" if number else ""
         otherwise = moment.fork_with(replace(request, seed=seed))
@@ -168,8 +117,6 @@ def _kept(run: Run, folder: Path, since: float) -> Run:
 
 
 def _check_fork_options(options: Namespace) -> None:
-    if options.at is None:
-        raise InvalidConfigError("--at is missing, give it as --at TIME")
     if not (options.names or options.drop_node or options.without or options.add):
         raise InvalidConfigError("no change is given; give one with KEY=VALUE, --drop-node, --without or --add")
 
@@ -206,7 +153,7 @@ def _entries(overrides: list[str]) -> dict[str, tuple[str | None, dict[str, Any]
     return {group: (names.get(group), settings.get(group, {})) for group in dict.fromkeys([*names, *settings])}
 
 
-CALIBRATION_TIMES = 8
+TIMES_OF_CALIBRATION = 8
 
 
 def add_when(parser: ArgumentParser) -> None:
@@ -218,34 +165,28 @@ def add_when(parser: ArgumentParser) -> None:
         "profile is known."
     )
     parser.epilog = "Example: polluxsim when RUN --at 3h"
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.add_argument("run", type=path, metavar="RUN", help=RUN)
     parser.add_argument("jobs", nargs="*", metavar="JOB", help="names of jobs (default: all waiting and running jobs)")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--at", metavar="TIME", help=f"time of the forecast: {shared_options.TIME}")
-    what.add_argument("--calibrate", type=shared_options.whole_number(1), nargs="?", const=CALIBRATION_TIMES,
-                      metavar="N",
-                      help="forecast at N times of the run, and print how many recorded times were inside their "
-                      "intervals and how wide the intervals are (default: %(const)s)")  # fmt: skip
-    parser.add_argument("--arrivals", default="recent", metavar="none|recent|FILE",
-                        help="later jobs: none; drawn from the arrivals so far, during the same time and at most three "
-                        "days; or the jobs of a workload file (default: %(default)s)",
-                        )  # fmt: skip
-    parser.add_argument("--forks", type=shared_options.whole_number(1), default=29, metavar="N",
-                        help="number of futures to draw (default: %(default)s)")  # fmt: skip
-    forms = parser.add_mutually_exclusive_group()
-    for form, words in {"csv": "CSV, in seconds", "json": "JSON, in seconds"}.items():
-        forms.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=f"write {words}")
-    add_allowing(parser)
+    take(what, "at", note="the time of the forecast")
+    take(what, "calibrate")
+    take(parser, "times", note=f"(default: {TIMES_OF_CALIBRATION})")
+    take(parser, "arrivals", default="recent")
+    take(parser, "forks", default=29)
+    take_forms(parser, "csv", "json")
+    take(parser, "allow-classes", default=[])
     parser.set_defaults(action=_when)
 
 
 def _when(options: Namespace) -> None:
+    if options.times and not options.calibrate:
+        raise InvalidConfigError("--times is the number of times of --calibrate; add --calibrate, or leave out --times")
     run = read_to_make_again(options)
     tell_classes(run)
-    if options.calibrate is None:
-        _print_forecast(_forecast(run, options), options.form)
+    if options.calibrate:
+        _calibrate(run, options, options.times or TIMES_OF_CALIBRATION)
     else:
-        _calibrate(run, options)
+        _print_forecast(_forecast(run, options), options.form)
 
 
 def _arrivals(name: str) -> Arrivals:
@@ -261,7 +202,7 @@ def _forecast(run: Run, options: Namespace) -> pd.DataFrame:
     from polluxsim.run.workers import num_cores
 
     arrivals, told = _arrivals(options.arrivals), _progress("futures", options.forks)
-    moment = Moment(run, instant(options.at))
+    moment = Moment(run, options.at)
     return forecast_frame(forecast(moment, options.jobs or None, options.forks, told, num_cores(), arrivals))
 
 
@@ -304,14 +245,14 @@ def _cells(times: Sequence[float]) -> tuple[str, str]:
     return median or "unknown", f"{low} to {high}" if high else f"{low} or later"
 
 
-def _calibrate(run: Run, options: Namespace) -> None:
+def _calibrate(run: Run, options: Namespace, times: int) -> None:
     from polluxsim.run.forecasts import calibration, forecast_checks
     from polluxsim.run.workers import num_cores
 
     if options.jobs:
         raise InvalidConfigError(f"--calibrate takes all jobs; leave out {options.jobs[0]!r}")
-    arrivals, told = _arrivals(options.arrivals), _progress("times", options.calibrate)
-    for check in forecast_checks(calibration(run, options.calibrate, options.forks, told, num_cores(), arrivals)):
+    arrivals, told = _arrivals(options.arrivals), _progress("times", times)
+    for check in forecast_checks(calibration(run, times, options.forks, told, num_cores(), arrivals)):
         print("\n".join(calibration_lines(check)))
 
 
@@ -340,7 +281,7 @@ def _progress(what: str, number: int) -> Callable[[int], None]:
 
     def show(done: int) -> None:
         left = (monotonic() - started) / done * (number - done)
-        shared_options.show_progress(f"{done} of {number} {what}, {length(left)} left" if done < number else "")
+        show_progress(f"{done} of {number} {what}, {length(left)} left" if done < number else "")
 
     return show
 
@@ -348,17 +289,16 @@ def _progress(what: str, number: int) -> Callable[[int], None]:
 def add_why(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = (
-        "Explain why a job waited, started, moved or changed its number of GPUs. Without TIME, the command explains "
+        "Explain why a job waited, started, moved or changed its number of GPUs. Without --at, the command explains "
         "every change of the job. The explanation of your own policy is what the policy records, or what its "
         "allocations show."
     )
-    parser.epilog = "Example: polluxsim why RUN cifar10-97 3h"
-    parser.add_argument("run", type=Path, metavar="RUN", help="folder of a finished run")
+    parser.epilog = "Example: polluxsim why RUN cifar10-97 --at 3h"
+    parser.add_argument("run", type=path, metavar="RUN", help=RUN)
     parser.add_argument("job", metavar="JOB", help="name of a job")
-    parser.add_argument("time", nargs="?", metavar="TIME", help=shared_options.TIME)
-    parser.add_argument("--brief", action="store_true",
-                        help="do not search for changes that would have let a waiting job run")  # fmt: skip
-    add_allowing(parser)
+    take(parser, "at")
+    take(parser, "brief")
+    take(parser, "allow-classes", default=[])
     parser.set_defaults(action=_why)
 
 
@@ -367,7 +307,7 @@ def _why(options: Namespace) -> None:
     from polluxsim.look.why.story import at, find_job, story, waits
     from polluxsim.records.storage import read_reasons
 
-    moment = None if options.time is None else instant(options.time)
+    moment = options.at
     run = read_to_make_again(options)
     job = find_job(run, options.job)
     recorded = read_reasons(options.run)

@@ -1,13 +1,12 @@
-"""Commands about logs of clusters: `import`, `calibrate`, and `whatif` of a log."""
+"""Commands about logs of clusters: `log import`, `log calibrate` and `log whatif`."""
 
 from __future__ import annotations
 
 import json
 from argparse import Action
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from polluxsim.cli import shared_options
+from polluxsim.cli.options import OPTIONS, SETTINGS, path, take, take_output
 from polluxsim.common.durations import length
 from polluxsim.common.errors import InvalidConfigError
 
@@ -73,7 +72,7 @@ def _keys_of_tables() -> str:
     )
 
 
-def add_import(parser: ArgumentParser) -> None:
+def add_log_import(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = "Check every row of a cluster's log, and write the log as a Parquet file."
     parser.epilog = (
@@ -81,20 +80,17 @@ def add_import(parser: ArgumentParser) -> None:
         + "\n".join(f"  {name:<15}{what}" for name, what in LOG_FORMATS.items())
         + f"\n\nThis command prints a log for the format slurm:\n{SACCT}\n\n"
         + _keys_of_tables()
-        + "\n\nExample: polluxsim import slurm sacct.txt log.parquet --gpus 64"
+        + "\n\nExample: polluxsim log import slurm sacct.txt -o log.parquet --gpus 64"
     )
-    parser.add_argument("--example", action=_Example, nargs=0,
-                        help="print an example log for the format slurm, without other arguments")  # fmt: skip
+    parser.add_argument("--example", action=_Example, nargs=0, help=OPTIONS["example"].meaning)
     parser.add_argument("format", metavar="FORMAT", help="format of the log, from the list below")
-    parser.add_argument("source", type=Path, metavar="SRC", help="file or folder to read")
-    parser.add_argument("destination", type=Path, metavar="DST", help=".parquet file to write")
-    parser.add_argument("--skip-bad", action="store_true", help="leave out invalid rows, and count them")
-    parser.add_argument("--gpus", type=int, metavar="N", help="number of GPUs of the cluster, for the report")
-    parser.add_argument("--time-zone", metavar="NAME",
-                        help="default time zone, like Asia/Shanghai")  # fmt: skip
-    parser.add_argument("--columns", action="append", default=[], metavar="KEY=COLUMN,…",
-                        help="columns of a table, for the format table")  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("source", type=path, metavar="SRC", help="file or folder to read")
+    take_output(parser, ".parquet file to write", required=True)
+    take(parser, "skip-bad")
+    take(parser, "gpus", note="one number, for the report")
+    take(parser, "time-zone")
+    take(parser, "columns", default=[])
+    take(parser, "json")
     parser.set_defaults(action=_import)
 
 
@@ -102,36 +98,37 @@ def _import(options: Namespace) -> None:
     from polluxsim.logs.import_report import as_text
     from polluxsim.logs.importing import import_trace
 
+    if len(options.gpus or [0]) > 1:
+        numbers = ",".join(map(str, options.gpus))
+        raise InvalidConfigError(
+            f"--gpus is {numbers}, must be one number, because the log is of one cluster; leave out the others"
+        )
     report = import_trace(
         options.format,
         options.source,
-        options.destination,
+        options.output,
         skip_bad=options.skip_bad,
-        cluster_gpus=options.gpus,
+        cluster_gpus=options.gpus[0] if options.gpus else None,
         time_zone=options.time_zone,
         columns=",".join(options.columns),
     )
     print(json.dumps(report.as_json(), indent=2) if options.json else as_text(report))
 
 
-def add_calibrate(parser: ArgumentParser) -> None:
+def add_log_calibrate(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = (
         "Find the policy and the cluster size that best explain the waits in a log. The command replays the log under "
         "each policy and size, and prints the replay with the most similar waits first."
     )
-    parser.epilog = "Example: polluxsim calibrate log.parquet --gpus 64,96 --policies fifo,easy"
-    parser.add_argument("log", type=Path, metavar="LOG", help="log with waits, as 'polluxsim import' writes it")
-    words = "settings of every run, like workload.hours=48 or engine.restart_delay=30"
-    parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE", help=words)
-    parser.add_argument("--policies", default="fifo,easy,conservative,multifactor", metavar="A,B",
-                        help=f"{shared_options.POLICIES} (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--gpus", type=shared_options.whole_numbers, required=True, metavar="N,M",
-                        help="numbers of GPUs of the cluster to try")  # fmt: skip
-    parser.add_argument("--gpus-per-node", type=shared_options.whole_number(1), default=8, metavar="N",
-                        help="GPUs of each node (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--out", type=Path, default=Path("calibrated"), metavar="DIR", help=shared_options.OUT)
-    parser.add_argument("--workers", type=shared_options.whole_number(1), metavar="N", help=shared_options.WORKERS)
+    parser.epilog = "Example: polluxsim log calibrate log.parquet --gpus 64,96 --policies fifo,easy"
+    parser.add_argument("log", type=path, metavar="LOG", help="log with waits, as 'polluxsim log import' writes it")
+    parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE", help=SETTINGS)
+    take(parser, "policies", default=["fifo", "easy", "conservative", "multifactor"])
+    take(parser, "gpus", required=True, note="numbers to try")
+    take(parser, "gpus-per-node", default=8)
+    take_output(parser, "folder for the runs", "calibrated")
+    take(parser, "workers")
     parser.set_defaults(action=_calibrate)
 
 
@@ -142,11 +139,10 @@ def _calibrate(options: Namespace) -> None:
     from polluxsim.common.durations import HOUR
     from polluxsim.look.console import console
     from polluxsim.look.descriptions import engine_waits, print_without_effect
-    from polluxsim.run.configurations import split_list
     from polluxsim.studies.log_replays import Candidates, calibrate
 
-    candidates = Candidates(split_list(options.policies), options.gpus, options.gpus_per_node)
-    found, waits = calibrate(options.log, candidates, options.out, options.names, options.workers)
+    candidates = Candidates(options.policies, options.gpus, options.gpus_per_node)
+    found, waits = calibrate(options.log, candidates, options.output, options.names, options.workers)
     title = f"{len(waits)} jobs waited {waits.mean() / HOUR:.2f} h on average in the log"
     table = Table(title=title, title_justify="left")
     for heading in ("policy", "GPUs", "off by [h]", "mean wait [h]", "rank correlation"):
@@ -156,28 +152,47 @@ def _calibrate(options: Namespace) -> None:
         table.add_row(match.policy, str(match.gpus), *numbers)
     console().print(table)
     print(engine_waits(found[0].engine))
-    print_without_effect(options.out)
+    print_without_effect(options.output)
 
 
 ON, ON_RATE = "on", "rsc-1"
 """The word of `--failures` for node failures at the published rate, and its entry of cluster/failures."""
 
 
-def whatif_log(options: Namespace) -> None:
+def add_log_whatif(parser: ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.description = (
+        "Replay the log of a cluster with other numbers of nodes, loads, policies and failures. The command finds the "
+        "policy that best explains the waits in the log, and prints how each change affects the waits."
+    )
+    parser.epilog = "Example: polluxsim log whatif sacct.txt --nodes 8,+4 --load 1,1.2"
+    parser.add_argument("log", type=path, metavar="LOG",
+                        help="log, as sacct or 'polluxsim log import' writes it")  # fmt: skip
+    parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE", help=SETTINGS)
+    take(parser, "nodes", required=True)
+    take(parser, "load", default=[1.0])
+    take(parser, "policies", default=["fifo", "easy"])
+    take(parser, "failures", default=["off"])
+    take(parser, "percentile", default=["p95"], note="the sentences use the first one")
+    take(parser, "gpus-per-node", default=8)
+    take_output(parser, "folder for the runs (default: LOG-whatif)")
+    parser.set_defaults(action=_whatif)
+
+
+def _whatif(options: Namespace) -> None:
     """Import a log, find the policy that explains its waits, replay it in every case, and print what changes them."""
     from polluxsim.look.descriptions import engine_waits, without_effect
     from polluxsim.records.folders import info_of
-    from polluxsim.run.configurations import split_list
     from polluxsim.studies.log_replays import LogWhatIfRequest, not_monotone, whatif_of_log
 
     request = LogWhatIfRequest(
-        options.run,
-        _nodes(options.nodes),
-        options.output or options.run.with_name(f"{options.run.stem}-whatif"),
-        loads=_loads(options.load),
-        policies=split_list(options.policy),
-        failures=_failures(options.failures),
-        percentiles=list(dict.fromkeys(options.percentile.split(","))),
+        options.log,
+        options.nodes,
+        options.output or options.log.with_name(f"{options.log.stem}-whatif"),
+        loads=options.load,
+        policies=options.policies,
+        failures=list(dict.fromkeys(ON_RATE if word == ON else word for word in options.failures)),
+        percentiles=options.percentile,
         gpus_per_node=options.gpus_per_node,
         overrides=options.names,
     )
@@ -191,37 +206,6 @@ def whatif_log(options: Namespace) -> None:
     for sentence in without_effect((case.policy, info_of(run)) for case, run in found.runs.items()):
         print(sentence)
     print(f"wrote {request.folder}")
-
-
-def _nodes(text: str) -> list[int]:
-    """Return numbers of nodes; those with a sign are relative to the first one.
-
-    >>> _nodes("8,+4,-2")
-    [8, 12, 6]
-    """
-    words = text.split(",")
-    if not words[0].isdigit() or not all(word.lstrip("+-").isdigit() for word in words):
-        raise InvalidConfigError(
-            f"--nodes is {text!r}; give the existing number of nodes, then numbers to try: 8,12 or 8,+4"
-        )
-    first = int(words[0])
-    return list(dict.fromkeys(first + int(word) if word[0] in "+-" else int(word) for word in words))
-
-
-def _loads(text: str) -> list[float]:
-    try:
-        return list(dict.fromkeys(map(float, text.split(","))))
-    except ValueError:
-        raise InvalidConfigError(f"--load is {text!r}; give numbers like 1,1.2") from None
-
-
-def _failures(text: str) -> list[str]:
-    """Return entries of cluster/failures, or `off`.
-
-    >>> _failures("off,on")
-    ['off', 'rsc-1']
-    """
-    return list(dict.fromkeys(ON_RATE if word == ON else word for word in text.split(",")))
 
 
 def _print_waits(found: LogWhatIf) -> None:

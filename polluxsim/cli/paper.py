@@ -1,4 +1,4 @@
-"""Commands that compare with published numbers: `reproduce` and `conformance`."""
+"""Commands that compare with published numbers: `paper reproduce` and `paper conformance`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polluxsim.cli import shared_options
+from polluxsim.cli.options import take, take_output
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -33,40 +33,32 @@ MEASURED_SEEDS = 6
 """Default number of runs of each published workload. Fewer runs of Pollux's random search give no interval."""
 
 
-def add_reproduce(parser: ArgumentParser) -> None:
+def add_paper_reproduce(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = (
         "Reproduce tables and figures of the Pollux paper, or of another paper. The command makes the runs, prints "
         "each number beside the published one with a verdict, and draws the figures."
     )
-    parser.epilog = "Example: polluxsim reproduce table2 fig6 --seeds 4"
+    parser.epilog = "Example: polluxsim paper reproduce table2 fig6 --seeds 4"
     words = "table or figure, like table2, or 'all'; 'list' prints all names. KEY=VALUE is a setting of every run"
     parser.add_argument("names", nargs="+", metavar="NAME", help=words)
-    parser.add_argument("--profiles", type=Path, metavar="DIR",
-                        help="folder of measured profiles (default: the profile cards of polluxsim)")  # fmt: skip
-    parser.add_argument("--workloads", type=Path, metavar="DIR",
-                        help="folder that contains the published workloads/ (default: generated workloads)",
-                        )  # fmt: skip
+    take(parser, "profiles")
+    take(parser, "workloads", note="(default: generated workloads)")
     add_data(parser)
-    parser.add_argument("--out", type=Path, default=Path("reproduced"), metavar="DIR", help=shared_options.OUT)
-    words = "number of generated workloads (default: 8), or of runs of each published workload (default: 6)"
-    parser.add_argument("--seeds", type=shared_options.whole_number(1), metavar="N", help=words)
-    parser.add_argument("--until", type=shared_options.positive_number, metavar="SHARE",
-                        help="add seeds until every interval is at most this share of its mean")  # fmt: skip
-    parser.add_argument("--most-seeds", type=shared_options.whole_number(1), default=40, metavar="N",
-                        help="largest number of seeds with --until (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--jobs", type=shared_options.whole_number(1), default=160, metavar="N",
-                        help="number of jobs of a generated workload at load 1 (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--workers", type=shared_options.whole_number(1), metavar="N", help=shared_options.WORKERS)
-    parser.add_argument("--check", action="store_true", help="exit with status 1 if a published number is not met")
+    take_output(parser, "folder for the runs", "reproduced")
+    take(parser, "seeds", note="generated workloads (default: 8), or runs of each published workload (default: 6)")
+    take(parser, "until")
+    take(parser, "most-seeds", default=40)
+    take(parser, "jobs", default=160, note="jobs of a generated workload at load 1")
+    take(parser, "workers")
+    take(parser, "check")
     parser.set_defaults(action=_reproduce)
 
 
 def add_data(parser: ArgumentParser) -> None:
     """Declare the option for the folder of published data."""
-    words = f"folder that contains rigid/, hetero/ and osdi21/ (default: the variable {DATA_FOLDER})"
     default = os.environ.get(DATA_FOLDER)
-    parser.add_argument("--data", type=Path, default=default and Path(default), metavar="DIR", help=words)
+    take(parser, "data", default=default and Path(default), note=f"(default: the variable {DATA_FOLDER})")
 
 
 def _reproduce(options: Namespace) -> int:
@@ -106,24 +98,23 @@ def _request(options: Namespace, extra: Sequence[str]) -> Request:
     inputs = Inputs(options.profiles, options.workloads, options.jobs, options.data)
     default = MEASURED_SEEDS if inputs.is_measured else GENERATED_SEEDS
     seeds = default if options.seeds is None else options.seeds
-    place = Place(options.out / "runs", options.workers, tuple(word for word in extra if word.startswith("hydra")))
+    place = Place(options.output / "runs", options.workers, tuple(word for word in extra if word.startswith("hydra")))
     own = tuple(word for word in extra if not word.startswith("hydra"))
-    return Request(inputs, seeds, max(seeds, options.most_seeds), options.until, own, options.out, place)
+    return Request(inputs, seeds, max(seeds, options.most_seeds), options.until, own, options.output, place)
 
 
-def add_conformance(parser: ArgumentParser) -> None:
+def add_paper_conformance(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = (
         "Compare polluxsim with the published numbers of other simulators. The command makes the runs for which the "
-        "data folder has the inputs. The exit status is 1 if a number is not met. A second call makes only the runs "
+        "data folder has the inputs. A second call makes only the runs "
         "that are missing."
     )
-    parser.epilog = "Example: polluxsim conformance --data DATA"
+    parser.epilog = "Example: polluxsim paper conformance --data DATA"
     add_data(parser)
-    parser.add_argument("--all", action="store_true", dest="everything",
-                        help="make also the runs that take minutes")  # fmt: skip
-    parser.add_argument("--out", type=Path, default=Path("conformance"), metavar="DIR", help=shared_options.OUT)
-    parser.add_argument("--workers", type=shared_options.whole_number(1), metavar="N", help=shared_options.WORKERS)
+    take(parser, "all")
+    take_output(parser, "folder for the runs and the table", "conformance")
+    take(parser, "workers")
     parser.set_defaults(action=_conformance)
 
 
@@ -144,18 +135,18 @@ def _conformance(options: Namespace) -> int:
     from polluxsim.studies.paper.runs import Place
 
     inputs = _inputs(options)
-    if not (chosen := conformance_experiments(inputs, everything=options.everything)):
+    if not (chosen := conformance_experiments(inputs, everything=options.all)):
         raise InvalidInputError(f"{inputs.data}: has no data of published numbers; it must contain rigid/, osdi21/, …")
-    request = Request(inputs, 1, 1, None, (), options.out, Place(options.out / "runs", options.workers))
+    request = Request(inputs, 1, 1, None, (), options.output, Place(options.output / "runs", options.workers))
     batch = batch_of(chosen, request)
     rows = judged(batch.outcomes(request))
     console().print(conformance_table(rows))
-    for note in (*why_not(rows), *left_out(inputs, everything=options.everything)):
+    for note in (*why_not(rows), *left_out(inputs, everything=options.all)):
         console().print(f"  {note}", style="dim")
-    with appearing_whole(options.out / "conformance.csv") as path:
+    with appearing_whole(options.output / "conformance.csv") as path:
         conformance_frame(rows).to_csv(path, index=False, lineterminator="\n")
     met = sum(row.verdict.passed is True for _, row in rows)
-    console().print(f"{met} of {len(rows)} published numbers are met; wrote {options.out / 'conformance.csv'}")
+    console().print(f"{met} of {len(rows)} published numbers are met; wrote {options.output / 'conformance.csv'}")
     return NOT_MADE if batch.failures else DIFFERS if met < len(rows) else 0
 
 

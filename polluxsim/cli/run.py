@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from argparse import ArgumentError
+from argparse import ArgumentError, ArgumentParser
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from polluxsim.cli.shared_options import import_from_here
+from polluxsim.cli.options import take, take_output
 from polluxsim.common.errors import InvalidConfigError, did_you_mean
 from polluxsim.common.shipped import shipped
 from polluxsim.look.console import console
@@ -32,21 +32,29 @@ from polluxsim.metrics.declared import values_in
 from polluxsim.records.storage import Run, write_run
 from polluxsim.run.claim import claimed, claimed_anew
 from polluxsim.run.composing import get_args_parser, hydra_in_words, is_hydras, mode_from_options, scan_plugins
-from polluxsim.run.configurations import as_hydra_takes, comments, report_replaced, searched_first
+from polluxsim.run.configurations import (
+    as_hydra_takes,
+    comments,
+    import_from_here,
+    quoted,
+    report_replaced,
+    searched_first,
+)
 from polluxsim.run.execution import Execution, resolved
 from polluxsim.run.interrupt import interruptible, results_written, uninterrupted
 from polluxsim.run.progress_line import progress
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from omegaconf import DictConfig
 
-LIVE = "--live"
-"""An option that Hydra does not know."""
-
 MULTIRUN = {"-m", "--multirun"}
+
+FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
+"""Settings of the output of a run and of a sweep."""
 
 SEARCH_PATH = "hydra.searchpath="
 
@@ -55,6 +63,25 @@ SWEEPS = {"choice", "glob", "interval", "range", "shuffle", "sort"}
 
 NESTED = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|'[^']*'|\"[^\"]*\"")
 """Text in brackets or quotes, the innermost."""
+
+
+def own_parser() -> ArgumentParser:
+    """Return the parser of the options that Hydra does not know."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    take_output(parser, "folder for the results")
+    take(parser, "workers")
+    take(parser, "live")
+    return parser
+
+
+def own_overrides(own: Namespace, arguments: Sequence[str]) -> list[str]:
+    """Return the options that Hydra does not know as overrides. Only Hydra knows whether it makes several runs."""
+    overrides = [] if own.workers is None else [f"hydra.sweeper.workers={own.workers}"]
+    if own.output is not None:
+        overrides += [f"{setting}={quoted(str(own.output))}" for setting in FOLDERS]
+        if twice := [word for word in arguments if word.startswith(tuple(f"{setting}=" for setting in FOLDERS))]:
+            raise InvalidConfigError(f"run: -o {own.output} and {twice[0]} both name the output; leave one of them out")
+    return overrides
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
@@ -81,22 +108,29 @@ def check_options(arguments: Sequence[str]) -> None:
     """Raise `InvalidConfigError` for an unknown option or one without its value: Hydra would print its usage."""
     parser = get_args_parser()
     parser.exit_on_error = False
+    own = [option for action in own_parser()._actions for option in action.option_strings]
     try:
         _, unknown = parser.parse_known_args(arguments)
     except ArgumentError as error:
-        raise InvalidConfigError(f"run: {error} ('polluxsim run --help' says more)") from None
+        raise _wrong_option(error) from None
     if sum(word.startswith(("--config-d", "-cd")) for word in arguments) > 1:
         raise InvalidConfigError(
             "run: --config-dir is given twice, but it takes one folder; name more with hydra.searchpath=[DIR,DIR]"
         )
     if unknown:
         name = unknown[0].partition("=")[0]
-        known = [option for action in parser._actions for option in (LIVE, *action.option_strings)]
+        known = [option for action in parser._actions for option in (*own, *action.option_strings)]
         # Dashes would make all options alike.
         meant = did_you_mean(name.strip("-"), [option.strip("-") for option in known]).replace("mean ", "mean --")
         raise InvalidConfigError(f"run: there is no option {name}{meant} ('polluxsim run --help' says more)")
     for argument in arguments:
         _check_values(argument)
+
+
+def _wrong_option(error: ArgumentError) -> InvalidConfigError:
+    from polluxsim.cli.commands import in_words
+
+    return InvalidConfigError(f"run: {in_words(str(error))} ('polluxsim run --help' says more)")
 
 
 def may_set_mode(arguments: Sequence[str]) -> bool:
@@ -178,15 +212,16 @@ def run(arguments: Sequence[str]) -> None:
     # Hydra raises its errors, so that they can be printed in one line.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     import_from_here()  # modules of user policies
-    # Hydra does not know --live, so it is removed.
-    live = LIVE in arguments
-    arguments = [argument for argument in arguments if argument != LIVE]
-    if live and MULTIRUN & set(arguments):
-        raise InvalidConfigError(f"{LIVE} shows one run, and -m makes several")
-    arguments = options_first(arguments)
+    try:
+        own, arguments = own_parser().parse_known_args(arguments)
+    except ArgumentError as error:
+        raise _wrong_option(error) from None
+    if own.live and MULTIRUN & set(arguments):
+        raise InvalidConfigError("run: --live shows one run, and -m makes several; leave one of them out")
+    arguments = options_first([*arguments, *own_overrides(own, arguments)])
     check_options(arguments)
     sys.argv = ["polluxsim run", *as_hydra_takes(arguments)]
-    outcome = _Outcome(live=live)
+    outcome = _Outcome(live=own.live)
     explained = with_meanings() if {"--help", "-h"} & set(arguments) else nullcontext()
     mode = nullcontext() if may_set_mode(arguments) else mode_from_options()
     try:

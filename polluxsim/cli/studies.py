@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polluxsim.cli import shared_options
+from polluxsim.cli.loading import show_progress
+from polluxsim.cli.options import SETTINGS, take, take_output
 from polluxsim.common.errors import InvalidConfigError
 
 if TYPE_CHECKING:
@@ -29,10 +29,8 @@ def add_check(parser: ArgumentParser) -> None:
     )
     parser.epilog = "Example: polluxsim check mine.py:MyPolicy --worlds 200"
     parser.add_argument("policy", metavar="POLICY", help="your class as mine.py:MyPolicy, or the name of a policy")
-    parser.add_argument("--worlds", type=shared_options.whole_number(0), default=1000, metavar="N",
-                        help="number of random cases (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--decision-timeout", type=shared_options.positive_number, metavar="SECONDS",
-                        help="longest time of one decision")  # fmt: skip
+    take(parser, "worlds", default=1000)
+    take(parser, "decision-timeout")
     parser.set_defaults(action=_check)
 
 
@@ -44,11 +42,11 @@ def _check(options: Namespace) -> int:
         if not isinstance(message, int):
             sentence, test = message
             faults += 1
-            shared_options.show_progress("")
+            show_progress("")
             print(f"{sentence}\n\n{test}", flush=True)
         elif message % STEP == 0:
-            shared_options.show_progress(f"world {message:,} of {options.worlds:,}")
-    shared_options.show_progress("")
+            show_progress(f"world {message:,} of {options.worlds:,}")
+    show_progress("")
     print(f"{options.policy}: {faults or 'no'} fault{'s' * (faults != 1)} found in {options.worlds:,} worlds")
     return FAULTS if faults else 0
 
@@ -65,22 +63,16 @@ def add_arena(parser: ArgumentParser) -> None:
         "The page of results has confidence intervals and names the scenarios that change the ranking. A second call "
         "makes only the runs that are missing."
     )
-    parser.epilog = "Example: polluxsim arena --policies pollux tiresias mine.py:MyPolicy --seeds 6"
+    parser.epilog = "Example: polluxsim arena --policies pollux,tiresias,mine.py:MyPolicy --seeds 6"
     parser.add_argument("names", nargs="*", metavar="hydra...=VALUE",
                         help="settings of Hydra, like hydra/launcher=ray")  # fmt: skip
-    parser.add_argument("--policies", nargs="+", default=[], metavar="POLICY",
-                        help=f"classes like mine.py:MyPolicy, or {shared_options.POLICIES} (default: thirteen "
-                        "policies)")  # fmt: skip
-    parser.add_argument("--suite", choices=SUITES, default=SUITES[0],
-                        help="list of scenarios (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--scenarios", nargs="+", default=[], metavar="NAME",
-                        help="scenarios of the suite to run (default: all)")  # fmt: skip
-    parser.add_argument("--seeds", type=shared_options.whole_number(1), metavar="N",
-                        help="number of seeds of each scenario (default: 6; 10 for the full suite)")  # fmt: skip
-    parser.add_argument("--metric", action="append", default=[], metavar="NAME=MODULE.ATTRIBUTE",
-                        help=f"a metric of your own; {shared_options.REPEATED}")  # fmt: skip
-    parser.add_argument("--workers", type=shared_options.whole_number(1), metavar="N", help=shared_options.WORKERS)
-    parser.add_argument("-o", "--output", type=Path, default=Path("arena"), metavar="DIR", help=shared_options.OUT)
+    take(parser, "policies", note="or classes like mine.py:MyPolicy (default: thirteen policies)")
+    take(parser, "suite", choices=SUITES, default=SUITES[0])
+    take(parser, "scenarios", note="scenarios of the suite (default: all)")
+    take(parser, "seeds", note="seeds of each scenario (default: 6; 10 for the full suite)")
+    take(parser, "user-metric")
+    take(parser, "workers")
+    take_output(parser, "folder for the runs and the page", "arena")
     parser.set_defaults(action=_arena)
 
 
@@ -91,18 +83,17 @@ def _arena(options: Namespace) -> int:
     from polluxsim.common.files import appearing_whole
     from polluxsim.look.console import console
     from polluxsim.look.descriptions import print_without_effect
-    from polluxsim.run.configurations import split_list
+    from polluxsim.run.configurations import import_from_here
     from polluxsim.studies.arena.leaderboard import frame_of_leaderboard, leaderboard
     from polluxsim.studies.arena.page import as_markdown, page
     from polluxsim.studies.arena.playing import RUNS, Place, default_policies, play, read_suite
 
-    suite = read_suite(options.suite, tuple(dict.fromkeys(options.scenarios)), options.seeds)
+    suite = read_suite(options.suite, tuple(options.scenarios or ()), options.seeds)
     if other := [word for word in options.names if not word.startswith("hydra")]:
         raise InvalidConfigError(f"{other[0]!r} cannot be set for an arena; only hydra/launcher and hydra.* can be set")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # metrics in a module of the current folder
-    place = Place(options.output, options.workers, tuple(options.names), tuple(options.metric))
-    policies = [name for text in options.policies for name in split_list(text)] or default_policies()
+    import_from_here()  # metrics in a module of the current folder
+    place = Place(options.output, options.workers, tuple(options.names), tuple(options.user_metric or ()))
+    policies = options.policies or default_policies()
     played = play(policies, suite, place)
     board = leaderboard(played)
     text = as_markdown(board, {scenario.name: scenario.title for scenario in suite.scenarios})
@@ -131,35 +122,23 @@ def add_size(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = (
         "Find the smallest number of nodes that meets a target, or the highest load that a cluster can take. All "
-        "sizes have the same workload and seeds. The command prints the metric of each size that it tried. Its exit "
-        "status is 1 if no size meets the target."
+        "sizes have the same workload and seeds. The command prints the metric of each size that it tried."
     )
-    parser.epilog = "Example: polluxsim size --jobs log.parquet --target 'p90 wait < 10 min' cluster.gpus_per_node=8"
+    parser.epilog = "Example: polluxsim size --log log.parquet --target 'p90 wait < 10 min' cluster.gpus_per_node=8"
     parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE",
-                        help="settings of every run; the number of nodes or the load replaces {}: cluster=mixed "
+                        help=f"{SETTINGS}; the number of nodes or the load replaces {{}}: cluster=mixed "
                         "'cluster.groups=[[{},8],[4,4]]'")  # fmt: skip
-    parser.add_argument("--target", required=True, metavar="TARGET",
-                        help="bound on the makespan, or on the mean, p50, p90, p95 or p99 of wait, jct or rho: "
-                        "'p90 wait < 10 min'")  # fmt: skip
-    parser.add_argument("--jobs", type=Path, metavar="LOG",
-                        help="log of a cluster, as 'polluxsim import' writes it (default: the workload of 'run')",
-                        )  # fmt: skip
-    parser.add_argument("--highest-load", action="store_true",
-                        help="find the highest workload.load_factor instead of the number of nodes")  # fmt: skip
-    parser.add_argument("--existing", type=shared_options.whole_number(0), metavar="N",
-                        help="number of existing nodes; the answer is given relative to it, like +14 nodes",
-                        )  # fmt: skip
-    parser.add_argument("--limit", type=float, metavar="N",
-                        help="largest number of nodes (default: 64) or load (default: 4)")  # fmt: skip
-    parser.add_argument("--step", type=float, metavar="N", help="difference between loads (default: 0.05)")
-    parser.add_argument("--seeds", type=shared_options.whole_number(1), default=1, metavar="N",
-                        help="number of seeds; the mean over them has to meet the target. Several seeds give 95 %% "
-                        "intervals of the metric and of the answer. For a log, add workload.resample_hours=168, "
-                        "which draws the weeks of the log with each seed (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--out", type=Path, default=Path("sized"), metavar="DIR", help=shared_options.OUT)
-    parser.add_argument("--workers", type=shared_options.whole_number(1), metavar="N", help=shared_options.WORKERS)
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE",
-                        help="file for a plot of the metric: .png, .pdf or .svg")  # fmt: skip
+    take(parser, "target", required=True)
+    take(parser, "log", note="the workload is the log (default: the workload of 'polluxsim run')")
+    for name in ("highest-load", "existing", "limit", "step"):
+        take(parser, name)
+    take(parser, "seeds", default=1,
+         note="the mean over them has to meet the target. Several seeds give 95 % intervals of the metric and of the "
+         "answer. For a log, add workload.resample_hours=168, which draws the weeks of the log with each seed",
+         )  # fmt: skip
+    take(parser, "workers")
+    take_output(parser, "folder for the runs", "sized")
+    take(parser, "figure", note="draw the metric against the size or the load")
     parser.set_defaults(action=_size)
 
 
@@ -167,34 +146,34 @@ def _size(options: Namespace) -> int:
     from polluxsim.look.descriptions import engine_waits, print_without_effect
     from polluxsim.studies.sizing import SizeRequest, size
 
-    if options.output is not None:
+    if options.figure is not None:
         from polluxsim.look.plot.style import check_ending
 
-        check_ending(options.output)
+        check_ending(options.figure)
     request = SizeRequest(
         options.target,
         tuple(options.names),
-        log=options.jobs,
+        log=options.log,
         highest_load=options.highest_load,
         existing=options.existing,
         limit=options.limit,
         step=options.step,
         seeds=options.seeds,
-        folder=options.out,
+        folder=options.output,
         workers=options.workers,
     )
     answer = size(request)
-    print_without_effect(options.out)
+    print_without_effect(options.output)
     _print_answer(answer)
     if answer.same_seeds:
-        print(f"all {options.seeds} seeds give the same results" + OTHER_WEEKS * (options.jobs is not None))
+        print(f"all {options.seeds} seeds give the same results" + OTHER_WEEKS * (options.log is not None))
     print(engine_waits(answer.engine))
-    if options.output is not None:
+    if options.figure is not None:
         from polluxsim.look.plot.scaling import draw_levels
         from polluxsim.look.plot.style import save
 
-        save(draw_levels(answer.target, answer.curve, answer.level, answer.what), options.output)
-        print(f"wrote {options.output}")
+        save(draw_levels(answer.target, answer.curve, answer.level, answer.what), options.figure)
+        print(f"wrote {options.figure}")
     return NOT_MET if answer.level is None else 0
 
 

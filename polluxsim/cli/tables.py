@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from polluxsim.cli import shared_options
+from polluxsim.cli.options import RUNS, path, take, take_forms
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Sequence
+    from pathlib import Path
 
     from polluxsim.metrics.summary import Summary
     from polluxsim.records.storage import Run
@@ -29,16 +29,11 @@ def add_table(parser: ArgumentParser) -> None:
         "of runs, and a verdict on each change."
     )
     parser.epilog = "Example: polluxsim table SWEEP --metric avg_jct --metric makespan --markdown"
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN",
-                        help=f"{shared_options.RUNS}, or a sweep's Parquet dataset")  # fmt: skip
-    parser.add_argument("--metric", action="append", metavar="NAME",
-                        help=f"metric like p50_jct; {shared_options.REPEATED} (default: six metrics)")  # fmt: skip
-    parser.add_argument("--baseline", metavar="NAME", help=shared_options.BASELINE)
-    parser.add_argument("--by", choices=TENANTS, help="rank users or queues by the waits of their jobs")
-    forms = parser.add_mutually_exclusive_group()
-    kinds = {"markdown": "Markdown", "latex": "LaTeX", "csv": "CSV, a column for each number", "json": "JSON"}
-    for form, what in kinds.items():
-        forms.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=f"write {what}")
+    parser.add_argument("runs", nargs="+", type=path, metavar="RUN", help=f"{RUNS}, or a sweep's Parquet dataset")
+    take(parser, "metric", note="(default: six metrics)")
+    take(parser, "baseline", note="(default: the first run)")
+    take(parser, "ranks", choices=TENANTS)
+    take_forms(parser, "markdown", "latex", "csv", "json")
     parser.set_defaults(action=_table)
 
 
@@ -51,12 +46,12 @@ def _table(options: Namespace) -> None:
     from polluxsim.statistics.metric_lines import first_of_same_jobs
 
     options.runs = without_sweep_files(options.runs)
-    if options.by:
+    if options.ranks:
         from polluxsim.look.settings_tables import rank_table
 
         _refuse_beside_ranks(options)
         results = {name: [run.result] for name, run in _runs(options.runs).items()}
-        console().print(rank_table(results, options.by))
+        console().print(rank_table(results, options.ranks))
     elif options.form or options.metric or not _are_few_runs(options.runs):
         _print_settings(options)
     else:
@@ -74,8 +69,8 @@ def _refuse_beside_ranks(options: Namespace) -> None:
     other = [text for name, text in given.items() if getattr(options, name)]
     if other or not _are_few_runs(options.runs):
         what = other[0] if other else "a sweep"
-        words = "--by takes up to four runs; for a sweep, use 'polluxsim compare --ranks'"
-        raise InvalidConfigError(f"--by is given with {what}: {words}")
+        words = "--ranks takes up to four runs; for a sweep, use 'polluxsim compare --ranks'"
+        raise InvalidConfigError(f"--ranks is given with {what}: {words}")
 
 
 def _are_few_runs(paths: Sequence[Path]) -> bool:
@@ -127,13 +122,10 @@ def add_compare(parser: ArgumentParser) -> None:
         "prints changes with 95 % intervals, changes for each application, and the jobs that lose most."
     )
     parser.epilog = "Example: polluxsim compare SWEEP --baseline policy=fifo"
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help=shared_options.RUNS)
-    parser.add_argument("--by", metavar="SETTING",
-                        help="setting to compare, like policy.p; all other settings of a pair are equal",
-                        )  # fmt: skip
-    parser.add_argument("--baseline", metavar="NAME", help=shared_options.BASELINE)
-    parser.add_argument("--ranks", choices=TENANTS,
-                        help="print also each user's or queue's rank by mean wait")  # fmt: skip
+    parser.add_argument("runs", nargs="+", type=path, metavar="RUN", help=RUNS)
+    take(parser, "by", once=True, note="all other settings of a pair are equal")
+    take(parser, "baseline", note="(default: the first run)")
+    take(parser, "ranks", choices=TENANTS)
     parser.set_defaults(action=_compare)
 
 

@@ -1,20 +1,19 @@
-"""Commands that write workload files: `generate`, `sample` and `map`."""
+"""Commands that write workload files: `workload generate`, `workload sample` and `workload map`."""
 
 from __future__ import annotations
 
-import argparse
 import re
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.cli import shared_options
-from polluxsim.cli.shared_options import import_from_here
+from polluxsim.cli.options import path, take, take_output
+from polluxsim.common.durations import HOUR, MINUTE, length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from polluxsim.models.profile import Profile
     from polluxsim.workloads.mapping import MappedTrace
@@ -23,20 +22,19 @@ if TYPE_CHECKING:
 
 SUFFIX = ".csv"
 
-OPTION_NAMES = {"num_jobs": "jobs", "tuned": "realistic"}
+SETTING = re.compile(r"\bworkload\.(\w+)|^(?:select\.)?(rule|statuses|hours|start|min_duration|max_gpu_hours)(?= is)")
+"""Setting of a workload in an error."""
+
+OPTION_NAMES = {"num_jobs": "jobs", "tuned": "realistic", "hours": "duration", "statuses": "status",
+                "min_duration": "min-duration", "max_gpu_hours": "max-gpu-hours"}  # fmt: skip
 """Names of options, by the names of the settings of a workload, where they differ."""
 
 
 def add_drawing(parser: ArgumentParser) -> None:
     """Declare the options of commands that draw jobs."""
-    parser.add_argument("--profiles", type=Path, metavar="DIR", help="folder of profiles (default: those of polluxsim)")
-    parser.add_argument("--seed", type=shared_options.whole_number(0), default=0,
-                        help="seed of the random draws (default: %(default)s)")  # fmt: skip
-    parser.add_argument(
-        "--realistic",
-        action="store_true",
-        help="take the GPUs of the trace and the initial batch size; by default both are tuned as in the paper",
-    )
+    take(parser, "profiles")
+    take(parser, "seed", default=0)
+    take(parser, "realistic")
 
 
 def write_drawn(source: Source, options: Namespace) -> None:
@@ -52,9 +50,13 @@ def options_named() -> Iterator[None]:
     """Name the options of the command in errors about the settings of a workload."""
     try:
         yield
-    except InvalidConfigError as error:
-        named = re.sub(r"\bworkload\.(\w+)", lambda found: f"--{OPTION_NAMES.get(found[1], found[1])}", str(error))
-        raise InvalidConfigError(named) from None
+    except (InvalidConfigError, InvalidInputError) as error:
+        named = SETTING.sub(lambda found: f"--{_option(found[1] or found[2])}", str(error))
+        raise type(error)(named.replace("profiles.path is", "--profiles is")) from None
+
+
+def _option(setting: str) -> str:
+    return OPTION_NAMES.get(setting, setting)
 
 
 def check_workload_name(output: Path) -> None:
@@ -83,32 +85,26 @@ SAMPLED_OPTIONS = ("jobs",)
 REPLAY_OPTIONS = ("start", "rate", "heartbeat")
 
 
-def add_generate(parser: argparse.ArgumentParser) -> None:
+def add_workload_generate(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = (
         "Draw a workload with the statistics of the Philly trace, and write it to a file. OUT.csv is a workload of "
-        "applications with profiles. OUT.parquet is a log of jobs with GPUs and durations, as 'polluxsim import' "
+        "applications with profiles. OUT.parquet is a log of jobs with GPUs and durations, as 'polluxsim log import' "
         "writes it."
     )
-    parser.epilog = "Example: polluxsim generate workload.csv --jobs 320 --hours 16 --seed 1"
-    parser.add_argument("output", type=Path, metavar="OUT", help="file to write, .csv or .parquet")
-    parser.add_argument(
-        "--kind", choices=("sampled", "replay"),
-        help="'sampled' draws jobs independently as in the paper; 'replay' draws bursts by hour and weekday (default: "
-        "sampled, and replay for .parquet)",
-    )  # fmt: skip
+    parser.epilog = "Example: polluxsim workload generate -o workload.csv --jobs 320 --duration 16h --seed 1"
+    take_output(parser, "file to write, .csv or .parquet", required=True)
+    take(parser, "kind", choices=("sampled", "replay"), note="(default: sampled, and replay for .parquet)")
     add_drawing(parser)
-    parser.add_argument("--hours", type=int, metavar="H",
-                        help="length of the workload (default: 8; 1920, 80 days, for .parquet)")  # fmt: skip
-    parser.add_argument("--jobs", type=int, metavar="N", help="for sampled: number of jobs (default: 160)")
-    parser.add_argument("--start", type=int, metavar="H", help="for replay: first hour, since Monday 0:00 UTC")
-    parser.add_argument("--rate", type=float, metavar="X", help="for replay: factor of the number of bursts")
-    parser.add_argument("--heartbeat", action=argparse.BooleanOptionalAction, default=None,
-                        help="for replay: add a short job every 10 minutes")  # fmt: skip
+    take(parser, "duration", note="whole hours (default: 8h; 80d for .parquet)")
+    take(parser, "jobs", note="for sampled (default: 160)")
+    take(parser, "start", note="for replay: whole hours since Monday 0:00 UTC")
+    take(parser, "rate", note="for replay")
+    take(parser, "heartbeat", note="for replay")
     parser.set_defaults(action=_generate)
 
 
-def _generate(options: argparse.Namespace) -> None:
+def _generate(options: Namespace) -> None:
     is_trace = options.output.suffix == ".parquet"
     kind = options.kind or ("replay" if is_trace else "sampled")
     given = _given(kind, options)
@@ -119,7 +115,7 @@ def _generate(options: argparse.Namespace) -> None:
             write_drawn(_generated(kind, given, options), options)
 
 
-def _given(kind: str, options: argparse.Namespace) -> dict[str, Any]:
+def _given(kind: str, options: Namespace) -> dict[str, Any]:
     """Return the options of one kind of workload that were given. Refuse options of the other kind."""
     own, others = (REPLAY_OPTIONS, SAMPLED_OPTIONS) if kind == "replay" else (SAMPLED_OPTIONS, REPLAY_OPTIONS)
     for name in others:
@@ -127,10 +123,21 @@ def _given(kind: str, options: argparse.Namespace) -> dict[str, Any]:
             raise InvalidConfigError(
                 f"--{name} cannot be used with --kind {kind}; leave it out, or choose another kind"
             )
-    return {name: value for name in ("hours", "seed", *own) if (value := getattr(options, name)) is not None}
+    given = {name: value for name in ("seed", *own) if (value := getattr(options, name)) is not None}
+    if options.duration is not None:
+        given["hours"] = _whole_hours("--duration", options.duration)
+    if "start" in given:
+        given["start"] = _whole_hours("--start", given["start"])
+    return given
 
 
-def _generated(kind: str, given: dict[str, Any], options: argparse.Namespace) -> Source:
+def _whole_hours(option: str, seconds: float) -> int:
+    if seconds % HOUR:
+        raise InvalidConfigError(f"{option} is {length(seconds)}, must be a whole number of hours, like 8h or 2d")
+    return int(seconds / HOUR)
+
+
+def _generated(kind: str, given: dict[str, Any], options: Namespace) -> Source:
     from polluxsim.workloads.philly import PhillyLike, PhillyLikeReplay
 
     if kind == "replay":
@@ -140,8 +147,7 @@ def _generated(kind: str, given: dict[str, Any], options: argparse.Namespace) ->
     return PhillyLike(tuned=not options.realistic, **given)
 
 
-def _write_trace(kind: str, given: Mapping[str, Any], options: argparse.Namespace) -> None:
-    from polluxsim.common.durations import HOUR
+def _write_trace(kind: str, given: Mapping[str, Any], options: Namespace) -> None:
     from polluxsim.logs.formats.philly import PHILLY_GPUS
     from polluxsim.workloads.philly_replay import ReplayLike, write_replay
 
@@ -163,14 +169,15 @@ def _write_trace(kind: str, given: Mapping[str, Any], options: argparse.Namespac
     )
 
 
-def add_sample(parser: ArgumentParser) -> None:
+def add_workload_sample(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = "Draw jobs from the Philly trace as in the Pollux paper, and write them to a workload file."
-    parser.epilog = "Example: polluxsim sample philly.csv workload.csv --seed 1"
-    parser.add_argument("trace", type=Path, metavar="TRACE",
-                        help="philly.csv of Pollux's artifact, or a log as 'polluxsim import' writes it")  # fmt: skip
-    parser.add_argument("output", type=Path, metavar="OUT", help="workload file to write, .csv")
-    parser.add_argument("--jobs", type=int, default=160, metavar="N", help="number of jobs (default: %(default)s)")
+    parser.epilog = "Example: polluxsim workload sample philly.csv -o workload.csv --seed 1"
+    parser.add_argument("trace", type=path, metavar="LOG",
+                        help="philly.csv of Pollux's artifact, or a log as 'polluxsim log import' writes it",
+                        )  # fmt: skip
+    take_output(parser, "workload file to write, .csv", required=True)
+    take(parser, "jobs", default=160)
     add_drawing(parser)
     parser.set_defaults(action=_sample)
 
@@ -182,37 +189,32 @@ def _sample(options: Namespace) -> None:
     write_drawn(source, options)
 
 
-def add_map(parser: ArgumentParser) -> None:
+def add_workload_map(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = (
         "Replace the jobs of a log with applications that have profiles, and write a workload file. The command "
         "prints which jobs it left out."
     )
-    parser.epilog = "Example: polluxsim map log.parquet workload.csv --start 24 --hours 8"
-    parser.add_argument("trace", type=Path, metavar="TRACE", help="log, as 'polluxsim import' writes it (.parquet)")
-    parser.add_argument("output", type=Path, metavar="OUT", help="workload file to write, .csv")
-    parser.add_argument(
-        "--rule", default="gpu-time-class", metavar="NAME",
-        help="rule that chooses the application: gpu-time-class, the rule of the paper, or your class as module.Class "
-        "(default: %(default)s)",
-    )  # fmt: skip
+    parser.epilog = "Example: polluxsim workload map log.parquet -o workload.csv --start 24h --duration 8h"
+    parser.add_argument("trace", type=path, metavar="LOG", help="log, as 'polluxsim log import' writes it (.parquet)")
+    take_output(parser, "workload file to write, .csv", required=True)
+    take(parser, "rule", default="gpu-time-class")
     add_drawing(parser)
-    parser.add_argument("--start", type=float, default=0, metavar="H",
-                        help="start of the window after the start of the log [h] (default: 0)")  # fmt: skip
-    parser.add_argument("--hours", type=float, metavar="H", help="length of the window [h] (default: to the end)")
-    parser.add_argument("--min-duration", type=float, default=60, metavar="S",
-                        help="shortest duration of the jobs to use [s] (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--max-gpu-hours", type=float, default=1000, metavar="H",
-                        help="upper limit of the GPU time of the jobs to use [h] (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--status", action="append", metavar="STATUS",
-                        help=f"status of jobs, or 'any'; {shared_options.REPEATED} (default: completed)")  # fmt: skip
+    take(parser, "start", note="since the start of the log (default: 0h)")
+    take(parser, "duration", note="(default: to the end of the log)")
+    take(parser, "min-duration", note="(default: 1min)")
+    take(parser, "max-gpu-hours", default=1000.0)
+    take(parser, "status", note="(default: completed)")
     parser.set_defaults(action=_map)
 
 
 def _map(options: Namespace) -> None:
     check_workload_name(options.output)
+    from polluxsim.run.configurations import import_from_here
+
     import_from_here()  # a rule of the user's own
-    workload, report = _mapped_trace(options).map(profiles_of(options))
+    with options_named():
+        workload, report = _mapped_trace(options).map(profiles_of(options))
     write_workload_file(workload, options.output)
     print(report.as_text())
 
@@ -222,5 +224,7 @@ def _mapped_trace(options: Namespace) -> MappedTrace:
     from polluxsim.workloads.selection import Selection
 
     statuses = None if "any" in (options.status or ()) else tuple(options.status or ("completed",))
-    select = Selection(options.start, options.hours, options.min_duration, options.max_gpu_hours, statuses)
+    hours = None if options.duration is None else options.duration / HOUR
+    shortest = MINUTE if options.min_duration is None else options.min_duration
+    select = Selection((options.start or 0) / HOUR, hours, shortest, options.max_gpu_hours, statuses)
     return MappedTrace(str(options.trace), options.rule, not options.realistic, options.seed, select)

@@ -181,7 +181,7 @@ def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
     if not path.is_file():
         raise InvalidInputError(f"{path}: no such file")
     if path.suffix != ".parquet":
-        what = "the file must be a trace in .parquet; make it with polluxsim import FORMAT LOG DST"
+        what = "the file must be a trace in .parquet; make it with polluxsim log import FORMAT LOG -o FILE.parquet"
         raise InvalidInputError(f"{path}: {what}")
     info = read_info(path)
     try:

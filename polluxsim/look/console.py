@@ -7,7 +7,15 @@ from rich.console import Console
 UNBOUNDED = 10_000
 
 
+class _Output(Console):
+    """Console that lets its caller choose the exit status if the reader of the output closed the pipe."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise `BrokenPipeError`, where rich would end the process with status 1."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Return a console on standard output; lines are not folded where it is not a terminal."""
-    plain = Console(highlight=False)
-    return plain if plain.is_terminal else Console(highlight=False, width=UNBOUNDED)
+    plain = _Output(highlight=False)
+    return plain if plain.is_terminal else _Output(highlight=False, width=UNBOUNDED)

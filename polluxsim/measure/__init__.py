@@ -1,4 +1,4 @@
-"""Measure step times and gradient noise in a training loop, and write files for `polluxsim fit`."""
+"""Measure step times and gradient noise in a training loop, and write files for `polluxsim profile fit`."""
 
 from __future__ import annotations
 

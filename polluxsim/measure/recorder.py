@@ -241,7 +241,7 @@ class Recorder:
         Parameters
         ----------
         folder
-            Folder of all applications, for `polluxsim fit`.
+            Folder of all applications, for `polluxsim profile fit`.
         about
             Descriptions for the card: title, optimizer, target, learning_rate_rule, source, license.
 

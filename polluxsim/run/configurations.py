@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
@@ -17,7 +18,6 @@ from polluxsim.records.storage import flat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
 _user_folders: ContextVar[tuple[Path, ...]] = ContextVar("user_folders", default=())
 
@@ -81,6 +81,12 @@ def comments(group: str, target: str = "") -> dict[str, str]:
     files = config_files("run.yaml" if group == "seed" else f"{group}/*.yaml")
     texts = [path.read_text(encoding="utf-8") for path in files.values()]
     return {key: meaning for text in texts if target in text for key, meaning in EXPLAINED.findall(text)}
+
+
+def import_from_here() -> None:
+    """Let Python import modules from the current folder, after all other places."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def calibrate(
 ) -> tuple[list[Match], NDArray[np.float64]]:
     """Replay a log under every policy on every cluster; return the matches, nearest first, and the log's waits [s].
 
-    Jobs larger than the smallest cluster are left out of all replays. `log` is a file that `polluxsim import` wrote,
+    Jobs larger than the smallest cluster are left out of all replays. `log` is a file that `polluxsim log import` wrote,
     with queueing delays. `extra` are overrides of every run, like `workload.hours=24`. Finished runs in `folder` are
     reused.
     """
@@ -133,7 +133,7 @@ class Case(NamedTuple):
 class LogWhatIfRequest:
     """A comparison of replays of a log with other nodes, loads, policies and failures."""
 
-    log: Path  # a file that `polluxsim import` wrote, or output of sacct
+    log: Path  # a file that `polluxsim log import` wrote, or output of sacct
     nodes: Sequence[int]  # numbers of nodes; the first is the number of the recorded cluster
     folder: Path  # for the runs; finished runs in it are reused
     loads: Sequence[float] = (1.0,)  # factors of the arrival rate
@@ -196,7 +196,7 @@ def whatif_of_log(request: LogWhatIfRequest) -> LogWhatIf:
 
 
 def _imported(source: Path, folder: Path) -> Path:
-    """Return a log as `polluxsim import` writes it. Output of sacct is imported first."""
+    """Return a log as `polluxsim log import` writes it. Output of sacct is imported first."""
     if source.suffix == ".parquet":
         return source
     folder.mkdir(parents=True, exist_ok=True)

@@ -53,7 +53,7 @@ class SizeRequest:
 
     target: str  # bound on a metric, like `p90 wait < 10 min`
     overrides: Sequence[str] = ()  # settings of every run; `{}` in them is the number of nodes or the load
-    log: Path | None = None  # a log that `polluxsim import` wrote; None for the workload of the overrides
+    log: Path | None = None  # a log that `polluxsim log import` wrote; None for the workload of the overrides
     highest_load: bool = False  # search the highest `workload.load_factor`, not the smallest number of nodes
     existing: int | None = None  # number of existing nodes, with which the answer is compared
     limit: float | None = None  # largest level; by default 64 nodes or load 4

@@ -223,7 +223,7 @@ class MappedTrace:
     Parameters
     ----------
     path
-        Trace in Parquet, as `polluxsim import` and `polluxsim generate` write it.
+        Trace in Parquet, as `polluxsim log import` and `polluxsim workload generate` write it.
     rule
         Rule that maps a job to an application: a name in `RULES`, module.Class, or an object.
     tuned

@@ -50,7 +50,7 @@ class TraceReplay:
     Parameters
     ----------
     path
-        File that `polluxsim import` or `polluxsim generate` wrote (.parquet).
+        File that `polluxsim log import` or `polluxsim workload generate` wrote (.parquet).
     most_gpus
         Jobs with more GPUs are left out and counted. None keeps all jobs; then all must fit the cluster.
     most_jobs

@@ -127,7 +127,7 @@ ARGUMENTS = ["--params", "1.3e9", "--seq", "2048", "--gpu", "a100-80,v100-32"]
 def test_the_command_writes_a_card_that_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "cards" / "gpt.yaml"
     path.parent.mkdir()
-    assert main(["card", "transformer", str(path), *ARGUMENTS, "--tokens", "1e9"]) == 0
+    assert main(["profile", "card", "transformer", "-o", str(path), *ARGUMENTS, "--tokens", "1e9"]) == 0
     assert "a100-80: " in capsys.readouterr().out
     card = read_card(path)
     assert (card.application.name, card.gpu_type, list(card.types)) == ("gpt", "a100-80", ["v100-32"])
@@ -147,14 +147,14 @@ def test_the_command_writes_a_card_that_runs(tmp_path: Path, capsys: pytest.Capt
         (["--params", "nan"], "--params is nan"),
         (["--params", "-1"], "--params is -1"),
         (["--layers", "2.5"], "--layers is 2.5, must be a whole number"),
-        (["--trainable", "2"], "--trainable is 2, must be a number from"),
+        (["--trainable", "2"], "--trainable is 2, must be a number above 0 and at most 1"),
         (["--params", "70e9"], "does not fit in the memory of a100-80 of 80 GB, v100-32 of 32 GB"),
         (["--batch", "64", "--max-batch", "32"], "must be rising limits"),
     ],
 )  # fmt: skip
 def test_bad_options_are_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments, message):
     path = tmp_path / "x.yaml"
-    assert main(["card", "transformer", str(path), *ARGUMENTS, *arguments]) == 2
+    assert main(["profile", "card", "transformer", "-o", str(path), *ARGUMENTS, *arguments]) == 2
     shown = capsys.readouterr().err
     assert message in shown
     assert shown.count("\n") == 1

@@ -243,7 +243,7 @@ def test_the_command_shows_a_test_to_paste(capfd: pytest.CaptureFixture[str]) ->
         ([f"{FAULTS}:Nobody"], "'faults.Nobody' cannot be used"),
         (["polux"], "policy=polux is unknown"),
         (["fifo", "--worlds", "-1"], "--worlds is -1"),
-        (["fifo", "--decision-timeout", "0"], "--decision-timeout is 0, must be a number above 0"),
+        (["fifo", "--decision-timeout", "0s"], "--decision-timeout is 0s, must be a duration above 0"),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -19,8 +19,9 @@ import pytest
 from small_sweeps import in_process
 from toy import write_artifact, write_jobs
 
+from polluxsim.cli.commands import COMMANDS, GROUPS, PURPOSES
 from polluxsim.cli.log import LOG_FORMATS as LISTED_FORMATS
-from polluxsim.cli.main import ADDED, main, parsed
+from polluxsim.cli.main import main, parsed
 from polluxsim.common.files import held
 from polluxsim.common.shipped import shipped
 from polluxsim.logs.formats import FORMATS
@@ -280,8 +281,8 @@ OPTIONS = {
     ("--multirn", "seed=0"): "there is no option --multirn; did you mean --multirun?",
     ("--liv",): "there is no option --liv; did you mean --live?",
     ("--nope=3",): "there is no option --nope",
-    ("--config-dir",): "argument --config-dir/-cd: expected one argument",
-    ("--cfg", "everything"): "argument --cfg/-c: invalid choice",
+    ("--config-dir",): "--config-dir/-cd has no value; give one after it",
+    ("--cfg", "everything"): "--cfg/-c is 'everything', must be one of",
 }
 
 
@@ -432,7 +433,10 @@ def test_a_sample_that_cannot_be_written_is_named(
 ) -> None:
     (run_in / "isdir.csv").mkdir()
     (run_in / "afile").write_text("")
-    assert main(["sample", str(osdi21 / "traces" / "philly.csv"), output, "--profiles", str(osdi21)]) == 2
+    assert (
+        main(["workload", "sample", str(osdi21 / "traces" / "philly.csv"), "-o", output, "--profiles", str(osdi21)])
+        == 2
+    )
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
     assert output.split("/", maxsplit=1)[0] in printed
@@ -559,21 +563,33 @@ def test_cut_off_jobs_are_counted_and_named(
 
 
 def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["--help"])
-    assert stopped.value.code == 0
+    assert main(["--help"]) == 0
     shown = capsys.readouterr().out
+    assert main([]) == 0
+    assert capsys.readouterr().out == shown
     assert len(shown.splitlines()) <= 24
     assert max(map(len, shown.splitlines())) <= 80
     commands = re.findall(r"^    (\w+) ", shown, re.MULTILINE)
-    assert commands == ["run", *ADDED]
+    assert commands == [name for names in PURPOSES.values() for name in names]
+    assert set(commands) == {name.partition(" ")[0] for name in COMMANDS}
     assert len(re.findall(r"^\S.*:$", shown, re.MULTILINE)) == 3  # what they are for
     helped = in_process("--help")
     assert helped.returncode == 0
     assert f"policy: {POLICY_NAMES}" in helped.stdout
 
 
-@pytest.mark.parametrize("name", [*ADDED, *(f"plot {kind}" for kind in FIGURE_KINDS)])
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_help_of_a_group_lists_its_commands(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([group]) == 0
+    shown = capsys.readouterr().out
+    assert re.findall(r"^    (\w+) ", shown, re.MULTILINE) == list(GROUPS[group].commands)
+    assert main([group, "--help"]) == 0
+    assert capsys.readouterr().out == shown
+
+
+@pytest.mark.parametrize(
+    "name", [*(name for name in COMMANDS if name != "run"), *(f"plot {kind}" for kind in FIGURE_KINDS)]
+)
 def test_the_help_of_a_command_begins_with_a_sentence_and_ends_with_an_example(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -582,6 +598,7 @@ def test_the_help_of_a_command_begins_with_a_sentence_and_ends_with_an_example(
     paragraphs = capsys.readouterr().out.strip().split("\n\n")
     assert paragraphs[0].startswith(f"usage: polluxsim {name} ")
     assert re.match(r"[A-Z][a-z]+ [^.]+\.(\s|$)", paragraphs[1].replace("\n", " "))
+    assert paragraphs[-2].startswith("Exit status: 0 after success, ")
     example = paragraphs[-1].removeprefix("Example: ")
     assert example.startswith(f"polluxsim {name} ")
     parsed(shlex.split(example)[1:])
@@ -594,13 +611,16 @@ def test_the_help_of_import_lists_the_formats() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tabel"], "invalid choice: 'tabel' (choose from"),
+        (["tabel"], "there is no command 'tabel', must be one of"),
+        (["log", "imprt"], "log: there is no command 'imprt', must be one of import, calibrate, whatif; did you mean"),
+        (["--nope"], "--nope stands before the command"),
         (["tabel"], "did you mean table?"),
-        (["plot", "jct-cfd", "out"], "plot: argument KIND: invalid choice: 'jct-cfd'"),
+        (["plot", "jct-cfd", "out"], "plot: KIND is 'jct-cfd', must be one of"),
         (["plot", "jct-cfd", "out"], "did you mean jct-cdf?"),
-        ([], "the following arguments are required: COMMAND"),
-        (["generate", "w.csv", "--jobs", "many"], "generate: argument --jobs: invalid int value: 'many'"),
-        (["table", "out", "--nope"], "unrecognized arguments: --nope"),
+        (["workload", "generate", "-o", "w.csv", "--jobs", "many"], "generate: --jobs is many, must be a whole number"),
+        (["table", "out", "--nope"], "table: there is no option --nope"),
+        (["table", "out", "--metrc", "x"], "table: there is no option --metrc; did you mean --metric?"),
+        (["why", "run", "job", "--target", "x"], "no option --target in 'polluxsim why'; 'polluxsim size' has it"),
     ],
 )
 def test_a_command_that_is_not_there_is_one_line(

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from polluxsim.cli.main import main
+from polluxsim.cli.commands import COMMANDS, Parser, parser_of, statuses
+from polluxsim.cli.former import present_command
+from polluxsim.cli.main import main, parsed
+from polluxsim.cli.options import OPTIONS, SHORT
+from polluxsim.cli.run import own_parser
 from polluxsim.common.files import lock
 from polluxsim.studies.driver import LOCK, locked
 
@@ -43,8 +49,10 @@ def test_a_what_if_of_a_log_refuses_options_of_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("log.csv").write_text(LOG)
-    assert main(["whatif", "log.csv", "--nodes", "2", *option]) == 2
-    assert f"{option[0]} cannot be used here, because log.csv is a log; leave it out" in capsys.readouterr().err
+    assert main(["log", "whatif", "log.csv", "--nodes", "2", *option]) == 2
+    error = capsys.readouterr().err
+    assert f"there is no option {option[0]} in 'polluxsim log whatif'; 'polluxsim " in error
+    assert error.rstrip().endswith("' has it ('polluxsim log whatif --help' says more)")
 
 
 @pytest.mark.parametrize("more", [[], ["--drop-node", "1"]])
@@ -53,19 +61,19 @@ def test_a_what_if_of_a_run_refuses_options_of_logs(
 ) -> None:
     assert main(["whatif", "run", "--at", "10min", "--policy", "tiresias", *more]) == 2
     error = capsys.readouterr().err
-    assert "--policy cannot be used here, because run is a run; leave it out; change a run with settings" in error
+    assert "no option --policy in 'polluxsim whatif'; 'polluxsim log whatif' has --policies" in error
     assert main(["whatif", "run", "--at", "10min", "--failures", "off", *more]) == 2
-    assert "--failures cannot be used here" in capsys.readouterr().err
+    assert "no option --failures in 'polluxsim whatif'; 'polluxsim log whatif' has it" in capsys.readouterr().err
 
 
 def test_an_error_about_a_workload_names_the_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for words in (["--jobs", "-5"], ["--hours", "0"]):
-        assert main(["generate", "w.csv", *words]) == 2
+    for words in (["--jobs", "-5"], ["--duration", "0h"]):
+        assert main(["workload", "generate", "-o", "w.csv", *words]) == 2
         error = capsys.readouterr().err
-        assert f"{words[0]} is {words[1]}" in error
+        assert f"{words[0]} is {words[1].strip('h')}" in error
         assert "workload." not in error
 
 
@@ -127,3 +135,139 @@ def test_a_lock_can_be_taken_again_inside_its_own_block(tmp_path: Path) -> None:
         pass
     with locked(tmp_path):
         pass
+
+
+def parsers() -> dict[str, Parser]:
+    """Return the parser of every command, and of every kind of figure."""
+    found = {name: parser_of(name) for name in COMMANDS if name != "run"}
+    kinds = next(action for action in found["plot"]._actions if isinstance(action.choices, dict)).choices
+    assert isinstance(kinds, dict)
+    return found | {f"plot {kind}": parser for kind, parser in kinds.items()}
+
+
+PARSERS = parsers()
+
+
+def options_of(name: str) -> dict[str, argparse.Action]:
+    """Return the options of a command by their long names, besides --help."""
+    parser = own_parser() if name == "run" else PARSERS[name]
+    named = {action.option_strings[-1]: action for action in parser._actions if action.option_strings}
+    return {name: action for name, action in named.items() if name not in ("--help", "--no-heartbeat")} | (
+        {"--heartbeat": action} if (action := named.get("--no-heartbeat")) else {}
+    )
+
+
+@pytest.mark.parametrize("command", ["run", *PARSERS])
+def test_an_option_has_one_name_meaning_type_and_unit_in_every_command(command: str) -> None:
+    for name, action in options_of(command).items():
+        option = OPTIONS[name.removeprefix("--")]
+        assert (action.help or "").startswith(option.meaning.replace("%", "%%"))
+        assert action.metavar == option.value
+        assert action.type is (None if option.value is None else option.kind)
+        names = [name, *([SHORT[name[2:]]] if name[2:] in SHORT else []), *["--no-heartbeat"] * (name == "--heartbeat")]
+        assert sorted(action.option_strings) == sorted(names)
+
+
+def test_every_option_is_an_option_of_some_command() -> None:
+    taken = {name.removeprefix("--") for command in ("run", *PARSERS) for name in options_of(command)}
+    assert taken == set(OPTIONS)
+
+
+@pytest.mark.parametrize("command", ["run", *PARSERS])
+def test_no_option_is_greedy(command: str) -> None:
+    assert {action.nargs for action in options_of(command).values()} <= {None, 0}
+
+
+def test_units_are_those_of_the_types() -> None:
+    """A time or a duration has its unit in its value, other units stand in the meaning."""
+    for name, option in OPTIONS.items():
+        if option.value == "DURATION":
+            assert option.kind("90min") == 5400
+        with_time = {"at", "bin", "start", "duration", "min-duration", "decision-timeout"}
+        assert (option.value in ("DURATION", "TIME")) == (name in with_time)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_states_its_exit_statuses(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--help"])
+    assert ended.value.code in (None, 0)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert statuses(COMMANDS[command]) in printed
+
+
+FORMER = {
+    "generate w.csv --jobs 5 --hours 2": "workload generate --jobs 5 --duration=2h -o w.csv",
+    "generate --hours=2 w.csv": "workload generate --duration=2h -o w.csv",
+    "map a.parquet w.csv --start 24 --min-duration 60":
+        "workload map a.parquet -o w.csv --start 24h --min-duration 60s",
+    "import slurm sacct.txt --gpus 64 log.parquet": "log import slurm sacct.txt --gpus 64 -o log.parquet",
+    "calibrate log.parquet --gpus 8 --out here": "log calibrate log.parquet --gpus 8 -o here",
+    "fit measured cards --plot a.png": "profile fit measured -o cards --figure a.png",
+    "card transformer g.yaml --gpu t4 --params 1e9 --seq 8":
+        "profile card transformer -o g.yaml --gpu t4 --params 1e9 --seq 8",
+    "reproduce fig1 --out here": "paper reproduce fig1 -o here",
+    "conformance --out=here": "paper conformance -o here",
+    "trace run": "timeline run",
+    "table run --by user": "table run --ranks user",
+    "plot sweep run --x policy.p --y makespan": "plot sweep run --x policy.p --metric makespan",
+    "plot usage run --bin 30": "plot usage run --bin 30min",
+    "check fifo --decision-timeout 2.5": "check fifo --decision-timeout 2.5s",
+    "why run job 3h": "why run job --at 3h",
+    "when run --calibrate 4": "when run --calibrate --times 4",
+    "whatif log --nodes 8,+4 --policy fifo": "log whatif log --nodes 8,+4 --policies fifo",
+    "size --target a --jobs log --out here -o a.png": "size --target a --log log -o here --figure a.png",
+    "size --target a --output=a.PDF": "size --target a --figure a.PDF",
+    "arena --policies fifo las,pollux hydra/launcher=ray --scenarios a b":
+        "arena --policies fifo,las,pollux hydra/launcher=ray --scenarios a,b",
+    "arena --metric a=b.c": "arena --user-metric a=b.c",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("former", FORMER)
+def test_a_former_spelling_keeps_its_meaning_with_a_warning(former: str, capsys: pytest.CaptureFixture[str]) -> None:
+    present = vars(parsed(FORMER[former].split()))
+    assert capsys.readouterr().err == ""
+    assert vars(parsed(present_command(former.split()))) == present
+    warnings = capsys.readouterr().err.splitlines()
+    assert warnings
+    assert all(re.match(r"polluxsim: .+ is now .+; a later release removes", line) for line in warnings)
+
+
+def test_the_output_of_a_run_is_named_as_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", *RUN, "-o", "it's here"]) == 0
+    assert main(["run", "-m", *RUN, "seed=0,1", "--output=swept", "--workers", "1"]) == 0
+    assert Path("it's here/run.json").is_file()
+    assert len(list(Path("swept").glob("*/run.json"))) == 2
+    capsys.readouterr()
+    for words in (["-o", "a", "hydra.run.dir=b"], ["-o"], ["--workers", "0"], ["-o", ""]):
+        assert main(["run", *RUN, *words]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("polluxsim: run: ")
+        assert words[0] in error
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["it's here", "swept"]
+
+
+@pytest.mark.parametrize(
+    "words", [["table", "run"], ["table", "run", "--csv"], ["--help"], ["log", "import", "--help"]]
+)
+def test_a_closed_pipe_is_no_answer_and_no_traceback(run: Path, words: list[str]) -> None:
+    """The reader has gone before the command prints."""
+    assert run.is_dir()
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "polluxsim", *words]
+    with os.fdopen(writer, "w") as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.stderr == ""
+    assert done.returncode in ((0, 141) if "--help" in words[1:] else (141,))
+
+
+def test_a_defect_has_a_traceback_and_a_status_of_its_own(tmp_path: Path) -> None:
+    code = "import polluxsim.cli.main as m; m.main = lambda: 1 / 0; from polluxsim.__main__ import main; exit(main())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 70
+    assert "ZeroDivisionError" in done.stderr

@@ -43,8 +43,8 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return {
         "run": ["run", "policy=pollux", *inputs.overrides, "hydra.run.dir=out"],
         "sweep": ["run", "-m", "policy=pollux,fifo", "seed=0,1", *inputs.overrides, "hydra.sweep.dir=out"],
-        "import": ["import", "slurm", str(folder / "sacct.txt"), "out.parquet"],
-        "generate": ["generate", "out.parquet", "--hours", "4000"],
+        "import": ["log", "import", "slurm", str(folder / "sacct.txt"), "-o", "out.parquet"],
+        "generate": ["workload", "generate", "-o", "out.parquet", "--duration", "4000h"],
         "report": ["report", str(folder / "OUT"), "-o", "out.html"],
     }
 

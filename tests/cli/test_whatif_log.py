@@ -49,7 +49,7 @@ def test_one_command_from_the_log_to_the_page(
     monkeypatch.chdir(tmp_path)
     sacct(tmp_path / "sacct.txt", 3)
     capsys.readouterr()
-    command = ["whatif", "sacct.txt", "--nodes", "3,+1", "--load", "1,1.2", "--policy", "easy,fifo"]
+    command = ["log", "whatif", "sacct.txt", "--nodes", "3,+1", "--load", "1,1.2", "--policies", "easy,fifo"]
     assert main(command) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "120 jobs waited" in told
@@ -59,15 +59,15 @@ def test_one_command_from_the_log_to_the_page(
     assert "easy in place of fifo: " in told
     runs = [polluxsim.read(path.parent) for path in Path("sacct-whatif/runs").rglob("run.json")]
     assert len(runs) == 8
-    more = ["--percentile", "p50,p99", "--failures", "off,drawn", "cluster.failures.rate=2000", "--policy", "fifo"]
-    assert main(["whatif", "sacct.txt", "--nodes", "3", *more]) == 0
+    more = ["--percentile", "p50,p99", "--failures", "off,drawn", "cluster.failures.rate=2000", "--policies", "fifo"]
+    assert main(["log", "whatif", "sacct.txt", "--nodes", "3", *more]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "│ policy │ nodes │ load │ failures │ mean wait │ p50 wait │ p99 wait │" in told.replace("┃", "│")
     assert "failures as in drawn: raises the p50 wait from" in told
     for words, wrong in ((["--nodes", "3", "--percentile", "p80"], "--percentile is 'p80'"),
                          (["--nodes", "x"], "--nodes is 'x'"), (["--nodes", "3", "--load", "a"], "--load is 'a'"),
-                         ([], "--nodes is missing")):  # fmt: skip
-        assert main(["whatif", "sacct.txt", *words]) == 2
+                         ([], "missing: --nodes")):  # fmt: skip
+        assert main(["log", "whatif", "sacct.txt", *words]) == 2
         assert wrong in capsys.readouterr().err
 
 
@@ -79,7 +79,7 @@ def test_a_log_is_replayed_under_policies_with_settings_of_their_own(
     lines = Path("sacct.txt").read_text().splitlines()
     accounts = [line.replace("|u|a|", f"|u|{'ab'[n % 2]}|") for n, line in enumerate(lines)]
     Path("sacct.txt").write_text("\n".join(accounts) + "\n")
-    command = ["whatif", "sacct.txt", "--nodes", "3", "--policy"]
+    command = ["log", "whatif", "sacct.txt", "--nodes", "3", "--policies"]
     assert main([*command, "fifo,quotas(gpus={a: 12, b: 12}),quotas"]) == 0
     said = capsys.readouterr().out
     assert "quotas: policy Quotas: policy.gpus gives GPUs to no queue of a job, so each" in " ".join(said.split())
@@ -88,7 +88,7 @@ def test_a_log_is_replayed_under_policies_with_settings_of_their_own(
     assert main([*command, "fifo,quotas(gpus={c: 12})"]) == 2
     assert "policy.gpus names queue 'c', which does not exist here; use one of 'a', 'b'" in capsys.readouterr().err
     gpus = ["--gpus", "24", "--policies", "fifo,quotas(gpus={a: 12})"]
-    assert main(["calibrate", "sacct-whatif/log.parquet", *gpus, "--workers", "1"]) == 0
+    assert main(["log", "calibrate", "sacct-whatif/log.parquet", *gpus, "--workers", "1"]) == 0
     assert "quotas(gpus={a: 12})" in " ".join(capsys.readouterr().out.split())
 
 

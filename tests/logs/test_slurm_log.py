@@ -362,7 +362,7 @@ def test_the_example_log_is_written_by_its_script():
 def test_the_help_names_what_prints_such_a_log(tmp_path, capsys):
     """And a log of just these columns is read, every one of them."""
     with pytest.raises(SystemExit):
-        main(["import", "slurm", "--help"])
+        main(["log", "import", "slurm", "--help"])
     told = " ".join(capsys.readouterr().out.split())
     assert "sacct --allusers --parsable2" in told
     columns = SACCT.partition("--format ")[2].split()[0].split(",")

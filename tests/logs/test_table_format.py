@@ -48,7 +48,7 @@ def test_the_log_of_mit_supercloud(tmp_path):
 
 def test_the_recipe_imports_the_log_of_mit_supercloud():
     recipes = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8").replace("\\\n", "")
-    (command,) = re.findall("polluxsim import table scheduler-log.csv.*", recipes)
+    (command,) = re.findall("polluxsim log import table scheduler-log.csv.*", recipes)
     assert ",".join(re.findall(r"--columns '?([^' ]+)", command)) == SUPERCLOUD
 
 
@@ -155,7 +155,7 @@ def test_slurms_numbers_of_states(tmp_path):
 def test_the_command_takes_columns_in_parts(tmp_path, capsys):
     (tmp_path / "jobs.csv").write_text("created_at,n,seconds\n10,2,60\n")
     parts = ["--columns", "submit=created_at,gpus=n", "--columns", "duration=seconds"]
-    command = ["import", "table", str(tmp_path / "jobs.csv"), str(tmp_path / "t.parquet")]
+    command = ["log", "import", "table", str(tmp_path / "jobs.csv"), "-o", str(tmp_path / "t.parquet")]
     assert main([*command, *parts]) == 0
     assert pq.read_table(tmp_path / "t.parquet")["duration"].to_pylist() == [60]
     assert main([*command, *parts[:2], "--columns", "x=y"]) == 2

@@ -141,7 +141,7 @@ def test_help_and_functions_know_the_same_kinds(capsys: pytest.CaptureFixture[st
 KIND_ARGUMENTS = {
     "jct-cdf": ["SWEEP"],
     "jct-by-application": ["SWEEP"],
-    "usage": ["SWEEP", "--bin", "10", "--each"],
+    "usage": ["SWEEP", "--bin", "10min", "--each"],
     "job": ["RUN"],
     "sweep": ["SWEEP", "--x", "seed", "--metric", "makespan", "--by", "policy._target_"],
     "throughput": ["--application", "bert"],
@@ -191,9 +191,9 @@ def test_every_kind_draws_a_real_run_from_the_command_line(
 BAD = [
     (["jct-cdf", "nowhere"], "nowhere: there is no such folder"),
     (["jct-cdf", "RUN", "-o", "x.gif"], "x.gif: allowed is the name of a file that ends in .pdf, .png, .svg"),
-    (["jct-cdf", "RUN", "--width", "0"], "--width is 0, must be 5 to 60 cm"),
+    (["jct-cdf", "RUN", "--width", "2"], "--width is 2, must be 5 to 60 cm"),
     (["jct-cdf", "RUN", "--width", "nan"], "--width is nan"),
-    (["usage", "RUN", "--bin", "0"], "--bin is 0, must be a number of minutes of at least 1"),
+    (["usage", "RUN", "--bin", "0min"], "--bin is 0min, must be a duration above 0"),
     (["job", "RUN", "--job", "nobody"], "there is no job 'nobody'"),
     (["job", "RUN", "--profiles", "nowhere"], "must be a folder with cards"),
     (["sweep", "RUN", "--x", "policy.q"], "the runs have no setting 'policy.q'"),

@@ -73,7 +73,7 @@ def test_the_table_tells_where_gpu_time_went(folder: Path, capsys: pytest.Captur
 
 
 def test_the_timeline_marks_the_outage_on_every_gpu(folder: Path, tmp_path: Path) -> None:
-    assert main(["trace", str(folder), "-o", str(tmp_path / "run.json")]) == 0
+    assert main(["timeline", str(folder), "-o", str(tmp_path / "run.json")]) == 0
     events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
     outages = [event for event in events if event.get("cat") == "outage"]
     assert [event["name"] for event in outages] == ["power supply", "down", "down", "down", "down"]

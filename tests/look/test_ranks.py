@@ -47,7 +47,7 @@ def test_ranks_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[
         shape = ("cluster.num_nodes=1", "workload=file", f"workload.path={path}")
         assert main(["run", *shape, f"policy={policy}", f"hydra.run.dir={folder}"]) == 0
     capsys.readouterr()
-    assert main(["table", *runs, "--by", "user"]) == 0
+    assert main(["table", *runs, "--ranks", "user"]) == 0
     cells = [line.replace("│", " ").split() for line in capsys.readouterr().out.splitlines()]
     assert [cells_of[:3] for cells_of in cells if cells_of and cells_of[0] in ("ann", "bob")] == [
         ["bob", "2", "1"],
@@ -55,8 +55,8 @@ def test_ranks_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[
     ]
     assert main(["compare", *runs, "--ranks", "queue"]) == 0
     assert "By queue, longest mean time to the first GPU first" in capsys.readouterr().out
-    assert main(["table", *runs, "--by", "user", "--csv"]) == 2
-    assert "--by is given with --csv: --by takes up to four runs" in capsys.readouterr().err
+    assert main(["table", *runs, "--ranks", "user", "--csv"]) == 2
+    assert "--ranks is given with --csv: --ranks takes up to four runs" in capsys.readouterr().err
 
 
 def test_runs_without_names_have_no_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,5 +65,5 @@ def test_runs_without_names_have_no_ranks(tmp_path: Path, capsys: pytest.Capture
     assert (
         main(["run", "policy=fifo", "workload=file", f"workload.path={path}", f"hydra.run.dir={tmp_path / 'run'}"]) == 0
     )
-    assert main(["table", str(tmp_path / "run"), "--by", "queue"]) == 2
+    assert main(["table", str(tmp_path / "run"), "--ranks", "queue"]) == 2
     assert "no job of these runs has a queue" in capsys.readouterr().err

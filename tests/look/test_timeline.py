@@ -389,10 +389,10 @@ def test_the_command_writes_the_same_bytes_twice(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["trace", str(folder)]) == 0
+    assert main(["timeline", str(folder)]) == 0
     assert "wrote out.perfetto.json.gz" in capsys.readouterr().out
-    assert main(["trace", str(folder), "-o", "new/other.json.gz"]) == 0
-    assert main(["trace", str(folder), "-o", "plain.json"]) == 0
+    assert main(["timeline", str(folder), "-o", "new/other.json.gz"]) == 0
+    assert main(["timeline", str(folder), "-o", "plain.json"]) == 0
     packed = Path("out.perfetto.json.gz").read_bytes()
     assert Path("new/other.json.gz").read_bytes() == packed
     assert packed[4:8] == bytes(4)  # no time in the header
@@ -406,9 +406,9 @@ def test_the_command_says_what_is_wrong_in_a_line(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["trace", "nowhere"]) == 2
+    assert main(["timeline", "nowhere"]) == 2
     assert "nowhere: there is no such folder" in capsys.readouterr().err
-    assert main(["trace", str(folder), "-o", "run.html"]) == 2
+    assert main(["timeline", str(folder), "-o", "run.html"]) == 2
     assert "give the name of a file that ends in .json or .json.gz" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

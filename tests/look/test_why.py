@@ -71,7 +71,7 @@ def test_every_stage_says_why(folder: Path, capsys: pytest.CaptureFixture[str]) 
         assert "│ –" not in printed
         assert "no reasons" not in printed.lower()
     waits = max(run.result.job_records, key=lambda job: job.queueing_delay or 0)
-    assert main(["why", str(folder), waits.job, str((waits.start_time or 0) - 1)]) == 0
+    assert main(["why", str(folder), waits.job, "--at", str((waits.start_time or 0) - 1)]) == 0
     assert f"{waits.job} waits without a GPU, since" in capsys.readouterr().out
 
 
@@ -83,7 +83,7 @@ def test_runs_and_policies_without_reasons_say_so(tmp_path: Path, capsys: pytest
     assert main(["why", str(tmp_path), name]) == 0
     assert "The policy gave no reasons for this job" in capsys.readouterr().out
     (tmp_path / "reasons.parquet").unlink()
-    assert main(["why", str(tmp_path), name, "1:00"]) == 0
+    assert main(["why", str(tmp_path), name, "--at", "1:00"]) == 0
     printed = capsys.readouterr().out
     assert "No reasons were recorded in this run (it has no reasons.parquet)" in printed
     assert "was recorded at" not in printed
@@ -97,10 +97,10 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureF
         ([str(tmp_path), name[:-1] + "x"], "nearest are"),
         ([str(tmp_path), "zzz"], "has no job 'zzz'; it has 24 jobs, like"),
         (
-            [str(tmp_path), name, "1:75"],
-            "TIME is '1:75', must be seconds ≥ 0, or a time like 90min, 1.5h, H:MM or H:MM:SS",
+            [str(tmp_path), name, "--at", "1:75"],
+            "--at is 1:75, must be a time like 90min, 1.5h, H:MM:SS, or a number of seconds",
         ),
-        ([str(tmp_path), name, "-"], "must be seconds"),
+        ([str(tmp_path), name, "--at", "-"], "--at is -, must be a time"),
         (["nowhere", name], "nowhere: there is no such folder"),
         ([str(tmp_path.parent), name], "because it has no run.json; name one of its runs: "),
     ):

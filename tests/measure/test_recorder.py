@@ -112,7 +112,7 @@ def test_fit_makes_a_card_of_what_was_recorded_and_a_job_runs_on_it(tmp_path: Pa
         recorder = Recorder("linear", M0, clock)
         noises = train(recorder, clock, batch_size)
         recorder.write(tmp_path / "measured", title="Linear regression", optimizer="SGD")
-    assert main(["fit", str(tmp_path / "measured"), str(tmp_path / "cards")]) == 0
+    assert main(["profile", "fit", str(tmp_path / "measured"), str(tmp_path / "cards")]) == 0
     assert "wrote" in capsys.readouterr().out
     card = read_card(tmp_path / "cards" / "linear.yaml")
     assert (card.about.title, card.about.optimizer) == ("Linear regression", "SGD")

@@ -1,4 +1,4 @@
-"""`polluxsim conformance`: one table of all published numbers that the data at hand allow, and an exit status."""
+"""`polluxsim paper conformance`: one table of all published numbers that the data at hand allow, and an exit status."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MURI = "job_id,num_gpu,submit_time,iterations,model_name,batch_size,duration,ite
 
 
 def conformance(*arguments: object) -> int:
-    return main(["conformance", "--workers", "1", *map(str, arguments)])
+    return main(["paper", "conformance", "--workers", "1", *map(str, arguments)])
 
 
 def small_data(folder: Path) -> Path:
@@ -62,7 +62,7 @@ def test_what_is_at_hand_runs_and_the_rest_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, out = small_data(tmp_path), tmp_path / "out"
-    assert conformance("--data", data, "--out", out) == 1  # two jobs have none of the published times
+    assert conformance("--data", data, "-o", out) == 1  # two jobs have none of the published times
     told = capsys.readouterr().out
     assert "has no rigid/muri/trace3_pr.csv, rigid/muri/trace4.csv" in " ".join(told.split())
     assert "elasticflow: " in told
@@ -78,9 +78,9 @@ def test_what_is_at_hand_runs_and_the_rest_is_told(
 
     monkeypatch.setattr("polluxsim.studies.launching.LocalWorkers.launch", must_not_run)
     monkeypatch.setenv("POLLUXSIM_DATA", str(data))
-    assert conformance("--out", out) == 1
+    assert conformance("-o", out) == 1
     assert (out / "conformance.csv").read_bytes() == before
-    assert main(["reproduce", "muri", "--workers", "1", "--out", str(out)]) == 0
+    assert main(["paper", "reproduce", "muri", "--workers", "1", "-o", str(out)]) == 0
     assert "of 23 published numbers are met" in capsys.readouterr().out
 
 
@@ -105,7 +105,7 @@ def test_no_data_is_one_line(
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
-    assert main(["reproduce", "muri"]) == 2
+    assert main(["paper", "reproduce", "muri"]) == 2
     assert (
         "rigid/muri/trace3.csv is missing, because no folder of data is given; give it with --data DIR"
         in capsys.readouterr().err
@@ -119,7 +119,7 @@ def test_every_system_has_its_values_and_its_command() -> None:
     for name in set(other_systems()) - {"sia"}:  # whose workloads are ours
         experiment = read_experiment(name)
         text = (shipped("experiments") / "conformance" / f"{name}.yaml").read_text(encoding="utf-8")
-        assert f"\n#   polluxsim reproduce {name} --data DATA\n" in text
+        assert f"\n#   polluxsim paper reproduce {name} --data DATA\n" in text
         assert experiment.system != "Pollux"
         assert all(arm.data for arm in experiment.arms)
         assert {row.arm for row in experiment.published} == {arm.name for arm in experiment.arms}
@@ -289,7 +289,7 @@ def test_a_perturbed_rule_turns_verdicts_red(data_folder: Path, made: Path, case
 
 
 LONG = {f"policy={name}" for name in ("antman", "gandiva", "muri-l", "muri-s", "shockwave")}
-"""Policies whose runs take most of the time; `polluxsim conformance` runs them as well."""
+"""Policies whose runs take most of the time; `polluxsim paper conformance` runs them as well."""
 
 
 @pytest.mark.slow
@@ -309,7 +309,7 @@ def test_each_tolerance_is_the_smallest_that_is_met(
 
     monkeypatch.setattr("polluxsim.studies.paper.reproduction.read_experiment", without_long_runs)
     monkeypatch.setattr("polluxsim.studies.paper.reproduction.SHORT_EXPERIMENTS", ())
-    assert conformance("--data", data_folder, "--out", made) == 1
+    assert conformance("--data", data_folder, "-o", made) == 1
     table = pd.read_csv(made / "conformance.csv")
     unexplained = {
         (row.arm, row.metric) for name in other_systems() for row in read_experiment(name).published if not row.note

@@ -1,4 +1,4 @@
-"""`polluxsim reproduce` as a user meets it: every experiment runs, and errors are one line."""
+"""`polluxsim paper reproduce` as a user meets it: every experiment runs, and errors are one line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TINY = ("--jobs", "4", "--seeds", "1", "--workers", "1")
 
 
 def reproduce(*arguments: str) -> int:
-    return main(["reproduce", *arguments])
+    return main(["paper", "reproduce", *arguments])
 
 
 def numbers(folder: Path, name: str) -> pd.DataFrame:
@@ -40,7 +40,7 @@ def test_every_experiment_file_has_its_values_and_its_command() -> None:
         path = shipped("experiments") / "experiment" / f"{name}.yaml"
         text = path.read_text(encoding="utf-8")
         assert text.startswith("# @package _global_\n# ")
-        assert f"\n#   polluxsim reproduce {name}\n" in text
+        assert f"\n#   polluxsim paper reproduce {name}\n" in text
         experiment = read_experiment(name)
         assert experiment.published
         assert all(row.source for row in experiment.published)
@@ -52,7 +52,7 @@ def test_every_experiment_runs_and_a_second_time_takes_no_run(
     chosen: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All experiments that draw their own workloads, each on one of four jobs."""
-    assert reproduce(*chosen, *TINY, "--out", str(tmp_path)) == 0
+    assert reproduce(*chosen, *TINY, "-o", str(tmp_path)) == 0
     for name in chosen:
         table = numbers(tmp_path, name)
         assert len(table) == len(read_experiment(name).published)
@@ -76,7 +76,7 @@ def test_every_experiment_runs_and_a_second_time_takes_no_run(
     monkeypatch.setattr("polluxsim.studies.launching.LocalWorkers.launch", must_not_run)
     kinds = (".csv", ".md", ".png", ".pdf")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix in kinds}
-    assert reproduce("fig8b" if "fig8b" in chosen else "fig7", *TINY, "--out", str(tmp_path)) == 0
+    assert reproduce("fig8b" if "fig8b" in chosen else "fig7", *TINY, "-o", str(tmp_path)) == 0
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix in kinds} == before
 
 
@@ -87,8 +87,8 @@ def test_a_number_that_is_not_met_is_an_exit_status_only_where_asked_for(
     (row, *_) = read_experiment("fig1").published
     for wrong, status in ((-1e9, 0), (1e9, 1)):
         monkeypatch.setattr(values, lambda _, wrong=wrong: [row.__class__(**{**vars(row), "value": wrong})])
-        assert reproduce("fig1", *TINY, "--out", str(tmp_path), "--check") == status
-    assert reproduce("fig1", *TINY, "--out", str(tmp_path)) == 0
+        assert reproduce("fig1", *TINY, "-o", str(tmp_path), "--check") == status
+    assert reproduce("fig1", *TINY, "-o", str(tmp_path)) == 0
     assert "0 of 1 published numbers are met" in capsys.readouterr().out
 
 
@@ -96,7 +96,7 @@ def test_seeds_are_added_until_intervals_are_narrow_or_the_cap_is_reached(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A difference without an interval is not narrow."""
-    common = ("--jobs", "2", "--workers", "1", "--out", str(tmp_path), "engine.restart_delay=20")
+    common = ("--jobs", "2", "--workers", "1", "-o", str(tmp_path), "engine.restart_delay=20")
     # fig1 is of profiles alone, so that no seed would ever give it an interval.
     assert reproduce("fidelity", "fig1", *common, "--seeds", "4", "--until", "1e9", "--most-seeds", "4") == 0
     assert "fidelity: with 4 seeds a difference still has no interval" in capsys.readouterr().out
@@ -123,7 +123,7 @@ def test_results_are_written_one_by_one_and_what_cannot_be_made_is_told_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A search that is none: experiments of Pollux cannot be made, the others are."""
-    assert reproduce("fig8b", "table1", "fig1", *TINY, "--out", str(tmp_path), "policy.search=guesses") == 2
+    assert reproduce("fig8b", "table1", "fig1", *TINY, "-o", str(tmp_path), "policy.search=guesses") == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("fig8b cannot be made: ")
     assert captured.err.index("fig8b") < captured.err.index("table1")
@@ -139,10 +139,10 @@ def test_an_experiment_that_fails_leaves_the_others_be(
         return {}
 
     monkeypatch.setattr("polluxsim.studies.paper.reproduction.make_runs", fails)
-    assert reproduce("table1", "fig1", *TINY, "--out", str(tmp_path)) == 2
+    assert reproduce("table1", "fig1", *TINY, "-o", str(tmp_path)) == 2
     assert "table1 cannot be made: the disk is full" in capsys.readouterr().err
     assert {path.stem for path in tmp_path.glob("*.csv")} == {"fig1"}
-    assert reproduce("table1", *TINY, "--out", str(tmp_path)) == 2
+    assert reproduce("table1", *TINY, "-o", str(tmp_path)) == 2
     assert "the disk is full" in capsys.readouterr().err
 
 
@@ -179,7 +179,7 @@ def test_units_are_the_workloads_at_hand(tmp_path: Path) -> None:
 def test_bad_input_is_one_line_and_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
-    assert reproduce(*arguments, "--out", str(tmp_path / "out")) == 2
+    assert reproduce(*arguments, "-o", str(tmp_path / "out")) == 2
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
@@ -196,7 +196,7 @@ def baselines(osdi21: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[s
     """Return options by which workload 3 is run; runs are kept from test to test."""
     folder = tmp_path_factory.mktemp("measured")
     artifact = one_workload(osdi21, folder / "artifact", "3")
-    return ("--profiles", str(osdi21), "--workloads", str(artifact), "--seeds", "1", "--out", str(folder))
+    return ("--profiles", str(osdi21), "--workloads", str(artifact), "--seeds", "1", "-o", str(folder))
 
 
 @pytest.fixture
@@ -245,7 +245,7 @@ def test_the_values_of_published_runs_are_those_of_the_artifact(osdi21: Path) ->
 @pytest.mark.slow
 def test_published_values_are_met_on_the_measured_data(osdi21: Path, made: Path) -> None:
     """Table 2: the published runs' values are met, and of the paper's those that the published runs meet too."""
-    data = ("--profiles", str(osdi21), "--workloads", str(osdi21), "--seeds", "1", "--out", str(made))
+    data = ("--profiles", str(osdi21), "--workloads", str(osdi21), "--seeds", "1", "-o", str(made))
     assert reproduce("table2", "fig6", "fig7", *data) == 0
     table = numbers(made, "table2")
     by_paper = table["source"].str.startswith("paper")

@@ -67,10 +67,10 @@ def test_each_default_run_is_simulated_once(shared_runs: SharedRuns) -> None:
 
 def test_a_log_is_imported_with_a_report(run_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = FIXTURES / "slurm" / "sacct.txt"
-    assert main(["import", "slurm", str(log), "jobs.parquet", "--gpus", "64", "--skip-bad"]) == 0
+    assert main(["log", "import", "slurm", str(log), "jobs.parquet", "--gpus", "64", "--skip-bad"]) == 0
     report = capsys.readouterr().out
     assert "inter-arrival" in report
-    assert main(["import", "slurm", str(log), "again.parquet", "--json", "--skip-bad"]) == 0
+    assert main(["log", "import", "slurm", str(log), "again.parquet", "--json", "--skip-bad"]) == 0
     assert json.loads(capsys.readouterr().out)["jobs_written"] == pq.read_metadata(run_in / "jobs.parquet").num_rows
 
 
@@ -87,7 +87,7 @@ def test_a_log_is_imported_with_a_report(run_in: Path, capsys: pytest.CaptureFix
 def test_an_impossible_import_is_named(
     run_in: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    assert main(["import", *arguments]) == 2
+    assert main(["log", "import", *arguments]) == 2
     printed = capsys.readouterr().err
     assert message in printed
     assert printed.count("\n") == 1
@@ -96,10 +96,10 @@ def test_an_impossible_import_is_named(
 
 def test_generating_again_gives_the_same_bytes(run_in: Path) -> None:
     for name in ("a.csv", "b.csv"):
-        assert main(["generate", name, "--jobs", "50", "--seed", "7"]) == 0
+        assert main(["workload", "generate", name, "--jobs", "50", "--seed", "7"]) == 0
     assert (run_in / "a.csv").read_bytes() == (run_in / "b.csv").read_bytes()
     shipped = Path(__file__).parents[2] / "workloads" / "philly-like-160.csv"
-    assert main(["generate", "default.csv"]) == 0
+    assert main(["workload", "generate", "default.csv"]) == 0
     assert (run_in / "default.csv").read_bytes() == shipped.read_bytes()
 
 
@@ -111,7 +111,7 @@ def of_one_type(path: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_fitting_again_gives_the_shipped_cards(run_in: Path, osdi21: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fit", str(osdi21), "cards", "--plot", "fit.png"]) == 0
+    assert main(["profile", "fit", str(osdi21), "cards", "--plot", "fit.png"]) == 0
     assert "unpacked" in capsys.readouterr().out
     shipped = Path(__file__).parents[2] / "traces"
     assert {path.name for path in (run_in / "cards").iterdir()} == {path.name for path in shipped.glob("*.yaml")}

@@ -175,15 +175,15 @@ def test_the_command_tells_times_and_how_often_they_hold(
     assert forecast(moment, None, 3, processes=2, arrivals=files) == forecast(moment, None, 3, arrivals=files)
     (begun, over) = forecast_checks(scored(forecast(moment, None, 9), run))
     assert (begun.known + begun.uncertain, over.known + over.uncertain) == (table.waits.sum(), len(table))
-    assert main(["when", "run", "--calibrate", "2", "--forks", "5"]) == 0
+    assert main(["when", "run", "--calibrate", "--times", "2", "--forks", "5"]) == 0
     assert "completions: " in capsys.readouterr().out
     for words, told in (
-        (["--at", "noon"], "TIME is 'noon'"),
+        (["--at", "noon"], "--at is noon, must be a time"),
         (["--at", "99h"], "ends at"),
         (["nobody", "--at", "1h"], "job 'nobody' neither waits nor runs"),
         (["--at", "1h", "--forks", "0"], "--forks is 0, must be a whole number"),
-        (["--calibrate", "0"], "--calibrate is 0, must be a whole number"),
-        (["job3", "--calibrate", "1"], "--calibrate takes all jobs; leave out 'job3'"),
+        (["--calibrate", "--times", "0"], "--times is 0, must be a whole number"),
+        (["job3", "--calibrate"], "--calibrate takes all jobs; leave out 'job3'"),
         (["--at", "1h", "--arrivals", "some"], "some: no such file"),
     ):
         assert main(["when", "run", *words]) == 2

@@ -78,7 +78,7 @@ TARGETS: dict[str, tuple[str, Any]] = {
     "relative": ("policy", call(".canary.Fifo")),
     "own file writer": ("policy", call("polluxsim.common.files.remove", path=VICTIM)),
     "own storage": ("policy", call("polluxsim.records.storage.write_run", folder="x")),
-    "own command": ("policy", call("polluxsim.cli.main.main", arguments=["generate", VICTIM])),
+    "own command": ("policy", call("polluxsim.cli.main.main", arguments=["workload", "generate", "-o", VICTIM])),
     "of polluxsim's imports": ("policy", call("polluxsim.run.execution.json.loads", s="1")),
     "method": ("policy", call(f"{FIFO}.allocate")),
     "of another group": ("policy", call("polluxsim.workloads.workload.WorkloadFile", path=VICTIM)),
@@ -171,7 +171,7 @@ def test_a_dangerous_target_is_refused_before_any_import(
 def test_commands_that_only_read_a_run_do_not_care(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with_config(folder, *TARGETS[name])
     why = commands(folder)[-1]
-    for command in (why, why[:-1], ["report", "bad"], ["trace", "bad"], ["table", "bad"], ["plot", "usage", "bad"]):
+    for command in (why, why[:-1], ["report", "bad"], ["timeline", "bad"], ["table", "bad"], ["plot", "usage", "bad"]):
         assert main(command) == 0, command
         assert "Traceback" not in capsys.readouterr().err
     assert Path(VICTIM).read_text() == "still here"
@@ -278,7 +278,7 @@ BROKEN = {
 def test_parts_of_run_json_of_another_kind_are_one_line(
     name: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    every = [*commands(folder), ["report", "bad"], ["trace", "bad"], ["table", "bad"], ["compare", "bad", "bad"]]
+    every = [*commands(folder), ["report", "bad"], ["timeline", "bad"], ["table", "bad"], ["compare", "bad", "bad"]]
     key, value = BROKEN[name]
     path = folder / "bad" / "run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))

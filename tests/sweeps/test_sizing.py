@@ -87,7 +87,7 @@ def test_the_least_size_is_that_of_all_sizes_run(
     values = {nodes: metric(replayed(log, guest, nodes)) for nodes in range(2, 13)}  # one node has no room for 8 GPUs
     least = min(nodes for nodes, value in values.items() if value < bound)
     assert 3 < least < 12
-    where = ("--jobs", str(log), "--limit", "12", "--out", str(tmp_path / "runs"), f"policy={policy}")
+    where = ("--log", str(log), "--limit", "12", "-o", str(tmp_path / "runs"), f"policy={policy}")
     out = found_by(capsys, "--target", target, *where)
     assert f"least size that meets {read_target(target)}: {least} nodes, " in out
     table = {int(nodes): float(value) for nodes, value in re.findall(r"^│ +(\d+) │ +([\d.]+) │$", out, re.MULTILINE)}
@@ -102,9 +102,9 @@ def test_the_highest_load_is_that_of_all_loads_run(
     loads = [round(0.1 * number, 1) for number in range(1, 21)]
     borne = [load for load in loads if mean_jct(replayed(log, Tiresias(), 6, load)) < 2400]
     assert 0.2 < max(borne) < 1.9
-    arguments = ("--jobs", str(log), "--highest-load", "--step", "0.1", "--limit", "2", "--out", str(tmp_path / "runs"))
+    arguments = ("--log", str(log), "--highest-load", "--step", "0.1", "--limit", "2", "-o", str(tmp_path / "runs"))
     figure = tmp_path / "load.png"
-    what = ("policy=tiresias", "cluster.num_nodes=6", "-o", str(figure))
+    what = ("policy=tiresias", "cluster.num_nodes=6", "--figure", str(figure))
     out = found_by(capsys, "--target", "mean jct < 40 min", *arguments, *what)
     assert f"highest load that meets mean jct < 40 min: load {max(borne):g}, " in out
     assert figure.stat().st_size > 5000
@@ -113,7 +113,7 @@ def test_the_highest_load_is_that_of_all_loads_run(
 def test_a_target_that_no_size_meets_is_said_with_the_best(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where = ("--jobs", str(log), "--limit", "3", "--out", str(tmp_path / "runs"), "policy=fifo")
+    where = ("--log", str(log), "--limit", "3", "-o", str(tmp_path / "runs"), "policy=fifo")
     out = found_by(capsys, "--target", "p90 wait < 1 min", *where, status=NOT_MET)
     wait = np.percentile(waits(replayed(log, Fifo(), 3)), 90)
     assert f"no size from 2 to 3 meets p90 wait < 60 s: the best found is 3 nodes, {wait:.0f} s" in out
@@ -125,7 +125,7 @@ def test_groups_of_nodes_grow_where_braces_are_and_seeds_give_an_interval(
     """The same seeds at each size; a second time, nothing is run again."""
     arguments = (
         "--target", "mean wait < 6 min", "--seeds", "6", "--existing", "4", "--limit", "2",
-        "--out", str(tmp_path / "s"),
+        "-o", str(tmp_path / "s"),
         "workload=philly-like-rigid", "workload.rate=0.2", "workload.hours=4", "policy=fifo",
         "cluster=mixed", "cluster.groups=[[4,16],[{},4]]",
     )  # fmt: skip
@@ -201,10 +201,10 @@ def test_weeks_of_a_log_drawn_by_seeds_give_an_interval_of_the_size(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The log lasts two hours; its pieces are a quarter of an hour."""
-    where = ("--jobs", str(log), "policy=fifo", "--existing", "3", "--target", "mean wait < 10 min", "--limit")
-    out = found_by(capsys, *where, "3", "--seeds", "2", "--out", str(tmp_path / "a"), status=NOT_MET)
+    where = ("--log", str(log), "policy=fifo", "--existing", "3", "--target", "mean wait < 10 min", "--limit")
+    out = found_by(capsys, *where, "3", "--seeds", "2", "-o", str(tmp_path / "a"), status=NOT_MET)
     assert "all 2 seeds give the same results; workload.resample_hours=168 draws other weeks of the log" in out
-    out = found_by(capsys, *where, "12", "--seeds", "6", "--out", str(tmp_path / "b"), "workload.resample_hours=0.25")
+    out = found_by(capsys, *where, "12", "--seeds", "6", "-o", str(tmp_path / "b"), "workload.resample_hours=0.25")
     (found,) = re.findall(r"95 % interval of this size: (\d+) to (\d+) nodes \(([+-]?\d+) to ([+-]?\d+) nodes\)\n", out)
     low, high, more, most = map(int, found)
     (size,) = map(int, re.findall(r"least size that meets .*: (\d+) nodes", out))
@@ -237,16 +237,16 @@ def test_a_target_that_is_none_is_said(text: str, what: str) -> None:
         (["--limit", "2.5"], "--limit is 2.5, must be a whole number of nodes"),
         (["--limit", "nan"], "--limit is nan"),
         (["--step", "0.1"], "--step needs --highest-load"),
-        (["--limit", "0"], "--limit is 0, must be 1 to 100000, in steps greater than 0"),
-        (["--highest-load", "--step", "-1"], "in steps greater than 0"),
+        (["--limit", "0"], "--limit is 0, must be a number above 0"),
+        (["--highest-load", "--step", "-1"], "--step is -1, must be a number above 0"),
         (["--existing", "-1"], "--existing is -1, must be a whole number of at least 0"),
         (["--existing", "3", "--highest-load"], "--existing compares numbers of nodes; leave it out"),
         (["--highest-load", "--step", "0.5", "--limit", "0.4"], "--limit is 0.4, must be 0.5 to 50000"),
         (["--seeds", "0"], "--seeds is 0"),
         (["--workers", "0"], "--workers is 0, must be a whole number"),
         (["--seeds", "2", "seed=5"], "'seed=5' and --seeds 2 contradict each other"),
-        (["-o", "x.gif"], "x.gif: allowed is the name of a file"),
-        (["--jobs", "nowhere.parquet"], "nowhere.parquet: no such file"),
+        (["--figure", "x.gif"], "x.gif: allowed is the name of a file"),
+        (["--log", "nowhere.parquet"], "nowhere.parquet: no such file"),
         (["policy=fifoo"], "policy=fifoo is unknown"),
     ],
 )

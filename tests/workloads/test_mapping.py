@@ -178,23 +178,26 @@ def test_a_rule_of_ones_own_is_a_class_with_one_method(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_mapping.py").write_text(RULE)
-    assert main(["map", "trace.parquet", "w.csv", "--rule", "my_mapping.OnlyLarge", "--status", "any"]) == 0
+    assert (
+        main(["workload", "map", "trace.parquet", "-o", "w.csv", "--rule", "my_mapping.OnlyLarge", "--status", "any"])
+        == 0
+    )
     printed = capsys.readouterr().out
     assert "2 of 10 jobs mapped: 2 × bert" in printed
     assert "left out: 4 × no application by the rule" in printed
-    assert main(["map", "trace.parquet", "v.csv", "--rule", "my_mapping.Unknown"]) == 2
+    assert main(["workload", "map", "trace.parquet", "-o", "v.csv", "--rule", "my_mapping.Unknown"]) == 2
     assert "job 'small': the rule returned 'gpt', must be one of bert," in capsys.readouterr().err
-    assert main(["map", "trace.parquet", "v.csv", "--rule", "my_mapping.Useless"]) == 2
+    assert main(["workload", "map", "trace.parquet", "-o", "v.csv", "--rule", "my_mapping.Useless"]) == 2
     assert "must be a class with a method application(job, rng)" in capsys.readouterr().err
     for rule, message in (
         ("Broken", "trace.parquet, job 'small': rule Broken failed: KeyError: 1"),
         ("Several", "job 'small': the rule returned ['bert'], must be one of bert,"),
         (
             "NeverMade",
-            "rule is 'my_mapping.NeverMade', must be one of gpu-time-class, or a class as module.Class (Zero",
+            "--rule is 'my_mapping.NeverMade', must be one of gpu-time-class, or a class as module.Class (Zero",
         ),
     ):
-        assert main(["map", "trace.parquet", "v.csv", "--rule", f"my_mapping.{rule}"]) == 2
+        assert main(["workload", "map", "trace.parquet", "-o", "v.csv", "--rule", f"my_mapping.{rule}"]) == 2
         printed = capsys.readouterr().err
         assert message in printed
         assert printed.count("\n") == 1
@@ -211,8 +214,8 @@ def test_the_rule_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (code,) = re.findall(r"<!-- test rule -->\n```python\n(.*?)```", page, flags=re.DOTALL)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "by_readme.py").write_text(code)
-    assert main(["generate", "t.parquet", "--hours", "100"]) == 0
-    assert main(["map", "t.parquet", "w.csv", "--rule", "by_readme.ByVirtualCluster"]) == 0
+    assert main(["workload", "generate", "-o", "t.parquet", "--duration", "100h"]) == 0
+    assert main(["workload", "map", "t.parquet", "-o", "w.csv", "--rule", "by_readme.ByVirtualCluster"]) == 0
     jobs = read_workload(tmp_path / "w.csv").jobs
     assert {"bert", "cifar10", "yolov3"} <= {job.application for job in jobs}
 
@@ -221,7 +224,8 @@ def test_the_command_and_the_setting_give_the_same_jobs(
     trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["map", "trace.parquet", "w.csv", "--seed", "5", "--hours", "2.5", "--min-duration", "10"]) == 0
+    words = ["--seed", "5", "--duration", "2.5h", "--min-duration", "10s"]
+    assert main(["workload", "map", "trace.parquet", "-o", "w.csv", *words]) == 0
     for name, setting in {
         "command": ["workload.path=w.csv"],
         "setting": [
@@ -244,7 +248,7 @@ def test_names_and_qos_of_a_log_reach_the_records_of_its_jobs(tmp_path: Path, mo
     cells |= {"application": ["bert", None], "qos": [None, "high"]}
     columns = [cells.get(field.name, [None, None]) for field in schema]
     pq.write_table(pa.table([pa.array(*pair) for pair in zip(columns, schema.types, strict=True)], schema=schema), info)
-    assert main(["map", "trace.parquet", "w.csv"]) == 0
+    assert main(["workload", "map", "trace.parquet", "-o", "w.csv"]) == 0
     assert [(job.job_name, job.qos) for job in read_workload(tmp_path / "w.csv").jobs] == [
         ("bert", None),
         (None, "high"),
@@ -260,19 +264,19 @@ def test_names_and_qos_of_a_log_reach_the_records_of_its_jobs(tmp_path: Path, mo
     ("arguments", "message"),
     [
         (["nowhere.parquet"], "nowhere.parquet: no such file"),
-        (["w.csv"], "w.csv: the file must be a trace in .parquet; make it with polluxsim import"),
+        (["w.csv"], "w.csv: the file must be a trace in .parquet; make it with polluxsim log import"),
         (["plain.parquet"], "plain.parquet: not a Parquet file"),
         (
             ["trace.parquet", "--rule", "mine"],
-            "rule is 'mine', must be one of gpu-time-class, or a class as module.Class",
+            "--rule is 'mine', must be one of gpu-time-class, or a class as module.Class",
         ),
-        (["trace.parquet", "--rule", "no.Such"], "rule is 'no.Such', must be one of gpu-time-class"),
-        (["trace.parquet", "--status", "great"], "statuses is 'great', must be one of completed, failed"),
-        (["trace.parquet", "--hours", "0"], "hours is 0, must be a number > 0"),
-        (["trace.parquet", "--start", "-1"], "start is -1, must be a finite number ≥ 0"),
-        (["trace.parquet", "--start", "99"], "none of 10 jobs is left: 10 × submitted outside the window"),
+        (["trace.parquet", "--rule", "no.Such"], "--rule is 'no.Such', must be one of gpu-time-class"),
+        (["trace.parquet", "--status", "great"], "--status is 'great', must be one of completed, failed"),
+        (["trace.parquet", "--duration", "0h"], "--duration is 0h, must be a duration above 0"),
+        (["trace.parquet", "--start", "1y"], "--start is 1y, must be a duration with its unit, like 90min"),
+        (["trace.parquet", "--start", "99h"], "none of 10 jobs is left: 10 × submitted outside the window"),
         (["trace.parquet", "--seed", "-1"], "--seed is -1, must be a whole number of at least 0"),
-        (["trace.parquet", "--profiles", "none"], "profiles.path is none, must be a folder with cards"),
+        (["trace.parquet", "--profiles", "none"], "--profiles is none, must be a folder with cards"),
     ],
 )
 def test_an_impossible_mapping_is_named(
@@ -282,7 +286,7 @@ def test_an_impossible_mapping_is_named(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "w.csv").write_text("name\n")
     (tmp_path / "plain.parquet").write_text("name\n")
-    assert main(["map", arguments[0], "out.csv", *arguments[1:]]) == 2
+    assert main(["workload", "map", arguments[0], "-o", "out.csv", *arguments[1:]]) == 2
     printed = capsys.readouterr().err
     assert message in printed
     assert printed.count("\n") == 1

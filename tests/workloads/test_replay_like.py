@@ -326,9 +326,9 @@ def run_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_generate_writes_a_trace_or_a_workload(run_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["generate", "t.parquet", "--hours", "300", "--seed", "2", "--no-heartbeat"]) == 0
+    assert main(["workload", "generate", "-o", "t.parquet", "--duration", "300h", "--seed", "2", "--no-heartbeat"]) == 0
     assert "jobs in 300 h" in capsys.readouterr().out
-    assert main(["generate", "w.csv", "--kind", "replay", "--rate", "2", "--start", "0"]) == 0
+    assert main(["workload", "generate", "-o", "w.csv", "--kind", "replay", "--rate", "2", "--start", "0h"]) == 0
     assert read_trace(run_in / "t.parquet")[0].source == "seed 2"
     assert (run_in / "w.csv").read_text().startswith("name,time,application")
 
@@ -341,14 +341,17 @@ def test_generate_writes_a_trace_or_a_workload(run_in: Path, capsys: pytest.Capt
         (["t.parquet", "--kind", "sampled"], "--kind sampled writes a workload; give a name that ends in .csv"),
         (["t.parquet", "--realistic"], "--realistic and --profiles are for workloads"),
         (["w.txt"], "w.txt: a workload is a CSV file; give a name that ends in .csv"),
-        (["t.parquet", "--hours", "0"], "--hours is 0"),
-        (["t.parquet", "--hours", "1", "--rate", "1e-9", "--no-heartbeat"], "t.parquet: no job is submitted in 1 h"),
+        (["t.parquet", "--duration", "0h"], "--duration is 0h, must be a duration above 0"),
+        (
+            ["t.parquet", "--duration", "1h", "--rate", "1e-9", "--no-heartbeat"],
+            "t.parquet: no job is submitted in 1 h",
+        ),
     ],
 )
 def test_an_impossible_load_is_named(
     run_in: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    assert main(["generate", *arguments]) == 2
+    assert main(["workload", "generate", "-o", *arguments]) == 2
     printed = capsys.readouterr().err
     assert message in printed
     assert printed.count("\n") == 1

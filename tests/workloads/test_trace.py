@@ -321,17 +321,17 @@ def test_the_queue_that_made_a_log_explains_it_best(tmp_path: Path, capsys: pyte
         for job in result.job_records
     ]
     log = slurm_log(tmp_path / "log.parquet", *rows)
-    arguments = ("--policies", "fifo,srtf", "--gpus", "16,24", "--workers", "1", "--out", str(tmp_path / "runs"))
-    assert main(["calibrate", str(log), *arguments]) == 0
+    arguments = ("--policies", "fifo,srtf", "--gpus", "16,24", "--workers", "1", "-o", str(tmp_path / "runs"))
+    assert main(["log", "calibrate", str(log), *arguments]) == 0
     lines = [line.replace("│", " ").split() for line in capsys.readouterr().out.splitlines() if "│" in line]
     assert len(lines) == 4
     assert lines[0][:3] == ["srtf", "16", "0.00"]
     assert float(lines[0][-1]) == 1.0
     (calibrated,) = (path for path in (tmp_path / "runs").iterdir() if "policy=srtf,cluster.num_nodes=2" in path.name)
     _every_command_has_the_same_waits(log, (calibrated / "jobs.parquet").read_bytes(), tmp_path, capsys)
-    assert main(["calibrate", trace(tmp_path / "no.parquet", ("a", 0, 9, 1)), "--gpus", "8"]) == 2
+    assert main(["log", "calibrate", trace(tmp_path / "no.parquet", ("a", 0, 9, 1)), "--gpus", "8"]) == 2
     assert "no job has a queueing delay" in capsys.readouterr().err
-    assert main(["calibrate", str(log), "--gpus", "12"]) == 2
+    assert main(["log", "calibrate", str(log), "--gpus", "12"]) == 2
     assert "a cluster of 12 GPUs does not consist of whole nodes of 8 GPUs" in capsys.readouterr().err
 
 
@@ -345,12 +345,12 @@ def _every_command_has_the_same_waits(
     assert main(["run", *source, *same, "cluster.num_nodes=2", f"hydra.run.dir={tmp_path / 'run'}"]) == 0
     assert line in capsys.readouterr().out
     assert (tmp_path / "run" / "jobs.parquet").read_bytes() == jobs
-    where = ("--limit", "2", "--out", str(tmp_path / "sized"))
-    assert main(["size", "--jobs", str(log), "--target", "mean wait < 10d", *same, *where]) == 0
+    where = ("--limit", "2", "-o", str(tmp_path / "sized"))
+    assert main(["size", "--log", str(log), "--target", "mean wait < 10d", *same, *where]) == 0
     assert line in capsys.readouterr().out
     assert jobs in [path.read_bytes() for path in (tmp_path / "sized").rglob("jobs.parquet")]
-    what = ("--nodes", "2", "--policy", "srtf", "-o", str(tmp_path / "whatif"))
-    assert main(["whatif", str(log), *what]) == 0
+    what = ("--nodes", "2", "--policies", "srtf", "-o", str(tmp_path / "whatif"))
+    assert main(["log", "whatif", str(log), *what]) == 0
     assert line in capsys.readouterr().out
     assert {path.read_bytes() for path in (tmp_path / "whatif").rglob("jobs.parquet")} == {jobs}
     assert (

@@ -1,0 +1,223 @@
+"""The commands of polluxsim: their names, groups and exit statuses, and the parser of each."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from polluxsim.cli.former import OPTIONS as FORMER_OPTIONS
+from polluxsim.cli.options import take
+from polluxsim.common.errors import InvalidConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SUCCESS, WRONG_INPUT = "after success", "for wrong input"
+
+
+class Command(NamedTuple):
+    """A command of the command line."""
+
+    summary: str
+    module: str  # in polluxsim.cli; its function `add_NAME` declares the command's options
+    overrides: bool = False  # whether it takes settings as KEY=VALUE
+    configs: bool = False  # whether it reads configuration files of the user
+    no: str = ""  # when its exit status is 1
+    also_wrong: str = ""  # when its exit status is 2, besides wrong input
+
+
+class Group(NamedTuple):
+    """Commands about the same thing, which share the first word of their names."""
+
+    summary: str
+    commands: tuple[str, ...]
+
+
+COMMANDS: Mapping[str, Command] = {
+    "run": Command("simulate a workload under a policy; with -m, run a sweep", "run"),
+    "check": Command("test a policy in 1,000 random clusters and workloads", "studies", configs=True,
+                     no="if a fault was found"),
+    "arena": Command("compare policies on named scenarios and rank them", "studies", overrides=True, configs=True,
+                     also_wrong="if a policy failed"),
+    "size": Command("find the smallest cluster for a target", "studies", overrides=True, configs=True,
+                    no="if no size or load meets the target"),
+    "table": Command("print a table of the metrics of runs", "tables"),
+    "compare": Command("compare settings with a baseline, over pairs of runs", "tables"),
+    "plot": Command("draw a figure", "figures"),
+    "report": Command("write runs to an interactive HTML file", "figures"),
+    "timeline": Command("write a run to a timeline for Perfetto", "figures"),
+    "whatif": Command("change a run from a time on, and compare", "forks", overrides=True, configs=True),
+    "when": Command("forecast when jobs start and complete, with intervals", "forks"),
+    "why": Command("explain why a job waited, started, moved or changed size", "forks"),
+    "log import": Command("check a cluster's log and write a Parquet file", "log"),
+    "log calibrate": Command("find the policy and cluster behind a log's waits", "log", overrides=True, configs=True),
+    "log whatif": Command("replay a log with other nodes, loads and policies", "log", overrides=True, configs=True),
+    "workload generate": Command("draw a workload with the statistics of Philly", "workload"),
+    "workload sample": Command("draw a workload from the Philly trace", "workload"),
+    "workload map": Command("replace a log's jobs with profiled applications", "workload"),
+    "profile fit": Command("fit profile cards to measurements", "profile"),
+    "profile card": Command("compute a profile card of a transformer", "profile"),
+    "paper reproduce": Command("reproduce tables and figures of papers", "paper", overrides=True,
+                               no="with --check, if a published number is not met",
+                               also_wrong="if a table or figure could not be made"),
+    "paper conformance": Command("compare with published numbers of other simulators", "paper",
+                                 no="if a published number is not met", also_wrong="if a comparison could not be made"),
+}  # fmt: skip
+
+GROUPS: Mapping[str, Group] = {
+    group: Group(summary, tuple(name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{group} ")))
+    for group, summary in {
+        "log": "import a cluster's log, calibrate on it, or replay it",
+        "workload": "generate a workload, sample one, or map a log",
+        "profile": "fit profile cards, or compute one",
+        "paper": "compare with published numbers",
+    }.items()
+}
+
+PURPOSES = {
+    "run and judge policies": ("run", "check", "arena", "size"),
+    "look at finished runs": ("table", "compare", "plot", "report", "timeline", "whatif", "when", "why"),
+    "prepare data and compare with papers": tuple(GROUPS),
+}
+"""Commands and groups by purpose."""
+
+
+def overview() -> str:
+    """Return the help of polluxsim: a line for each command or group, by purpose. It fits on a screen of 24 lines."""
+    lines = ["usage: polluxsim COMMAND [--help | OPTION ...]"]
+    for purpose, names in PURPOSES.items():
+        lines += [f"{purpose}:", *(_line(name, (GROUPS.get(name) or COMMANDS[name]).summary) for name in names)]
+    return "\n".join([*lines, "'polluxsim COMMAND --help' prints the options of a command."])
+
+
+def of_group(group: str) -> str:
+    """Return the help of a group of commands."""
+    lines = [_line(name, COMMANDS[f"{group} {name}"].summary) for name in GROUPS[group].commands]
+    first = [f"usage: polluxsim {group} COMMAND [--help | OPTION ...]", "", "commands:"]
+    last = ["", f"'polluxsim {group} COMMAND --help' prints the options of a command."]
+    return "\n".join([*first, *lines, *last])
+
+
+def _line(name: str, summary: str) -> str:
+    return f"    {name:<13}{summary}"
+
+
+def parser_of(name: str) -> Parser:
+    """Return the parser of a command other than `run`."""
+    command = COMMANDS[name]
+    parser = Parser(prog=f"polluxsim {name}")
+    getattr(import_module(f"polluxsim.cli.{command.module}"), f"add_{name.replace(' ', '_')}")(parser)
+    if command.configs:
+        take(parser, "config-dir")
+    parser.state(statuses(command))
+    return parser
+
+
+def statuses(command: Command) -> str:
+    """Return the exit statuses of a command in a sentence."""
+    no = f", 1 {command.no}" if command.no else ""
+    wrong = f"2 {WRONG_INPUT}{' or ' + command.also_wrong if command.also_wrong else ''}"
+    return f"Exit status: 0 {SUCCESS}{no}, {wrong}." if no else f"Exit status: 0 {SUCCESS}, {wrong}."
+
+
+class _Help(argparse.HelpFormatter):
+    """Formatter of help texts that keeps the lines of a text with several lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        return "\n".join(
+            line if line.startswith(("  ", "Example: ")) else fill(line, width, indent) for line in text.split("\n")
+        )
+
+
+class Parser(argparse.ArgumentParser):
+    """Parser of a command. Its errors have one line, with the words of the user and what to do."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _Help, "add_help": True, **options})
+        self._needed: list[argparse.Action] = []
+
+    def state(self, statuses: str) -> None:
+        """State the exit statuses in the help text, before the example."""
+        kinds = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        for parser in [self, *(kind for action in kinds for kind in action.choices.values())]:
+            before, example, after = (parser.epilog or "").partition("Example: ")
+            parser.epilog = f"{before}{statuses}\n\n{example}{after}"
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Return the options and the other arguments. The output may be among the other arguments."""
+        self._needed = [action for action in self._actions if action.required and action.dest == "output"]
+        for action in self._needed:
+            action.required = False
+        try:
+            return super().parse_known_args(args, namespace)
+        finally:
+            for action in self._needed:
+                action.required = True
+
+    def format_help(self) -> str:
+        """Return the help text, which shows what the command needs."""
+        for action in self._needed:
+            action.required = True
+        return super().format_help()
+
+    def check(self, options: argparse.Namespace) -> None:
+        """Raise an error if the output is missing that the command needs."""
+        missing = [action for action in self._needed if getattr(options, action.dest) is None]
+        if missing:
+            self.error(f"{_named(missing[0])} is missing; give it as {_named(missing[0])} {missing[0].metavar}")
+
+    def refuse(self, words: Sequence[str]) -> NoReturn:
+        """Raise an error about arguments that the command does not know."""
+        word = words[0].partition("=")[0]
+        known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+        if not word.startswith("-"):
+            self.error(f"there is no place for the argument {words[0]!r}; leave it out")
+        # Dashes would make all options alike.
+        meant = did_you_mean(word.strip("-"), [name.strip("-") for name in known]).replace("mean ", "mean --")
+        self.error(f"there is no option {word}{meant or _elsewhere(word, self.prog)}")
+
+    def error(self, message: str) -> NoReturn:
+        """Raise an error. For a wrong choice, it names the most similar one."""
+        command = self.prog.partition(" ")[2]
+        raise InvalidConfigError(f"{command}: {in_words(message)} ('{self.prog} --help' says more)")
+
+
+MESSAGES = (
+    (r"^argument (\S+): (is .*)$", r"\1 \2"),  # a type of `polluxsim.cli.options`
+    (r"^argument (\S+): invalid choice: (.*) \(choose from (.*)\)$", r"\1 is \2, must be one of \3"),
+    (r"^argument (\S+): expected one argument$", r"\1 has no value; give one after it"),
+    (r"^argument (\S+): not allowed with argument (\S+)$", r"\1 cannot be used with \2; leave one out"),
+    (r"^argument (\S+): ignored explicit argument (.*)$", r"\1 takes no value, but \2 is given; leave it out"),
+    (r"^the following arguments are required: (.*)$", r"missing: \1; add it to the command"),
+    (r"^one of the arguments (.*) is required$", r"one of \1 is missing; give one of them"),
+    (r"^ambiguous option: (\S+) could match (.*)$", r"\1 may mean \2; write the whole name"),
+)
+"""Messages of argparse, and what is printed in their place."""
+
+
+def in_words(message: str) -> str:
+    """Return a message of argparse in other words, with what to do. After a wrong choice, it names the most similar."""
+    for pattern, words in MESSAGES:
+        message = re.sub(pattern, words, message)
+    if found := re.search(r"(.*) is '(.*?)', must be one of (.*)", message):
+        known = re.findall(r"[\w-]+", found[3])
+        message = f"{found[1]} is {found[2]!r}, must be one of {', '.join(known)}{did_you_mean(found[2], known)}"
+    return message
+
+
+def _named(action: argparse.Action) -> str:
+    return action.option_strings[-1]
+
+
+def _elsewhere(option: str, program: str) -> str:
+    """Return the end of an error about an option that another command has."""
+    for name, former in FORMER_OPTIONS.items():
+        if option in former:
+            return f" in '{program}'; 'polluxsim {name}' has {former[option]}"
+    for name in COMMANDS:
+        if name != "run" and any(option in action.option_strings for action in parser_of(name)._actions):
+            return f" in '{program}'; 'polluxsim {name}' has it"
+    return ""

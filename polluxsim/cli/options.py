@@ -1,0 +1,356 @@
+"""All options of the command line. An option has one name, meaning, type and unit in every command that has it."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError, BooleanOptionalAction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from polluxsim.common.durations import UNITS, from_clock
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, _ActionsContainer
+    from collections.abc import Callable, Collection, Mapping
+
+    Kind = Callable[[str], object]
+    """Type of the value of an option."""
+
+
+def text(word: str) -> str:
+    """Return text that is not empty."""
+    if not word.strip():
+        raise ArgumentTypeError(f"is {word!r}, must not be empty")
+    return word
+
+
+def path(word: str) -> Path:
+    """Return a path."""
+    return Path(text(word))
+
+
+def count_from(least: int) -> Callable[[str], int]:
+    """Return the type of a whole number of at least `least`."""
+
+    def parse(word: str) -> int:
+        if not (word.isascii() and word.removeprefix("-").isdecimal()) or int(word) < least:
+            raise ArgumentTypeError(f"is {word}, must be a whole number of at least {least}")
+        return int(word)
+
+    return parse
+
+
+count = count_from(1)
+index = count_from(0)
+
+
+def number(word: str) -> float:
+    """Return a number above 0."""
+    try:
+        value = float(word)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ArgumentTypeError(f"is {word}, must be a number above 0")
+    return value
+
+
+def share(word: str) -> float:
+    """Return a number above 0 and at most 1."""
+    try:
+        return _checked_share(number(word))
+    except ArgumentTypeError:
+        raise ArgumentTypeError(f"is {word}, must be a number above 0 and at most 1") from None
+
+
+def _checked_share(value: float) -> float:
+    if value > 1:
+        raise ArgumentTypeError
+    return value
+
+
+def time(word: str) -> float:
+    """Return a time since the start of a run [s]: 90, 90min, 1.5h, H:MM or H:MM:SS."""
+    seconds = from_clock(word)
+    if seconds is None or not 0 <= seconds < float("inf"):
+        raise ArgumentTypeError(f"is {word}, must be a time like 90min, 1.5h, H:MM:SS, or a number of seconds")
+    return seconds
+
+
+def duration(word: str) -> float:
+    """Return a duration above 0 [s]: a number with its unit, s, min, h or d."""
+    if not (seconds := duration_from_0(word)):
+        raise ArgumentTypeError(f"is {word}, must be a duration above 0, like 90min, 3h or 2d")
+    return seconds
+
+
+def duration_from_0(word: str) -> float:
+    """Return a duration [s], which may be 0."""
+    seconds = from_clock(word) if any(word.endswith(unit) for unit, _ in UNITS) and ":" not in word else None
+    if seconds is None:
+        raise ArgumentTypeError(f"is {word}, must be a duration with its unit, like 90min, 3h or 2d")
+    return seconds
+
+
+def once_in(unit: str, name: str, kind: Callable[[str], float] = duration) -> Callable[[str], float]:
+    """Return the type of the duration `name`, whose number without a unit was once in `unit`."""
+
+    def parse(word: str) -> float:
+        try:
+            float(word)
+        except ValueError:
+            return kind(word)
+        from polluxsim.cli.former import tell_former
+
+        tell_former(f"{name} {word}", f"{name} {word}{unit}")
+        return kind(f"{word}{unit}")
+
+    return parse
+
+
+def names(word: str) -> list[str]:
+    """Return names that commas separate. Commas in brackets or quotes do not separate."""
+    from polluxsim.run.configurations import split_list
+
+    found = list(dict.fromkeys(split_list(word)))
+    if not all(found):
+        raise ArgumentTypeError(f"is {word!r}, must be names with commas between them, like A,B")
+    return found
+
+
+def counts(word: str) -> list[int]:
+    """Return whole numbers above 0 that commas separate."""
+    words = word.split(",")
+    if not all(part.isascii() and part.isdecimal() and int(part) for part in words):
+        raise ArgumentTypeError(f"is {word!r}, must be whole numbers above 0, like 64,128")
+    return list(map(int, words))
+
+
+def numbers(word: str) -> list[float]:
+    """Return numbers above 0 that commas separate."""
+    try:
+        return list(dict.fromkeys(map(number, word.split(","))))
+    except ArgumentTypeError:
+        raise ArgumentTypeError(f"is {word!r}, must be numbers above 0, like 1,1.2") from None
+
+
+def node_counts(word: str) -> list[int]:
+    """Return numbers of nodes. Those with a sign are relative to the first one.
+
+    >>> node_counts("8,+4,-2")
+    [8, 12, 6]
+    """
+    words = word.split(",")
+    if words[0].isdecimal() and all(part.lstrip("+-").isdecimal() for part in words):
+        first = int(words[0])
+        found = dict.fromkeys(first + int(part) if part[0] in "+-" else int(part) for part in words)
+        if all(nodes > 0 for nodes in found):
+            return list(found)
+    raise ArgumentTypeError(f"is {word!r}, must be the existing number of nodes, then numbers to try: 8,12 or 8,+4")
+
+
+RUNS = "folder of a finished run or of a sweep"
+RUN = "folder of a finished run"
+SETTINGS = "settings of every run, like workload.hours=48 or engine.restart_delay=30"
+
+REPEATED = "give the option once for each"
+POLICIES = "policies, each with its settings in parentheses: 'easy,quotas(gpus={research: 4})'"
+
+
+class Option(NamedTuple):
+    """An option: its meaning, the name of its value in help texts (None for a flag), and the type of the value."""
+
+    meaning: str
+    value: str | None = None
+    kind: Kind = text
+    repeated: bool = False  # whether the option may be given several times
+
+
+OPTIONS: Mapping[str, Option] = {
+    # What a command reads and writes.
+    "output": Option("output", "PATH", path),
+    "figure": Option("file for a figure: .png, .pdf or .svg", "FILE", path),
+    "log": Option("log of a cluster, as 'polluxsim log import' writes it", "FILE", path),
+    "profiles": Option("folder of profiles (default: those of polluxsim)", "DIR", path),
+    "cards": Option("folder of profile cards", "DIR", path),
+    "workloads": Option("folder that contains the published workloads/", "DIR", path),
+    "data": Option("folder of published data, with rigid/, hetero/ and osdi21/", "DIR", path),
+    "add": Option("workload file of additional jobs", "FILE", path),
+    "config-dir": Option(
+        "folder of your configuration files, which replace shipped files of the same names", "DIR", path, repeated=True
+    ),
+    "allow-classes": Option(
+        "load the classes of this module that the run's settings name, from the current folder or an installed package",
+        "MODULE", text, repeated=True,
+    ),
+    "markdown": Option("print Markdown"),
+    "latex": Option("print LaTeX"),
+    "csv": Option("print CSV, with times in seconds"),
+    "json": Option("print JSON, with times in seconds"),
+    # How runs are made.
+    "workers": Option("number of processes (default: one for each core)", "N", count),
+    "seed": Option("seed of the random draws", "N", index),
+    "seeds": Option("number of seeds", "N", count),
+    "most-seeds": Option("largest number of seeds with --until", "N", count),
+    "until": Option("add seeds until every interval is at most this share of its mean", "SHARE", number),
+    "policies": Option(POLICIES, "A,B", names),
+    "scenarios": Option("scenarios to run", "A,B", names),
+    "suite": Option("list of scenarios", "NAME"),
+    "at": Option("time since the start of the run: 90min, 1.5h, H:MM:SS, or seconds", "TIME", time),
+    "all": Option("make also the runs that take minutes"),
+    "check": Option("exit with status 1 if a published number is not met"),
+    "worlds": Option("number of random cases", "N", index),
+    "decision-timeout": Option(
+        "longest time of one decision, like 30s", "DURATION", once_in("s", "--decision-timeout")
+    ),
+    "live": Option("show the cluster during the run"),
+    # What a table or a figure shows.
+    "metric": Option("metric, like p50_jct", "NAME", text, repeated=True),
+    "user-metric": Option("a metric of your own", "NAME=MODULE.ATTRIBUTE", text, repeated=True),
+    "baseline": Option("baseline: a run's folder, or a setting like policy=fifo or policy.p=-1", "NAME"),
+    "by": Option("setting to compare, like policy.p", "SETTING", text, repeated=True),
+    "ranks": Option("rank users or queues by the mean wait of their jobs", "user|queue"),
+    "x": Option("setting on the horizontal axis, like policy.p or policy", "SETTING"),
+    "each": Option("draw a line for each run; by default the runs of a setting are pooled"),
+    "width": Option("width in print [cm]; 8.5 fits one column and 17 fits two", "CM", number),
+    "bin": Option("length of the averaging window, like 30min", "DURATION", once_in("min", "--bin")),
+    "job": Option("name of a job", "NAME", text, repeated=True),
+    "application": Option("application to draw", "NAME", text, repeated=True),
+    # Clusters, jobs and what changes.
+    "gpus": Option("number of GPUs of the cluster", "N,M", counts),
+    "gpus-per-node": Option("GPUs of each node", "N", count),
+    "nodes": Option("existing number of nodes, and other or additional numbers to try", "N,+M", node_counts),
+    "load": Option("factors of the arrival rate", "X,Y", numbers),
+    "failures": Option(
+        "off: no node fails; on: nodes fail at the published rate of cluster/failures=rsc-1; or entries of that group",
+        "off,on", names,
+    ),
+    "percentile": Option("percentiles of the wait: p50, p90, p95 or p99", "p50,p90", names),
+    "drop-node": Option("node that goes down for good", "N", index, repeated=True),
+    "without": Option("job that is cancelled, or never arrives", "JOB", text, repeated=True),
+    "target": Option(
+        "bound on the makespan, or on the mean, p50, p90, p95 or p99 of wait, jct or rho: 'p90 wait < 10 min'", "TARGET"
+    ),
+    "highest-load": Option("find the highest workload.load_factor instead of the number of nodes"),
+    "existing": Option("number of existing nodes; the answer is given relative to it, like +14 nodes", "N", index),
+    "limit": Option("largest number of nodes (default: 64) or load (default: 4)", "N", number),
+    "step": Option("difference between loads (default: 0.05)", "N", number),
+    "calibrate": Option("forecast at several times, and print how many recorded times were inside their intervals"),
+    "times": Option("number of times of --calibrate", "N", count),
+    "arrivals": Option(
+        "later jobs: none; drawn from the arrivals so far, during the same time and at most three days; or the jobs of "
+        "a workload file", "none|recent|FILE",
+    ),
+    "forks": Option("number of futures to draw", "N", count),
+    "brief": Option("do not search for changes that would have let a waiting job run"),
+    # Logs and workloads.
+    "example": Option("print an example log for the format slurm, without other arguments"),
+    "skip-bad": Option("leave out invalid rows, and count them"),
+    "time-zone": Option("default time zone, like Asia/Shanghai", "NAME"),
+    "columns": Option("columns of a table, for the format table", "KEY=COLUMN,…", text, repeated=True),
+    "kind": Option(
+        "'sampled' draws jobs independently as in the paper; 'replay' draws bursts by hour and weekday",
+        "sampled|replay",
+    ),
+    "realistic": Option(
+        "take the GPUs of the trace and the initial batch size; by default both are tuned as in the paper"
+    ),
+    "jobs": Option("number of jobs", "N", count),
+    "start": Option("start of the window, like 24h", "DURATION", once_in("h", "--start", duration_from_0)),
+    "duration": Option("length of the window, like 8h", "DURATION", duration),
+    "rate": Option("factor of the number of bursts", "X", number),
+    "heartbeat": Option("add a short job every 10 minutes"),
+    "rule": Option("rule that chooses the application: gpu-time-class as in the paper, or your class as module.Class",
+                   "NAME"),
+    "min-duration": Option(
+        "shortest duration of the jobs to use, like 1min", "DURATION", once_in("s", "--min-duration", duration_from_0)
+    ),
+    "max-gpu-hours": Option("largest GPU time of the jobs to use [GPU h]", "N", number),
+    "status": Option("status of the jobs to use, or 'any'", "STATUS", text, repeated=True),
+    # Profile cards.
+    "gpu": Option("GPU types; the card is for the first type whose memory suffices", "A,B", names),
+    "params": Option("number of parameters", "N", number),
+    "seq": Option("length of an example [tokens]", "N", number),
+    "layers": Option("number of layers (default: estimated from the parameters)", "N", number),
+    "hidden": Option("width of a layer (default: estimated from the parameters)", "N", number),
+    "vocab": Option("size of the vocabulary; 0 for a classifier", "N", count_from(0)),
+    "trainable": Option("share of trained parameters, below 1 with adapters (default: 1)", "SHARE", share),
+    "tokens": Option("training set [tokens] (default: 20 for each parameter, Hoffmann et al. 2022)", "N", number),
+    "batch": Option("initial batch size [examples] (default: half a million tokens)", "N", number),
+    "max-batch": Option("largest batch size [examples] (default: 16 times the initial batch size)", "N", number),
+    "noise-scale": Option("gradient noise scale [examples] (default: from the loss, Kaplan et al. 2020)", "N", number),
+    "loss": Option("loss of a trained model [nats] (default: from the tokens)", "N", number),
+    "utilisation": Option("utilisation of the GPU's peak in a pass (default: of the GPU type)", "SHARE", share),
+    "network": Option("bandwidth of a node in one direction [Gbit/s] (default: of the GPU type)", "N", number),
+    "recompute": Option("the backward pass computes the activations again, which saves memory"),
+    "title": Option("title of the application (default: the name)", "TEXT"),
+}  # fmt: skip
+"""Options by name, in groups of what they are about."""
+
+SHORT = {"output": "-o"}
+"""Options with a short form."""
+
+FORMS = ("markdown", "latex", "csv", "json")
+"""Options that choose the form of what a command prints."""
+
+
+def take(
+    parser: _ActionsContainer,
+    name: str,
+    *,
+    default: Any = None,
+    note: str = "",
+    required: bool = False,
+    choices: Collection[str] = (),
+    once: bool = False,
+) -> None:
+    """Let a command take an option.
+
+    Parameters
+    ----------
+    parser
+        The parser of the command.
+    name
+        A key of `OPTIONS`.
+    default
+        Value without the option. The help text states it.
+    note
+        What the command does with the option, in addition to the option's meaning.
+    required
+        Whether the command needs the option.
+    choices
+        Allowed values.
+    once
+        Whether the command takes an option once that others take several times.
+    """
+    option = OPTIONS[name]
+    spellings = [*([SHORT[name]] if name in SHORT else []), f"--{name}"]
+    repeated = option.repeated and not once
+    words = [f"{option.meaning}: {note}", ""] if name == "output" else [option.meaning, note]
+    meaning = "; ".join(filter(None, [*words, REPEATED if repeated else ""])).replace("%", "%%").replace("; (", " (")
+    shown = ",".join(map(_shown, default)) if isinstance(default, list) else _shown(default)
+    more: dict[str, Any] = {"help": meaning + (f" (default: {shown})" if shown else ""), "required": required}
+    if name == "heartbeat":
+        parser.add_argument(*spellings, action=BooleanOptionalAction, **more, default=default)
+    elif option.value is None:
+        parser.add_argument(*spellings, action="store_true", **more)
+    else:
+        more |= {"metavar": option.value, "type": option.kind, "choices": choices or None, "default": default}
+        parser.add_argument(*spellings, action="append" if repeated else "store", **more)
+
+
+def _shown(default: object) -> str:
+    return f"{default:g}" if isinstance(default, float) else "" if default is None else str(default)
+
+
+def take_forms(parser: ArgumentParser, *forms: str) -> None:
+    """Let a command take options of which each chooses a form of its output."""
+    group = parser.add_mutually_exclusive_group()
+    for form in forms:
+        group.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=OPTIONS[form].meaning)
+
+
+def take_output(
+    parser: ArgumentParser, what: str, default: Path | str | None = None, *, required: bool = False
+) -> None:
+    """Let a command take `-o/--output`: the file or folder that it writes."""
+    take(parser, "output", default=None if default is None else Path(default), note=what, required=required)
