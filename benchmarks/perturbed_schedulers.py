@@ -42,7 +42,7 @@ from polluxsim.records.storage import write_run
 from polluxsim.run.composing import without_hydra
 from polluxsim.run.execution import Execution
 from polluxsim.statistics.estimates import Samples
-from polluxsim.studies.paper.experiments import CONFIG_DIRS, Experiment, Inputs, other_systems, read_experiment
+from polluxsim.studies.paper.experiments import Experiment, Inputs, other_systems, read_experiment
 from polluxsim.studies.paper.measures import measure
 from polluxsim.studies.paper.published import Finding, Kind, Rule, compare, judge
 from polluxsim.studies.paper.reproduction import with_data
@@ -466,7 +466,7 @@ def run(job: Job, data: Path, out: Path) -> Path:
         with ExitStack() as stack:
             for name, replacement in change.patches.items():
                 stack.enter_context(patch(name, replacement))
-            config = composer(CONFIG_DIRS).compose([*plan.overrides, *change.overrides])
+            config = composer().compose([*plan.overrides, *change.overrides])
             execution = Execution(without_hydra(config))
             result, summary = execution.simulate()
         write_run(folder, result, execution.info(summary))

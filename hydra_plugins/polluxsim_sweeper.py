@@ -25,15 +25,17 @@ if TYPE_CHECKING:
 # Hydra imports every plugin whenever it starts, so everything slow is imported when a sweep begins.
 
 
-class UserConfigs(SearchPathPlugin):
-    """Puts the user's folders of configurations before the application's own folder, so that their entries win."""
+class ConfigurationFolders(SearchPathPlugin):
+    """Adds the user's folders of configurations, and the experiments that come with polluxsim."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Insert the folders, in their order, before the application's."""
+        """Insert the user's folders before the folder of polluxsim, so that their entries win. Add the experiments."""
+        from polluxsim.common.shipped import shipped  # noqa: PLC0415
         from polluxsim.run.configurations import user_folders  # noqa: PLC0415
 
         for folder in user_folders():
             search_path.prepend("command-line", f"file://{folder.resolve()}", anchor="main")
+        search_path.append("polluxsim", f"file://{shipped('experiments')}")
 
 
 class ResumableSweeper(Sweeper):

@@ -133,15 +133,19 @@ def _wrong_option(error: ArgumentError) -> InvalidConfigError:
     return InvalidConfigError(f"run: {in_words(str(error))} ('polluxsim run --help' says more)")
 
 
-def may_set_mode(arguments: Sequence[str]) -> bool:
-    """Return whether the arguments, or files that they name, may set `hydra.mode`; no shipped file does.
+SETS_MODE = r"hydra(\.mode|\.searchpath|@|/|=)|experiment=|conformance="
+"""Beginning of an override that may set `hydra.mode`."""
 
-    >>> may_set_mode(["-m", "policy=fifo"]), may_set_mode(["--config-dir", "conf"]), may_set_mode(["hydra.mode=RUN"])
+
+def may_set_mode(arguments: Sequence[str]) -> bool:
+    """Return whether the arguments, or files that they name, may set `hydra.mode`. Of shipped files, experiments do.
+
+    >>> may_set_mode(["-m", "policy=fifo"]), may_set_mode(["--config-dir", "conf"]), may_set_mode(["+experiment=fig1"])
     (False, True, True)
     """
     options = {argument for argument in arguments if argument.startswith("-")}
     overrides = [argument.lstrip("+~") for argument in arguments if not argument.startswith("-")]
-    return not options <= MULTIRUN or any(re.match(r"hydra(\.mode|\.searchpath|@|/|=)", word) for word in overrides)
+    return not options <= MULTIRUN or any(re.match(SETS_MODE, word) for word in overrides)
 
 
 def user_folders(arguments: Sequence[str]) -> list[Path]:

@@ -250,3 +250,28 @@ def test_the_loader_takes_the_first_of_several_folders(conf: Path) -> None:
     Path("second/policy/las.yaml").write_text("_target_: second.Las\n")
     with searched_first([Path("second"), conf]):
         assert composed({"policy": "las"}, {}, 0).policy._target_ == "second.Las"
+
+
+@pytest.mark.parametrize("folder", [None, "experiments"])
+def test_experiments_of_polluxsim_are_found_in_every_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    where = [] if folder is None else ["--config-dir", str(shipped(folder))]
+    small = ["policy.p=1,-1", "seed=0", "policy.search=genetic", "workload.num_jobs=2", "engine.horizon=120"]
+    assert main(["run", *where, "+experiment=fairness", *small, "-o", "out", "--workers", "1"]) == 0
+    runs = [json.loads(path.read_text()) for path in Path("out").glob("*/run.json")]
+    assert sorted(run["config"]["policy"]["p"] for run in runs) == [-1, 1]
+    capsys.readouterr()
+    assert main(["run", "+experiment=fairnes"]) == 2
+    assert "experiment=fairnes is unknown, must be one of agents" in capsys.readouterr().err
+
+
+def test_an_experiment_of_the_user_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    (tmp_path / "conf" / "experiment" / "fairness.yaml").write_text("# @package _global_\nseed: 7\n")
+    assert main(["run", "--config-dir", "conf", "+experiment=fairness", "--cfg", "job"]) == 0
+    assert "seed: 7" in capsys.readouterr().out

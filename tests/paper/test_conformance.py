@@ -21,7 +21,6 @@ from polluxsim.metrics.summary import summarise
 from polluxsim.policies.deadlines.elasticflow import ElasticFlow
 from polluxsim.statistics.estimates import Estimate
 from polluxsim.studies.paper.experiments import (
-    CONFIG_DIRS,
     Experiment,
     Inputs,
     experiment_names,
@@ -134,7 +133,7 @@ def test_gangs_of_sias_experiment_fit_on_every_type(tmp_path: Path) -> None:
     runs = {run.arm.name: run for run in planned(sia, Inputs(), 1).runs}
     assert set(runs) == {f"{system} {load}" for system in ("Gavel", "Pollux", "Sia") for load in ("1", "1.6")}
     for name, count in (("Gavel 1", 160), ("Gavel 1.6", 256)):
-        jobs = instantiate(composer(CONFIG_DIRS).compose(runs[name].overrides).workload).load(Inputs().load_profiles())
+        jobs = instantiate(composer().compose(runs[name].overrides).workload).load(Inputs().load_profiles())
         assert len(jobs.jobs) == count
         assert max(job.num_replicas for job in jobs.jobs) == 16
     (tmp_path / "workloads").mkdir()

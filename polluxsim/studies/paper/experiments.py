@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from polluxsim.models.profile import Profile
 
-CONFIG_DIRS = (shipped("experiments"),)
-
 OTHERS = "conformance"
 """Configuration group of other systems. The experiments of the Pollux paper are in the group `experiment`."""
 
@@ -112,7 +110,7 @@ def read_experiment(name: str) -> Experiment:
     """Compose the configuration of an experiment and read its published values."""
     if name not in (known := [*experiment_names(), *other_systems()]):
         raise InvalidConfigError(f"there is no experiment {name!r}; choose from {', '.join(known)} and all")
-    config = composer(CONFIG_DIRS).compose([f"+{group_of(name)}={name}"])
+    config = composer().compose([f"+{group_of(name)}={name}"])
     section = cast("dict[str, Any]", OmegaConf.to_container(config[NOT_THE_RUNS], resolve=True))
     if unknown := sorted(set(section) - set(SETTINGS)):
         raise InvalidConfigError(

@@ -24,7 +24,7 @@ from polluxsim.run.execution import resolved
 from polluxsim.run.identity import key_of
 from polluxsim.statistics.groups import Group, settings_of
 from polluxsim.studies.driver import run_entries
-from polluxsim.studies.paper.experiments import CONFIG_DIRS, DATA
+from polluxsim.studies.paper.experiments import DATA
 from polluxsim.studies.paper.published import UNITS, Kind, Rule
 from polluxsim.studies.plan import Entry, composer, name_of
 
@@ -64,7 +64,7 @@ def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[
 
     An override in `extra` applies to the arms that have its setting, unless the arm itself overrides the setting.
     """
-    composing, name = composer(CONFIG_DIRS), f"+{experiment.group}={experiment.name}"
+    composing, name = composer(), f"+{experiment.group}={experiment.name}"
     units = {
         arm: inputs.own(arm) if experiment.own_workload else inputs.units(arm, seeds, experiment.workloads)
         for arm in experiment.arms
@@ -180,7 +180,7 @@ def make_runs(plan: Sequence[Planned], place: Place) -> dict[str, Path]:
     entries = [
         Entry(run.overrides, run.config, run.key, place.folder / name_of(run.overrides, run.key)) for run in plan
     ]
-    frame = run_entries(entries, place.folder, launcher=place.launcher, workers=place.workers, config_dirs=CONFIG_DIRS)
+    frame = run_entries(entries, place.folder, launcher=place.launcher, workers=place.workers)
     return dict(zip(frame["key"], map(Path, frame["folder"]), strict=True))
 
 
