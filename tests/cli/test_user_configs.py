@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from hydra.core.override_parser.overrides_parser import create_functions
@@ -252,16 +252,16 @@ def test_the_loader_takes_the_first_of_several_folders(conf: Path) -> None:
         assert composed({"policy": "las"}, {}, 0).policy._target_ == "second.Las"
 
 
-@pytest.mark.parametrize("folder", [None, "experiments"])
 def test_experiments_of_polluxsim_are_found_in_every_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    where = [] if folder is None else ["--config-dir", str(shipped(folder))]
-    small = ["policy.p=1,-1", "seed=0", "policy.search=genetic", "workload.num_jobs=2", "engine.horizon=120"]
-    assert main(["run", *where, "+experiment=fairness", *small, "-o", "out", "--workers", "1"]) == 0
-    runs = [json.loads(path.read_text()) for path in Path("out").glob("*/run.json")]
-    assert sorted(run["config"]["policy"]["p"] for run in runs) == [-1, 1]
+    for where in ([], ["--config-dir", str(shipped("experiments"))]):
+        assert main(["run", *where, "+experiment=fairness", "--cfg", "job"]) == 0
+        assert "num_jobs: 80" in capsys.readouterr().out
+    small = ["policy.p=1", "seed=0", "policy.search=genetic", "workload.num_jobs=2", "engine.horizon=120"]
+    assert main(["run", "+experiment=fairness", *small, "-o", "out", "--workers", "1"]) == 0
+    assert len(pd.read_parquet("out/sweep.parquet")) == 1  # a sweep, as the file of the experiment says
     capsys.readouterr()
     assert main(["run", "+experiment=fairnes"]) == 2
     assert "experiment=fairnes is unknown, must be one of agents" in capsys.readouterr().err
