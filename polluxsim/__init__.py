@@ -61,6 +61,9 @@ _ROOMS = {
     "polluxsim.metrics.declared": ("Metric",),
     "polluxsim.policies.contract.view": ("Decision", "Traits"),
     "polluxsim.hardware.clusters": ("Cluster",),
+    "polluxsim.studies.sizing": ("size", "SizeRequest"),
+    "polluxsim.studies.log_replays": ("calibrate", "log_whatif", "CalibrateRequest", "LogWhatIfRequest"),
+    "polluxsim.studies.arena.contest": ("arena", "ArenaRequest"),
     "polluxsim.workloads.workload": ("Job", "Workload"),
 }  # fmt: skip
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}

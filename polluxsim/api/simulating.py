@@ -19,6 +19,7 @@ from polluxsim.api.parts import (
 )
 from polluxsim.api.results import Result
 from polluxsim.common.durations import HOUR
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.run.composing import composed
 from polluxsim.run.configurations import default_entry
 from polluxsim.run.execution import Execution
@@ -251,6 +252,30 @@ def _configuration(parts: Mapping[str, Part], seed: int) -> DictConfig:
         if not isinstance(part, Choice):
             config[group] = dict(part.description)
     return config
+
+
+def stated(arguments: Mapping[str, Any], seed: int) -> tuple[DictConfig, list[str]]:
+    """Return the configuration of a run that another process can make, and the choices in words.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a configuration cannot state a part of the run.
+    """
+    parts = _parts(**arguments)
+    words = []
+    for group, part in parts.items():
+        if isinstance(part, Choice):
+            words += [] if part.name is None else [f"{group}={part.name}"]
+            words += [f"{group}.{name}={value}" for name, value in part.settings.items()]
+        elif "_target_" in part.description:
+            words.append(f"{group}={type(part.value).__name__}")
+        else:
+            raise InvalidConfigError(
+                f"{group} is an object of {type(part.value).__name__}, which a sweep in a folder cannot state; give a "
+                "name, a file, or an object of a module whose parameters are plain values, or leave out the folder"
+            )
+    return _configuration(parts, seed), [*words, f"seed={seed}"]
 
 
 def _given(parts: Mapping[str, Part]) -> dict[str, Any]:

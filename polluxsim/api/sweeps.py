@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.api.results import Result, figure_of, read
-from polluxsim.api.simulating import counting, simulate
+from polluxsim.api.simulating import counting, simulate, stated
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.look.plot.kinds import Subject
 from polluxsim.look.settings_tables import as_csv, as_html, as_latex, as_markdown, as_text, frame_of_settings
 from polluxsim.statistics.comparisons import SettingsTable, settings_table
 from polluxsim.statistics.frames import PARQUET, frame_at, frame_of
+from polluxsim.studies.driver import run_entries
+from polluxsim.studies.plan import entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from polluxsim.api.parts import ClusterLike, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
+    from polluxsim.api.parts import AgentLike, ClusterLike, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
     from polluxsim.look.plot.style import Drawing
     from polluxsim.metrics.declared import Metric
 
@@ -104,20 +107,42 @@ class Sweep:
         return self.table()._repr_html_()
 
 
-def sweep(
+def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
     workload: WorkloadLike | list[WorkloadLike] | None = None,
     *,
     policy: PolicyLike | list[PolicyLike] | None = None,
+    agent: AgentLike | list[AgentLike] | None = None,
     cluster: ClusterLike | list[ClusterLike] | None = None,
     profiles: ProfilesLike | None = None,
     settings: SettingsLike | list[SettingsLike] | None = None,
     metrics: Mapping[str, Metric] | None = None,
     seeds: Iterable[int] = (0,),
+    folder: str | PathLike[str] | None = None,
+    workers: int | None = None,
 ) -> Sweep:
-    """Simulate every combination of the listed values with every seed, one run after the other.
+    """Simulate every combination of the listed values with every seed.
 
-    The other arguments are those of `simulate`. A generated workload differs between seeds. `polluxsim run -m` uses
-    all cores, and keeps the runs.
+    With a folder, the sweep is that of `polluxsim run -m`: several processes make the runs, and a second call makes
+    only the runs that are missing. Without a folder, this process makes the runs and keeps them in memory.
+
+    Parameters
+    ----------
+    workload, policy, agent, cluster, profiles, settings, metrics
+        The arguments of `simulate`, or lists of them.
+    seeds
+        Seeds of each combination. A generated workload differs between seeds.
+    folder
+        Folder for the runs. They need parts that a configuration can state: choices, files, and objects of classes
+        that a worker can import. A script must call `sweep` under `if __name__ == "__main__":`.
+    workers
+        Number of processes for a sweep in a folder; None for one for each core.
+
+    Raises
+    ------
+    InvalidConfigError
+        If an argument is invalid, or a configuration cannot state a part of a sweep in a folder.
+    SweepError
+        If runs in a folder failed. The other runs are finished and kept.
 
     Examples
     --------
@@ -127,17 +152,38 @@ def sweep(
     >>> len(found.frame)
     4
     """
-    parts = {"workload": workload, "policy": policy, "cluster": cluster, "settings": settings}
+    parts = {"workload": workload, "policy": policy, "agent": agent, "cluster": cluster, "settings": settings}
     choices = [value if isinstance(value, list) else [value] for value in parts.values()]
-    plan = list(product(product(*choices), seeds))
-    runs = []
+    plan: list[tuple[dict[str, Any], int]] = [
+        (dict(zip(parts, chosen, strict=True)) | {"profiles": profiles}, seed)
+        for chosen, seed in product(product(*choices), seeds)
+    ]
+    if folder is not None:
+        return _kept(plan, Path(folder), workers, metrics)
+    if workers is not None:
+        raise InvalidConfigError(f"workers is {workers}, but a sweep in memory has one process; give a folder")
+    runs = list[Result]()
     with counting(len(plan)) as done:
-        for chosen, seed in plan:
-            named: dict[str, Any] = dict(zip(parts, chosen, strict=True))
-            runs.append(simulate(**named, profiles=profiles, metrics=metrics, seed=seed, progress=False))
+        for named, seed in plan:
+            runs.append(simulate(**named, metrics=metrics, seed=seed, progress=False))
             done(len(runs))
     frame = frame_of(runs)
     return Sweep(frame, Subject(runs=runs, frame=frame))
+
+
+def _kept(
+    plan: Sequence[tuple[dict[str, Any], int]], folder: Path, workers: int | None, metrics: Mapping[str, Metric] | None
+) -> Sweep:
+    """Make the missing runs of a sweep in a folder."""
+    if metrics:
+        what = f"metrics has {next(iter(metrics))!r}, but a sweep in a folder cannot state an object"
+        raise InvalidConfigError(f"{what}; leave out the folder, or use metrics.NAME=MODULE.ATTRIBUTE of the command")
+    entries = []
+    for named, seed in plan:
+        config, words = stated(named, seed)
+        entries.append(entry_of(words, config, folder))
+    run_entries(entries, folder, workers=workers)
+    return read_sweep(folder)
 
 
 def read_sweep(folder: str | PathLike[str]) -> Sweep:

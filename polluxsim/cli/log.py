@@ -139,10 +139,18 @@ def _calibrate(options: Namespace) -> None:
     from polluxsim.common.durations import HOUR
     from polluxsim.look.console import console
     from polluxsim.look.descriptions import engine_waits, print_without_effect
-    from polluxsim.studies.log_replays import Candidates, calibrate
+    from polluxsim.studies.log_replays import CalibrateRequest, calibrate
 
-    candidates = Candidates(options.policies, options.gpus, options.gpus_per_node)
-    found, waits = calibrate(options.log, candidates, options.output, options.names, options.workers)
+    request = CalibrateRequest(
+        options.log,
+        options.gpus,
+        options.policies,
+        options.gpus_per_node,
+        options.output,
+        options.names,
+        options.workers,
+    )
+    found, waits = calibrate(request)
     title = f"{len(waits)} jobs waited {waits.mean() / HOUR:.2f} h on average in the log"
     table = Table(title=title, title_justify="left")
     for heading in ("policy", "GPUs", "off by [h]", "mean wait [h]", "rank correlation"):
@@ -183,12 +191,12 @@ def _whatif(options: Namespace) -> None:
     """Import a log, find the policy that explains its waits, replay it in every case, and print what changes them."""
     from polluxsim.look.descriptions import engine_waits, without_effect
     from polluxsim.records.folders import info_of
-    from polluxsim.studies.log_replays import LogWhatIfRequest, not_monotone, whatif_of_log
+    from polluxsim.studies.log_replays import LogWhatIfRequest, log_whatif, not_monotone
 
     request = LogWhatIfRequest(
         options.log,
         options.nodes,
-        options.output or options.log.with_name(f"{options.log.stem}-whatif"),
+        options.output,
         loads=options.load,
         policies=options.policies,
         failures=list(dict.fromkeys(ON_RATE if word == ON else word for word in options.failures)),
@@ -196,7 +204,7 @@ def _whatif(options: Namespace) -> None:
         gpus_per_node=options.gpus_per_node,
         overrides=options.names,
     )
-    found = whatif_of_log(request)
+    found = log_whatif(request)
     mean = length(found.recorded.mean())
     print(f"{len(found.recorded)} jobs waited {mean} on average in the log; replayed on {request.nodes[0]} nodes: "
           + ", ".join(f"{match.policy} is off by {length(match.error)} a job" for match in found.matches))  # fmt: skip
@@ -205,7 +213,7 @@ def _whatif(options: Namespace) -> None:
     print(engine_waits(found.matches[0].engine))
     for sentence in without_effect((case.policy, info_of(run)) for case, run in found.runs.items()):
         print(sentence)
-    print(f"wrote {request.folder}")
+    print(f"wrote {request.place}")
 
 
 def _print_waits(found: LogWhatIf) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from polluxsim.cli.loading import show_progress
 from polluxsim.cli.options import SETTINGS, take, take_output
-from polluxsim.common.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -80,36 +79,30 @@ def _arena(options: Namespace) -> int:
     """Make the runs and the pages of an arena. The exit status is 2 if a policy failed."""
     from rich.markdown import Markdown
 
-    from polluxsim.common.files import appearing_whole
     from polluxsim.look.console import console
     from polluxsim.look.descriptions import print_without_effect
-    from polluxsim.run.configurations import import_from_here
-    from polluxsim.studies.arena.leaderboard import frame_of_leaderboard, leaderboard
-    from polluxsim.studies.arena.page import as_markdown, page
-    from polluxsim.studies.arena.playing import RUNS, Place, default_policies, play, read_suite
+    from polluxsim.studies.arena.contest import ArenaRequest, arena
+    from polluxsim.studies.arena.playing import RUNS
 
-    suite = read_suite(options.suite, tuple(options.scenarios or ()), options.seeds)
-    if other := [word for word in options.names if not word.startswith("hydra")]:
-        raise InvalidConfigError(f"{other[0]!r} cannot be set for an arena; only hydra/launcher and hydra.* can be set")
-    import_from_here()  # metrics in a module of the current folder
-    place = Place(options.output, options.workers, tuple(options.names), tuple(options.user_metric or ()))
-    policies = options.policies or default_policies()
-    played = play(policies, suite, place)
-    board = leaderboard(played)
-    text = as_markdown(board, {scenario.name: scenario.title for scenario in suite.scenarios})
-    for name, content in {"arena.html": page(board, suite), "arena.md": text}.items():
-        with appearing_whole(options.output / name) as path:
-            path.write_text(content, encoding="utf-8")
-    with appearing_whole(options.output / "arena.parquet") as path:
-        frame_of_leaderboard(board).to_parquet(path, index=False)
+    request = ArenaRequest(
+        options.policies or (),
+        options.suite,
+        options.scenarios or (),
+        seeds=options.seeds,
+        metrics=options.user_metric or (),
+        folder=options.output,
+        workers=options.workers,
+        launcher=options.names,
+    )
+    found = arena(request)
     screen = console()
-    screen.print(Markdown(text) if screen.is_terminal else text, markup=False)
-    if played.runs:
+    screen.print(Markdown(found.text) if screen.is_terminal else found.text, markup=False)
+    if found.played.runs:
         print_without_effect(options.output / RUNS)
     print(f"wrote {options.output / 'arena.html'}, arena.md and arena.parquet")
-    for player in played.failed:
-        print(f"polluxsim: {player.policy} failed on {player.scenario}: {played.absent[player]}", file=sys.stderr)
-    return NOT_ALL_PLAYED if played.failed else 0
+    for player in found.played.failed:
+        print(f"polluxsim: {player.policy} failed on {player.scenario}: {found.played.absent[player]}", file=sys.stderr)
+    return NOT_ALL_PLAYED if found.played.failed else 0
 
 
 NOT_MET = 1

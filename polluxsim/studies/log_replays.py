@@ -30,12 +30,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """Policies and cluster sizes that may explain the waits of a log."""
+class CalibrateRequest:
+    """A search for the policy and the cluster size that explain the waits of a log."""
 
-    policies: Sequence[str]
-    gpus: Sequence[int]  # cluster sizes [GPUs], multiples of gpus_per_node
-    gpus_per_node: int
+    log: Path  # a log with queueing delays that `polluxsim log import` wrote
+    gpus: Sequence[int]  # cluster sizes to try [GPUs], multiples of gpus_per_node
+    policies: Sequence[str] = ("fifo", "easy", "conservative", "multifactor")
+    gpus_per_node: int = 8
+    folder: Path = Path("calibrated")  # for the runs; finished runs in it are reused
+    overrides: Sequence[str] = ()  # settings of every run, like `workload.hours=24`
+    workers: int | None = None  # number of processes; None: one for each core
 
     def __post_init__(self) -> None:
         for gpus in self.gpus:
@@ -57,22 +61,30 @@ class Match(NamedTuple):
     engine: Mapping[str, Any]  # the engine settings of the replay
 
 
-def calibrate(
-    log: Path, candidates: Candidates, folder: Path, extra: Sequence[str] = (), workers: int | None = None
-) -> tuple[list[Match], NDArray[np.float64]]:
-    """Replay a log under every policy on every cluster; return the matches, nearest first, and the log's waits [s].
+class Calibration(NamedTuple):
+    """The result of a calibration."""
 
-    Jobs larger than the smallest cluster are left out of all replays. `log` is a file that `polluxsim log import` wrote,
-    with queueing delays. `extra` are overrides of every run, like `workload.hours=24`. Finished runs in `folder` are
-    reused.
+    matches: Sequence[Match]  # the nearest first
+    recorded: NDArray[np.float64]  # recorded waits of the jobs that all replays have [s]
+
+
+def calibrate(request: CalibrateRequest) -> Calibration:
+    """Replay a log under every policy on every cluster, and return the matches.
+
+    Jobs larger than the smallest cluster are left out of all replays.
+
+    Raises
+    ------
+    InvalidInputError
+        If no job of the log has a queueing delay.
     """
+    log, size = Path(request.log), request.gpus_per_node
     recorded = _recorded(log)
-    tried = [(policy, gpus) for policy in candidates.policies for gpus in candidates.gpus]
-    size = candidates.gpus_per_node
-    replay = (*replay_of(log), f"workload.most_gpus={min(candidates.gpus)}")
-    same = (f"cluster.gpus_per_node={size}", *extra)
+    tried = [(policy, gpus) for policy in request.policies for gpus in request.gpus]
+    replay = (*replay_of(log), f"workload.most_gpus={min(request.gpus)}")
+    same = (f"cluster.gpus_per_node={size}", *request.overrides)
     plan = [(*replay, f"policy={policy}", f"cluster.num_nodes={gpus // size}", *same) for policy, gpus in tried]
-    frame = run_sweep(plan, folder, workers=workers)
+    frame = run_sweep(plan, Path(request.folder), workers=request.workers)
     found, waits = list[Match](), np.empty(0)
     for (policy, gpus), run in zip(tried, frame["folder"], strict=True):
         ours, waits = _pairs(Path(run), recorded)
@@ -81,7 +93,7 @@ def calibrate(
         is_constant = any(each.nunique() == 1 for each in ranks)
         correlation = nan if is_constant else float(ranks[0].corr(ranks[1]))
         found.append(Match(policy, gpus, error, float(ours.mean()), correlation, engine))
-    return sorted(found, key=lambda match: match.error), waits
+    return Calibration(sorted(found, key=lambda match: match.error), waits)
 
 
 def _recorded(log: Path) -> Mapping[str, float]:
@@ -135,7 +147,7 @@ class LogWhatIfRequest:
 
     log: Path  # a file that `polluxsim log import` wrote, or output of sacct
     nodes: Sequence[int]  # numbers of nodes; the first is the number of the recorded cluster
-    folder: Path  # for the runs; finished runs in it are reused
+    folder: Path | None = None  # for the runs; finished runs in it are reused; None: with the name of the log
     loads: Sequence[float] = (1.0,)  # factors of the arrival rate
     policies: Sequence[str] = ("fifo", "easy")
     failures: Sequence[str] = (OFF,)  # entries of cluster/failures, or `off`
@@ -146,6 +158,11 @@ class LogWhatIfRequest:
     def __post_init__(self) -> None:
         if wrong := [word for word in self.percentiles if word not in PERCENTILES]:
             raise InvalidConfigError(f"--percentile is {wrong[0]!r}, must be one of {', '.join(PERCENTILES)}")
+
+    @property
+    def place(self) -> Path:
+        """Return the folder for the runs."""
+        return Path(self.folder or Path(self.log).with_name(f"{Path(self.log).stem}-whatif"))
 
 
 class LogWhatIf(NamedTuple):
@@ -180,12 +197,19 @@ class LogWhatIf(NamedTuple):
                 yield f"{what}: {does} the {percentile} wait from {length(before)} to {length(after)}"
 
 
-def whatif_of_log(request: LogWhatIfRequest) -> LogWhatIf:
+def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
     """Find the policy that explains the waits of a log, replay the log in every case, and return the waits."""
-    size, folder = request.gpus_per_node, request.folder
-    log = _imported(request.log, folder)
-    present = Candidates(request.policies, [request.nodes[0] * size], size)
-    matches, recorded = calibrate(log, present, folder / "as-it-was", _without_failures(request.overrides))
+    size, folder = request.gpus_per_node, request.place
+    log = _imported(Path(request.log), folder)
+    present = CalibrateRequest(
+        log,
+        [request.nodes[0] * size],
+        request.policies,
+        size,
+        folder / "as-it-was",
+        _without_failures(request.overrides),
+    )
+    matches, recorded = calibrate(present)
     cases = [Case(*case) for case in product(request.policies, request.nodes, request.loads, request.failures)]
     same = (*replay_of(log), f"workload.most_gpus={size * min(request.nodes)}", f"cluster.gpus_per_node={size}")
     runs = dict(zip(cases, _replayed(same, cases, request.overrides, folder / "runs"), strict=True))

@@ -85,7 +85,7 @@ class SizeRequest:
     def runs(self) -> list[str]:
         """Return the overrides of every run, with `{}` for the level."""
         varied = f"workload.load_factor={PLACE}" if self.highest_load else f"cluster.num_nodes={PLACE}"
-        log = () if self.log is None else replay_of(self.log)
+        log = () if self.log is None else replay_of(Path(self.log))
         return [*log, *([] if any(PLACE in word for word in self.overrides) else [varied]), *self.overrides]
 
 
@@ -171,7 +171,7 @@ def size(request: SizeRequest) -> Answer:
     """Run levels until the hardest level that meets the target is known, and return the answer."""
     target, levels, upwards = read_target(request.target), request.levels(), not request.highest_load
     seeds = list(range(request.seeds)) if request.seeds > 1 else [None]
-    with Levels(target, request.runs(), seeds, request.folder, request.workers).running() as known:
+    with Levels(target, request.runs(), seeds, Path(request.folder), request.workers).running() as known:
         estimate = known.estimate
         levels = levels[known.first_possible(levels) :]
         found = hardest(levels, lambda level: target.is_met(estimate(level).value), easier_upwards=upwards)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import pytest
 
 import polluxsim
 from polluxsim.applications.card_files import read_cards
-from polluxsim.cli.main import main
+from polluxsim.cli.main import main, parsed
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.common.shipped import shipped
 from polluxsim.engine.failures import DrawnFailures
@@ -314,3 +315,78 @@ except KeyboardInterrupt:
 def test_ctrl_c_ends_the_run_and_not_the_process() -> None:
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, check=True)
     assert done.stdout == "stopped after 3\nstuck no more False\nas before\n"
+
+
+def test_a_sweep_in_a_folder_is_that_of_the_command_line_and_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = polluxsim.workload("philly-like", num_jobs=3, hours=1)
+    policies: list[Any] = ["fifo", polluxsim.policy("tiresias", queue_threshold=9.0), Tiresias()]
+    kept = polluxsim.sweep(small, policy=policies, cluster=(4, 4), seeds=range(2), folder="kept", workers=1)
+    in_memory = polluxsim.sweep(small, policy=policies, cluster=(4, 4), seeds=range(2))
+    assert kept.frame.avg_jct.tolist() == in_memory.frame.avg_jct.tolist()
+    assert [run.info["config"]["seed"] for run in kept.runs] == [0, 1] * 3
+    written = {path: path.stat().st_mtime_ns for path in Path("kept").rglob("run.json")}
+    assert len(written) == 6
+    command = ["run", "-m", "policy=fifo", "seed=0,1", "workload=philly-like", "workload.num_jobs=3"]
+    command += ["workload.hours=1", "cluster.num_nodes=4", "cluster.gpus_per_node=4", "-o", "kept", "--workers", "1"]
+    assert main(command) == 0
+    more = polluxsim.sweep(small, policy=[*policies, "srtf"], cluster=(4, 4), folder=tmp_path / "kept", workers=1)
+    assert len(more.frame) == 4
+    assert written.items() <= {path: path.stat().st_mtime_ns for path in Path("kept").rglob("run.json")}.items()
+    assert len(list(Path("kept").rglob("run.json"))) == 7
+
+
+def test_a_sweep_in_a_folder_names_what_a_configuration_cannot_state(tmp_path: Path) -> None:
+    class Mine:
+        def allocate(self, view: object, rng: object) -> dict[str, object]:
+            return {}
+
+    for arguments, said in (
+        ({"policy": Mine()}, "policy is an object of Mine, which a sweep in a folder cannot state; give a name"),
+        ({"metrics": {"mine": 1}}, "metrics has 'mine', but a sweep in a folder cannot state an object"),
+        ({"workers": 0}, "workers is 0, must be a whole number"),
+        ({"policy": "polux"}, "policy=polux is unknown"),
+    ):
+        with pytest.raises(polluxsim.PolluxSimError, match=re.escape(said)):
+            polluxsim.sweep(folder=tmp_path / "kept", **arguments)  # type: ignore[arg-type]
+    with pytest.raises(polluxsim.PolluxSimError, match="workers is 2, but a sweep in memory has one process"):
+        polluxsim.sweep(workers=2)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_request_has_the_defaults_of_its_command() -> None:
+    size = parsed(["size", "--target", "p90 wait < 1h"])
+    request = polluxsim.SizeRequest("p90 wait < 1h")
+    assert (request.seeds, request.folder, request.workers) == (size.seeds, size.output, size.workers)
+    assert (request.limit, request.step, request.existing) == (size.limit, size.step, size.existing)
+    log = parsed(["log", "calibrate", "log", "--gpus", "8"])
+    wanted = polluxsim.CalibrateRequest(Path("log"), [8])
+    assert (list(wanted.policies), wanted.gpus_per_node, wanted.folder) == (log.policies, log.gpus_per_node, log.output)
+    whatif = parsed(["log", "whatif", "log", "--nodes", "8"])
+    other = polluxsim.LogWhatIfRequest(Path("log"), [8])
+    assert [list(other.loads), list(other.policies)] == [whatif.load, whatif.policies]
+    assert [list(other.failures), list(other.percentiles)] == [whatif.failures, whatif.percentile]
+    assert (other.gpus_per_node, other.folder, other.place) == (whatif.gpus_per_node, None, Path("log-whatif"))
+    arena, played = parsed(["arena"]), polluxsim.ArenaRequest()
+    assert (played.suite, played.folder, played.seeds) == (arena.suite, arena.output, arena.seeds)
+
+
+def test_studies_are_functions_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = ["policy=fifo", "workload=philly-like", "workload.num_jobs=5", "workload.hours=1"]
+    answer = polluxsim.size(polluxsim.SizeRequest("mean wait < 1h", small, limit=16))
+    assert answer.level is not None
+    assert list(answer.sentences())
+    rows = "".join(f"{number},{60 * number},{60 * number + 30},{600},1\n" for number in range(6))
+    Path("log.csv").write_text(f"job,submit,start,duration,gpus\n{rows}")
+    assert main(["log", "import", "table", "log.csv", "-o", "log.parquet"]) == 0
+    found = polluxsim.calibrate(polluxsim.CalibrateRequest(Path("log.parquet"), [8], ["fifo", "srtf"], workers=1))
+    assert {match.policy for match in found.matches} == {"fifo", "srtf"}
+    assert len(found.recorded) == 6
+    played = polluxsim.arena(
+        polluxsim.ArenaRequest(["fifo", "srtf"], scenarios=["rigid"], seeds=1, workers=1, folder=tmp_path / "arena")
+    )
+    assert set(played.frame().policy) == {"fifo", "srtf"}
+    assert {path.name for path in (tmp_path / "arena").iterdir()} >= {"arena.html", "arena.md", "arena.parquet"}

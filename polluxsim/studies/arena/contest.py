@@ -1,0 +1,105 @@
+"""Compare policies on the scenarios of a suite: one request, one result, and the files that show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.files import appearing_whole
+from polluxsim.run.configurations import import_from_here
+from polluxsim.studies.arena.leaderboard import frame_of_leaderboard, leaderboard
+from polluxsim.studies.arena.page import as_markdown, page
+from polluxsim.studies.arena.playing import Place, default_policies, play, read_suite
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from polluxsim.studies.arena.leaderboard import Leaderboard
+    from polluxsim.studies.arena.playing import Played
+
+
+@dataclass(frozen=True)
+class ArenaRequest:
+    """A comparison of policies on named scenarios.
+
+    Parameters
+    ----------
+    policies
+        Names of policies, with settings in parentheses, or classes like `mine.py:MyPolicy`. Without any, thirteen
+        policies are compared.
+    suite
+        `quick` or `full`.
+    scenarios
+        Scenarios of the suite to run. Without any, all of them.
+    seeds
+        Number of seeds of each scenario. The default depends on the suite.
+    metrics
+        Your own metrics as NAME=MODULE.ATTRIBUTE.
+    folder
+        Folder for the runs and the page. Finished runs in it are reused.
+    workers
+        Number of processes; None for one for each core.
+    launcher
+        Settings of Hydra, like `hydra/launcher=ray`.
+
+    Raises
+    ------
+    InvalidConfigError
+        If another setting than one of Hydra is given.
+    """
+
+    policies: Sequence[str] = ()
+    suite: str = "quick"
+    scenarios: Sequence[str] = ()
+    seeds: int | None = None
+    metrics: Sequence[str] = ()
+    folder: Path = Path("arena")
+    workers: int | None = None
+    launcher: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if other := [word for word in self.launcher if not word.startswith("hydra")]:
+            raise InvalidConfigError(
+                f"{other[0]!r} cannot be set for an arena; only hydra/launcher and hydra.* can be set"
+            )
+
+
+class Arena(NamedTuple):
+    """The result of a comparison of policies. `arena.html`, `arena.md` and `arena.parquet` in the folder show it."""
+
+    board: Leaderboard
+    played: Played
+    text: str  # the content of arena.md
+
+    def frame(self) -> pd.DataFrame:
+        """Return the results as a table, with a row for each policy and scenario."""
+        return frame_of_leaderboard(self.board)
+
+
+def arena(request: ArenaRequest) -> Arena:
+    """Make the runs of a comparison that are not finished, and write its pages.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a policy or a scenario does not exist, or two policies have the same name.
+    SweepError
+        If another process uses the folder, or runs failed for another reason than their policy.
+    """
+    suite = read_suite(request.suite, tuple(request.scenarios), request.seeds)
+    import_from_here()  # metrics in a module of the current folder
+    folder = Path(request.folder)
+    place = Place(folder, request.workers, tuple(request.launcher), tuple(request.metrics))
+    played = play(list(request.policies) or default_policies(), suite, place)
+    board = leaderboard(played)
+    found = Arena(board, played, as_markdown(board, {scenario.name: scenario.title for scenario in suite.scenarios}))
+    for name, content in {"arena.html": page(board, suite), "arena.md": found.text}.items():
+        with appearing_whole(folder / name) as path:
+            path.write_text(content, encoding="utf-8")
+    with appearing_whole(folder / "arena.parquet") as path:
+        found.frame().to_parquet(path, index=False)
+    return found
