@@ -26,6 +26,11 @@ class Command(NamedTuple):
     configs: bool = False  # whether it reads configuration files of the user
     no: str = ""  # when its exit status is 1
     also_wrong: str = ""  # when its exit status is 2, besides wrong input
+    names: bool = False  # whether names stand among the settings
+
+    def takes(self, word: str) -> bool:
+        """Return whether a word may stand among the settings: KEY=VALUE, or ~KEY, which deletes one."""
+        return self.names or "=" in word or word.startswith("~")
 
 
 class Group(NamedTuple):
@@ -61,7 +66,7 @@ COMMANDS: Mapping[str, Command] = {
     "profile card": Command("compute a profile card of a transformer", "profile"),
     "paper reproduce": Command("reproduce tables and figures of papers", "paper", overrides=True,
                                no="with --check, if a published number is not met",
-                               also_wrong="if a table or figure could not be made"),
+                               also_wrong="if a table or figure could not be made", names=True),
     "paper conformance": Command("compare with published numbers of other simulators", "paper",
                                  no="if a published number is not met", also_wrong="if a comparison could not be made"),
 }  # fmt: skip

@@ -145,7 +145,7 @@ def _timeline(options: Namespace) -> None:
 
     if options.output is not None and not options.output.name.endswith(TIMELINE_SUFFIXES):
         raise InvalidInputError(
-            f"{options.output}: give the name of a file that ends in {' or '.join(TIMELINE_SUFFIXES)}"
+            f"{options.output}: the name of a timeline must end in {' or '.join(TIMELINE_SUFFIXES)}"
         )
     run = read_run(options.run)
     file = options.output or Path(f"{run.name}.perfetto.json.gz")

@@ -118,7 +118,9 @@ def _kept(run: Run, folder: Path, since: float) -> Run:
 
 def _check_fork_options(options: Namespace) -> None:
     if not (options.names or options.drop_node or options.without or options.add):
-        raise InvalidConfigError("no change is given; give one with KEY=VALUE, --drop-node, --without or --add")
+        raise InvalidConfigError(
+            "no change of the run is given; give one with KEY=VALUE, --drop-node, --without or --add"
+        )
 
 
 def _apart(overrides: list[str]) -> Iterator[str]:
@@ -180,7 +182,7 @@ def add_when(parser: ArgumentParser) -> None:
 
 def _when(options: Namespace) -> None:
     if options.times and not options.calibrate:
-        raise InvalidConfigError("--times is the number of times of --calibrate; add --calibrate, or leave out --times")
+        raise InvalidConfigError("--times cannot be used without --calibrate; add --calibrate, or leave out --times")
     run = read_to_make_again(options)
     tell_classes(run)
     if options.calibrate:

@@ -159,7 +159,7 @@ def _with_times(words: Sequence[str]) -> list[str]:
 
 def present_positional(command: str, rest: Sequence[str]) -> list[str]:
     """Return the option that a left over argument gives, as its former spelling; nothing if it gives none."""
-    if command not in POSITIONALS or len(rest) != 1 or rest[0].startswith("-"):
+    if command not in POSITIONALS or len(rest) != 1 or rest[0].startswith("-") or OVERRIDE.match(rest[0]):
         return []
     option = POSITIONALS[command]
     tell_former(f"{rest[0]} without an option", f"{option} {rest[0]}")

@@ -28,7 +28,7 @@ def read_to_make_again(options: Namespace) -> Run:
     modules = tuple(options.allow_classes)
     for module in modules:
         if module.partition(".")[0] in {*sys.stdlib_module_names, "polluxsim"}:
-            what = f"--allow-classes {module}: a module of Python or polluxsim"
+            what = f"--allow-classes {module}: a module of Python or polluxsim cannot be allowed"
             raise InvalidConfigError(f"{what}; name a module of the current folder or an installed package")
     if modules:
         from polluxsim.run.configurations import import_from_here

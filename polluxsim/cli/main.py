@@ -69,7 +69,9 @@ def _status(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return _output_closed()
     except OSError as error:
-        return _refused(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
+        return _refused(
+            f"{error.filename}: {error.strerror}; check the path" if error.filename else str(error.strerror or error)
+        )
     except ValueError:
         if not sys.stdout.closed:
             raise
@@ -168,6 +170,8 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
         parser.refuse(rest)
     if rest:
         options.names += rest
+    if COMMANDS[name].overrides and (other := [word for word in options.names if not COMMANDS[name].takes(word)]):
+        parser.refuse(other)
     parser.check(options)
     return options
 

@@ -95,6 +95,8 @@ def _request(options: Namespace, extra: Sequence[str]) -> Request:
     from polluxsim.studies.paper.reproduction import Request
     from polluxsim.studies.paper.runs import Place
 
+    if options.data is not None:
+        _check_data(options.data)
     inputs = Inputs(options.profiles, options.workloads, options.jobs, options.data)
     default = MEASURED_SEEDS if inputs.is_measured else GENERATED_SEEDS
     seeds = default if options.seeds is None else options.seeds
@@ -150,12 +152,16 @@ def _conformance(options: Namespace) -> int:
     return NOT_MADE if batch.failures else DIFFERS if met < len(rows) else 0
 
 
+def _check_data(folder: Path) -> None:
+    if not folder.is_dir():
+        raise InvalidInputError(f"{folder}: no such folder; give the folder that contains rigid/, osdi21/, …")
+
+
 def _inputs(options: Namespace) -> Inputs:
     from polluxsim.studies.paper.experiments import Inputs
 
     if options.data is None:
-        raise InvalidConfigError(f"give the folder of published data with --data DIR or {DATA_FOLDER}")
-    if not options.data.is_dir():
-        raise InvalidInputError(f"{options.data}: no such folder; give the folder that contains rigid/, osdi21/, …")
+        raise InvalidConfigError(f"the folder of published data is missing; give it with --data DIR or {DATA_FOLDER}")
+    _check_data(options.data)
     own = options.data / "osdi21" if (options.data / "osdi21").is_dir() else None
     return Inputs(own, own, data=options.data)

@@ -221,7 +221,7 @@ def run(arguments: Sequence[str]) -> None:
     except ArgumentError as error:
         raise _wrong_option(error) from None
     if own.live and MULTIRUN & set(arguments):
-        raise InvalidConfigError("run: --live shows one run, and -m makes several; leave one of them out")
+        raise InvalidConfigError("run: --live cannot be used with -m, because it shows one run; leave one of them out")
     arguments = options_first([*arguments, *own_overrides(own, arguments)])
     check_options(arguments)
     sys.argv = ["polluxsim run", *as_hydra_takes(arguments)]

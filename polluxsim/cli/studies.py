@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING
 
 from polluxsim.cli.loading import show_progress
 from polluxsim.cli.options import SETTINGS, take, take_output
+from polluxsim.common.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -36,6 +38,11 @@ def add_check(parser: ArgumentParser) -> None:
 def _check(options: Namespace) -> int:
     from polluxsim.checks.checking import found_apart
 
+    if re.match(r"[\w.@/]+=", options.policy):
+        what = (
+            f"POLICY is {options.policy!r}, must be a class like mine.py:MyPolicy, or the name of a policy, like fifo"
+        )
+        raise InvalidConfigError(f"{what} ('polluxsim check --help' says more)")
     faults = 0
     for message in found_apart(options.policy, options.worlds, options.decision_timeout):
         if not isinstance(message, int):

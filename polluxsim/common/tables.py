@@ -83,7 +83,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     Raise InvalidInputError if the file is missing, empty, not in this format, or lacks one of `columns`.
     """
     if not path.is_file():
-        raise InvalidInputError(f"{path}: no such file")
+        raise InvalidInputError(f"{path}: no such file; check the path")
     rows = _parquet_rows(path) if path.suffix == ".parquet" else _csv_rows(path)
     empty = True
     for row in rows:
@@ -125,5 +125,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         # Values that Python cannot hold (broken UTF-8, far-off dates) are a ValueError or an OverflowError.
         records = pq.read_table(path).to_pylist()
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise InvalidInputError(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from None
+        raise InvalidInputError(
+            f"{path}: not a Parquet file ({str(error).splitlines()[0]}); give another file"
+        ) from None
     yield from (Row(path, number, record) for number, record in enumerate(records, start=1))

@@ -131,7 +131,9 @@ def read_info(path: Path) -> TraceInfo:
     try:
         schema = pq.read_schema(path)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from None
+        raise InvalidInputError(
+            f"{path}: not a Parquet file ({str(error).splitlines()[0]}); give another file"
+        ) from None
     about = {
         key.decode(errors="replace"): value.decode(errors="replace") for key, value in (schema.metadata or {}).items()
     }
@@ -179,7 +181,7 @@ def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
     Raise InvalidInputError if the file is not a trace, or a row has an invalid value.
     """
     if not path.is_file():
-        raise InvalidInputError(f"{path}: no such file")
+        raise InvalidInputError(f"{path}: no such file; check the path")
     if path.suffix != ".parquet":
         what = "the file must be a trace in .parquet; make it with polluxsim log import FORMAT LOG -o FILE.parquet"
         raise InvalidInputError(f"{path}: {what}")

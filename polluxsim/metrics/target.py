@@ -79,7 +79,7 @@ def read_target(text: str) -> Target:
     """
     found = WORDS.fullmatch(text.strip().lower().replace("≤", "<=").replace("ρ", "rho"))
     if found is None:
-        raise InvalidInputError(f"--target is {short(text)}; give {ALLOWED}")
+        raise InvalidInputError(f"--target is {short(text)}, must be {ALLOWED}")
     statistic, quantity, makespan, sign, value = found.groups()
     bound = None if quantity == "rho" and not NUMBER.fullmatch(value) else from_clock(value)
     if bound is None or (bound == 0 and sign == "<"):

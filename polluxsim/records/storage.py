@@ -138,7 +138,7 @@ def read_run(folder: Path) -> Run:
         raise InvalidInputError(f"{folder}: there is no such folder; name the folder of a finished run")
     if not (folder / RUN_FILE).is_file():
         runs = sorted(path.parent.name for path in folder.glob(f"*/{RUN_FILE}"))
-        advice = f"; name one of its runs: {listed(runs, 5)}" if runs else ""
+        advice = f"; name one of its runs: {listed(runs, 5)}" if runs else "; name the folder of a run"
         raise InvalidInputError(f"{folder}: not a finished run, because it has no {RUN_FILE}{advice}")
     try:
         info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from polluxsim.common.durations import clock, first_round
+from polluxsim.common.durations import clock, first_round, length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.policy_calls import guarded
@@ -99,7 +99,8 @@ class Moment(Generic[RunT]):
         interval = self._branch.scenario.settings.round_interval
         self.time = first_round(time, interval) * interval
         if run.result.end_time <= self.time:
-            raise InvalidInputError(f"{run.name} ends at {run.result.end_time:g} s; name a time before its end")
+            what = f"{run.name} ends at {clock(run.result.end_time)}, not after {length(time)}"
+            raise InvalidInputError(f"{what}; name a time before its end")
         if forks and self.time < forks[-1].edits.time:
             what = f"{run.name} was forked at {clock(forks[-1].edits.time)}, after {clock(self.time)}"
             raise InvalidInputError(f"{what}; name a later time, or the run before the fork")
@@ -172,7 +173,7 @@ class Moment(Generic[RunT]):
         ends = {job.job: job.end_time for job in self.origin.result.job_records}
         for name in (found := tuple(dict.fromkeys(names))):
             if name not in ends:
-                raise InvalidInputError(f"{self.origin.name} has no job {name!r}")
+                raise InvalidInputError(f"{self.origin.name} has no job {name!r}; name one of its {len(ends)} jobs")
             if (end := ends[name]) is not None and end < self.time:
                 what = f"job {name!r} ended at {end:g} s"
                 raise InvalidInputError(f"{what}, before the fork; name a job that ends at {self.time:g} s or later")

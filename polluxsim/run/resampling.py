@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from polluxsim.common.durations import DAY, clock
-from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.errors import InvalidInputError, listed
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.policy_calls import guarded
 from polluxsim.policies.contract.view import Decision
@@ -156,9 +156,9 @@ class KnownState:
         """Raise an `InvalidInputError` unless all jobs wait or run at this time."""
         for name in names:
             if name not in self.names:
-                there = ", ".join(self.names[:3]) or "none"
+                there = listed(self.names, 3) or "none"
                 raise InvalidInputError(
-                    f"job {name!r} neither waits nor runs at {self.moment.time:g} s; jobs that do: {there}, …"
+                    f"job {name!r} neither waits nor runs at {self.moment.time:g} s; name one that does: {there}"
                 )
 
     def future(self, asked: Collection[JobId], number: int) -> Times:

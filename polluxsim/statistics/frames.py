@@ -108,8 +108,10 @@ def frame_at(paths: Sequence[Path]) -> pd.DataFrame:
 
 def _dataset(path: Path) -> pd.DataFrame:
     if not path.exists():
-        raise InvalidInputError(f"{path}: no such file")
+        raise InvalidInputError(f"{path}: no such file; check the path")
     try:
         return pd.read_parquet(path)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise InvalidInputError(f"{path}: not a Parquet dataset ({str(error).splitlines()[0]})") from None
+        raise InvalidInputError(
+            f"{path}: not a Parquet dataset ({str(error).splitlines()[0]}); give another file"
+        ) from None

@@ -13,13 +13,13 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from polluxsim.common.durations import length
-from polluxsim.common.errors import InvalidConfigError, InvalidInputError
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, allowed_among
 from polluxsim.logs.importing import import_trace
 from polluxsim.logs.trace_table import read_trace
 from polluxsim.metrics.target import read_target
-from polluxsim.records.folders import info_of
+from polluxsim.records.folders import info_of, remove_if_empty
 from polluxsim.records.storage import read_run
-from polluxsim.run.configurations import quoted
+from polluxsim.run.configurations import entries, quoted
 from polluxsim.studies.driver import run_sweep
 from polluxsim.workloads.trace import TraceReplay
 
@@ -158,6 +158,9 @@ class LogWhatIfRequest:
     def __post_init__(self) -> None:
         if wrong := [word for word in self.percentiles if word not in PERCENTILES]:
             raise InvalidConfigError(f"--percentile is {wrong[0]!r}, must be one of {', '.join(PERCENTILES)}")
+        known = (OFF, *entries("cluster/failures"))
+        if wrong := [word for word in self.failures if word not in known]:
+            raise InvalidConfigError(f"--failures is {wrong[0]!r}, {allowed_among(wrong[0], known)}")
 
     @property
     def place(self) -> Path:
@@ -224,7 +227,10 @@ def _imported(source: Path, folder: Path) -> Path:
     if source.suffix == ".parquet":
         return source
     folder.mkdir(parents=True, exist_ok=True)
-    import_trace("slurm", source, folder / "log.parquet")
+    try:
+        import_trace("slurm", source, folder / "log.parquet")
+    finally:
+        remove_if_empty(folder)
     return folder / "log.parquet"
 
 

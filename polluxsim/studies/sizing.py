@@ -64,7 +64,9 @@ class SizeRequest:
 
     def __post_init__(self) -> None:
         if self.step is not None and not self.highest_load:
-            raise InvalidConfigError("--step needs --highest-load: sizes are whole nodes")
+            raise InvalidConfigError(
+                "--step needs --highest-load, because sizes are whole nodes; add --highest-load, or leave out --step"
+            )
         if self.existing is not None and self.highest_load:
             raise InvalidConfigError("--existing compares numbers of nodes; leave it out with --highest-load")
         if self.seeds > 1 and (given := [word for word in self.overrides if word.startswith("seed=")]):

@@ -283,7 +283,9 @@ class MappedTrace:
             left_out["no application by the rule"] = left
         report = MappingReport(len(jobs), left_out, Counter(job.application for job in workload.jobs))
         if not workload.jobs:
-            raise InvalidInputError(f"{self.path}: none of {len(jobs)} jobs is left: {_counts(left_out)}")
+            raise InvalidInputError(
+                f"{self.path}: none of {len(jobs)} jobs is left: {_counts(left_out)}; choose other jobs"
+            )
         return workload, report
 
 

@@ -166,7 +166,10 @@ def test_a_sweep_is_not_shown_live(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["run", "--live", "-m", "seed=0,1", *COMMON]) == 2
-    assert capsys.readouterr().err == "polluxsim: --live shows one run, and -m makes several\n"
+    assert (
+        capsys.readouterr().err
+        == "polluxsim: run: --live cannot be used with -m, because it shows one run; leave one of them out\n"
+    )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -190,7 +190,7 @@ def test_every_kind_draws_a_real_run_from_the_command_line(
 
 BAD = [
     (["jct-cdf", "nowhere"], "nowhere: there is no such folder"),
-    (["jct-cdf", "RUN", "-o", "x.gif"], "x.gif: allowed is the name of a file that ends in .pdf, .png, .svg"),
+    (["jct-cdf", "RUN", "-o", "x.gif"], "x.gif: the name of a figure must end in .pdf, .png, .svg"),
     (["jct-cdf", "RUN", "--width", "2"], "--width is 2, must be 5 to 60 cm"),
     (["jct-cdf", "RUN", "--width", "nan"], "--width is nan"),
     (["usage", "RUN", "--bin", "0min"], "--bin is 0min, must be a duration above 0"),

@@ -409,7 +409,7 @@ def test_the_command_says_what_is_wrong_in_a_line(
     assert main(["timeline", "nowhere"]) == 2
     assert "nowhere: there is no such folder" in capsys.readouterr().err
     assert main(["timeline", str(folder), "-o", "run.html"]) == 2
-    assert "give the name of a file that ends in .json or .json.gz" in capsys.readouterr().err
+    assert "the name of a timeline must end in .json or .json.gz" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -86,7 +86,7 @@ def test_what_is_at_hand_runs_and_the_rest_is_told(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "give the folder of published data with --data DIR or POLLUXSIM_DATA"),
+        ([], "the folder of published data is missing; give it with --data DIR or POLLUXSIM_DATA"),
         (["--data", "nowhere"], "nowhere: no such folder; give the folder that contains rigid/"),
         (["--data", "."], "has no data of published numbers"),
     ],

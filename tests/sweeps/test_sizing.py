@@ -216,7 +216,7 @@ def test_weeks_of_a_log_drawn_by_seeds_give_an_interval_of_the_size(
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("p80 wait < 1h", "--target is 'p80 wait < 1h'; give '[mean|p50|p90|p95|p99] [wait|jct|rho] < VALUE' or"),
+        ("p80 wait < 1h", "--target is 'p80 wait < 1h', must be '[mean|p50|p90|p95|p99] [wait|jct|rho] < VALUE' or"),
         ("p90 makespan < 1h", "--target is"),
         ("p90 wait > 1h", "--target is"),
         ("p90 wait < 10 fortnights", "bounds wait by '10 fortnights'; give a time > 0"),
@@ -245,7 +245,7 @@ def test_a_target_that_is_none_is_said(text: str, what: str) -> None:
         (["--seeds", "0"], "--seeds is 0"),
         (["--workers", "0"], "--workers is 0, must be a whole number"),
         (["--seeds", "2", "seed=5"], "'seed=5' and --seeds 2 contradict each other"),
-        (["--figure", "x.gif"], "x.gif: allowed is the name of a file"),
+        (["--figure", "x.gif"], "x.gif: the name of a figure must end in"),
         (["--log", "nowhere.parquet"], "nowhere.parquet: no such file"),
         (["policy=fifoo"], "policy=fifoo is unknown"),
     ],

@@ -161,7 +161,7 @@ def source_files(source: Path, patterns: str) -> list[Path]:
     """
     if not source.is_dir():
         if not source.is_file():
-            raise InvalidInputError(f"{source}: no such file or folder")
+            raise InvalidInputError(f"{source}: no such file or folder; check the path")
         return [source]
     for pattern in patterns.split():
         if files := sorted(path for path in source.glob(pattern) if path.is_file()):

@@ -183,7 +183,11 @@ def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) ->
     missing = [repr(name) for name in layout.columns if name not in names]
     missing += [" or ".join(map(repr, group)) for group in layout.alternatives if not set(group) & set(names)]
     if missing:
-        raise bad_line(path, line, f"the header lacks {', '.join(missing)}; it has {_shortened(names)}")
+        raise bad_line(
+            path,
+            line,
+            f"the header lacks {', '.join(missing)}; it has {_shortened(names)}; choose another format, or add the columns",
+        )
     return names
 
 

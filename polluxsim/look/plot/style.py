@@ -113,7 +113,7 @@ def new_figure(width: float, height: float) -> Drawing:
 def check_ending(path: Path) -> None:
     """Raise an error if the ending is not one of `ENDINGS`."""
     if path.suffix not in ENDINGS:
-        raise InvalidInputError(f"{path}: allowed is the name of a file that ends in {', '.join(ENDINGS)}")
+        raise InvalidInputError(f"{path}: the name of a figure must end in {', '.join(ENDINGS)}")
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -240,7 +240,7 @@ def write_report(folders: Sequence[Path], output: Path, baseline: str | None = N
 def check_output(output: Path) -> None:
     """Raise an error where a report cannot be written under this name."""
     if output.suffix not in SUFFIXES:
-        raise InvalidInputError(f"{output}: give the name of a file that ends in {' or '.join(SUFFIXES)}")
+        raise InvalidInputError(f"{output}: the name of a report must end in {' or '.join(SUFFIXES)}")
     if output.is_dir():
         raise InvalidInputError(f"{output} is a folder; give the name of a file")
 

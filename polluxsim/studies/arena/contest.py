@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -63,8 +64,10 @@ class ArenaRequest:
 
     def __post_init__(self) -> None:
         if other := [word for word in self.launcher if not word.startswith("hydra")]:
+            raise InvalidConfigError(f"{other[0]!r} cannot be set for an arena; set only hydra/launcher and hydra.*")
+        if wrong := [word for word in self.metrics if not re.fullmatch(r"\w+=(\w+\.)+\w+", word)]:
             raise InvalidConfigError(
-                f"{other[0]!r} cannot be set for an arena; only hydra/launcher and hydra.* can be set"
+                f"a metric is {wrong[0]!r}, must be NAME=MODULE.ATTRIBUTE, like mine=my_metrics.mine"
             )
 
 
