@@ -75,7 +75,7 @@ def test_every_command_bears_an_odd_run(
     assert bears("timeline", "run", "-o", "run.json")
     for name in names:
         assert bears("why", "run", name)
-        assert bears("why", "run", name, rng.choice(("0", "59", "60", "700", "1999", "20h")))
+        assert bears("why", "run", name, "--at", rng.choice(("0", "59", "60", "700", "1999", "20h")))
     for kind in rng.sample(PLOTS, 2):
         bears("plot", kind, "run", "-o", f"{kind}.svg")
     bears("plot", "job", "run", "--job", rng.choice(names), "-o", "job.svg")

@@ -119,7 +119,7 @@ def _kept(run: Run, folder: Path, since: float) -> Run:
 def _check_fork_options(options: Namespace) -> None:
     if not (options.names or options.drop_node or options.without or options.add):
         raise InvalidConfigError(
-            "no change of the run is given; give one with KEY=VALUE, --drop-node, --without or --add"
+            "no change is given; give one with KEY=VALUE, --drop-node, --without or --add"
         )
 
 

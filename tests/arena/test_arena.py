@@ -136,7 +136,7 @@ def test_an_arena_says_who_cannot_play_goes_on_where_it_was_and_gives_the_same_f
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     Path("mine.py").write_text(MINE)
-    call = ["arena", "--policies", "fifo", "optimus", "mine.py:Mine", "--scenarios", "rigid", "--seeds", "1"]
+    call = ["arena", "--policies", "fifo,optimus,mine.py:Mine", "--scenarios", "rigid", "--seeds", "1"]
     assert main([*call, "--workers", "1"]) == 0
     said = capsys.readouterr().out
     assert "optimus did not play rigid: philly-like rigid workload, seed 1" in said

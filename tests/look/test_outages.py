@@ -60,7 +60,7 @@ def test_a_run_of_before_outages_were_recorded_is_read(folder: Path, tmp_path: P
 
 
 def test_why_names_the_node(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["why", str(folder), "a", "320"]) == 0
+    assert main(["why", str(folder), "a", "--at", "320"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "At 0:05:00 it lost 4 GPUs as node 0 went down (power supply)." in said
     assert main(["why", str(folder), "a"]) == 0

@@ -162,7 +162,7 @@ def test_a_job_submitted_as_the_run_ends_has_no_story(tmp_path: Path, capsys: py
     capsys.readouterr()
     for job, said in (("b", "b was submitted at 0:10:00, as the run ended."), ("c", "c was cancelled, since 0:05:00.")):
         assert main(["why", str(folder), job]) == 0
-        assert main(["why", str(folder), job, "600"]) == 0
+        assert main(["why", str(folder), job, "--at", "600"]) == 0
         assert said in " ".join(capsys.readouterr().out.split())
 
 
@@ -172,6 +172,6 @@ def test_a_job_that_was_never_submitted_is_told_in_a_line(tmp_path: Path, capsys
     assert main(["run", "policy=fifo", f"workload.path={jobs}", f"hydra.run.dir={tmp_path / 'run'}"]) == 0
     capsys.readouterr()
     never = "never submitted: a job that it waited for did not complete"
-    for time, said in (([], f"b (rigid), {never}"), (["100"], f"b was {never}.")):
+    for time, said in (([], f"b (rigid), {never}"), (["--at", "100"], f"b was {never}.")):
         assert main(["why", str(tmp_path / "run"), "b", *time]) == 0
         assert said in " ".join(capsys.readouterr().out.split())

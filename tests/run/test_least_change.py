@@ -96,7 +96,7 @@ def test_the_command_says_it(
     name = Moment(run, 3000).copied()[0].waiting[0]
     capsys.readouterr()
     for brief in ([], ["--brief"]):
-        assert main(["why", "run", name, "3000", *brief]) == 0
+        assert main(["why", "run", name, "--at", "3000", *brief]) == 0
         assert ("it would have run with" in " ".join(capsys.readouterr().out.split())) == (not brief)
 
 
@@ -110,7 +110,7 @@ def test_who_gives_up_before_the_next_round_or_at_it_is_gone(
     )
     settings = ["workload.path=jobs.csv", "cluster.num_nodes=1", "hydra.run.dir=run"]
     assert main(["run", "policy=fifo", *settings]) == 0
-    assert main(["why", "run", "b", "100"]) == 0
+    assert main(["why", "run", "b", "--at", "100"]) == 0
     assert "It was gone before the next round, at 0:02:00." in " ".join(capsys.readouterr().out.split())
     assert main(["when", "run", "--at", "120", "--forks", "2"]) == 0
     assert main(["whatif", "run", "--at", "120", "policy=srtf"]) == 0

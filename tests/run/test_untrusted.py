@@ -137,7 +137,7 @@ def commands(folder: Path) -> list[list[str]]:
     return [
         ["whatif", "bad", "--at", "60", "policy=srtf"],
         ["when", "bad", "--at", "60", "--forks", "1"],
-        ["why", "bad", str(job), "60"],
+        ["why", "bad", str(job), "--at=60"],
     ]
 
 
@@ -236,7 +236,7 @@ def test_a_run_of_a_class_of_the_users_goes_on_if_it_is_allowed(
 def why(job: str, capsys: pytest.CaptureFixture[str], *more: str) -> str:
     """Return what `why` prints of a time at which the job waits."""
     record = next(each for each in polluxsim.read("own").result.job_records if each.job == job)
-    assert main(["why", "own", job, str(record.submit_time + 1), *more]) == 0
+    assert main(["why", "own", job, "--at", str(record.submit_time + 1), *more]) == 0
     return " ".join(capsys.readouterr().out.split())
 
 

@@ -119,7 +119,7 @@ def test_a_sweep_names_the_run_and_makes_the_others(here: Path, capsys: pytest.C
 def test_an_arena_names_the_policy_and_makes_the_others(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = ["mine.py:ExitsWhenMade", "mine.py:ExitsAtOnce"]
     play = ["arena", "--scenarios", "rigid", "--seeds", "1", "--workers", "1", "--policies"]
-    errors = errors_of([*play, "fifo", *bad], capsys)
+    errors = errors_of([*play, ",".join(["fifo", *bad])], capsys)
     assert [line.split()[1:5] for line in errors.splitlines()] == [
         ["ExitsWhenMade", "failed", "on", "rigid:"],
         ["ExitsAtOnce", "failed", "on", "rigid:"],

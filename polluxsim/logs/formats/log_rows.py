@@ -186,7 +186,7 @@ def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) ->
         raise bad_line(
             path,
             line,
-            f"the header lacks {', '.join(missing)}; it has {_shortened(names)}; choose another format, or add the columns",
+            f"the header lacks {', '.join(missing)}; it has {_shortened(names)}; choose another format",
         )
     return names
 
