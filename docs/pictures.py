@@ -54,33 +54,33 @@ FONTS = "Menlo, Consolas, DejaVu Sans Mono"
 
 # Name of the picture, if there is to be one, the command line, and lines to keep of what it prints.
 TERMINAL = [
-    ("run", "run hydra.run.dir=pollux", 40),
-    ("", "run policy=tiresias hydra.run.dir=tiresias", 0),
-    ("", "run policy=optimus hydra.run.dir=optimus", 0),
+    ("run", "run -o pollux", 40),
+    ("", "run policy=tiresias -o tiresias", 0),
+    ("", "run policy=optimus -o optimus", 0),
     ("table", "table pollux tiresias optimus", 40),
     ("compare", "compare pollux tiresias", 40),
     ("why", "why tiresias imagenet-12", 40),
     ("whatif", "whatif tiresias --at 3h policy=srtf --drop-node 3", 60),
-    ("", "run policy=fifo workload=philly-like-rigid cluster.num_nodes=4 hydra.run.dir=queued", 0),
+    ("", "run policy=fifo workload=philly-like-rigid cluster.num_nodes=4 -o queued", 0),
     ("when", "when queued --at 3h", 40),
     ("size", "size workload=philly-like-rigid policy=fifo --target 'p90 wait < 1h'", 40),
-    ("generate", "generate workload.csv --jobs 40 --seed 1", 40),
-    ("sample", "sample philly.csv sampled.csv --jobs 3 --seed 1", 40),
-    ("import", "import slurm sacct.txt jobs.parquet --gpus 64 --skip-bad", 40),
-    ("calibrate", "calibrate jobs.parquet --gpus 16,32,64 --policies fifo,easy", 40),
+    ("generate", "workload generate -o workload.csv --jobs 40 --seed 1", 40),
+    ("sample", "workload sample philly.csv -o sampled.csv --jobs 3 --seed 1", 40),
+    ("import", "log import slurm sacct.txt -o jobs.parquet --gpus 64 --skip-bad", 40),
+    ("calibrate", "log calibrate jobs.parquet --gpus 16,32,64 --policies fifo,easy", 40),
     ("check", "check fifo --worlds 50", 40),
-    ("arena", "arena --policies fifo srtf tiresias --scenarios rigid --seeds 6", 60),
-    ("card", "card transformer gpt.yaml --params 1.3e9 --seq 2048 --gpu v100-32,a100-40,a100-80,h100", 40),
-    ("reproduce", "reproduce fig1", 30),
-    ("map", "map jobs.parquet mapped.csv", 40),
+    ("arena", "arena --policies fifo,srtf,tiresias --scenarios rigid --seeds 6", 60),
+    ("card", "profile card transformer -o gpt.yaml --params 1.3e9 --seq 2048 --gpu v100-32,a100-40,a100-80,h100", 40),
+    ("reproduce", "paper reproduce fig1", 30),
+    ("map", "workload map jobs.parquet -o mapped.csv", 40),
 ]
 
 
 RUNS = (
-    "run -m policy=pollux,tiresias,optimus hydra.sweep.dir=runs",
-    "run -m policy.p=1,-1,-10 seed=0,1,2,3,4,5 workload=philly-like workload.num_jobs=80 hydra.sweep.dir=fairness",
-    "run -m policy=tiresias seed=0,1,2,3,4,5 workload=philly-like workload.num_jobs=80 hydra.sweep.dir=baseline",
-    "run -m policy.search=annealing,genetic cluster.num_nodes=16,32,64 hydra.sweep.dir=sizes",
+    "run -m policy=pollux,tiresias,optimus -o runs",
+    "run -m policy.p=1,-1,-10 seed=0,1,2,3,4,5 workload=philly-like workload.num_jobs=80 -o fairness",
+    "run -m policy=tiresias seed=0,1,2,3,4,5 workload=philly-like workload.num_jobs=80 -o baseline",
+    "run -m policy.search=annealing,genetic cluster.num_nodes=16,32,64 -o sizes",
 )
 
 PLOTS = {
@@ -147,8 +147,8 @@ SLICES = {
 }
 
 READ = (
-    f"run --config-dir {ROOT / 'experiments'} +experiment=fairness hydra.sweep.dir=fairness",
-    "reproduce table2 fig1 fig7 fig8a",
+    "run +experiment=fairness -o fairness",
+    "paper reproduce table2 fig1 fig7 fig8a",
 )
 """What notebooks read where it is there."""
 
@@ -185,7 +185,8 @@ def draw_terminal(folder: Path, options: argparse.Namespace) -> None:
     if options.data is None:
         print("fit.png is left as it is: give --data or POLLUXSIM_DATA for it", file=sys.stderr)
         return
-    _printed(f"fit {shlex.quote(str(Path(options.data).resolve() / 'osdi21'))} cards --plot fit.png", folder)
+    measured = shlex.quote(str(Path(options.data).resolve() / "osdi21"))
+    _printed(f"profile fit {measured} -o cards --figure fit.png", folder)
     shutil.copy(folder / "fit.png", options.output)
 
 
@@ -201,8 +202,7 @@ def draw_plots(folder: Path, options: argparse.Namespace) -> None:
 def draw_report(folder: Path, options: argparse.Namespace) -> None:
     """Make reports, and take pictures of them in headless Chromium."""
     for name, rest in REPORTED.items():
-        where = "sweep" if rest.startswith("-m") else "run"
-        _printed(f"run {rest} hydra.{where}.dir=of-{name}", folder)
+        _printed(f"run {rest} -o of-{name}", folder)
         _printed(f"report of-{name} -o {name}.html", folder)
     browser = headless()
     try:
@@ -256,8 +256,8 @@ def draw_live(_: Path, options: argparse.Namespace) -> None:
 
 def draw_trace(folder: Path, options: argparse.Namespace) -> None:
     """Draw what a timeline's file holds of one node and some jobs in three hours, as Perfetto lays it out."""
-    _printed(f"run {REPORTED['failing']} hydra.run.dir=of-failing", folder)
-    _printed("trace of-failing -o failing.json", folder)
+    _printed(f"run {REPORTED['failing']} -o of-failing", folder)
+    _printed("timeline of-failing -o failing.json", folder)
     found = json.loads((folder / "failing.json").read_text())["traceEvents"]
     names = {each["tid"]: each["args"]["name"] for each in found if each["name"] == "thread_name"}
     slices = [each for each in found if each["ph"] == "X" and each["ts"] < TRACED and each["ts"] + each["dur"] > 0]
