@@ -76,9 +76,7 @@ def _reproduced() -> str:
     """Return what `polluxsim paper reproduce` wrote into docs/reproduced: each table, and the figures drawn with it."""
     tables = sorted(REPRODUCED.glob("*.md"))
     if not tables:
-        return (
-            "`polluxsim paper reproduce all -o docs/reproduced` writes them, ours beside the paper's; none are here yet."
-        )
+        return "`polluxsim paper reproduce all -o docs/reproduced` writes them beside the paper's; none are here yet."
     parts = ["Written by `polluxsim paper reproduce`, as they stand."]
     for table in tables:
         parts.append(table.read_text(encoding="utf-8").strip())
@@ -101,7 +99,7 @@ def _section(command: str) -> str:
     """Return a section of a command as its help tells it, with its picture."""
     _, _, rest = _help(command.split()).partition("\n\n")
     what = " ".join(rest.partition("\n\n")[0].split())
-    pictures = sorted(IMAGES.glob(f"{command.split()[-1]}[.-]*"))
+    pictures = sorted(IMAGES.glob(f"{command.rsplit(maxsplit=1)[-1]}[.-]*"))
     shown = "\n".join(f"![What {command} makes](images/{path.name})" for path in pictures)
     return f'## {command}\n\n{what}\n\n{shown}\n\n??? note "polluxsim {command} --help"\n    <!-- help: {command} -->\n'
 

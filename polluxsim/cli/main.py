@@ -30,6 +30,9 @@ BAD_INPUT = 2
 PIPE_CLOSED = 141
 """Exit status if the reader of the output closed the pipe, as of a Unix program that SIGPIPE ends."""
 
+WRONG_PATH = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+"""Errors about a path, in contrast to those about a full disk."""
+
 LONGEST_LINE = 380
 """Longest message of an error [characters]. It fits on a screen."""
 
@@ -69,9 +72,8 @@ def _status(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return _output_closed()
     except OSError as error:
-        return _refused(
-            f"{error.filename}: {error.strerror}; check the path" if error.filename else str(error.strerror or error)
-        )
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+        return _refused(f"{what}; check the path" if isinstance(error, WRONG_PATH) else what)
     except ValueError:
         if not sys.stdout.closed:
             raise
