@@ -118,7 +118,8 @@ def _kept(run: Run, folder: Path, since: float) -> Run:
 
 def _check_fork_options(options: Namespace) -> None:
     if not (options.names or options.drop_node or options.without or options.add):
-        raise InvalidConfigError(f"no change is given for {options.run}; give one with KEY=VALUE, --drop-node, --without or --add")
+        what = f"no change is given for {options.run}"
+        raise InvalidConfigError(f"{what}; give one with KEY=VALUE, --drop-node, --without or --add")
 
 
 def _apart(overrides: list[str]) -> Iterator[str]:

@@ -25,42 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ArenaRequest:
-    """A comparison of policies on named scenarios.
+    """A comparison of policies on named scenarios."""
 
-    Parameters
-    ----------
-    policies
-        Names of policies, with settings in parentheses, or classes like `mine.py:MyPolicy`. Without any, thirteen
-        policies are compared.
-    suite
-        `quick` or `full`.
-    scenarios
-        Scenarios of the suite to run. Without any, all of them.
-    seeds
-        Number of seeds of each scenario. The default depends on the suite.
-    metrics
-        Your own metrics as NAME=MODULE.ATTRIBUTE.
-    folder
-        Folder for the runs and the page. Finished runs in it are reused.
-    workers
-        Number of processes; None for one for each core.
-    launcher
-        Settings of Hydra, like `hydra/launcher=ray`.
-
-    Raises
-    ------
-    InvalidConfigError
-        If another setting than one of Hydra is given.
-    """
-
-    policies: Sequence[str] = ()
-    suite: str = "quick"
-    scenarios: Sequence[str] = ()
-    seeds: int | None = None
-    metrics: Sequence[str] = ()
-    folder: Path = Path("arena")
-    workers: int | None = None
-    launcher: Sequence[str] = ()
+    policies: Sequence[str] = ()  # names, with settings in parentheses, or classes like mine.py:MyPolicy; (): thirteen
+    suite: str = "quick"  # or full
+    scenarios: Sequence[str] = ()  # scenarios of the suite to run; (): all
+    seeds: int | None = None  # number of seeds of each scenario; None: the number of the suite
+    metrics: Sequence[str] = ()  # your own metrics as NAME=MODULE.ATTRIBUTE
+    folder: Path = Path("arena")  # for the runs and the page; finished runs in it are reused
+    workers: int | None = None  # number of processes; None: one for each core
+    launcher: Sequence[str] = ()  # settings of Hydra, like hydra/launcher=ray
 
     def __post_init__(self) -> None:
         if other := [word for word in self.launcher if not word.startswith("hydra")]:
