@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from argparse import Action
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim.cli.options import OPTIONS, SETTINGS, path, take, take_output
 from polluxsim.common.durations import length
-from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -103,15 +104,18 @@ def _import(options: Namespace) -> None:
         raise InvalidConfigError(
             f"--gpus is {numbers}, must be one number, because the log is of one cluster; leave out the others"
         )
-    report = import_trace(
-        options.format,
-        options.source,
-        options.output,
-        skip_bad=options.skip_bad,
-        cluster_gpus=options.gpus[0] if options.gpus else None,
-        time_zone=options.time_zone,
-        columns=",".join(options.columns),
-    )
+    try:
+        report = import_trace(
+            options.format,
+            options.source,
+            options.output,
+            skip_bad=options.skip_bad,
+            cluster_gpus=options.gpus[0] if options.gpus else None,
+            time_zone=options.time_zone,
+            columns=",".join(options.columns),
+        )
+    except (InvalidConfigError, InvalidInputError) as error:
+        raise type(error)(re.sub(r"^time_zone is", "--time-zone is", str(error))) from None
     print(json.dumps(report.as_json(), indent=2) if options.json else as_text(report))
 
 

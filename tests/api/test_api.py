@@ -214,7 +214,7 @@ def test_runs_side_by_side(small: Path, tmp_path: Path) -> None:
     page = both.report(tmp_path / "both.html")
     assert page.read_text(encoding="utf-8").count('class="show-run"') == 2
     assert runs["<fifo>"].report(tmp_path / "one.html").exists()
-    with pytest.raises(InvalidInputError, match=r"ends in \.html"):
+    with pytest.raises(InvalidInputError, match=r"end in \.html"):
         both.report(tmp_path / "both.pdf")
     assert both.changes().loc[("SRTF", "avg_jct"), "pairs"] == 1
     many = polluxsim.compare({str(index): runs["<fifo>"] for index in range(6)})

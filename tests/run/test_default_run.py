@@ -67,21 +67,24 @@ def test_each_default_run_is_simulated_once(shared_runs: SharedRuns) -> None:
 
 def test_a_log_is_imported_with_a_report(run_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = FIXTURES / "slurm" / "sacct.txt"
-    assert main(["log", "import", "slurm", str(log), "jobs.parquet", "--gpus", "64", "--skip-bad"]) == 0
+    assert main(["log", "import", "slurm", str(log), "-o", "jobs.parquet", "--gpus", "64", "--skip-bad"]) == 0
     report = capsys.readouterr().out
     assert "inter-arrival" in report
-    assert main(["log", "import", "slurm", str(log), "again.parquet", "--json", "--skip-bad"]) == 0
+    assert main(["log", "import", "slurm", str(log), "-o", "again.parquet", "--json", "--skip-bad"]) == 0
     assert json.loads(capsys.readouterr().out)["jobs_written"] == pq.read_metadata(run_in / "jobs.parquet").num_rows
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nope", "x", "y.parquet"], "the format is 'nope', must be one of philly-raw, philly, itp"),
-        (["slurm", "nowhere", "y.parquet"], "nowhere: no such file or folder"),
-        (["slurm", str(FIXTURES / "slurm"), "y.csv"], "must end in .parquet"),
-        (["slurm", str(FIXTURES / "slurm"), "y.parquet", "--gpus", "0"], "cluster_gpus is 0"),
-        (["slurm", str(FIXTURES / "slurm"), "y.parquet", "--time-zone", "Mars"], "time_zone is 'Mars'"),
+        (["nope", "x", "-o", "y.parquet"], "the format is 'nope', must be one of philly-raw, philly, itp"),
+        (["slurm", "nowhere", "-o", "y.parquet"], "nowhere: no such file or folder"),
+        (["slurm", str(FIXTURES / "slurm"), "-o", "y.csv"], "must end in .parquet"),
+        (
+            ["slurm", str(FIXTURES / "slurm"), "-o", "y.parquet", "--gpus", "0"],
+            "--gpus is '0', must be whole numbers above 0",
+        ),
+        (["slurm", str(FIXTURES / "slurm"), "-o", "y.parquet", "--time-zone", "Mars"], "--time-zone is 'Mars'"),
     ],
 )
 def test_an_impossible_import_is_named(
@@ -96,10 +99,10 @@ def test_an_impossible_import_is_named(
 
 def test_generating_again_gives_the_same_bytes(run_in: Path) -> None:
     for name in ("a.csv", "b.csv"):
-        assert main(["workload", "generate", name, "--jobs", "50", "--seed", "7"]) == 0
+        assert main(["workload", "generate", "-o", name, "--jobs", "50", "--seed", "7"]) == 0
     assert (run_in / "a.csv").read_bytes() == (run_in / "b.csv").read_bytes()
     shipped = Path(__file__).parents[2] / "workloads" / "philly-like-160.csv"
-    assert main(["workload", "generate", "default.csv"]) == 0
+    assert main(["workload", "generate", "-o", "default.csv"]) == 0
     assert (run_in / "default.csv").read_bytes() == shipped.read_bytes()
 
 
