@@ -86,7 +86,7 @@ def _values(override: Override) -> list[str]:
     if not override.is_sweep_override():
         return [f"{name}={override.get_value_element_as_str()}"]
     if not override.is_discrete_sweep():
-        raise ConfigCompositionException(f"{override.input_line}: an interval, allowed are values, range(…) or glob(…)")
+        raise ConfigCompositionException(f"{override.input_line}: an interval, must be values, range(…) or glob(…)")
     return [f"{name}={value}" for value in override.sweep_iterator(_as_policy if name == "policy" else Transformer.str)]
 
 

@@ -346,7 +346,7 @@ BAD = [
     (["seed=1,2", "hydra.sweeper.workers=0"], "workers is 0, must be a whole number"),
     (["seed=1,2", "hydra.sweeper.workers=two"], "workers is 'two', must be a whole number"),
     (["seed=1,2", "hydra.sweep.dir=w.csv"], "w.csv"),
-    (["policy.p=interval(0,1)"], "policy.p=interval(0,1): an interval, allowed are values"),
+    (["policy.p=interval(0,1)"], "policy.p=interval(0,1): an interval, must be values"),
 ]
 
 

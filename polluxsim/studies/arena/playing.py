@@ -63,7 +63,7 @@ def read_suite(name: str, only: tuple[str, ...] = (), seeds: int | None = None) 
         raise InvalidConfigError(f"there is no scenario {unknown[0]!r}, {allowed_among(unknown[0], known)}")
     count = said["seeds"][name] if seeds is None else seeds
     if count < 1:
-        raise InvalidConfigError(f"--seeds is {count}, allowed is a whole number ≥ 1")
+        raise InvalidConfigError(f"--seeds is {count}, must be a whole number of at least 1")
     scenarios = tuple(
         Scenario(key, known[key]["title"], (*known[key]["overrides"], *known[key][name])) for key in only or known
     )
