@@ -56,12 +56,13 @@ def _whatif(options: Namespace) -> None:
     from time import time
 
     from polluxsim.look.console import console
-    from polluxsim.look.descriptions import without_effect
+    from polluxsim.look.descriptions import labels, without_effect
     from polluxsim.look.settings_tables import comparison_text
     from polluxsim.look.side_by_side import SideBySide
+    from polluxsim.look.why.events import fork_sentence
     from polluxsim.metrics.summary import summarise
     from polluxsim.run.moment import Moment, WhatIfRequest
-    from polluxsim.statistics.comparisons import compared
+    from polluxsim.statistics.comparisons import compared, compared_from_forks
     from polluxsim.workloads.workload import read_workload
 
     _check_fork_options(options)
@@ -85,9 +86,12 @@ def _whatif(options: Namespace) -> None:
             folder = _free(options.run.with_name(place), otherwise)
         others.append(_kept(otherwise, folder / f"{OTHERWISE}{ending}", started))
         stayed.append(_kept(moment.fork_with(WhatIfRequest(seed=seed)), folder / f"as-it-was{ending}", started))
-    summaries = {run.name: summarise(run.result) for run in (stayed[0], others[0])}
+    shown = [stayed[0], others[0]]
+    summaries = dict(zip(labels(shown), (summarise(run.result) for run in shown), strict=True))
     console().print(SideBySide({name: summary for name, summary in summaries.items() if summary is not None}))
-    print(comparison_text(compared([*stayed, *others])))
+    print(fork_sentence(others[0]))
+    print()
+    print(comparison_text(compared([*stayed, *others]), compared_from_forks([*stayed, *others])))
     for sentence in without_effect([(others[0].name, others[0].info)]):
         print(sentence)
     print(f"wrote {folder}")

@@ -132,10 +132,11 @@ def add_compare(parser: ArgumentParser) -> None:
 def _compare(options: Namespace) -> None:
     from polluxsim.look.console import console
     from polluxsim.look.settings_tables import comparison_text, rank_table
-    from polluxsim.statistics.comparisons import by_setting, compared
+    from polluxsim.statistics.comparisons import by_setting, compared, compared_from_forks
     from polluxsim.statistics.frames import runs_at
 
     runs = runs_at(options.runs)
-    print(comparison_text(compared(runs, options.by, options.baseline)))
+    given = (runs, options.by, options.baseline)
+    print(comparison_text(compared(*given), compared_from_forks(*given)))
     if options.ranks:
         console().print(rank_table(by_setting(runs, options.by), options.ranks))

@@ -12,14 +12,14 @@ from polluxsim.hardware.checkpoints import Checkpoints, failure_rate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import ANY, NOBODY_SAYS
 from polluxsim.hardware.restarts import RestartDelays
-from polluxsim.records.results import Status
 from polluxsim.statistics.groups import settings_of
+from polluxsim.statistics.series import failures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from polluxsim.look.occupancy import Stay
-    from polluxsim.records.results import AllocationRecord, CheckpointRecord, Result
+    from polluxsim.records.results import CheckpointRecord
     from polluxsim.records.storage import Run
 
     # The delay of a start on nodes by number, by the names of job and application, and the time of the start [s].
@@ -88,7 +88,7 @@ class Pauses:
         self._delay = start_delay(run)
         self._failures = sorted(outage.time for outage in run.result.outage_records)
         self._num_nodes = num_nodes
-        self._failed = dict(_failures(run.result)) if any(job.num_failures for job in run.result.job_records) else {}
+        self._failed = dict(failures(run.result)) if any(job.num_failures for job in run.result.job_records) else {}
         self._recorded: defaultdict[str, list[CheckpointRecord]] = defaultdict(list)
         for record in run.result.checkpoint_records:
             self._recorded[record.job].append(record)
@@ -101,9 +101,13 @@ class Pauses:
             if reached > start:
                 yield start, reached
 
+    def failed_at(self, stay: Stay) -> float | None:
+        """Return when a failure took the GPUs that a job has during a stay [s]; None if none did."""
+        return self._failed.get((stay.job, stay.placed))
+
     def lost(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
         """Yield from when to when a job trained during a stay for nothing, as a failure took what was not saved [s]."""
-        if (failed := self._failed.get((stay.job, stay.placed))) is None:
+        if (failed := self.failed_at(stay)) is None:
             return
         nodes = [slot.node for slot in stay.slots]
         tenure = stay._replace(start=stay.placed + self._delay(stay.job, application, nodes, stay.placed), end=failed)
@@ -130,23 +134,3 @@ class Pauses:
         rate = len(set(nodes)) * failure_rate(failures, self._num_nodes, placed, self._rules.expected_rate)
         interval, cost = self._rules.interval(application, rate), self._rules.cost_of(application)
         return placed + self._delay(job, application, nodes, placed) + interval, interval + cost, cost
-
-
-def _failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:
-    """Yield each loss to a failure: the job with the time at which it got the GPUs, and the time of the loss [s].
-
-    Policies take GPUs at rounds; in between jobs lose them as they end, or as a node or they themselves fail.
-    """
-    down = {(outage.time, outage.node) for outage in result.outage_records}
-    rounds = {record.time for record in result.round_records}
-    ends = {job.job: job.left_at for job in result.job_records if job.status is not Status.FAILED}
-    last: dict[str, AllocationRecord] = {}
-    for record in result.allocation_records:
-        before = last.get(record.job)
-        if before is not None and (before.nodes, before.gpus) == (record.nodes, record.gpus):
-            continue
-        last[record.job] = record
-        if before is not None and before.nodes and not record.nodes:
-            is_crash = record.time not in rounds and record.time != ends.get(record.job)
-            if is_crash or any((record.time, node) in down for node in before.nodes):
-                yield (record.job, before.time), record.time

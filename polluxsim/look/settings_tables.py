@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from polluxsim.common.durations import HOUR, length
+from polluxsim.common.durations import HOUR, clock, length
 from polluxsim.look.tables import boxed, html, latex, markdown, text_blocks
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS
 from polluxsim.statistics.metric_lines import change_text, with_interval
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from polluxsim.metrics.declared import Metric
     from polluxsim.records.results import Result
-    from polluxsim.statistics.comparisons import Against, Cell, SettingsTable
+    from polluxsim.statistics.comparisons import Against, Cell, FromFork, SettingsTable
     from polluxsim.statistics.estimates import Measured
     from polluxsim.statistics.series import Rank
 
@@ -220,17 +220,28 @@ def measured_change(change: Measured | None) -> str:
     return "–" if change is None or not change.is_known else change_text(*change.estimate)
 
 
-def comparison_text(found: Sequence[Against]) -> str:
-    """Return comparisons as lines for people, with notes on the quantity and its intervals."""
+def comparison_text(found: Sequence[Against], from_forks: Sequence[FromFork] = ()) -> str:
+    """Return comparisons as lines for people, with notes on the quantity and its intervals.
+
+    Where runs are forks, the comparisons over the whole runs come first, and those from each fork on follow.
+    """
+    over = ", over the whole run" if from_forks else ""
+    parts = ["\n".join(_comparison_lines(each, over)) for each in found]
+    for part in from_forks:
+        over = f", from the fork at {clock(part.time)} on"
+        note = f"  metrics of jobs are over the {_range(part.num_jobs)} jobs not complete at the fork"
+        parts += ["\n".join(_comparison_lines(each, over, note)) for each in part.found]
     changes = [change for each in found for change in each.changes.values()]
     below = [f"Changes: {QUANTITY}, with 95 % intervals.", *interval_notes(changes, "pairs", "log ratios")]
     if not any(change.is_judged for change in changes):
         below.append(f"A verdict needs {LEAST_FOR_VERDICT} pairs.")
-    return "\n\n".join(["\n".join(_comparison_lines(each)) for each in found] + ["\n".join(below)])
+    return "\n\n".join([*parts, "\n".join(below)])
 
 
-def _comparison_lines(found: Against) -> Iterator[str]:
-    yield f"{found.setting} against {found.baseline} (baseline)"
+def _comparison_lines(found: Against, over: str, note: str = "") -> Iterator[str]:
+    yield f"{found.setting} against {found.baseline} (baseline){over}"
+    if note:
+        yield note
     if found.is_cut_off:
         yield "  times are not compared, because jobs were cut off"
     if not found.changes:
@@ -242,7 +253,8 @@ def _comparison_lines(found: Against) -> Iterator[str]:
         pairs = f"{change.num_units} pair{'s' * (change.num_units > 1)}"
         zeros = "" if change.is_known else f" (no ratio: 0 in only one run of {change.zeros})"
         yield f"  {titles[metric]:<{width}}  {measured_change(change):>9}, {pairs}{zeros}"
-    yield from _job_lines(found)
+    if not note:
+        yield from _job_lines(found)
 
 
 def _job_lines(found: Against) -> Iterator[str]:

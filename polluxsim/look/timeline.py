@@ -17,7 +17,9 @@ import numpy as np
 
 from polluxsim.look.occupancy import Slot, most_lanes, stays
 from polluxsim.look.run_facts import Pauses, cluster_of, is_rented, start_delay
+from polluxsim.look.why.events import fork_sentence, losses, outage_sentence
 from polluxsim.records.folders import policy_name
+from polluxsim.statistics.forks import fork_of
 from polluxsim.statistics.groups import settings_of
 from polluxsim.statistics.series import active_jobs, lifetime, submitted, waiting_jobs
 
@@ -50,8 +52,9 @@ def events(run: Run) -> Iterator[Event]:
     A node is a process and a GPU a thread. A slice with the name of the job lasts as long as the job holds the GPU at
     one batch size. The restart delay after a change of GPUs is a slice before it, `start` or `restart`. Checkpoints are
     slices inside. A GPU that jobs share has a track for each job. An arrow leads from the old GPUs of a job to the new
-    ones. An outage is a mark, and a slice on each GPU of the node. Each job has a track with its waits and
-    with `lost`, the training that a failure undid.
+    ones. An outage is a mark, and a slice on each GPU of the node. A fork is a mark across all tracks. Each job has a
+    track with its waits, with a mark where it lost its GPUs as a node went down, and with `lost`, the training that a
+    failure undid.
     """
     cluster = cluster_of(run)
     tracks = _Tracks(cluster, most_lanes(_stays(run, cluster)) if run.result.sharing_records else 1)
@@ -77,6 +80,7 @@ def events(run: Run) -> Iterator[Event]:
         if slices and stay.came_from is not None and stay.start == stay.placed:
             flows += 1
             yield from _flow(flows, stay.came_from, stay, tracks)
+    yield from jobs.losses()
     yield from jobs.ends()
 
 
@@ -167,6 +171,12 @@ class _JobTracks:
         for each in slices:
             yield {**track, **each}
 
+    def losses(self) -> Iterator[Event]:
+        """Yield a mark for each loss of all GPUs because nodes went down."""
+        for (job, time), text in losses(self._result).items():
+            if job in self._tracks:
+                yield {"ph": "i", "s": "t", "name": text, "cat": "job", "ts": _microseconds(time), **self._tracks[job]}
+
     def ends(self) -> Iterator[Event]:
         """Yield how jobs waited at last, and marks of when they were submitted and how they ended."""
         for job in self._jobs:
@@ -218,7 +228,13 @@ def _flow(number: int, old: Stay, new: Stay, tracks: _Tracks) -> Iterator[Event]
 
 
 def _outages(run: Run, tracks: _Tracks) -> Iterator[Event]:
-    """Yield a mark for each outage of a node, and a slice for each of its GPUs."""
+    """Yield a mark for each outage of a node and for the fork, and a slice for each GPU of a node that is down.
+
+    The sentences are those of `why`.
+    """
+    if (fork := fork_of(run.info)) is not None:
+        track = {"pid": CLUSTER_PID, "tid": 0, "ts": _microseconds(fork["time"])}
+        yield {"ph": "i", "s": "g", "name": fork_sentence(run), "cat": "fork", **track}
     for outage in run.result.outage_records:
         start, end = (_microseconds(min(time, run.result.end_time)) for time in (outage.time, outage.until))
         yield {
@@ -228,6 +244,7 @@ def _outages(run: Run, tracks: _Tracks) -> Iterator[Event]:
             "cat": "outage",
             **tracks.of(Slot(outage.node, 0)),
             "ts": start,
+            "args": {"what": outage_sentence(outage, run.result.end_time)},
         }
         if end > start:
             for gpu in range(outage.gpus):

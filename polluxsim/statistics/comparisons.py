@@ -12,8 +12,9 @@ from polluxsim.common.errors import InvalidInputError
 from polluxsim.metrics.declared import declared_in
 from polluxsim.records.folders import policy_name
 from polluxsim.statistics.estimates import Sample, Samples
+from polluxsim.statistics.forks import FROM_FORK, fork_times, parts_from_fork
 from polluxsim.statistics.frames import check_column, every_row_of, frame_of, rows_of, settings_in
-from polluxsim.statistics.groups import REPLICATES, in_words, is_named, labels_of, no_baseline
+from polluxsim.statistics.groups import REPLICATES, in_words, is_named, labels_of, no_baseline, settings_of
 from polluxsim.statistics.metric_lines import metric_of
 
 if TYPE_CHECKING:
@@ -184,6 +185,31 @@ class Against(NamedTuple):
     changes: dict[str, Measured]
     jobs: list[Gain]
     is_cut_off: bool
+
+
+class FromFork(NamedTuple):
+    """Comparisons of runs from the time of a fork on [s], with the smallest and largest number of jobs not complete."""
+
+    time: float
+    num_jobs: tuple[int, int]
+    found: Sequence[Against]
+
+
+def compared_from_forks(runs: Sequence[Run], by: str | None = None, baseline: str | None = None) -> list[FromFork]:
+    """Return the comparisons of runs from each of their forks on. `by` and `baseline` are as for `compared`."""
+    found = []
+    for time in fork_times(runs):
+        parts = parts_from_fork(runs, time)
+        has_baseline = baseline is None or any(is_named(settings_of(run), (run.name,), baseline) for run in parts)
+        if has_baseline and len({repr(settings_of(run)) for run in parts}) > 1:
+            counts = [len(run.result.job_records) for run in parts]
+            of_part = [each._replace(changes=_from_fork(each.changes)) for each in compared(parts, by, baseline)]
+            found.append(FromFork(time, (min(counts), max(counts)), of_part))
+    return found
+
+
+def _from_fork(changes: Mapping[str, Measured]) -> dict[str, Measured]:
+    return {name: change for name, change in changes.items() if name.partition(".")[0] in FROM_FORK}
 
 
 def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = None) -> list[Against]:

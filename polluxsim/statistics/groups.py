@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
+from polluxsim.common.durations import clock
 from polluxsim.common.errors import InvalidInputError, did_you_mean
 from polluxsim.records.folders import OBJECT, POLICY, policy_name
 from polluxsim.records.storage import flat
+from polluxsim.statistics.forks import CHANGES, fork_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
 REPLICATES = ("seed", "workload.seed", "workload.path")
 """Settings that replicate a run: runs that differ only in them are pooled."""
 
-CHANGES = {"lost_nodes": "cluster.lost_nodes", "without": "workload.without", "added": "workload.added"}
-"""Names of changes of a fork: in run.json, and among the settings."""
+FORKED_AT = "policy.forked_at"
+"""Time of the fork from which on a run has its settings [s], among the settings. Runs without a fork have none."""
 
 
 class Group(NamedTuple):
@@ -58,12 +60,14 @@ def grouped(runs: Sequence[Run], *, each: bool = False) -> tuple[Group, ...]:
 def settings_of(run: Run) -> dict[str, Any]:
     """Return the settings of a run, flat, like `policy.p`. The only setting of a run without any is its folder.
 
-    The changes of a fork are settings too.
+    The changes of a fork and its time are settings too.
     """
     config = run.info.get("config")
     if not isinstance(config, Mapping):
         return {"run": run.name}
-    return flat({name: part for name, part in config.items() if name != "metrics"}) | _changes(run.info)
+    fork = fork_of(run.info)
+    forked = {} if fork is None else {FORKED_AT: float(fork["time"])}
+    return flat({name: part for name, part in config.items() if name != "metrics"}) | _changes(run.info) | forked
 
 
 def _changes(info: Mapping[str, Any]) -> dict[str, str]:
@@ -107,9 +111,9 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
     """Return a label for each row of settings: its policy if there are several, and the other settings that differ.
 
     Labels leave out pooled and ignored settings, for example the setting along the x axis of a sweep. A setting that a
-    row lacks is None.
+    row lacks is None. The label of a fork ends with its time, like "SRTF from 3:00:00".
     """
-    left_out = {*pooled, *ignoring, POLICY, OBJECT}
+    left_out = {*pooled, *ignoring, POLICY, OBJECT, FORKED_AT}
     several = len({policy_name(row) for row in rows}) > 1
     labels = []
     for row in rows:
@@ -118,7 +122,8 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
         if "seed" in keys and all(other.get("workload.seed", other.get("seed")) == other.get("seed") for other in rows):
             keys = [key for key in keys if key != "workload.seed"]  # it follows the run's own seed
         parts = [in_words(key, row.get(key), keys) for key in keys]
-        labels.append(", ".join(([policy_name(row)] if several or not parts else []) + parts))
+        label = ", ".join(([policy_name(row)] if several or not parts else []) + parts)
+        labels.append(f"{label} from {clock(row[FORKED_AT])}" if FORKED_AT in row else label)
     return labels
 
 

@@ -337,3 +337,23 @@ def _rank(place: int, jobs: Sequence[JobRecord], wait: float, total_wait: float)
     jcts = [job.jct for job in jobs if job.jct is not None]
     jct = sum(jcts) / len(jcts) if jcts else None
     return Rank(place, len(jobs), wait, total_wait / len(jobs), jct, sum(job.gpu_seconds for job in jobs))
+
+
+def failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:
+    """Yield each loss to a failure: the job with the time at which it got the GPUs, and the time of the loss [s].
+
+    Policies take GPUs at rounds; in between jobs lose them as they end, or as a node or they themselves fail.
+    """
+    down = {(outage.time, outage.node) for outage in result.outage_records}
+    rounds = {record.time for record in result.round_records}
+    ends = {job.job: job.left_at for job in result.job_records if job.status is not Status.FAILED}
+    last: dict[str, AllocationRecord] = {}
+    for record in result.allocation_records:
+        before = last.get(record.job)
+        if before is not None and (before.nodes, before.gpus) == (record.nodes, record.gpus):
+            continue
+        last[record.job] = record
+        if before is not None and before.nodes and not record.nodes:
+            is_crash = record.time not in rounds and record.time != ends.get(record.job)
+            if is_crash or any((record.time, node) in down for node in before.nodes):
+                yield (record.job, before.time), record.time

@@ -12,7 +12,7 @@ from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.colours import DASHES, MARKERS, PALETTE, Look, looks
 from polluxsim.look.job_progress import progress_of
-from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, legend, new_figure, plain, steps, styled
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, legend, mark_forks, new_figure, plain, steps, styled
 from polluxsim.look.run_facts import start_delay
 from polluxsim.statistics.series import active_jobs, lifetime, shares_of
 
@@ -55,11 +55,13 @@ class Life(NamedTuple):
 
 
 @styled
-def job_life(lives: Sequence[Life], contention: Sequence[Curve], width: float = ONE_COLUMN) -> Drawing:
+def job_life(
+    lives: Sequence[Life], contention: Sequence[Curve], width: float = ONE_COLUMN, groups: Sequence[Group] = ()
+) -> Drawing:
     """Draw the active jobs of the cluster, and GPUs, batch size and efficiency of jobs, over time.
 
     The panels of efficiency and speed are left out where no life tells them. Active jobs are one curve for all lives
-    where they are of one run, else one for each.
+    where they are of one run, else one for each. A line marks the fork of each of the groups.
     """
     panels: list[tuple[str, Sequence[Curve | None]]] = [
         ("active jobs", contention),
@@ -86,6 +88,7 @@ def job_life(lives: Sequence[Life], contention: Sequence[Curve], width: float = 
         legend(figure, dict(zip(rows[1].get_lines(), [life.label for life in lives], strict=True)))
     else:
         rows[0].set_title(lives[0].label, loc="left")
+    mark_forks(rows[1], groups)
     return figure
 
 

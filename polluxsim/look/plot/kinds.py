@@ -83,7 +83,7 @@ def _job(options: PlotRequest, subject: Subject) -> Drawing:
     groups = subject.groups(each=True)
     profiles = [_profiles_of(group.runs[0], options.profiles) for group in groups]
     lives, contention = lives_of(groups, options.job, profiles)
-    return job_life(lives, contention, options.width_in_cm)
+    return job_life(lives, contention, options.width_in_cm, groups)
 
 
 def _profiles_of(run: Run, folder: Path | None) -> Mapping[str, Profile] | None:

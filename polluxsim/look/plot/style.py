@@ -18,9 +18,11 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MultipleLocator
 from matplotlib.transforms import Bbox
 
+from polluxsim.common.durations import HOUR, clock
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.files import appearing_whole
 from polluxsim.look.colours import luminance, mixed
+from polluxsim.statistics.forks import fork_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
     from matplotlib.transforms import BboxBase
     from numpy.typing import ArrayLike, NDArray
+
+    from polluxsim.statistics.groups import Group
 
     Points = NDArray[np.float64]
 
@@ -154,6 +158,18 @@ def hour_ticks(axes: Axes, most: int = 9) -> None:
     widths = (1 / 60, 1 / 12, 0.25, 0.5, 1, 2, 3, 4, 6, 12, 24, 48, 72, 168, 336)
     width = next((width for width in widths if (high - low) / width <= most), 672)
     axes.xaxis.set_major_locator(MultipleLocator(width))
+
+
+def mark_forks(axes: Axes, groups: Iterable[Group]) -> None:
+    """Draw a line at the fork of each group on a time axis in hours, and write the name of the forked runs beside it."""
+    forks = {fork: group.label for group in groups for fork in fork_times(group.runs)}
+    for time, label in forks.items():
+        axes.axvline(time / HOUR, color=GREY, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1)
+        axes.annotate(
+            label if clock(time) in label else f"fork at {clock(time)}",
+            (time / HOUR, 1), (2, 1), xycoords=("data", "axes fraction"), textcoords="offset points",
+            ha="left", va="bottom", color=GREY, fontsize=FONT_SIZE,
+        )  # fmt: skip
 
 
 def plain(value: float, _: object = None) -> str:

@@ -8,7 +8,17 @@ import numpy as np
 
 from polluxsim.common.durations import HOUR
 from polluxsim.look.colours import POLICY_COLOURS, looks, looks_of
-from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, name_lines, new_figure, share_axis, steps, styled
+from polluxsim.look.plot.style import (
+    GREY,
+    ONE_COLUMN,
+    hour_ticks,
+    mark_forks,
+    name_lines,
+    new_figure,
+    share_axis,
+    steps,
+    styled,
+)
 from polluxsim.look.run_facts import cluster_of, is_rented, steady_gpus
 from polluxsim.statistics.series import bin_edges, gpus_in_use, nodes_up, usage_by_bin
 
@@ -52,6 +62,7 @@ def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
         _capacity(axes, groups, types.get(name))
         axes.set_ylabel(f"{name} in use")
         axes.set_ylim(bottom=0)
+    mark_forks(panels[0], groups)
     share_axis(lower, "statistical efficiency")
     lower.set_xlabel("time [h]")
     lower.set_xlim(left=0)

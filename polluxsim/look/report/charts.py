@@ -22,7 +22,7 @@ from polluxsim.statistics.series import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -91,8 +91,10 @@ def _gpus_by_type(runs: Sequence[Shown]) -> dict[str, int]:
     return most
 
 
-def charts(runs: Sequence[Shown]) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Return the columns of all figures by figure and number of the run, and their description.
+def charts(
+    runs: Sequence[Shown], forks: Sequence[Mapping[str, Any]] = ()
+) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Return the columns of all figures by figure and number of the run, and their description with the forks.
 
     Times are in seconds. A figure over time has a value for each bin; the last one ends with its run.
     """
@@ -115,6 +117,7 @@ def charts(runs: Sequence[Shown]) -> tuple[dict[str, Array], dict[str, Any]]:
         "start": start,
         "end": end,
         "width": width,
+        "forks": list(forks),
         "panels": [panel._asdict() for panel in panels(runs)],
         "applications": [{"name": name, "color": application_colour(name)} for name in names],
         "runs": [

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from polluxsim.common.durations import clock
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.files import appearing_whole
 from polluxsim.common.progress_line import progress_line
@@ -21,17 +22,21 @@ from polluxsim.look.report.payload import (
     STATUSES,
     is_coloured_by_application,
     losses_by_change,
+    lost_columns,
     packed,
     packed_reasons,
     run_columns,
     save_columns,
 )
 from polluxsim.look.run_facts import cluster_of, is_rented, steady_gpus
+from polluxsim.look.why.events import fork_sentence, outage_sentence
+from polluxsim.look.why.phrases import listed
 from polluxsim.metrics.declared import values_in
 from polluxsim.metrics.summary import summarise
 from polluxsim.records.folders import policy_name, run_folders
 from polluxsim.records.storage import read_reasons, read_run
 from polluxsim.records.tables import nothing_collected
+from polluxsim.statistics.forks import FROM_FORK, fork_of, fork_times, parts_from_fork
 from polluxsim.statistics.groups import baseline_first, grouped, settings_of
 from polluxsim.statistics.metric_lines import baseline_note, difference, first_of_same_jobs, metric_lines
 from polluxsim.statistics.series import fairness, is_adaptive
@@ -92,13 +97,16 @@ def report(subjects: Sequence[Subject]) -> str:
     summaries = [_summary(run) for run in runs]
     shown = _shown(runs)
     cards = [_card(run, show) for run, show in zip(runs, shown, strict=True)]
+    forks = [fork for run, show in zip(runs, shown, strict=True) if (fork := _fork(run, show.label)) is not None]
     bases = first_of_same_jobs([run.result for run in runs])
     found = metric_lines(summaries, list(map(steady_gpus, runs)), [values_in(run.info) for run in runs])
     metrics = [(line, _cells(line, bases)) for line in found]
     rules = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return rules.from_string(_asset("page.html")).render(
-        title=_title(runs, summaries),
+        title=_title(runs),
         what=_what(runs, shown),
+        forks=forks,
+        parts=_from_forks(runs),
         cards=cards,
         tiles=[(line, cells) for line, cells in metrics if line.field in TILES],
         lines=metrics,
@@ -109,7 +117,7 @@ def report(subjects: Sequence[Subject]) -> str:
         has_rho=any(len(fairness(run.result)) for run in runs),
         style=Markup(_asset("report.css")),
         scripts=[Markup(_asset(f"{name}.js")) for name in SCRIPTS],
-        charts=Markup(packed(*charts(shown))),
+        charts=Markup(packed(*charts(shown, forks))),
         payloads=[Markup(_payload(subject, show)) for subject, show in zip(subjects, shown, strict=True)],
         reasons=[each.reasons and Markup(packed_reasons(each.run.result, each.reasons)) for each in subjects],
         version=runs[0].info.get("versions", {}).get("polluxsim", ""),
@@ -147,17 +155,52 @@ def _pooled(runs: Sequence[Run]) -> Markup | None:
     return Markup(as_html(settings_table(frame_of(runs))))
 
 
-def _title(runs: Sequence[Run], summaries: Sequence[Summary]) -> str:
-    policies = list(dict.fromkeys(policy_name(settings_of(run)) for run in runs))
+class Part(NamedTuple):
+    """The metrics of some runs from a fork on: their labels, the number of jobs, the baselines, and the lines."""
+
+    time: str
+    labels: Sequence[str]
+    num_jobs: str
+    baseline: str
+    lines: Sequence[tuple[Line, Sequence[Cell]]]
+
+
+def _from_forks(runs: Sequence[Run]) -> list[Part]:
+    """Return the metrics of the runs from each of their forks on, where a run without the fork is there too."""
+    found = []
+    for time in fork_times(runs):
+        parts = parts_from_fork(runs, time)
+        named = descriptions.labels(parts)
+        bases = first_of_same_jobs([run.result for run in parts])
+        if all(run == base for run, base in enumerate(bases)):
+            continue
+        lines = metric_lines([_summary(run) for run in parts])
+        cells = [(line, _cells(line, bases)) for line in lines if line.field.partition(".")[0] in FROM_FORK]
+        counts = _range([len(run.result.job_records) for run in parts])
+        found.append(Part(clock(time), named, counts, baseline_note(named, bases), cells))
+    return found
+
+
+def _title(runs: Sequence[Run]) -> str:
+    policies = list(dict.fromkeys(_named(run) for run in runs))
     if len(policies) > MOST_NAMED:
         who = f"{len(policies)} policies"
     elif len(policies) > 1:
-        who = f"{policies[0]} against {' and '.join(policies[1:])}"
+        who = f"{listed(policies[1:])} against {policies[0]}"
     else:
         who = policies[0] if len(runs) == 1 else f"{policies[0]}, {len(runs)} runs"
-    counts = sorted({summary.num_jobs for summary in summaries})
-    jobs = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
-    return f"{who} on {jobs} job{'' if counts == [1] else 's'}"
+    counts = [len(run.result.job_records) for run in runs]
+    return f"{who} on {_range(counts)} job{'' if set(counts) == {1} else 's'}"
+
+
+def _named(run: Run) -> str:
+    fork = fork_of(run.info)
+    return policy_name(settings_of(run)) + ("" if fork is None else f" from {clock(fork['time'])}")
+
+
+def _range(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _what(runs: Sequence[Run], shown: Sequence[Shown]) -> str:
@@ -202,9 +245,18 @@ def _payload(subject: Subject, shown: Shown) -> str:
         "isAdaptive": is_adaptive(shown.result),
         "livesNote": subject.lives_note,
         "losses": losses_by_change(shown.result),
+        "downs": [outage_sentence(outage, shown.result.end_time) for outage in shown.result.outage_records],
+        "fork": _fork(subject.run, shown.label),
     }
-    saves = save_columns(subject.run, len(shown.held.gpus_per_node))
-    return packed(run_columns(shown.result, shown.held, subject.lives) | saves, head)
+    columns = run_columns(shown.result, shown.held, subject.lives)
+    columns |= save_columns(subject.run, len(shown.held.gpus_per_node))
+    return packed(columns | lost_columns(subject.run, cluster_of(subject.run)), head)
+
+
+def _fork(run: Run, label: str) -> dict[str, Any] | None:
+    """Return the time, the label and the sentence of a run's fork; None for a run that is no fork with changes."""
+    fork = fork_of(run.info)
+    return None if fork is None else {"time": float(fork["time"]), "label": label, "text": fork_sentence(run)}
 
 
 def _names(names: Sequence[str | None]) -> list[str]:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from polluxsim.look.colours import job_colour
+from polluxsim.look.occupancy import stays
 from polluxsim.look.run_facts import Pauses, start_delay
+from polluxsim.look.why.events import losses, outages_by_node
 from polluxsim.look.why.sentences import sentence
-from polluxsim.look.why.story import losses
 from polluxsim.records.results import Status
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from polluxsim.hardware.clusters import Cluster
     from polluxsim.look.job_progress import Lives
     from polluxsim.look.occupancy import Occupancy, Parts
     from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Result
@@ -179,6 +181,28 @@ def save_columns(run: Run, num_nodes: int) -> dict[str, NDArray[Any]]:
         "change_cycle": _column("float64", [cycle for _, cycle, _ in rhythms]),
         "save_job": _column("uint32", [job for job, _ in saves]),
         "save_time": _column("float64", [time for _, time in saves]),
+    }
+
+
+def lost_columns(run: Run, cluster: Cluster) -> dict[str, NDArray[Any]]:
+    """Return the training that failures undid.
+
+    `lost…` have an entry per stretch: from when to when, on how many GPUs, and the node that failed. A job that failed
+    itself has the number of nodes there.
+    """
+    found, pauses = [], Pauses(run, cluster.num_nodes)
+    if any(job.num_failures for job in run.result.job_records):
+        fell, result = outages_by_node(run.result), run.result
+        applications = {job.job: job.application for job in result.job_records}
+        for stay in stays(result.allocation_records, cluster, result.end_time, result.sharing_records):
+            failed_at, nodes = pauses.failed_at(stay), sorted({slot.node for slot in stay.slots})
+            node = next((node for node in nodes if (failed_at, node) in fell), cluster.num_nodes)
+            lost = pauses.lost(stay, applications[stay.job])
+            found += [(start, end, len(stay.slots), node) for start, end in lost]
+    names = ("lost_start", "lost_end", "lost_gpus", "lost_node")
+    return {
+        name: _column("uint32" if place > 1 else "float64", [row[place] for row in found])
+        for place, name in enumerate(names)
     }
 
 

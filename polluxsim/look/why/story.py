@@ -17,6 +17,7 @@ from rich.table import Table
 from polluxsim.common.durations import HOUR, clock
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.occupancy import gpus_by_node
+from polluxsim.look.why.events import MOST_NODES, fork_sentence, lost, nodes_text, outages_by_node
 from polluxsim.look.why.phrases import listed, number_of
 from polluxsim.look.why.sentences import sentence
 from polluxsim.metrics.summary import waiting_time
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from polluxsim.hardware.placements import Gpus
-    from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Result
+    from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord
     from polluxsim.records.storage import Run
     from polluxsim.statistics.series import Share, Stretch
 
@@ -90,11 +91,6 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
     return [stage for stage in found if stage.end > stage.start]
 
 
-def outages_by_node(result: Result) -> dict[tuple[float, int], str]:
-    """Return the kind of each outage, by its time [s] and node."""
-    return {(outage.time, outage.node): outage.kind for outage in result.outage_records}
-
-
 def moment(run: Run, time: float) -> Moment:
     """Return who holds GPUs just after what happened at a time [s]."""
     held = dict[str, int]()
@@ -152,7 +148,6 @@ def largest(counts: Mapping[str, int], most: int) -> Iterable[tuple[str, int]]:
 
 
 MOST_NAMES = 4
-MOST_NODES = 4
 
 _NEVER_SUBMITTED = "never submitted: a job that it waited for did not complete"
 
@@ -193,7 +188,13 @@ def story(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord) -> Table | 
     """
     if not (all_stages := stages(run, job)):
         return escape(summary(run, job))
-    table = Table(title=escape(summary(run, job)), title_justify="left", show_lines=True)
+    table = Table(
+        title=escape(summary(run, job)),
+        title_justify="left",
+        show_lines=True,
+        caption=escape(fork_sentence(run)) or None,
+        caption_justify="left",
+    )
     for name in ("from", "for"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("what", max_width=34)
@@ -224,8 +225,8 @@ def at(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord, time: float) -
         reason = mine[known - 1]
         when = "" if reason.time == time else f"The last reason was recorded at {clock(reason.time)}: "
         said.append(f"{when}{sentence(reason)}")
-    said.append(_cluster(run, time))
-    return " ".join(said)
+    said += [_cluster(run, time), fork_sentence(run)]
+    return " ".join(filter(None, said))
 
 
 def waits(run: Run, job: JobRecord, time: float) -> bool:
@@ -290,7 +291,7 @@ def happened(stage: Stage) -> str:
     what = {
         "waits": "waits",
         "paused": f"paused, had {number_of(before, 'GPU')}",
-        "failed": _lost(before, stage.failed),
+        "failed": lost(before, stage.failed),
         "started": f"started on {where}",
         "resumed": f"resumed on {where}",
         "grew": f"grew from {before} to {where}",
@@ -304,20 +305,6 @@ def happened(stage: Stage) -> str:
     if stage.taken_by:
         what += f"; gave way to {_counted(stage.taken_by)}"
     return what
-
-
-def losses(result: Result) -> dict[tuple[str, float], str]:
-    """Return what happened to each job that lost all its GPUs because nodes went down, by job and time [s]."""
-    fell, found = outages_by_node(result), dict[tuple[str, float], str]()
-    placed: dict[str, AllocationRecord] = {}
-    for record in result.allocation_records if fell else ():
-        before = placed.get(record.job)
-        if before is not None and not record.nodes:
-            failed = {node: fell[record.time, node] for node in before.nodes if (record.time, node) in fell}
-            if failed:
-                found[record.job, record.time] = _lost(sum(before.gpus), failed)
-        placed[record.job] = record
-    return found
 
 
 def _why(run: Run, stage: Stage, reasons: Sequence[ReasonRecord]) -> str:
@@ -372,19 +359,7 @@ def _cluster(run: Run, time: float) -> str:
 
 def _where(gpus: Mapping[int, int]) -> str:
     count = number_of(sum(gpus.values()), "GPU")
-    return f"{count} {'on' if len(gpus) > MOST_NODES else 'of'} {_nodes(sorted(gpus))}"
-
-
-def _lost(gpus: int, failed: Mapping[int, str]) -> str:
-    """Return what a job lost as nodes went down. `failed` has the kind of the outage by node."""
-    kinds = ", ".join(dict.fromkeys(failed.values()))
-    return f"lost {number_of(gpus, 'GPU')} as {_nodes(list(failed))} went down ({kinds})"
-
-
-def _nodes(nodes: Sequence[int]) -> str:
-    if len(nodes) > MOST_NODES:
-        return f"{len(nodes)} nodes"
-    return f"node{'' if len(nodes) == 1 else 's'} {', '.join(map(str, nodes))}"
+    return f"{count} {'on' if len(gpus) > MOST_NODES else 'of'} {nodes_text(sorted(gpus))}"
 
 
 def _counted(counts: Mapping[str, int]) -> str:

@@ -97,6 +97,12 @@ polluxReport.chart = (() => {
       const [from] = at(start, 0), [to] = at(end, 0);
       inside.append(svg("rect", { class: "strip", x: from, y: TOP, width: Math.max(to - from, 0.5), height: low - TOP }));
     }
+    for (const { time, label } of chart.forks ?? []) {
+      const [x] = at(time, 0), isLeft = x > left + 0.7 * inner;
+      if (x < left || x > width - RIGHT) continue;
+      inside.append(svg("line", { class: "fork", x1: x, x2: x, y1: 0, y2: low }));
+      if (chart.namesForks) inside.append(svg("text", { class: "fork-name", x: x + (isLeft ? -5 : 5), y: TOP + 4, "text-anchor": isLeft ? "end" : "start" }, label));
+    }
     for (const mark of chart.marks) inside.append(svg("line", { class: "mark", x1: at(mark, 0)[0], x2: at(mark, 0)[0], y1: TOP, y2: low }));
     for (const [kind, times] of chart.ticks) {
       const found = new Set(Array.from(times, (time) => Math.round(at(time, 0)[0])));

@@ -53,6 +53,7 @@ polluxReport.cluster = (() => {
   function find(job) { found = job; draw(); }
 
   function draw() {
+    if (!canvas.width) return; // the page of a job hides the cluster
     const pen = canvas.getContext("2d"), style = getComputedStyle(document.documentElement), ratio = devicePixelRatio || 1;
     const [idle, muted] = ["--idle", "--muted"].map((name) => style.getPropertyValue(name).trim()), hatched = map.hatched(pen);
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
@@ -108,6 +109,7 @@ polluxReport.cluster = (() => {
         ["rented for", `$${format.number(now.price, 2)} an hour`]);
     }
     format.facts("moment-numbers", facts);
+    format.fill("moment-events", ...data.eventsAt(run, time).map((text) => format.element("li", {}, text)));
     canvas.setAttribute("aria-label", `The cluster at ${format.clock(time)}: ${facts.map(([name, value]) => `${name} ${value}`).join(", ")}`);
     now.running.sort((a, b) => data.gpusAt(run, b, time) - data.gpusAt(run, a, time));
     chips("running", now.running, (job) => format.plural(data.gpusAt(run, job, time), "GPU"));

@@ -169,6 +169,9 @@ polluxReport.data = (() => {
   // The outages at a time, as places in the columns of outages.
   const outagesAt = (run, time) => Array.from(run.downRow.keys()).filter((i) => run.downStart[i] <= time && time < run.downEnd[i]);
 
+  // What happened to the cluster and lasts at a time, in sentences: outages of nodes, and the fork.
+  const eventsAt = (run, time) => [...outagesAt(run, time).map((i) => run.downs[i]), ...(run.fork && run.fork.time <= time ? [run.fork.text] : [])];
+
   // Nodes that are up after a round: all of them, but where a policy rents them. Those are always the first ones.
   const nodesAt = (run, round) => run.isRented ? run.roundNodes[Math.max(round, 0)] ?? 0 : run.gpusPerNode.length;
   const capacity = (run, nodes) => run.gpusPerNode.slice(0, nodes).reduce((sum, gpus) => sum + gpus, 0);
@@ -271,6 +274,6 @@ polluxReport.data = (() => {
     return [...found.values()];
   }
 
-  return { load, byRow, partOf, holders, sharedOf, tenuresOf, startsOf, checkpointsOf, turnover, freeGpus, timeBelow, changesOf, waitsOf, waited, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, outagesAt, present, endOf, statusOf, isComplete,
+  return { load, byRow, partOf, holders, sharedOf, tenuresOf, startsOf, checkpointsOf, turnover, freeGpus, timeBelow, changesOf, waitsOf, waited, loadReasons, loadCharts, reasonsWithin, holding, changeAt, gpusAt, at, outagesAt, eventsAt, present, endOf, statusOf, isComplete,
     lastUpTo };
 })();

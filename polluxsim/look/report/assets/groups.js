@@ -2,7 +2,7 @@
 "use strict";
 polluxReport.groups = (() => {
   const { format, data, chart } = polluxReport;
-  const MOST = 8, OTHERS = "others", LIMITS = [60, 600, 3600, 21600, 86400];
+  const MOST = 8, OTHERS = "others", LOST = "GPUs lost to failures", LIMITS = [60, 600, 3600, 21600, 86400];
   const OF_JOBS = {
     application: (run, job) => run.applications[run.jobApplication[job]],
     user: (run, job) => run.users[job] || "nobody named",
@@ -14,25 +14,33 @@ polluxReport.groups = (() => {
     "GPUs in use": { ...OF_JOBS },
     "Jobs that wait": { ...OF_JOBS, cause: causes, "time they have waited": ages },
     "Free GPUs": { "how many are free on their node": fragments },
+    [LOST]: { node: lostByNode, cause: lostByCause },
   };
   const ORDERED = { cause: ["between rounds", "no GPUs", "behind others", "restarting"],
     "time they have waited": [...LIMITS.map((limit) => `up to ${format.span(limit)}`), "longer"] };
   const NOTES = {
     cause: "Between rounds: until the next round. No GPUs: fewer were free than the job asks for. Behind others: enough were free, and not for it. Restarting: it holds GPUs and does not train yet.",
+    [LOST]: "GPUs of nodes that are down, and GPUs whose training a failure undid. A node counts for the GPU time that its failures cost.",
     "how many are free on their node": "Free GPUs in small pieces are of no use to a job that wants many on one node.",
   };
   let figure, run, start, width, content, select;
 
   function init(axis, all) {
     ({ start, width } = all);
-    figure = chart.make(document.getElementById("groups"), { height: 150, label: "The cluster or its queue by group, over time", x: axis, y: { start: 0, end: 1 } });
+    figure = chart.make(document.getElementById("groups"), { height: 150, label: "The cluster or its queue by group, over time", x: axis, y: { start: 0, end: 1 }, forks: all.forks });
     [content, select] = ["group-of", "group-by"].map((id) => document.getElementById(id));
-    format.options(content, Object.keys(CONTENTS));
     content.addEventListener("change", choose);
     select.addEventListener("change", apply);
   }
 
-  function show(next) { run = next; choose(); }
+  function show(next) {
+    const before = content.value;
+    run = next;
+    format.options(content, Object.keys(CONTENTS).filter((name) => name !== LOST || run.downRow.length || run.lostNode.length));
+    if (before) content.value = before;
+    if (!content.value) content.selectedIndex = 0;
+    choose();
+  }
 
   function choose() {
     const says = { user: run.users.length, queue: run.queues.length, "GPUs asked for": run.jobAsked.some(Boolean) };
@@ -84,16 +92,24 @@ polluxReport.groups = (() => {
     }
   }
 
+  // GPUs that failures cost, by node: those of nodes that are down, and those whose training a failure undid.
+  function* lostGpus() {
+    for (let i = 0; i < run.downRow.length; i++) yield [run.downStart[i], run.downEnd[i], run.nodeOfRow[run.downRow[i]], run.downRows[i], "node down"];
+    for (let i = 0; i < run.lostNode.length; i++) yield [run.lostStart[i], run.lostEnd[i], run.lostNode[i], run.lostGpus[i], "training undone"];
+  }
+  function* lostByNode() { for (const [from, to, node, gpus] of lostGpus()) yield [from, to, node < run.gpusPerNode.length ? `node ${node}` : "the job itself", gpus]; }
+  function* lostByCause() { for (const [from, to, , gpus, cause] of lostGpus()) yield [from, to, cause, gpus]; }
+
   function apply() {
     const kind = select.value, of = CONTENTS[content.value][kind], isOfJobs = kind in OF_JOBS;
     const found = bins(isOfJobs ? (content.value === "GPUs in use" ? held(of) : waiting(of)) : of());
-    const order = ORDERED[kind], place = (name) => (order ? order.indexOf(name) : parseInt(name, 10));
-    found.sort((a, b) => (isOfJobs ? b.total - a.total : place(a.name) - place(b.name)));
+    const order = ORDERED[kind], place = (name) => (order ? order.indexOf(name) : parseInt(name, 10)), isBySize = isOfJobs || content.value === LOST;
+    found.sort((a, b) => (isBySize ? b.total - a.total : place(a.name) - place(b.name)));
     const colors = new Map(run.legend);
     found.forEach((group, i) => { group.color = (kind === "application" && colors.get(group.name)) || `hsl(${(i * 137.5 + 265) % 360} 45% 55%)`; });
     const shown = found.length > MOST ? [...found.slice(0, MOST - 1), together(found.slice(MOST - 1))] : found;
     stack(shown);
-    format.fill("group-note", NOTES[kind] ?? "");
+    format.fill("group-note", NOTES[content.value] ?? NOTES[kind] ?? "");
     format.fill("group-legend", ...shown.map(({ name, color, total }) => format.element("li", { style: ["--color", color] }, `${name} `, format.element("small", {}, `${format.number(total / 3600, 1)} h`))));
     if (isOfJobs) table(kind, of);
   }

@@ -6,7 +6,7 @@ polluxReport.job = (() => {
   let figures, link, axis = { start: 0, end: 1 };
 
   function init() {
-    const made = (name, label, y) => chart.make(document.getElementById(`job-${name}`), { height: 170, label, x: axis, y: { start: 0, end: 1, ...y } });
+    const made = (name, label, y) => chart.make(document.getElementById(`job-${name}`), { height: 170, label, x: axis, y: { start: 0, end: 1, ...y }, namesForks: name === "gpus" });
     figures = { gpus: made("gpus", "GPUs of the job", {}), batch: made("batch", "Batch size of the job", {}),
       efficiency: made("efficiency", "Efficiency of the job", { unit: "%" }), progress: made("progress", "Progress of the job", { unit: "%" }) };
     link = timeline.link(document.getElementById("life"), { axis, draw: drawAll, pick: () => {}, tell: (time) => [format.clock(time),
@@ -71,6 +71,7 @@ polluxReport.job = (() => {
     format.fill("job-note", run.livesNote);
     for (const figure of Object.values(figures)) {
       figure.strips = stretches;
+      figure.forks = [run, ...twins.map(([other]) => other)].flatMap(({ fork }) => (fork ? [fork] : []));
       figure.ticks = [["checkpoint", data.checkpointsOf(run, job)]];
       figure.marks = changes.filter((i) => run.changeMoved[i] && run.changeGpus[i]).map((i) => run.changeTime[i]);
     }
@@ -124,6 +125,11 @@ polluxReport.job = (() => {
         format.element("td", {}, what, now ? told(reasons, job, run.changeTime[i], until, 1) : ""),
         ...cells.map((cell) => format.element("td", {}, typeof cell === "number" ? format.number(cell) : cell)));
     });
+    const { fork } = run;
+    if (fork && fork.time >= run.jobSubmit[job] && fork.time < data.endOf(run, job)) {
+      const before = changes.filter((i) => run.changeTime[i] < fork.time).length;
+      rows.splice(before, 0, format.element("tr", {}, format.element("th", { scope: "row" }, format.clock(fork.time)), format.element("td", {}, fork.text), ...["–", "–", "–", "–"].map((cell) => format.element("td", {}, cell))));
+    }
     format.fill("job-changes", ...rows);
   }
 

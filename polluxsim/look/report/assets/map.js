@@ -87,6 +87,18 @@ polluxReport.map = (() => {
     if (!view.dense) names(pen, sight);
     pen.restore();
     bands(pen, sight);
+    forks(pen, sight);
+  }
+
+  function forks(pen, { from, to, wide }) {
+    if (!run.fork || run.fork.time < from || run.fork.time > to) return;
+    pen.strokeStyle = style("--accent");
+    pen.lineWidth = 1.5;
+    pen.setLineDash([6, 3]);
+    pen.beginPath();
+    pen.moveTo(LEFT + (run.fork.time - from) * wide, 0);
+    pen.lineTo(LEFT + (run.fork.time - from) * wide, HEIGHT);
+    pen.stroke();
   }
 
   // Nodes that are not there, as nobody rents them or as they are down, are hatched.

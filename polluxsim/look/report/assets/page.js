@@ -2,7 +2,7 @@
 "use strict";
 polluxReport.page = (() => {
   const { data, format, chart, map, cluster, groups } = polluxReport;
-  const STEPS = 2000, PLAY_SECONDS = 30;
+  const STEPS = 2000, PLAY_SECONDS = 30, MOST_EVENTS = 4;
   const byId = (id) => document.getElementById(id);
   const axis = { start: 0, end: 1 }, figures = new Map();
   let all, run, link, playing = null;
@@ -75,7 +75,7 @@ polluxReport.page = (() => {
       return { ...looks()[i], label, x: [...x, end], y };
     });
     const most = top ?? lines.reduce((sum, line) => line.y.reduce((a, b) => Math.max(a, b), sum), 1);
-    made(`panel-${name}`, { height: name === "gpus" ? 190 : 140, label: `${title} over time`, x: axis, y: { start: 0, end: 1.06 * most, unit }, lines, unit });
+    made(`panel-${name}`, { height: name === "gpus" ? 190 : 140, label: `${title} over time`, x: axis, y: { start: 0, end: 1.06 * most, unit }, lines, unit, forks: all.forks, namesForks: name === all.panels[0].name });
   }
 
   const over = () => all.panels.map(({ name }) => figures.get(`panel-${name}`));
@@ -86,7 +86,7 @@ polluxReport.page = (() => {
     const row = event.target === byId("map") ? map.rowAt(event) : -1;
     if (row >= 0) return [format.clock(time), map.tell(row, time)];
     if (groups.holds(event.target)) return [format.clock(time), groups.tell(time)];
-    const down = run.downStart.reduce((count, from, i) => count + (from <= time && time < run.downEnd[i]), 0), more = down ? [["", `${format.plural(down, "node")} down in ${run.label}`]] : [];
+    const more = data.eventsAt(run, time).slice(0, MOST_EVENTS).map((text) => ["", text]);
     const titles = all.runs.length ? [["", "", ...all.panels.map(({ title }) => title)]] : [];
     return [format.clock(time), [...titles, ...all.runs.flatMap(({ label, color }, i) => (over()[0].lines[i].hidden ? []
       : [[color, label, ...over().map((figure) => { const value = chart.valueAt(figure.lines[i], time); return value === undefined ? "–" : format.inUnit(value, figure.unit); })]])), ...more]];

@@ -1,0 +1,94 @@
+"""Sentences on the events of a run that no policy decides: outages of nodes, and forks. Every view has the same ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from polluxsim.common.durations import clock
+from polluxsim.look.why.phrases import listed, number_of
+from polluxsim.records.folders import policy_name
+from polluxsim.records.storage import flat
+from polluxsim.statistics.forks import fork_of
+from polluxsim.statistics.groups import REPLICATES, labels_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from polluxsim.records.results import AllocationRecord, OutageRecord, Result
+    from polluxsim.records.storage import Run
+
+MOST_NODES = 4
+
+
+def outages_by_node(result: Result) -> dict[tuple[float, int], str]:
+    """Return the kind of each outage, by its time [s] and node."""
+    return {(outage.time, outage.node): outage.kind for outage in result.outage_records}
+
+
+def losses(result: Result) -> dict[tuple[str, float], str]:
+    """Return what happened to each job that lost all its GPUs because nodes went down, by job and time [s]."""
+    fell, found = outages_by_node(result), dict[tuple[str, float], str]()
+    placed: dict[str, AllocationRecord] = {}
+    for record in result.allocation_records if fell else ():
+        before = placed.get(record.job)
+        if before is not None and not record.nodes:
+            failed = {node: fell[record.time, node] for node in before.nodes if (record.time, node) in fell}
+            if failed:
+                found[record.job, record.time] = lost(sum(before.gpus), failed)
+        placed[record.job] = record
+    return found
+
+
+def lost(gpus: int, failed: Mapping[int, str]) -> str:
+    """Return what a job lost as nodes went down. `failed` has the kind of the outage by node."""
+    return f"lost {number_of(gpus, 'GPU')} as {went_down(failed)}"
+
+
+def went_down(failed: Mapping[int, str]) -> str:
+    """Return which nodes went down, and why. `failed` has the kind of the outage by node.
+
+    >>> went_down({6: "failure"})
+    'node 6 went down (failure)'
+    """
+    return f"{nodes_text(list(failed))} went down ({', '.join(dict.fromkeys(failed.values()))})"
+
+
+def outage_sentence(outage: OutageRecord, end_time: float) -> str:
+    """Return when a node went down, why, and until when. Outages end with the run, at `end_time` [s], at the latest."""
+    until = "" if outage.until > end_time else f", until {clock(outage.until)}"
+    return f"At {clock(outage.time)} {went_down({outage.node: outage.kind})}{until}."
+
+
+def nodes_text(nodes: Sequence[int]) -> str:
+    """Return nodes by number, or their count if they are many."""
+    if len(nodes) > MOST_NODES:
+        return f"{len(nodes)} nodes"
+    return f"node{'' if len(nodes) == 1 else 's'} {', '.join(map(str, nodes))}"
+
+
+def fork_sentence(run: Run) -> str:
+    """Return from which run and when a run was forked, and what changed; "" for a run that is no fork with changes."""
+    fork = fork_of(run.info)
+    if fork is None:
+        return ""
+    changes = listed(list(_changes(run, fork)) or ["its settings changed"])
+    return f"At {clock(fork['time'])} this run was forked from {fork.get('run') or 'another run'}: {changes}."
+
+
+def _changes(run: Run, fork: Mapping[str, Any]) -> Iterator[str]:
+    if "before" in fork:
+        then, now = (flat(info.get("config") or {}) for info in (fork["before"], run.info))
+        before, after = labels_of([then, now], pooled=REPLICATES)
+        if policy_name(then) != policy_name(now):
+            yield f"{after} took over from {before}"
+        elif before != after:
+            yield f"{after} instead of {before}"
+        elif fork.get("new_policy"):
+            yield f"{policy_name(now)} started anew"
+    if nodes := fork.get("lost_nodes"):
+        yield f"{nodes_text(nodes)} went down for good"
+    if jobs := fork.get("without"):
+        yield f"{listed(jobs)} {'was' if len(jobs) == 1 else 'were'} cancelled"
+    if jobs := fork.get("added"):
+        yield f"{number_of(len(jobs), 'job')} {'was' if len(jobs) == 1 else 'were'} added"
