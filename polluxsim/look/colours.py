@@ -31,11 +31,20 @@ DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
-HUES = {"bert": 300.0, "cifar10": 130.0, "deepspeech2": 24.0, "imagenet": 260.0, "ncf": 75.0, "yolov3": 335.0}
-"""Of the applications that come with polluxsim [degrees]; between those of the policies."""
+HUES = {"bert": 298.0, "cifar10": 120.0, "deepspeech2": 165.0, "imagenet": 253.0, "ncf": 75.0, "yolov3": 335.0}
+"""Of the applications that come with polluxsim [degrees]."""
+
+FREE_HUES = ((75.0, 165.0), (243.0, 335.0))
+"""Stretches of hues [degrees] in which no shade of an application can be taken for the colour of a policy."""
 
 GOLDEN_RATIO = 0.618033988749895
 """Steps of this share of a circle come near to no place where they were before."""
+
+PLASTIC = (0.7548776662466927, 0.5698402909980532)
+"""Steps of these shares along both sides of a square come near to no place where they were before.
+
+Source: M. Roberts, "The unreasonable effectiveness of quasirandom sequences" (2018), R2.
+"""
 
 
 class Look(NamedTuple):
@@ -81,10 +90,13 @@ def lighter(colour: str, share: float) -> str:
 def job_colour(application: str | None, number: int) -> str:
     """Return a job's colour: the hue is its application's, or its own where none is given, the shade its own.
 
-    The number is the job's place in order of submission; neighbours differ in shade.
+    The number is the job's place in order of submission. Neighbours differ in shade, and also in hue where no
+    application is given. Jobs far apart can look alike.
     """
-    turn = number * GOLDEN_RATIO % 1
-    return _hex(turn * 360 if application is None else _hue(application), 0.4 + 0.3 * turn)
+    if application is None:
+        hue, shade = (number * step % 1 for step in PLASTIC)
+        return _hex(hue * 360, 0.4 + 0.3 * shade)
+    return _hex(_hue(application), 0.4 + 0.3 * (number * GOLDEN_RATIO % 1))
 
 
 def application_colour(application: str) -> str:
@@ -130,4 +142,8 @@ def _hex(hue: float, lightness: float) -> str:
 
 
 def _hue(application: str) -> float:
-    return HUES.get(application, crc32(application.encode()) * GOLDEN_RATIO % 1 * 360)
+    if application in HUES:
+        return HUES[application]
+    place = crc32(application.encode()) * GOLDEN_RATIO % 1 * sum(end - start for start, end in FREE_HUES)
+    (first, end), (second, _) = FREE_HUES
+    return first + place if first + place <= end else second + first + place - end

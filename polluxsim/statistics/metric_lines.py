@@ -31,9 +31,9 @@ METRICS = {
     "avg_waiting_time": Metric("average waiting time in total", "h"),
     "makespan": Metric("makespan", "h"),
     "utilisation": Metric("GPUs in use", "%", NEITHER),
-    "restarts": Metric("restarts"),
-    "time_between_restarts": Metric("time between restarts", "h", MORE, is_part=True),
-    "restart_share": Metric("share of run time in them", "%", is_part=True),
+    "restarts": Metric("restarts", better=NEITHER),
+    "time_between_restarts": Metric("time between restarts", "h", NEITHER, is_part=True),
+    "restart_share": Metric("share of run time in starts and restarts", "%", NEITHER, is_part=True),
     "max_fairness": Metric("largest finish-time fairness ρ"),
     "p99_fairness": Metric("99th percentile ρ", is_part=True),
     "fair_share": Metric("jobs below 2", "%", MORE, is_part=True),
@@ -78,6 +78,9 @@ def metric_of(column: str, declared: Mapping[str, Metric] | None = None) -> Metr
     group, _, name = column.partition(".")
     return replace(METRICS[group], title=f"{METRICS[group].title} of {name}") if group in METRICS else Metric(column)
 
+
+COMPARED_WITHOUT_DIRECTION = {"restarts", "time_between_restarts"}
+"""Metrics with changes that are neither better nor worse: a policy may restart jobs in order to adapt them."""
 
 MANIFOLD = 10.0
 """Values of at least this many times the baseline are written as a factor."""
@@ -159,11 +162,13 @@ def baseline_note(names: Sequence[str], bases: Sequence[int]) -> str:
 def difference(line: Line, run: int, first: int) -> tuple[str, str]:
     """Return the difference of a run from the first run in per cent, and "better", "worse" or ""."""
     value, base = line.values[run], line.values[first]
-    if run == first or value is None or not base or line.metric.unit == "%" or not line.metric.better:
+    is_compared = line.metric.better or line.field in COMPARED_WITHOUT_DIRECTION
+    if run == first or value is None or not base or line.metric.unit == "%" or not is_compared:
         return "", ""
     share = value / base - 1
     text = change_text(share)
-    if text.startswith("±") or any(line.texts[each].startswith("≥") for each in (run, first)):
+    is_bound = any(line.texts[each].startswith("≥") for each in (run, first))
+    if not line.metric.better or text.startswith("±") or is_bound:
         return text, ""
     return text, "better" if (share < 0) == (line.metric.better == LESS) else "worse"
 
@@ -223,7 +228,7 @@ def _line(field: str, metric: Metric, runs: Sequence[Summary], gpus: Sequence[in
 
 def _line_of(field: str, metric: Metric, values: Sequence[float | None], runs: Sequence[Summary]) -> Line:
     unit, texts = _texts(metric, values)
-    bounds = [metric.unit == "h" and metric.better != MORE and bool(run.cut_off) for run in runs]
+    bounds = [metric.unit == "h" and metric.better == LESS and bool(run.cut_off) for run in runs]
     told = [f"≥ {text}" if bound and text != "–" else text for bound, text in zip(bounds, texts, strict=True)]
     return Line(field, metric.title, unit, values, told, metric)
 

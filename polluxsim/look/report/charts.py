@@ -1,4 +1,4 @@
-"""What the page draws of all runs at once, as columns: completion times, and the cluster over time in bins."""
+"""What the page draws of all runs at once: distributions as columns, and the figures over time that there are."""
 
 from __future__ import annotations
 
@@ -7,18 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from polluxsim.common.durations import HOUR
 from polluxsim.look.colours import application_colour, on_page
 from polluxsim.statistics.series import (
-    bin_edges,
     completion_hours,
-    cost,
     cumulative,
     fairness,
-    gpus_in_use,
     hours_by_application,
     is_adaptive,
-    nodes_up,
     spread_of,
-    usage_by_bin,
-    waiting_jobs,
 )
 
 if TYPE_CHECKING:
@@ -34,14 +28,11 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-MOST_POINTS, MOST_BINS = 1000, 240
-"""What a line has."""
+MOST_POINTS = 1000
+"""Largest number of points of a line of a distribution."""
 
 LATE = 0.2
 """A run in which nothing happens for more than this share of its time is shown from its first submission on."""
-
-BIN_WIDTHS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800]
-"""Widths of bins that people read easily [s]."""
 
 
 class Shown(NamedTuple):
@@ -96,27 +87,23 @@ def charts(
 ) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the columns of all figures by figure and number of the run, and their description with the forks.
 
-    Times are in seconds. A figure over time has a value for each bin; the last one ends with its run.
+    Times are in seconds. The browser takes the curves over time from the tables of the runs.
     """
     end = max(run.result.end_time for run in runs)
     first = min(job.submit_time for run in runs for job in run.result.job_records)
     start = first if LATE * end < first < end else 0.0
-    width = bin_width(end - start)
     columns: dict[str, Array] = {}
     for number, run in enumerate(runs):
         hours, count = completion_hours(run.result)
         times, shares = cumulative(hours * HOUR, count, most=MOST_POINTS)
-        binned = _binned(run, list(_gpus_by_type(runs)), start, width)
         columns |= {f"jct_{number}": times, f"share_{number}": shares}
         ratios, fair = cumulative(fairness(run.result), most=MOST_POINTS)
         columns |= {f"rho_{number}": ratios, f"rho_share_{number}": fair}
-        columns |= {f"{panel.name}_{number}": binned[panel.name] for panel in panels(runs)}
     found = [hours_by_application(run.result) for run in runs]
     names = sorted({name for hours in found for name in hours})
     head = {
         "start": start,
         "end": end,
-        "width": width,
         "forks": list(forks),
         "panels": [panel._asdict() for panel in panels(runs)],
         "applications": [{"name": name, "color": application_colour(name)} for name in names],
@@ -137,22 +124,3 @@ def charts(
 def _in_seconds(spread: Spread) -> list[float]:
     *hours, jobs = spread
     return [*(HOUR * part for part in hours), jobs]
-
-
-def _binned(run: Shown, types: Sequence[str], start: float, width: float) -> dict[str, Array]:
-    result, nodes = run.result, run.held.node_types.nodes
-    edges = start + bin_edges(result.end_time - start, width)
-    gpus, efficiency = usage_by_bin(result, edges)
-    return {
-        "gpus": gpus,
-        "efficiency": efficiency,
-        "queue": waiting_jobs(result).means(edges),
-        "nodes": nodes_up(result).means(edges),
-        "cost": cost(result, edges[1:]),
-        **{f"gpus of {name}": gpus_in_use(result, frozenset(nodes.get(name, ()))).means(edges) for name in types},
-    }
-
-
-def bin_width(span: float) -> float:
-    """Return a width that cuts a span into at most `MOST_BINS` bins [s]."""
-    return float(next((width for width in BIN_WIDTHS if span / width <= MOST_BINS), span / MOST_BINS))

@@ -55,7 +55,7 @@ __all__ = [
     "report",
 ]
 
-SCRIPTS = ("data", "format", "chart", "timeline", "map", "cluster", "groups", "table", "jobs", "job", "page")
+SCRIPTS = ("data", "format", "curves", "chart", "timeline", "map", "cluster", "groups", "table", "jobs", "job", "saving", "page")
 """The page's own scripts, in the order in which they need each other."""
 
 MOST_NAMED = 3
@@ -114,6 +114,7 @@ def report(subjects: Sequence[Subject]) -> str:
         baseline=baseline_note([card["label"] for card in cards], bases),
         versus=next((run for run, base in enumerate(bases) if run and not base), min(1, len(runs) - 1)),
         panels=panels(shown),
+        has_applications=len({job.application for run in runs for job in run.result.job_records}) > 1,
         has_rho=any(len(fairness(run.result)) for run in runs),
         style=Markup(_asset("report.css")),
         scripts=[Markup(_asset(f"{name}.js")) for name in SCRIPTS],

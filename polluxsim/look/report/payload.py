@@ -86,6 +86,7 @@ def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDAr
         "down_rows": _column("uint32", [outage.gpus for outage in outages]),
         "round_time": _field("float64", rounds, "time"),
         "round_efficiency": _field("float32", rounds, "efficiency"),
+        "round_cost": _field("float64", rounds, "cost"),
         "round_nodes": _field("uint32", rounds, "nodes"),
         "round_price": _field("float32", rounds, "hourly_cost"),
         "life_job": lives.job,

@@ -146,7 +146,7 @@ def test_failures_are_marked_on_every_figure_over_time(browser: Any, by_hand: Pa
     start = page.run("return document.getElementById('panel-queue').getBoundingClientRect().left")
     assert float(found[0][1:].split()[0]) == pytest.approx(left - start, abs=1.5)
     (said,) = page.hover(*over(page, "panel-queue", 3900, 0.5))
-    assert "1 node down" in said
+    assert "At 1:00:00 node 1 went down (failure), until 1:08:20." in said
 
 
 def checkpoints_on_the_page(page: Page, job: str) -> list[float]:

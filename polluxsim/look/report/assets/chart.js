@@ -79,6 +79,7 @@ polluxReport.chart = (() => {
   function draw(chart, root) {
     const width = chart.width = root.clientWidth, { left } = chart, inner = width - left - RIGHT;
     if (inner <= 0) return;
+    chart.prepare?.(inner);
     root.setAttribute("height", chart.height);
     root.setAttribute("viewBox", `0 0 ${width} ${chart.height}`);
     const at = (x, y) => chart.place(x, y), low = chart.height - BOTTOM, clip = `clip-${[...charts].indexOf(chart)}`;
@@ -109,7 +110,7 @@ polluxReport.chart = (() => {
       inside.append(svg("path", { class: kind, d: [...found].map((x) => `M${x} ${TOP}v9`).join("") }));
     }
     for (const { x, low: below, high, color } of chart.areas) inside.append(svg("path", { d: area(at, x, below, high), style: `fill: ${color}` }));
-    for (const line of chart.lines) if (!line.hidden) inside.append(path(at, line));
+    for (const line of chart.lines) if (!line.hidden) inside.append(path(at, seen(chart, line), line));
     for (const dot of chart.dots) if (!dot.hidden) inside.append(...marked(at, dot));
     if (chart.diagonal) {
       const [[x1, y1], [x2, y2]] = [at(chart.x.start, chart.x.start), at(chart.x.end, chart.x.end)];
@@ -118,13 +119,17 @@ polluxReport.chart = (() => {
     root.replaceChildren(frame, axes, inside);
   }
 
-  function path(at, { x, y, color, dash = [] }) {
+  // What is in sight of a line: a curve over time has its corners for this window.
+  const seen = (chart, line) => (line.curve ? polluxReport.curves.seen(line.curve, chart.x.start, chart.x.end, chart.width) : line);
+
+  function path(at, { x, y }, { color, dash = [] }) {
     const straight = x.length === y.length;
     let d = "", broken = true;
     for (let i = 0; i < y.length; i++) {
       if (Number.isNaN(y[i])) { broken = true; continue; }
       const [left, top] = at(x[i], y[i]).map((each) => each.toFixed(1));
       d += broken ? `M${left} ${top}` : straight ? `L${left} ${top}` : `V${top}`;
+      while (!straight && y[i + 1] === y[i]) i++;
       if (!straight) d += `H${at(x[i + 1], 0)[0].toFixed(1)}`;
       broken = false;
     }
@@ -149,7 +154,8 @@ polluxReport.chart = (() => {
   }
 
   // What a line has at a place along the axis; undefined where it has nothing.
-  function valueAt({ x, y }, place) {
+  function valueAt({ x, y, curve }, place) {
+    if (curve) return place < 0 || place > curve.end ? undefined : curve.at(place);
     const i = data.lastUpTo(x, place);
     if (i < 0 || i >= y.length) return undefined;
     if (x.length !== y.length || i === y.length - 1) return y[i];
@@ -176,7 +182,7 @@ polluxReport.chart = (() => {
       show(left, top, head, rows) {
         box.hidden = false;
         box.replaceChildren(format.element("b", {}, head), format.element("table", {}, format.element("tbody", {}, ...rows.map(
-          ([color, name, ...values]) => format.element("tr", {}, format.element("th", color ? { style: ["--color", color], class: "key" } : {}, name),
+          ([color, name, ...values]) => format.element("tr", {}, format.element("th", {}, ...(color ? [format.swatch(color)] : []), name),
             ...values.map((value) => format.element("td", {}, value)))))));
         const beyond = left + box.offsetWidth + 24 > host.clientWidth;
         box.style.left = `${Math.max(beyond ? left - box.offsetWidth - 14 : left + 14, 0)}px`;

@@ -2,7 +2,7 @@
 "use strict";
 polluxReport.format = (() => {
   const number = (value, digits = 0) => Number.isFinite(value)
-    ? value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }) : "–";
+    ? value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace(/^-(?=[0.,]*$)/, "").replace("-", "−") : "–";
   const pad = (count) => String(count).padStart(2, "0");
 
   // A length of time: 9.3 → "9.3 s", 90 → "1 min 30 s", 3700 → "1 h 02 min", 3313000 → "38 d 8 h"
@@ -33,6 +33,14 @@ polluxReport.format = (() => {
     made.append(...children);
     return made;
   }
+  // A patch of a colour, which print shows too.
+  function swatch(color) {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", "svg"), patch = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+    for (const [name, value] of Object.entries({ class: "swatch", viewBox: "0 0 10 10", "aria-hidden": "true" })) made.setAttribute(name, value);
+    for (const [name, value] of Object.entries({ width: 10, height: 10, rx: 2, style: `fill: ${color}` })) patch.setAttribute(name, value);
+    made.append(patch);
+    return made;
+  }
   const fill = (id, ...children) => document.getElementById(id).replaceChildren(...children);
   const facts = (id, pairs) => fill(id, ...pairs.map(([name, value]) =>
     element("div", {}, element("dt", {}, name), element("dd", {}, value))));
@@ -42,5 +50,5 @@ polluxReport.format = (() => {
   const linkTo = (run, job, attributes = {}, ...children) =>
     element("a", { href: jobLink(run, job), ...attributes }, ...(children.length ? children : [run.jobs[job]]));
 
-  return { number, span, clock, percent, plural, inUnit, element, fill, facts, options, list, jobLink, linkTo };
+  return { number, span, clock, percent, plural, inUnit, element, swatch, fill, facts, options, list, jobLink, linkTo };
 })();

@@ -2,17 +2,17 @@
 "use strict";
 polluxReport.groups = (() => {
   const { format, data, chart } = polluxReport;
-  const MOST = 8, OTHERS = "others", LOST = "GPUs lost to failures", LIMITS = [60, 600, 3600, 21600, 86400];
+  const MOST = 8, OTHERS = "others", GPUS = "GPUs in use", WAITING = "Jobs that wait", LOST = "GPUs lost to failures", LIMITS = [60, 600, 3600, 21600, 86400];
   const OF_JOBS = {
     application: (run, job) => run.applications[run.jobApplication[job]],
-    user: (run, job) => run.users[job] || "nobody named",
-    queue: (run, job) => run.queues[job] || "nobody named",
     "GPUs asked for": (run, job) => format.plural(run.jobAsked[job], "GPU"),
+    queue: (run, job) => run.queues[job] || "nobody named",
+    user: (run, job) => run.users[job] || "nobody named",
   };
   // What can be stacked, by what; each gives stretches of time: from, to, the group, and how much of it there is.
   const CONTENTS = {
-    "GPUs in use": { ...OF_JOBS },
-    "Jobs that wait": { ...OF_JOBS, cause: causes, "time they have waited": ages },
+    [GPUS]: { ...OF_JOBS },
+    [WAITING]: { ...OF_JOBS, cause: causes, "time they have waited": ages },
     "Free GPUs": { "how many are free on their node": fragments },
     [LOST]: { node: lostByNode, cause: lostByCause },
   };
@@ -23,41 +23,49 @@ polluxReport.groups = (() => {
     [LOST]: "GPUs of nodes that are down, and GPUs whose training a failure undid. A node counts for the GPU time that its failures cost.",
     "how many are free on their node": "Free GPUs in small pieces are of no use to a job that wants many on one node.",
   };
-  let figure, run, start, width, content, select;
+  let stacks = [], run, content, select;
 
+  // A figure for the run on the map, and one for the run beside it, on one axis and one scale.
   function init(axis, all) {
-    ({ start, width } = all);
-    figure = chart.make(document.getElementById("groups"), { height: 150, label: "The cluster or its queue by group, over time", x: axis, y: { start: 0, end: 1 }, forks: all.forks });
+    stacks = ["groups", "groups-beside"].map((id) => {
+      const figure = chart.make(document.getElementById(id), { height: 150, label: "The cluster or its queue by group, over time", x: axis, y: { start: 0, end: 1 }, forks: all.forks });
+      const each = { figure, run: null, stretches: [] };
+      figure.prepare = (pixels) => { if (each.run) stack(each, axis, pixels); };
+      return each;
+    });
     [content, select] = ["group-of", "group-by"].map((id) => document.getElementById(id));
     content.addEventListener("change", choose);
     select.addEventListener("change", apply);
   }
 
-  function show(next) {
+  function show(next, beside = null) {
     const before = content.value;
     run = next;
-    format.options(content, Object.keys(CONTENTS).filter((name) => name !== LOST || run.downRow.length || run.lostNode.length));
+    [stacks[0].run, stacks[1].run] = [next, beside];
+    document.getElementById("groups-beside-figure").hidden = !beside;
+    const lost = stacks.some(({ run: each }) => each && (each.downRow.length || each.lostNode.length));
+    format.options(content, Object.keys(CONTENTS).filter((name) => name !== LOST || lost));
     if (before) content.value = before;
     if (!content.value) content.selectedIndex = 0;
     choose();
   }
 
   function choose() {
-    const says = { user: run.users.length, queue: run.queues.length, "GPUs asked for": run.jobAsked.some(Boolean) };
+    const says = { application: run.applications.length > 1 || !run.jobAsked.some(Boolean), user: run.users.length, queue: run.queues.length, "GPUs asked for": run.jobAsked.some(Boolean) };
     const kinds = Object.keys(CONTENTS[content.value]).filter((kind) => says[kind] ?? true), before = select.value;
     format.options(select, kinds);
     if (kinds.includes(before)) select.value = before;
     apply();
   }
 
-  function* held(of) { for (let i = 0; i < run.heldStart.length; i++) yield [run.heldStart[i], run.heldEnd[i], of(run, run.heldJob[i]), run.heldGpus[i]]; }
+  function* held(run, of) { for (let i = 0; i < run.heldStart.length; i++) yield [run.heldStart[i], run.heldEnd[i], of(run, run.heldJob[i]), run.heldGpus[i]]; }
 
-  function* waits() { for (let job = 0; job < run.numJobs; job++) for (const [from, to] of data.waitsOf(run, job)) yield [from, to, job]; }
+  function* waits(run) { for (let job = 0; job < run.numJobs; job++) for (const [from, to] of data.waitsOf(run, job)) yield [from, to, job]; }
 
-  function* waiting(of) { for (const [from, to, job] of waits()) yield [from, to, of(run, job), 1]; }
+  function* waiting(run, of) { for (const [from, to, job] of waits(run)) yield [from, to, of(run, job), 1]; }
 
-  function* ages() {
-    for (const [from, to] of waits()) {
+  function* ages(run) {
+    for (const [from, to] of waits(run)) {
       let since = from;
       for (const [i, name] of ORDERED["time they have waited"].entries()) {
         const until = Math.min(to, from + (LIMITS[i] ?? Infinity));
@@ -68,9 +76,9 @@ polluxReport.groups = (() => {
   }
 
   // A wait begins with that for the next round; from then on it is one for GPUs, or behind others.
-  function* causes() {
+  function* causes(run) {
     const short = new Map(), free = data.freeGpus(run), isElastic = run.changeGpus.some((gpus, i) => gpus > 0 && gpus !== run.jobAsked[run.changeJob[i]]);
-    for (const [from, to, job] of waits()) {
+    for (const [from, to, job] of waits(run)) {
       const need = isElastic ? 1 : Math.max(run.jobAsked[job], 1);
       if (!short.has(need)) short.set(need, data.timeBelow(free, need));
       const round = Math.min(run.roundTime[data.lastUpTo(run.roundTime, from - 1e-9) + 1] ?? to, to), below = short.get(need);
@@ -82,7 +90,7 @@ polluxReport.groups = (() => {
   }
 
   // Free GPUs of each node, as long as they are as many.
-  function* fragments() {
+  function* fragments(run) {
     const free = [...run.gpusPerNode], since = new Float64Array(free.length);
     for (const [time, node, change] of [...data.turnover(run), ...free.map((_, node) => [run.end, node, 0])]) {
       const whole = Math.round(free[node]); // parts of a GPU that jobs share come and go together
@@ -93,58 +101,73 @@ polluxReport.groups = (() => {
   }
 
   // GPUs that failures cost, by node: those of nodes that are down, and those whose training a failure undid.
-  function* lostGpus() {
+  function* lostGpus(run) {
     for (let i = 0; i < run.downRow.length; i++) yield [run.downStart[i], run.downEnd[i], run.nodeOfRow[run.downRow[i]], run.downRows[i], "node down"];
     for (let i = 0; i < run.lostNode.length; i++) yield [run.lostStart[i], run.lostEnd[i], run.lostNode[i], run.lostGpus[i], "training undone"];
   }
-  function* lostByNode() { for (const [from, to, node, gpus] of lostGpus()) yield [from, to, node < run.gpusPerNode.length ? `node ${node}` : "the job itself", gpus]; }
-  function* lostByCause() { for (const [from, to, , gpus, cause] of lostGpus()) yield [from, to, cause, gpus]; }
+  function* lostByNode(run) { for (const [from, to, node, gpus] of lostGpus(run)) yield [from, to, node < run.gpusPerNode.length ? `node ${node}` : "the job itself", gpus]; }
+  function* lostByCause(run) { for (const [from, to, , gpus, cause] of lostGpus(run)) yield [from, to, cause, gpus]; }
 
+  // All stretches of both runs are found once; each window has its own bins. Groups have one colour in both.
   function apply() {
-    const kind = select.value, of = CONTENTS[content.value][kind], isOfJobs = kind in OF_JOBS;
-    const found = bins(isOfJobs ? (content.value === "GPUs in use" ? held(of) : waiting(of)) : of());
+    const kind = select.value, of = CONTENTS[content.value][kind], isOfJobs = kind in OF_JOBS, totals = new Map();
+    for (const each of stacks) {
+      each.stretches = each.run ? [...(isOfJobs ? (content.value === GPUS ? held(each.run, of) : waiting(each.run, of)) : of(each.run))]
+        .map(([from, to, name, much, amount = (a, b) => b - a]) => [from, Math.min(to, each.run.end), name, much, amount]).filter(([from, to]) => to > from) : [];
+      each.totals = new Map();
+      for (const [from, to, name, much, amount] of each.stretches) each.totals.set(name, (each.totals.get(name) ?? 0) + much * amount(from, to));
+      for (const [name, total] of each.totals) totals.set(name, (totals.get(name) ?? 0) + total);
+    }
     const order = ORDERED[kind], place = (name) => (order ? order.indexOf(name) : parseInt(name, 10)), isBySize = isOfJobs || content.value === LOST;
-    found.sort((a, b) => (isBySize ? b.total - a.total : place(a.name) - place(b.name)));
-    const colors = new Map(run.legend);
-    found.forEach((group, i) => { group.color = (kind === "application" && colors.get(group.name)) || `hsl(${(i * 137.5 + 265) % 360} 45% 55%)`; });
-    const shown = found.length > MOST ? [...found.slice(0, MOST - 1), together(found.slice(MOST - 1))] : found;
-    stack(shown);
+    const names = [...totals.keys()].sort((a, b) => (isBySize ? totals.get(b) - totals.get(a) : place(a) - place(b))), colors = new Map(run.legend);
+    const kept = names.length > MOST ? names.slice(0, MOST - 1) : names;
+    const groups = kept.map((name, i) => ({ name, color: (kind === "application" && colors.get(name)) || `hsl(${(i * 137.5 + 265) % 360} 45% 55%)` }));
+    if (kept.length < names.length) groups.push({ name: OTHERS, color: "#8a94a0" });
+    const placeOf = new Map(names.map((name) => [name, Math.min(kept.indexOf(name) < 0 ? Infinity : kept.indexOf(name), groups.length - 1)]));
+    const most = Math.max(...stacks.filter((each) => each.run).map((each) => (content.value === WAITING ? largest(each.stretches) : each.run.numRows)));
+    for (const each of stacks) { Object.assign(each, { groups, placeOf }); each.figure.y.end = 1.06 * most; }
+    draw();
+    const inAll = (each, group) => (group.name === OTHERS && kept.length < names.length ? names.slice(kept.length) : [group.name]).reduce((sum, name) => sum + (each.totals.get(name) ?? 0), 0);
     format.fill("group-note", NOTES[content.value] ?? NOTES[kind] ?? "");
-    format.fill("group-legend", ...shown.map(({ name, color, total }) => format.element("li", { style: ["--color", color] }, `${name} `, format.element("small", {}, `${format.number(total / 3600, 1)} h`))));
+    format.fill("group-legend", ...groups.map((group) => format.element("li", {}, format.swatch(group.color), `${group.name} `,
+      format.element("small", {}, stacks.filter((each) => each.run).map((each) => `${format.number(inAll(each, group) / 3600, 1)} h`).join(" · ")))));
     if (isOfJobs) table(kind, of);
   }
 
-  // How much of each group there is in each bin, times its length.
-  function bins(stretches) {
-    const count = Math.max(Math.ceil((run.end - start) / width), 1), groups = new Map();
-    for (const [from, to, name, much, amount = (a, b) => b - a] of stretches) {
-      const until = Math.min(to, run.end);
-      if (!(until > from)) continue;
-      if (!groups.has(name)) groups.set(name, { name, total: 0, y: new Float64Array(count) });
-      const group = groups.get(name);
-      for (let bin = Math.max(Math.floor((from - start) / width), 0); bin < count && start + bin * width < until; bin++) {
-        const low = Math.max(from, start + bin * width), high = Math.min(until, start + (bin + 1) * width);
-        if (high > low) group.y[bin] += much * amount(low, high);
+  // How much of each group there is in each bin in sight, one for each pixel.
+  function stack(each, axis, pixels) {
+    const from = Math.max(axis.start, 0), end = Math.min(axis.end, each.run.end), wide = (axis.end - axis.start) / Math.max(Math.round(pixels), 1);
+    const count = Math.max(Math.ceil((end - from) / wide - 1e-9), 0), sums = each.groups.map(() => new Float64Array(count));
+    for (const [start, to, name, much, amount] of each.stretches) {
+      if (start >= end || to <= from) continue;
+      const sum = sums[each.placeOf.get(name)];
+      for (let bin = Math.max(Math.floor((start - from) / wide), 0); bin < count && from + bin * wide < to; bin++) {
+        const low = Math.max(start, from + bin * wide), high = Math.min(to, from + (bin + 1) * wide, end);
+        if (high > low) sum[bin] += much * amount(low, high);
       }
-      group.total += much * amount(from, until);
     }
-    return [...groups.values()];
+    const edges = Array.from({ length: count + 1 }, (_, i) => Math.min(from + i * wide, end));
+    let low = new Float64Array(count);
+    each.figure.areas = each.groups.map(({ name, color }, k) => {
+      const high = low.map((value, bin) => value + sums[k][bin] / (edges[bin + 1] - edges[bin])), area = { x: edges, low, high, color, name };
+      low = high;
+      return area;
+    });
   }
 
-  const together = (rest) => rest.reduce((sum, { total, y }) => ({ ...sum, total: sum.total + total, y: sum.y.map((value, bin) => value + y[bin]) }),
-    { name: OTHERS, color: "#8a94a0", total: 0, y: new Float64Array(rest[0].y.length) });
+  // The largest sum of all groups at any time; a wait that is split between two causes counts once.
+  function largest(stretches) {
+    const changes = stretches.filter(([, , name]) => name !== "behind others").flatMap(([from, to, , much]) => [[from, much], [to, -much]]).sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+    let now = 0, most = 1;
+    for (const [, change] of changes) { now += change; most = Math.max(most, now); }
+    return most;
+  }
 
-  function stack(shown) {
-    const count = shown[0]?.y.length ?? 1, edges = Array.from({ length: count + 1 }, (_, i) => Math.min(start + i * width, run.end));
-    let low = new Float64Array(count);
-    figure.areas = shown.map(({ name, color, y }) => {
-      const mean = y.map((value, bin) => value / (edges[bin + 1] - edges[bin])), high = low.map((value, bin) => value + mean[bin]);
-      const each = { x: edges, low, high, color, name, y: mean };
-      low = high;
-      return each;
-    });
-    figure.y.end = 1.06 * low.reduce((a, b) => Math.max(a, b), 1);
-    figure.draw();
+  // What there is of each group at a time, exactly.
+  function at(each, time) {
+    const sums = each.groups.map(() => 0);
+    for (const [from, to, name, much, amount] of each.stretches) if (from <= time && time < to) sums[each.placeOf.get(name)] += much * amount(time, time + 1e-3) / 1e-3;
+    return each.groups.map(({ name, color }, k) => [color, name, format.inUnit(Math.round(sums[k] * 1e3) / 1e3, "")]).reverse();
   }
 
   // Who waits, and who gets: jobs of each group, how long they took and waited, and the GPU time they had.
@@ -168,7 +191,9 @@ polluxReport.groups = (() => {
     format.fill("group-name", kind);
   }
 
-  const tell = (time) => [...figure.areas].reverse().map((each) => [each.color, each.name, format.inUnit(chart.valueAt(each, time) ?? 0)]);
+  const draw = () => stacks.forEach(({ figure, run: each }) => { if (each) figure.draw(); });
+  const shown = (element) => stacks.find((each) => each.run && each.figure.host.contains(element));
+  const tell = (time, element) => (time > shown(element).run.end ? [["", `${shown(element).run.label} ended at ${format.clock(shown(element).run.end)}`]] : at(shown(element), time));
 
-  return { init, show, tell, figure: () => figure, draw: () => figure.draw(), holds: (element) => figure.host.contains(element) };
+  return { init, show, tell, draw, figures: () => stacks.map(({ figure }) => figure), holds: (element) => shown(element) !== undefined };
 })();

@@ -73,8 +73,9 @@ polluxReport.job = (() => {
       figure.strips = stretches;
       figure.forks = [run, ...twins.map(([other]) => other)].flatMap(({ fork }) => (fork ? [fork] : []));
       figure.ticks = [["checkpoint", data.checkpointsOf(run, job)]];
-      figure.marks = changes.filter((i) => run.changeMoved[i] && run.changeGpus[i]).map((i) => run.changeTime[i]);
     }
+    figures.gpus.ticks.push(["restart", changes.filter((i) => run.changeMoved[i] && run.changeGpus[i]).map((i) => run.changeTime[i])]);
+    format.fill("life-legend", ...(twins.length ? [run, ...twins.map(([other]) => other)] : []).map((each) => format.element("li", {}, format.swatch(looks[each.number].color), each.label)));
     for (const { y, lines } of [figures.gpus, figures.batch]) y.end = 1.06 * lines.reduce((most, line) => line.y.reduce((a, b) => Math.max(a, b), most), 1);
     const last = twins.reduce((most, [other, twin]) => Math.max(most, data.endOf(other, twin)), end), submit = run.jobSubmit[job];
     const margin = Math.max((last - submit) * 0.02, 1);

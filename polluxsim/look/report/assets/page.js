@@ -1,11 +1,11 @@
 // Puts the parts to work: draws the figures, follows the address, the chosen run, the moment and the theme.
 "use strict";
 polluxReport.page = (() => {
-  const { data, format, chart, map, cluster, groups } = polluxReport;
-  const STEPS = 2000, PLAY_SECONDS = 30, MOST_EVENTS = 4;
+  const { data, format, chart, curves, map, cluster, groups } = polluxReport;
+  const STEPS = 2000, PLAY_SECONDS = 30, MOST_EVENTS = 4, STRIP_POINTS = 400, STACKED = 300, REMEMBER_AFTER = 250;
   const byId = (id) => document.getElementById(id);
   const axis = { start: 0, end: 1 }, figures = new Map();
-  let all, run, link, playing = null;
+  let all, run, beside = null, link, playing = null, difference = false, isReady = false;
 
   async function start() {
     theme(matchMedia("(prefers-color-scheme: dark)"));
@@ -14,15 +14,19 @@ polluxReport.page = (() => {
     distribution("cdf", "jct", "share", "Distribution of completion times", { range: chart.lengthRange, ticks: chart.lengthTicks, say: (time) => `within ${format.span(time)}` });
     fairness();
     applications();
-    all.panels.forEach(panel);
+    const runs = await Promise.all(all.runs.map((_, number) => data.load(number)));
+    all.panels.forEach((each) => panel(each, runs));
     map.init(axis);
+    map.beside.init(axis);
     groups.init(axis, all);
-    link = polluxReport.timeline.link(byId("timeline"), { axis, draw, tell, pick });
+    link = polluxReport.timeline.link(byId("timeline"), { axis, draw, tell, pick, seen: remember });
+    polluxReport.saving.init({ figures, map });
     for (const part of [cluster, polluxReport.table, polluxReport.job, polluxReport.jobs]) part.init();
     listen();
     await choose(0);
     moveTo(Math.min(busiest(), run.end));
     await Promise.all([follow(), polluxReport.jobs.show()]);
+    isReady = true;
     document.documentElement.dataset.ready = "true";
     performance.mark("ready");
   }
@@ -54,6 +58,7 @@ polluxReport.page = (() => {
   }
 
   function applications() {
+    if (!byId("by-application")) return;
     const names = all.applications.map(({ name }) => name), count = all.runs.length;
     const dots = all.runs.flatMap(({ label, color, spreads }, i) => Object.entries(spreads).map(([name, [mean, low, high, jobs]]) => ({
       y: names.indexOf(name) + (i - (count - 1) / 2) * 0.7 / count, x: mean, low, high, jobs, name, label, color, run: i })));
@@ -69,37 +74,62 @@ polluxReport.page = (() => {
     });
   }
 
-  function panel({ name, title, unit, top }) {
-    const lines = all.runs.map(({ label, end }, i) => {
-      const y = all[`${name}${i}`], x = Array.from(y, (_, k) => all.start + k * all.width);
-      return { ...looks()[i], label, x: [...x, end], y };
-    });
-    const most = top ?? lines.reduce((sum, line) => line.y.reduce((a, b) => Math.max(a, b), sum), 1);
+  function panel({ name, title, unit, top }, runs) {
+    const lines = runs.map((each, i) => ({ ...looks()[i], label: all.runs[i].label, curve: curves.of(each, name) }));
+    const most = top ?? lines.reduce((sum, { curve }) => Math.max(sum, curve.most), 1);
     made(`panel-${name}`, { height: name === "gpus" ? 190 : 140, label: `${title} over time`, x: axis, y: { start: 0, end: 1.06 * most, unit }, lines, unit, forks: all.forks, namesForks: name === all.panels[0].name });
   }
 
   const over = () => all.panels.map(({ name }) => figures.get(`panel-${name}`));
-  function draw() { over().forEach((figure) => figure.draw()); groups.draw(); map.paint(); }
+  function draw() { over().forEach((figure) => figure.draw()); groups.draw(); map.paint(); map.beside.paint(); }
+
+  // The panels show every run, or by how much the run below differs from the run on the map.
+  function differ() {
+    const isShown = difference && beside !== null && beside !== run;
+    for (const figure of over()) {
+      figure.all ??= { lines: figure.lines, end: figure.y.end };
+      const [a, b] = isShown ? [beside, run].map(({ number }) => figure.all.lines[number]) : [];
+      figure.lines = isShown ? [{ ...looks()[beside.number], label: `${a.label} minus ${b.label}`, curve: curves.difference(a.curve, b.curve) }] : figure.all.lines;
+      const most = isShown ? 1.06 * (figure.lines[0].curve.most || 1) : figure.all.end;
+      Object.assign(figure.y, { start: isShown ? -most : 0, end: most });
+      figure.host.closest("figure").querySelector(".minus").textContent = isShown ? `: ${a.label} minus ${b.label}` : "";
+      figure.draw();
+    }
+    if (byId("difference")) byId("difference").setAttribute("aria-pressed", String(isShown));
+  }
 
   // The box at the crosshair: every run in every figure, and over the map who holds the GPU.
   function tell(time, event) {
-    const row = event.target === byId("map") ? map.rowAt(event) : -1;
-    if (row >= 0) return [format.clock(time), map.tell(row, time)];
-    if (groups.holds(event.target)) return [format.clock(time), groups.tell(time)];
-    const more = data.eventsAt(run, time).slice(0, MOST_EVENTS).map((text) => ["", text]);
+    const hovered = [map, map.beside].find((each) => each.canvas() === event.target), row = hovered ? hovered.rowAt(event) : -1;
+    if (row >= 0) return [format.clock(time), hovered.tell(row, time)];
+    if (groups.holds(event.target)) return [format.clock(time), groups.tell(time, event.target)];
+    const more = data.eventsAt(run, time).slice(0, MOST_EVENTS).map((text) => ["", all.runs.length > 1 ? `${run.label}: ${text}` : text]);
     const titles = all.runs.length ? [["", "", ...all.panels.map(({ title }) => title)]] : [];
-    return [format.clock(time), [...titles, ...all.runs.flatMap(({ label, color }, i) => (over()[0].lines[i].hidden ? []
+    return [format.clock(time), [...titles, ...over()[0].lines.flatMap(({ label, color, hidden }, i) => (hidden ? []
       : [[color, label, ...over().map((figure) => { const value = chart.valueAt(figure.lines[i], time); return value === undefined ? "–" : format.inUnit(value, figure.unit); })]])), ...more]];
   }
 
   function pick(time, event) {
     moveTo(Math.min(time, run.end));
-    const row = event.target === byId("map") ? map.rowAt(event) : -1;
-    if (row >= 0) map.picked(row, time);
+    const picked = [map, map.beside].find((each) => each.canvas() === event.target), row = picked ? picked.rowAt(event) : -1;
+    if (row >= 0) picked.picked(row, time);
+  }
+
+  // Arrows on the map: up and down for a row, left and right for a moment.
+  function walk(event) {
+    const [rows, share] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -0.01], ArrowRight: [0, 0.01], Enter: [0, 0] }[event.key] ?? [];
+    if (rows === undefined) return;
+    event.preventDefault();
+    moveTo(Math.min(Math.max(Number(byId("time").value) + share * (axis.end - axis.start), all.start), run.end));
+    map.pointAt(rows, Number(byId("time").value));
   }
 
   function listen() {
     byId("run")?.addEventListener("change", (event) => choose(Number(event.target.value)));
+    byId("beside")?.addEventListener("change", (event) => place(event.target.value));
+    byId("difference")?.addEventListener("click", () => { difference = !difference; differ(); });
+    byId("map").addEventListener("keydown", walk);
+    byId("map").addEventListener("blur", () => map.paint());
     byId("time").addEventListener("input", (event) => moveTo(Number(event.target.value)));
     byId("play").addEventListener("click", () => play(playing === null));
     const moves = { in: () => link.zoom(0.5), out: () => link.zoom(2), earlier: () => link.shift(-0.5), later: () => link.shift(0.5), all: () => link.reset() };
@@ -107,14 +137,25 @@ polluxReport.page = (() => {
     for (const button of document.querySelectorAll("[data-rows]")) button.addEventListener("click", () => map.move(button.dataset.rows));
     for (const box of document.querySelectorAll(".show-run")) box.addEventListener("change", () => toggle(box));
     byId("find").addEventListener("input", () => find(byId("find").value.trim()));
+    byId("find").addEventListener("change", () => { const job = jobNamed(byId("find").value.trim()); if (job >= 0) showLife(job); });
     window.addEventListener("hashchange", follow);
   }
 
   // A job by its name stands out wherever it is: in its figures, on the map, in the cluster and in the table.
+  const jobNamed = (name) => (name ? run.jobNumber.get(name) ?? run.jobs.findIndex((each) => each.toLowerCase().includes(name.toLowerCase())) : -1);
+
+  // The axis of time holds a job's life, and the map is in sight.
+  function showLife(job) {
+    const from = run.jobSubmit[job], to = data.endOf(run, job), margin = 0.05 * Math.max(to - from, 60);
+    if (!Number.isFinite(from)) return;
+    link.look(from - margin, to + margin);
+    byId("timeline").scrollIntoView({ block: "end", behavior: "instant" });
+  }
+
   function find(name) {
-    const job = name ? run.jobNumber.get(name) ?? run.jobs.findIndex((each) => each.toLowerCase().includes(name.toLowerCase())) : -1;
+    const job = jobNamed(name);
     format.fill("found", !name ? "" : job < 0 ? "no such job" : format.linkTo(run, job));
-    for (const figure of [...over(), groups.figure()]) {
+    for (const figure of [...over(), ...groups.figures()]) {
       figure.strips = job < 0 ? [] : data.waitsOf(run, job);
       figure.marks = job < 0 ? [] : [run.jobSubmit[job], data.endOf(run, job)];
       figure.draw();
@@ -130,19 +171,60 @@ polluxReport.page = (() => {
     slider.min = String(all.start);
     slider.max = String(run.end);
     slider.step = String(Math.max((run.end - all.start) / STEPS, 1));
-    format.fill("colours", run.legend.length ? "Colour is the application, shade the job" : "Every job has a colour of its own",
+    format.fill("colours", run.legend.length ? "Colour is the application, shade the job" : "Neighbouring jobs differ in colour, jobs far apart may look alike",
       run.downStart.length ? "; a red tick above a figure is a node that fails" : "");
     strip(number);
     for (const figure of over()) { figure.ticks = [["failure", run.downStart]]; }
-    for (const part of [map, cluster, groups, polluxReport.table]) part.show(run);
+    for (const part of [cluster, polluxReport.table]) part.show(run);
+    if (beside === null && byId("beside")?.value) beside = await data.load(Number(byId("beside").value));
+    arrange();
     byId("find").value = "";
     find("");
     moveTo(Math.min(Number(slider.value), run.end));
   }
 
+  // The run below the run on the map, on the same axis; "" for none.
+  async function place(number) {
+    beside = number === "" ? null : await data.load(Number(number));
+    arrange();
+    remember();
+  }
+
+  function arrange() {
+    const other = beside === run ? null : beside;
+    byId("map-beside-figure").hidden = !other;
+    for (const text of document.querySelectorAll(".of-run")) text.textContent = other ? run.label : "";
+    for (const text of document.querySelectorAll(".of-beside")) text.textContent = other?.label ?? "";
+    if (byId("difference")) byId("difference").disabled = !other;
+    map.show(run, other ? STACKED : undefined);
+    map.beside.show(other, STACKED);
+    groups.show(run, other);
+    differ();
+  }
+
+  // The address keeps the runs, the moment and the window, once nothing has changed for a moment.
+  let waiting = 0;
+  function remember() {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => {
+      if (!isReady || byId("overview").hidden) return;
+      const parts = [run.number, byId("beside")?.value ?? "", Math.round(byId("time").value), axis.start.toFixed(1), axis.end.toFixed(1)];
+      history.replaceState(null, "", `#view/${parts.join("/")}`);
+    }, REMEMBER_AFTER);
+  }
+
+  async function recall([number, below, moment, from, to]) {
+    if (!byId(`run-${number}`)) return;
+    if (byId("beside") && (below === "" || byId(`run-${below}`))) { byId("beside").value = below; beside = below === "" ? null : await data.load(Number(below)); }
+    await choose(Number(number));
+    if (Number(to) > Number(from)) link.look(Number(from), Number(to));
+    if (Number.isFinite(Number(moment))) moveTo(Math.min(Math.max(Number(moment), all.start), run.end));
+  }
+
   // The whole run in the strip below the figures.
   function strip(number) {
-    const { x, y, color } = figures.get("panel-gpus").lines[number], most = figures.get("panel-gpus").y.end;
+    const figure = figures.get("panel-gpus"), { curve, color } = (figure.all ?? figure).lines[number], most = figure.all?.end ?? figure.y.end;
+    const { x, y } = curves.seen(curve, all.start, all.end, STRIP_POINTS);
     const points = Array.from(y, (value, i) => `${x[i]},${100 - 100 * value / most} ${x[i + 1]},${100 - 100 * value / most}`);
     const shape = document.querySelector(".brush polygon");
     shape.setAttribute("points", `${all.start},100 ${points.join(" ")} ${x[x.length - 1]},100`);
@@ -168,6 +250,7 @@ polluxReport.page = (() => {
     format.fill("time-text", format.clock(time));
     link.mark(time);
     cluster.at(time);
+    remember();
   }
 
   function play(on) {
@@ -190,7 +273,8 @@ polluxReport.page = (() => {
   function toggle(box) {
     const number = Number(box.value), hidden = !box.checked;
     for (const figure of figures.values()) {
-      if (figure.lines[number]) figure.lines[number].hidden = hidden;
+      const { lines } = figure.all ?? figure;
+      if (lines[number]) lines[number].hidden = hidden;
       for (const dot of figure.dots) if (dot.run === number) dot.hidden = hidden;
       figure.draw();
     }
@@ -198,7 +282,8 @@ polluxReport.page = (() => {
 
   // #job/RUN/NAME is the page of a job; everything else is a place in the overview.
   async function follow() {
-    const [kind, number, name] = location.hash.slice(1).split("/");
+    const [kind, number, name, ...rest] = location.hash.slice(1).split("/");
+    if (kind === "view") await recall([number, name, ...rest]);
     const isJob = kind === "job" && byId(`run-${number}`) !== null;
     if (isJob && Number(number) !== run?.number) await choose(Number(number));
     const job = isJob ? run.jobNumber.get(decodeURIComponent(name)) : undefined;
@@ -211,7 +296,7 @@ polluxReport.page = (() => {
       scrollTo({ top: 0, behavior: "instant" });
       byId("job-title").focus({ preventScroll: true });
     } else if (wasJob) {
-      byId(kind || "main")?.scrollIntoView({ behavior: "instant" });
+      byId(kind === "view" ? "occupancy" : kind || "main")?.scrollIntoView({ behavior: "instant" });
     }
   }
 
@@ -220,7 +305,7 @@ polluxReport.page = (() => {
     const root = document.documentElement, button = byId("theme");
     const paint = (dark) => {
       root.dataset.theme = dark ? "dark" : "light";
-      if (run) { map.paint(); cluster.draw(); }
+      if (run) { map.paint(); map.beside.paint(); cluster.draw(); }
     };
     let asked = null;
     const isDark = () => asked ?? system.matches;
@@ -237,5 +322,5 @@ polluxReport.page = (() => {
     byId("failure").textContent = `This report could not be shown: ${error.message ?? error}`;
     throw error;
   });
-  return { axis, figures, moveTo };
+  return { axis, figures, moveTo, look: (from, to) => link.look(from, to) };
 })();

@@ -5,7 +5,7 @@ polluxReport.timeline = (() => {
   const FAR = 5, EDGE = 10, LEAST = 1;
 
   // `axis` is shared by whatever `draw` draws; `tell` gives the rows of the box at the crosshair, `pick` takes a click.
-  function link(host, { axis, draw, tell, pick }) {
+  function link(host, { axis, draw, tell, pick, seen }) {
     const [now, cross, chosen] = ["now", "cross", "chosen"].map((name) => host.appendChild(format.element("div", { class: name })));
     const box = readout(host), strip = host.querySelector(".brush"), all = { start: axis.start, end: axis.end };
     let moment = null, from = null, due = false;
@@ -20,10 +20,12 @@ polluxReport.timeline = (() => {
       const x = event.clientX - host.getBoundingClientRect().left;
       return x < LEFT - EDGE || x > host.clientWidth - RIGHT + EDGE || strip?.contains(event.target) || event.target.closest("select");
     };
+    // Lines are placed by their share of the axis, so that they are right at every width, also on paper.
+    const left = (time) => `calc(${LEFT}px + (100% - ${LEFT + RIGHT}px) * ${(time - axis.start) / (axis.end - axis.start)})`;
     function put(line, time, until = time) {
       line.hidden = time === null || until < axis.start || time > axis.end;
       if (line.hidden) return;
-      line.style.transform = `translateX(${pixels(time)}px)`;
+      line.style.left = left(time);
       if (until > time) line.style.width = `${pixels(until) - pixels(time)}px`;
     }
 
@@ -33,7 +35,7 @@ polluxReport.timeline = (() => {
       Object.assign(axis, { start: left, end: left + size });
       if (due) return;
       due = true;
-      requestAnimationFrame(() => { due = false; draw(); place(); });
+      requestAnimationFrame(() => { due = false; draw(); place(); seen?.(); });
     }
     function place() {
       put(now, moment);
@@ -56,8 +58,8 @@ polluxReport.timeline = (() => {
         put(chosen, Math.min(from, time), Math.max(from, time));
       }
       put(cross, time);
-      const { left, top } = host.getBoundingClientRect(), told = tell(time, event);
-      box.show(event.clientX - left, event.clientY - top, ...told);
+      const { left: hostLeft, top } = host.getBoundingClientRect(), told = tell(time, event);
+      box.show(event.clientX - hostLeft, event.clientY - top, ...told);
     });
     host.addEventListener("pointerleave", () => { cross.hidden = true; box.hide(); });
     host.addEventListener("pointerdown", (event) => { if (event.button === 0 && !isOutside(event)) from = timeAt(event); });
@@ -66,6 +68,7 @@ polluxReport.timeline = (() => {
       const time = timeAt(event), dragged = Math.abs(pixels(time) - pixels(from)) > FAR, start = from;
       from = null;
       chosen.hidden = true;
+      if (dragged) { box.hide(); cross.hidden = true; }
       if (dragged) look(Math.min(start, time), Math.max(start, time)); else pick(time, event);
     });
     host.addEventListener("pointercancel", () => { from = null; chosen.hidden = true; });
@@ -100,7 +103,7 @@ polluxReport.timeline = (() => {
       strip.addEventListener("dblclick", reset);
     }
     place();
-    return { zoom, shift, reset, mark(time) { moment = time; put(now, time); }, span(start, end) { Object.assign(all, { start, end }); look(start, end); } };
+    return { zoom, shift, reset, look, mark(time) { moment = time; put(now, time); }, span(start, end) { Object.assign(all, { start, end }); look(start, end); } };
   }
 
   return { link };
