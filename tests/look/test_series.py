@@ -13,8 +13,7 @@ from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.colours import looks
 from polluxsim.look.occupancy import occupancy
 from polluxsim.look.plot.distributions import jct_cdf
-from polluxsim.look.plot.usage import usage
-from polluxsim.look.report.charts import Shown, bin_width, charts
+from polluxsim.look.report.charts import Shown, charts
 from polluxsim.metrics.summary import summarise
 from polluxsim.records.results import AllocationRecord, JobRecord, Result, RoundRecord, Status
 from polluxsim.records.storage import Run
@@ -121,14 +120,10 @@ def test_hours_are_those_of_the_summary(runs: list[Run]) -> None:
 
 
 def test_the_report_and_the_figures_show_the_same(runs: list[Run]) -> None:
-    """GPUs, efficiency and distribution, point by point, of a run with a job that was cut off too."""
+    """The distribution, point by point, of a run with a job that was cut off too."""
     for run in (*runs[:2], Run("by-hand", {"nodes": [[2, 4]]}, by_hand())):
         shown = Shown("", run.result, occupancy(run.result, Cluster.uniform(16, 4)), *looks(["FIFO"]))
-        drawn = usage(grouped([run]), bin_width(run.result.end_time))
         columns, _ = charts([shown])
-        for name, panel in zip(("gpus_0", "efficiency_0"), drawn.axes, strict=False):
-            line = panel.get_lines()[0]
-            np.testing.assert_array_equal(columns[name], np.asarray(line.get_ydata())[::2])
         line = jct_cdf(grouped([run])).axes[0].get_lines()[0]
         np.testing.assert_allclose(columns["jct_0"] / 3600, np.asarray(line.get_xdata())[1::2])
         np.testing.assert_array_equal(columns["share_0"], np.asarray(line.get_ydata())[1::2])
@@ -140,8 +135,3 @@ def test_a_distribution_of_many_jobs_keeps_its_ends_and_its_shape() -> None:
     assert len(x) <= 1000
     assert (x[0], x[-1], share[-1]) == (values.min(), values.max(), 1.0)
     assert np.abs(share - np.searchsorted(np.sort(values), x, side="right") / len(values)).max() < 1e-9
-
-
-@given(st.floats(1, 1e9))
-def test_bins_are_few(span: float) -> None:
-    assert span / bin_width(span) <= 240.0001

@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 # What the groups come to in each bin, and what the panels of GPUs in use and of the queue have there.
 SUMS = """
-  const { groups, page } = polluxReport, areas = groups.figure().areas;
-  const line = (name) => [...page.figures.get(name).lines[0].y];
-  const sum = areas[0].y.map((_, bin) => areas.reduce((all, area) => all + area.y[bin], 0));
-  return [[...sum], line("panel-gpus"), line("panel-queue")];
+  const { groups, page } = polluxReport, areas = groups.figures()[0].areas, { x, high } = areas.at(-1);
+  const line = (name) => Array.from(high, (_, bin) => page.figures.get(name).lines[0].curve.mean(x[bin], x[bin + 1]));
+  return [[...high], line("panel-gpus"), line("panel-queue")];
 """
 
 

@@ -4,7 +4,7 @@
 polluxReport.map = (() => {
   const { format, data, chart: { LEFT, RIGHT } } = polluxReport;
   const HEIGHT = 440, MOST_LANES = 12, MOST_LABELS = 200, LABEL_HEIGHT = 13, LINE_HEIGHT = 8, UPRIGHT = 8, MANY = 512, FONT = "11px system-ui, sans-serif";
-  const GPUS = "GPUs", SHARE = "share of GPUs in use", OTHERS = { "jobs by submission": () => "", "jobs by user": (job) => run.users[job], "jobs by queue": (job) => run.queues[job] };
+  const GPUS = "GPUs", SHARE = "share of GPUs in use", OTHERS = { "jobs by submission": () => "", "jobs by user": (run, job) => run.users[job], "jobs by queue": (run, job) => run.queues[job] };
   // Maps of two runs share the axis of time and the choice of rows. Only the first says how to read it.
   function make(id, isFirst) {
     let canvas, axis, run = null, view, order, rows = { start: 0, end: 1 }, found = -1, cursor = null, mapHeight = HEIGHT;
@@ -34,7 +34,7 @@ polluxReport.map = (() => {
     function arrange() {
       if (!run) return;
       cursor = null;
-      view = order.value in OTHERS ? jobs(OTHERS[order.value]) : gpus(order.value === SHARE);
+      view = order.value in OTHERS ? jobs((job) => OTHERS[order.value](run, job)) : gpus(order.value === SHARE);
       rows = { start: 0, end: view.numRows };
       if (isFirst) document.getElementById("rows").hidden = view.numRows <= 128;
       paint();

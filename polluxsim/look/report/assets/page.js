@@ -5,7 +5,7 @@ polluxReport.page = (() => {
   const STEPS = 2000, PLAY_SECONDS = 30, MOST_EVENTS = 4, STRIP_POINTS = 400, STACKED = 300, REMEMBER_AFTER = 250;
   const byId = (id) => document.getElementById(id);
   const axis = { start: 0, end: 1 }, figures = new Map();
-  let all, run, beside = null, link, playing = null, difference = false, isReady = false;
+  let all, run, beside = null, link, playing = null, moment = 0, difference = false, isReady = false;
 
   async function start() {
     theme(matchMedia("(prefers-color-scheme: dark)"));
@@ -120,8 +120,8 @@ polluxReport.page = (() => {
     const [rows, share] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -0.01], ArrowRight: [0, 0.01], Enter: [0, 0] }[event.key] ?? [];
     if (rows === undefined) return;
     event.preventDefault();
-    moveTo(Math.min(Math.max(Number(byId("time").value) + share * (axis.end - axis.start), all.start), run.end));
-    map.pointAt(rows, Number(byId("time").value));
+    moveTo(Math.min(Math.max(moment + share * (axis.end - axis.start), all.start), run.end));
+    map.pointAt(rows, moment);
   }
 
   function listen() {
@@ -180,7 +180,7 @@ polluxReport.page = (() => {
     arrange();
     byId("find").value = "";
     find("");
-    moveTo(Math.min(Number(slider.value), run.end));
+    moveTo(Math.min(moment, run.end));
   }
 
   // The run below the run on the map, on the same axis; "" for none.
@@ -208,17 +208,17 @@ polluxReport.page = (() => {
     clearTimeout(waiting);
     waiting = setTimeout(() => {
       if (!isReady || byId("overview").hidden) return;
-      const parts = [run.number, byId("beside")?.value ?? "", Math.round(byId("time").value), axis.start.toFixed(1), axis.end.toFixed(1)];
+      const parts = [run.number, byId("beside")?.value ?? "", Math.round(moment), axis.start.toFixed(1), axis.end.toFixed(1)];
       history.replaceState(null, "", `#view/${parts.join("/")}`);
     }, REMEMBER_AFTER);
   }
 
-  async function recall([number, below, moment, from, to]) {
+  async function recall([number, below, then, from, to]) {
     if (!byId(`run-${number}`)) return;
     if (byId("beside") && (below === "" || byId(`run-${below}`))) { byId("beside").value = below; beside = below === "" ? null : await data.load(Number(below)); }
     await choose(Number(number));
     if (Number(to) > Number(from)) link.look(Number(from), Number(to));
-    if (Number.isFinite(Number(moment))) moveTo(Math.min(Math.max(Number(moment), all.start), run.end));
+    if (Number.isFinite(Number(then))) moveTo(Math.min(Math.max(Number(then), all.start), run.end));
   }
 
   // The whole run in the strip below the figures.
@@ -245,6 +245,7 @@ polluxReport.page = (() => {
   }
 
   function moveTo(time) {
+    moment = time;
     byId("time").value = String(time);
     byId("time").setAttribute("aria-valuetext", format.clock(time));
     format.fill("time-text", format.clock(time));
