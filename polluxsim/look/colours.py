@@ -40,11 +40,8 @@ FREE_HUES = ((75.0, 165.0), (243.0, 335.0))
 GOLDEN_RATIO = 0.618033988749895
 """Steps of this share of a circle come near to no place where they were before."""
 
-PLASTIC = (0.7548776662466927, 0.5698402909980532)
-"""Steps of these shares along both sides of a square come near to no place where they were before.
-
-Source: M. Roberts, "The unreasonable effectiveness of quasirandom sequences" (2018), R2.
-"""
+SHADES = (0.38, 0.54, 0.7)
+"""Lightness of jobs without an application, in turn."""
 
 
 class Look(NamedTuple):
@@ -93,10 +90,10 @@ def job_colour(application: str | None, number: int) -> str:
     The number is the job's place in order of submission. Neighbours differ in shade, and also in hue where no
     application is given. Jobs far apart can look alike.
     """
+    turn = number * GOLDEN_RATIO % 1
     if application is None:
-        hue, shade = (number * step % 1 for step in PLASTIC)
-        return _hex(hue * 360, 0.4 + 0.3 * shade)
-    return _hex(_hue(application), 0.4 + 0.3 * (number * GOLDEN_RATIO % 1))
+        return _hex(turn * 360, SHADES[number % len(SHADES)])
+    return _hex(_hue(application), 0.4 + 0.3 * turn)
 
 
 def application_colour(application: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 
 import matplotlib.image
@@ -11,7 +12,16 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from polluxsim.cli.main import main
-from polluxsim.look.colours import DASHES, PALETTE, POLICY_COLOURS, looks
+from polluxsim.look.colours import (
+    DASHES,
+    HUES,
+    PALETTE,
+    POLICY_COLOURS,
+    application_colour,
+    job_colour,
+    looks,
+    on_page,
+)
 from polluxsim.look.plot import kinds, style
 from polluxsim.look.plot.distributions import jct_cdf
 from polluxsim.look.plot.request import FIGURE_KINDS
@@ -51,6 +61,20 @@ def test_every_policy_has_a_lightness_of_its_own() -> None:
 def test_the_colours_stay_apart_to_everybody(blindness: str) -> None:
     seen = [lab(colour, blindness) for colour in PALETTE]
     assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) >= 25
+
+
+def test_no_colour_of_an_application_can_be_taken_for_that_of_a_policy() -> None:
+    shown = [colour for name in PALETTE for colour in (name, *re.findall("#[0-9A-Fa-f]{6}", on_page(name)))]
+    policies = [lab(colour) for colour in shown]
+    for application in (*HUES, *(f"application-{number}" for number in range(40))):
+        for colour in (application_colour(application), *(job_colour(application, number) for number in range(30))):
+            assert min(np.linalg.norm(lab(colour) - policy) for policy in policies) >= 25, (application, colour)
+
+
+def test_jobs_without_an_application_differ_from_their_neighbours() -> None:
+    found = [lab(job_colour(None, number)) for number in range(200)]
+    for number in range(len(found)):
+        assert all(np.linalg.norm(found[number] - other) >= 10 for other in found[max(number - 8, 0) : number])
 
 
 def test_lines_differ_in_dashes_as_well() -> None:

@@ -137,13 +137,15 @@ polluxReport.chart = (() => {
   }
 
   function area(at, x, low, high) {
-    let up = "", down = "";
+    const up = [], down = [], round = (value) => Math.round(10 * value) / 10;
     for (let i = 0; i < high.length; i++) {
-      const [left, top] = at(x[i], high[i]), [right, bottom] = at(x[i + 1], low[i]);
-      up += `${i ? "V" : `M${left.toFixed(1)} `}${top.toFixed(1)}H${right.toFixed(1)}`;
-      down = `V${bottom.toFixed(1)}H${left.toFixed(1)}${down}`;
+      const first = i;
+      while (high[i + 1] === high[i] && low[i + 1] === low[i]) i++;
+      const [left, top] = at(x[first], high[i]), [right, bottom] = at(x[i + 1], low[i]);
+      up.push(`${first ? "V" : `M${round(left)} `}${round(top)}H${round(right)}`);
+      down.push(`V${round(bottom)}H${round(left)}`);
     }
-    return `${up}${down}Z`;
+    return `${up.join("")}${down.reverse().join("")}Z`;
   }
 
   // A dot, with a line through it where it has a spread.
