@@ -35,7 +35,7 @@ from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.support.ui import WebDriverWait
 
 from polluxsim.cli import live
-from polluxsim.look.colours import application_colour, on_page
+from polluxsim.look.colours import application_colour, on_dark
 from polluxsim.run.composing import composed
 from polluxsim.run.execution import Execution
 
@@ -81,12 +81,17 @@ RUNS = (
     "run -m policy.p=1,-1,-10 seed=0,1,2,3,4,5 workload=philly-like workload.num_jobs=80 -o fairness",
     "run -m policy=tiresias seed=0,1,2,3,4,5 workload=philly-like workload.num_jobs=80 -o baseline",
     "run -m policy.search=annealing,genetic cluster.num_nodes=16,32,64 -o sizes",
+    "run policy=tiresias cluster/failures=rsc-2 cluster.failures.rate=200 engine/checkpoints=interval -o failing",
 )
 
 PLOTS = {
     "jct-cdf": "runs",
     "jct-by-application": "runs",
     "usage": "runs",
+    "queue": "runs",
+    "gpu-map": "failing",
+    "failures": "failing",
+    "slowdown-by-size": "runs",
     "job": "runs/0-policy=pollux --job imagenet-12 --job yolov3-1",
     "fairness-cdf": "runs",
     "sweep": "fairness baseline --x policy.p",
@@ -131,8 +136,6 @@ WINDOWS = {"desktop": 1280, "phone": 390}
 MOST_HEIGHT = 1200
 """Of a picture of a page [px]."""
 
-PAPER, INK = (23, 29, 36), (231, 236, 242)
-"""Of a dark page."""
 
 LIVE_AT, TRACED = 6.0 * 3600, 3 * 3600 * 10**6
 """When the live view is drawn [s], and up to when a timeline is [µs]."""
@@ -280,19 +283,10 @@ def draw_trace(folder: Path, options: argparse.Namespace) -> None:
 def light_and_dark(svg: str) -> str:
     """Return a drawing with other colours on a dark page: greys from ink to paper, others as light as they need."""
     found = sorted(set(re.findall(r"(?<=: )#[0-9a-fA-F]{6}", svg)))
-    light, dark = ("".join(f"--c{each[1:]}:{to(each)};" for each in found) for to in (str, _on_dark))
+    light, dark = ("".join(f"--c{each[1:]}:{to(each)};" for each in found) for to in (str, on_dark))
     both = f":root{{{light}fill:#000}}@media(prefers-color-scheme:dark){{:root{{{dark}fill:#e7ecf2}}}}"
     named = re.sub(r"(?<=: )#([0-9a-fA-F]{6})", r"var(--c\1)", svg)
     return re.sub(r"(<svg[^>]*>)", rf"\1<style>{both}</style>", named, count=1)
-
-
-def _on_dark(colour: str) -> str:
-    parts = bytes.fromhex(colour[1:])
-    if max(parts) - min(parts) > 24:
-        return re.search(r", (#\w+)\)", on_page(colour))[1]
-    return "#" + "".join(
-        f"{round(ink + (paper - ink) * parts[0] / 255):02x}" for ink, paper in zip(INK, PAPER, strict=True)
-    )
 
 
 def draw_notebooks(folder: Path, _: argparse.Namespace) -> None:

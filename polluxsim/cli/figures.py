@@ -32,6 +32,7 @@ def add_plot(parser: ArgumentParser) -> None:
         _OPTIONS.get(kind, _runs)(one)
         take_output(one, "file to write, .png, .pdf or .svg", f"{kind}.png")
         take(one, "width", note=f"(default: {PlotRequest(kind, x='').width_in_cm:g})")
+        one.add_argument("--dark", action="store_true", help="draw the figure for a dark page")
         one.set_defaults(action=_plot)
 
 
@@ -83,7 +84,7 @@ def _scaling(parser: ArgumentParser) -> None:
 
 
 _OPTIONS = {
-    "usage": _usage,
+    **dict.fromkeys(("usage", "queue"), _usage),
     "job": _job,
     "sweep": _sweep,
     "throughput": _throughput,
@@ -99,7 +100,7 @@ def _plot(options: Namespace) -> None:
     from polluxsim.look.plot.style import check_ending, save
 
     check_ending(options.output)
-    given = {name: getattr(options, name) for name in ("width", *OPTIONS[options.kind])}
+    given = {name: getattr(options, name) for name in ("width", "dark", *OPTIONS[options.kind])}
     if given.get("bin") is not None:
         given["bin"] /= MINUTE
     figure = draw(PlotRequest.of(options.kind, given), Subject(getattr(options, "runs", ())))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from polluxsim.statistics.groups import Group
 
@@ -39,6 +39,9 @@ FREE_HUES = ((75.0, 165.0), (243.0, 335.0))
 
 GOLDEN_RATIO = 0.618033988749895
 """Steps of this share of a circle come near to no place where they were before."""
+
+MOST_HUES = 8
+"""More applications than this have no hue each."""
 
 SHADES = (0.38, 0.54, 0.7)
 """Lightness of jobs without an application, in turn."""
@@ -96,9 +99,40 @@ def job_colour(application: str | None, number: int) -> str:
     return _hex(_hue(application), 0.4 + 0.3 * turn)
 
 
+def is_coloured_by_application(applications: Collection[str]) -> bool:
+    """Return whether colours tell applications apart: of one, or very many, they tell jobs apart instead."""
+    return 1 < len(applications) <= MOST_HUES
+
+
 def application_colour(application: str) -> str:
     """Return the colour of an application."""
     return _hex(_hue(application), 0.52)
+
+
+PAPER, INK = "#171d24", "#e7ecf2"
+"""Background and text of a dark page."""
+
+LEAST_CHROMA = 24
+"""Colours whose largest and smallest part differ by no more are greys [of 255]."""
+
+
+def on_dark(colour: str) -> str:
+    """Return a colour for a dark page: a grey between text, for black, and paper, for white; others light enough.
+
+    >>> on_dark("#000000"), on_dark("#FFFFFF"), on_dark("#004488")
+    ('#e7ecf2', '#171d24', '#5885b2')
+    """
+    parts = _parts(colour)
+    if max(parts) - min(parts) > LEAST_CHROMA:
+        while luminance(colour) < LEAST_ON_DARK:
+            colour = lighter(colour, 0.1)
+        return colour
+    mix = ((ink + (paper - ink) * parts[0] / 255) for ink, paper in zip(_parts(INK), _parts(PAPER), strict=True))
+    return "#" + "".join(f"{round(part):02x}" for part in mix)
+
+
+LEAST_ON_DARK = 0.22
+"""Luminance of a line on a dark page."""
 
 
 def on_page(colour: str) -> str:
@@ -110,7 +144,7 @@ def on_page(colour: str) -> str:
     light = dark = colour
     while luminance(light) > 0.28:
         light = mixed(light, 0, 0.05)
-    while luminance(dark) < 0.22:
+    while luminance(dark) < LEAST_ON_DARK:
         dark = lighter(dark, 0.1)
     return f"light-dark({light}, {dark})"
 

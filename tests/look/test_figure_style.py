@@ -29,6 +29,8 @@ from polluxsim.look.plot.style import MOST_LABELS, name_lines, new_figure, save
 from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import Group, grouped, labels_of
 
+from .report.conftest import write_hand_made
+
 # Simulation of full protanopia, deuteranopia and tritanopia on linear RGB: Machado et al. (2009), severity 1.
 BLINDNESS = {
     "prot": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
@@ -174,6 +176,10 @@ KIND_ARGUMENTS = {
     "goodput": ["--application", "bert"],
     "training": [],
     "fairness-cdf": ["SWEEP"],
+    "queue": ["SWEEP"],
+    "gpu-map": ["SWEEP", "--dark"],
+    "failures": ["FAILING"],
+    "slowdown-by-size": ["SWEEP"],
 }
 
 
@@ -188,9 +194,11 @@ def test_every_kind_draws_a_real_run_from_the_command_line(
 ) -> None:
     """And no text leaves the figure."""
     figures = []
+    if kind == "failures":
+        write_hand_made(tmp_path / "failing")
     monkeypatch.setattr(style, "save", lambda figure, path: (figures.append(figure), save(figure, path)))
     run = min(path.parent for path in sweep_folder.glob("*/run.json"))
-    arguments = [{"SWEEP": str(sweep_folder), "RUN": str(run)}.get(word, word) for word in KIND_ARGUMENTS[kind]]
+    arguments = [{"SWEEP": str(sweep_folder), "RUN": str(run), "FAILING": str(tmp_path / "failing")}.get(word, word) for word in KIND_ARGUMENTS[kind]]
     output = tmp_path / "new" / f"{kind}.png"
     status = main(["plot", kind, *arguments, "--width", width, "-o", str(output)])
     printed = capsys.readouterr()
@@ -202,7 +210,10 @@ def test_every_kind_draws_a_real_run_from_the_command_line(
     assert printed.out == f"wrote {output}\n"
     image = matplotlib.image.imread(output)
     assert image.shape[1] == pytest.approx(float(width) / 2.54 * 200, abs=1)
-    assert 0.6 < image.mean() < 1.0  # neither blank nor black
+    if "--dark" in arguments:
+        assert image[0, 0, :3].max() < 0.2
+    else:
+        assert 0.6 < image.mean() < 1.0  # neither blank nor black
     (figure,) = figures
     figure.draw_without_rendering()
     extent, page = figure.get_tightbbox(), figure.bbox_inches.padded(0.01)
@@ -225,6 +236,7 @@ BAD = [
     (["sweep", "bad.parquet", "--x", "policy.p"], "bad.parquet: not a Parquet dataset"),
     (["throughput", "--application", "nothing"], "there is no application 'nothing', must be one of"),
     (["training", "nowhere"], "nowhere"),
+    (["failures", "RUN"], "no node and no job failed; draw a run with failures"),
     (["scaling", "gone.csv"], "gone.csv: no such file"),
     (["scaling", "bad.csv"], "bad.csv, line 1: missing column"),
 ]  # fmt: skip

@@ -140,3 +140,56 @@ def spreads(group: Group) -> dict[str, Spread]:
     found = [hours_by_application(run.result) for run in group.runs]
     names = dict.fromkeys(name for hours in found for name in hours)
     return {name: spread_of(np.concatenate([hours[name] for hours in found if name in hours])) for name in names}
+
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Largest numbers of GPUs of groups of jobs of similar size."""
+
+
+@styled
+def slowdown_by_size(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
+    """Draw the slowdown of complete jobs, JCT over the time with GPUs, by the number of GPUs that they ask for.
+
+    A point is the median of a group's jobs, a bar goes from the 10th to the 90th percentile.
+    """
+    found = [_slowdowns(group) for group in groups]
+    names = sorted({place for sizes in found for place in sizes})
+    if not names:
+        raise InvalidInputError(f"{groups[0].runs[0].name}: no job that asks for GPUs is complete; give another run")
+    figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
+    axes = figure.subplots()
+    offsets = (np.arange(len(groups)) - (len(groups) - 1) / 2) * min(0.7 / len(groups), 0.25)
+    handles = {}
+    for group, look, sizes, offset in zip(groups, looks_of(groups), found, offsets, strict=True):
+        here = [place for place, name in enumerate(names) if name in sizes]
+        low, middle, high = np.array([np.percentile(sizes[names[place]], [10, 50, 90]) for place in here]).T
+        x = np.array(here) + offset
+        axes.vlines(x, low, high, color=look.color, linewidth=1.3)
+        (points,) = axes.plot(x, middle, look.marker, color=look.color, label=group.label)
+        handles[points] = group.label
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(plain)
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_xticks(range(len(names)), [_size_name(name) for name in names])
+    axes.set_xlabel("GPUs asked for")
+    axes.set_ylabel("slowdown, median and 10–90 %")
+    if len(groups) > 1:
+        legend(figure, handles)
+    return figure
+
+
+def _slowdowns(group: Group) -> dict[int, list[float]]:
+    """Return the slowdowns of a group's jobs by size: the place in `SIZES` of the least that holds the job."""
+    found: dict[int, list[float]] = {}
+    for job in (job for run in group.runs for job in run.result.job_records):
+        if job.jct is not None and job.run_time and job.num_replicas:
+            place = int(np.searchsorted(SIZES, job.num_replicas))
+            found.setdefault(place, []).append(job.jct / job.run_time)
+    return found
+
+
+def _size_name(place: int) -> str:
+    if place == len(SIZES):
+        return f"> {SIZES[-1]}"
+    first = SIZES[place - 1] + 1 if place else 1
+    return f"{first}" if first == SIZES[place] else f"{first}–{SIZES[place]}"

@@ -9,9 +9,11 @@ import pandas as pd
 
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.job_progress import own_profiles
-from polluxsim.look.plot.distributions import fairness_cdf, jct_by_application, jct_cdf
+from polluxsim.look.plot.cluster_views import failures, gpu_map, queue
+from polluxsim.look.plot.distributions import fairness_cdf, jct_by_application, jct_cdf, slowdown_by_size
 from polluxsim.look.plot.job_life import job_life, lives_of
 from polluxsim.look.plot.scaling import decision_labels, decision_times, read_times, scaling
+from polluxsim.look.plot.style import darkened
 from polluxsim.look.plot.sweep import sweep
 from polluxsim.look.plot.usage import usage
 from polluxsim.records.folders import policy_name, run_folders
@@ -72,11 +74,16 @@ class Subject(NamedTuple):
 
 def draw(options: PlotRequest, subject: Subject) -> Drawing:
     """Draw a figure."""
-    return _DRAW[options.kind](options, subject)
+    figure = _DRAW[options.kind](options, subject)
+    return darkened(figure) if options.dark else figure
 
 
 def _usage(options: PlotRequest, subject: Subject) -> Drawing:
     return usage(subject.groups(each=options.each), 60.0 * options.bin, options.width_in_cm)
+
+
+def _queue(options: PlotRequest, subject: Subject) -> Drawing:
+    return queue(subject.groups(each=options.each), 60.0 * options.bin, options.width_in_cm)
 
 
 def _job(options: PlotRequest, subject: Subject) -> Drawing:
@@ -124,6 +131,10 @@ _DRAW: Mapping[str, Callable[[PlotRequest, Subject], Drawing]] = {
     "jct-cdf": _of_jobs(jct_cdf),
     "jct-by-application": _of_jobs(jct_by_application),
     "usage": _usage,
+    "queue": _queue,
+    "gpu-map": _of_jobs(gpu_map),
+    "failures": _of_jobs(failures),
+    "slowdown-by-size": _of_jobs(slowdown_by_size),
     "job": _job,
     "fairness-cdf": _of_jobs(fairness_cdf),
     "sweep": _sweep,

@@ -16,8 +16,12 @@ FIGURE_KINDS = {
     "jct-cdf": "the distribution of the completion times of jobs",
     "jct-by-application": "the completion times of each application",
     "usage": "the GPUs in use and their statistical efficiency over time",
+    "queue": "the jobs that wait without a GPU over time",
+    "gpu-map": "the job on each GPU over time",
+    "failures": "the nodes that are down over time, and the GPU time that failures cost",
     "job": "the GPUs, batch size and efficiency of one job over time",
     "fairness-cdf": "the distribution of the finish-time fairness of jobs",
+    "slowdown-by-size": "the slowdown of jobs by the number of GPUs that they ask for",
     "sweep": "a metric against a setting, with 95 % intervals",
     "throughput": "the measured and the fitted throughput of applications",
     "scaling": "the time of a decision against GPUs and jobs",
@@ -31,8 +35,8 @@ OF_PROFILES = ("throughput", "batch-size", "goodput", "training")
 """Kinds that show profiles instead of runs."""
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("jct-cdf", "jct-by-application", "fairness-cdf"), ("each",)),
-    "usage": ("each", "bin"),
+    **dict.fromkeys(("jct-cdf", "jct-by-application", "fairness-cdf", "slowdown-by-size", "gpu-map", "failures"), ("each",)),
+    **dict.fromkeys(("usage", "queue"), ("each", "bin")),
     "job": ("job", "profiles"),
     "sweep": ("x", "metric", "by"),
     "scaling": (),
@@ -61,6 +65,8 @@ class PlotRequest:
         A key of `FIGURE_KINDS`.
     width
         Width in print [cm]. The default depends on the kind.
+    dark
+        Whether the figure is for a dark page.
     each
         Whether each run has a line. By default, the runs of a setting are pooled.
     bin
@@ -82,6 +88,7 @@ class PlotRequest:
 
     kind: str
     width: float | None = None
+    dark: bool = False
     each: bool = False
     bin: float = 30.0
     job: Sequence[str] | None = None
@@ -112,7 +119,7 @@ class PlotRequest:
             If the kind has no such option.
         """
         request = cls(kind, x=options.get("x") or "")
-        known = ("width", *OPTIONS[kind])
+        known = ("width", "dark", *OPTIONS[kind])
         given = {"metric" if name == "y" else name: value for name, value in options.items() if value is not None}
         for name in given:
             if name not in known:

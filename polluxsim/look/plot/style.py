@@ -7,21 +7,25 @@ from contextlib import contextmanager
 from io import BytesIO
 from itertools import pairwise, product
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import matplotlib.style
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_hex
+from matplotlib.collections import Collection
+from matplotlib.colors import to_hex, to_rgba, to_rgba_array
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.text import Text
 from matplotlib.ticker import MultipleLocator
 from matplotlib.transforms import Bbox
 
 from polluxsim.common.durations import HOUR, clock
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.files import appearing_whole
-from polluxsim.look.colours import luminance, mixed
+from polluxsim.look.colours import luminance, mixed, on_dark
 from polluxsim.statistics.forks import fork_times
 
 if TYPE_CHECKING:
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.lines import Line2D
     from matplotlib.transforms import BboxBase
     from numpy.typing import ArrayLike, NDArray
 
@@ -114,6 +117,30 @@ def new_figure(width: float, height: float) -> Drawing:
     return figure
 
 
+def darkened(figure: Drawing) -> Drawing:
+    """Return a figure with its colours changed to those of a dark page."""
+    for artist in figure.findobj():
+        if isinstance(artist, Line2D):
+            artist.set_color(on_dark(to_hex(artist.get_color())))
+            if artist.get_marker() not in ("None", "none", ""):
+                artist.set_markerfacecolor(on_dark(to_hex(artist.get_markerfacecolor())))
+                artist.set_markeredgecolor(on_dark(to_hex(artist.get_markeredgecolor())))
+        elif isinstance(artist, Text):
+            artist.set_color(on_dark(to_hex(artist.get_color())))
+        elif isinstance(artist, Collection):
+            artist.set_facecolor(_all_on_dark(artist.get_facecolor()))
+            artist.set_edgecolor(_all_on_dark(artist.get_edgecolor()))
+        elif isinstance(artist, Patch):
+            artist.set_facecolor(_all_on_dark(artist.get_facecolor())[0])
+            artist.set_edgecolor(_all_on_dark(artist.get_edgecolor())[0])
+    return figure
+
+
+def _all_on_dark(colours: Any) -> list[tuple[float, float, float, float]]:
+    """Return the colours of a dark page, each with its own opacity."""
+    return [to_rgba(on_dark(to_hex(colour)), colour[3]) for colour in to_rgba_array(colours)]
+
+
 def check_ending(path: Path) -> None:
     """Raise an error if the ending is not one of `ENDINGS`."""
     if path.suffix not in ENDINGS:
@@ -158,6 +185,9 @@ def hour_ticks(axes: Axes, most: int = 9) -> None:
     widths = (1 / 60, 1 / 12, 0.25, 0.5, 1, 2, 3, 4, 6, 12, 24, 48, 72, 168, 336)
     width = next((width for width in widths if (high - low) / width <= most), 672)
     axes.xaxis.set_major_locator(MultipleLocator(width))
+    if width < 0.5:  # minutes have no round numbers of hours
+        axes.xaxis.set_major_formatter(lambda hours, _: clock(HOUR * hours)[:-3])
+        axes.set_xlabel(axes.get_xlabel().replace("[h]", "[h:min]"))
 
 
 def mark_forks(axes: Axes, groups: Iterable[Group]) -> None:

@@ -117,7 +117,9 @@ def _series(points: Mapping[tuple[tuple[str, str], str], _Point]) -> list[Series
 
 def _note(shown: Sequence[Measured], baseline: str) -> str:
     if all(one.estimate.low is None for one in shown):
-        return ""
+        most = max(one.num_units for one in shown)
+        units = "run" if shown[0].units == "seeds" else shown[0].units[:-1]
+        return f"no bars: an interval needs {LEAST_UNITS} {units}s, there {'is' if most == 1 else 'are'} {most}"
     what = f"change against {baseline}, by pairs" if baseline else "mean"
     few = any(LEAST_UNITS <= one.num_units < LEAST_FOR_VERDICT for one in shown)
     assumption = f"\nassuming normal {'log ratios' if baseline else 'values'}, for fewer than {LEAST_FOR_VERDICT}"
@@ -205,12 +207,29 @@ def sweep(
     if x == POLICIES:
         _colour_by_policy(axes, drawn)
     axes.set_ylabel(metric_of(metric, declared_in(frame)).heading)
-    axes.set_ylim(0, 1.03 * axes.get_ylim()[1])
-    if drawn.note:
-        axes.set_title(drawn.note, loc="left", fontsize=6.5, color=GREY)
+    starts_at_0 = _y_axis(axes, drawn.series)
+    parts = [drawn.note] if starts_at_0 else [drawn.note, "the axis does not start at 0"]
+    if note := "\n".join(filter(None, parts)):
+        axes.set_title(note, loc="left", fontsize=6.5, color=GREY)
     if any(lines.values()):
         name_lines(axes, lines, _bars(drawn.series))
     return figure
+
+
+NEAR_ZERO = 0.5
+"""If the least value is below this share of the largest, the axis starts at 0."""
+
+
+def _y_axis(axes: Axes, found: Sequence[Series]) -> bool:
+    """Choose a range that shows the effect; return whether it starts at 0."""
+    values = np.concatenate([part for series in found for part in (series.mean, series.low, series.high)])
+    low, high = np.nanmin(values), np.nanmax(values)
+    if low < 0 or low < NEAR_ZERO * high or low == high:
+        axes.set_ylim(min(0.0, 1.03 * low), 1.03 * high if high > 0 else None)
+        return True
+    margin = 0.15 * (high - low)
+    axes.set_ylim(low - margin, high + margin)
+    return False
 
 
 def _colour_by_policy(axes: Axes, drawn: Drawn) -> None:

@@ -55,9 +55,9 @@ def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
         gpus, efficiency = (np.array([row[part] for row in binned]) for part in (0, 1))
         held = ([gpus_in_use(run.result, nodes).means(edges) for run in group.runs] for nodes in types.values())
         for axes, rows in zip(panels, [np.array(of_type) for of_type in held] or [gpus], strict=True):
-            line = _draw(axes, edges, rows, look)
+            line = draw_mean(axes, edges, rows, look)
         lines[line] = group.label
-        _draw(lower, edges, efficiency, look)
+        draw_mean(lower, edges, efficiency, look)
     for axes, name in zip(panels, types or ["GPUs"], strict=True):
         _capacity(axes, groups, types.get(name))
         axes.set_ylabel(f"{name} in use")
@@ -77,7 +77,8 @@ def _nodes_by_type(groups: Sequence[Group]) -> Mapping[str, Sequence[int]]:
     return first.node_types.nodes if len(first.node_types.nodes) > 1 and all(each == first for each in others) else {}
 
 
-def _draw(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
+def draw_mean(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
+    """Draw the mean over runs in each bin, with a band from the least to the largest run. `rows` has a row per run."""
     known = np.isfinite(rows).any(axis=0)
     middle, low, high = np.full((3, rows.shape[1]), np.nan)
     for values, reduce in ((middle, np.nanmean), (low, np.nanmin), (high, np.nanmax)):

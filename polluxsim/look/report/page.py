@@ -14,13 +14,12 @@ from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.files import appearing_whole
 from polluxsim.common.progress_line import progress_line
 from polluxsim.look import descriptions
-from polluxsim.look.colours import application_colour, looks, on_page
+from polluxsim.look.colours import application_colour, is_coloured_by_application, looks, on_page
 from polluxsim.look.job_progress import NO_LIVES, Lives, own_profiles
 from polluxsim.look.occupancy import occupancy
 from polluxsim.look.report.charts import Shown, charts, panels
 from polluxsim.look.report.payload import (
     STATUSES,
-    is_coloured_by_application,
     losses_by_change,
     lost_columns,
     packed,

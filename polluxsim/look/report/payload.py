@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from polluxsim.look.colours import job_colour
+from polluxsim.look.colours import is_coloured_by_application, job_colour
 from polluxsim.look.occupancy import stays
 from polluxsim.look.run_facts import Pauses, start_delay
 from polluxsim.look.why.events import losses, outages_by_node
@@ -33,8 +33,6 @@ NEVER = -1.0
 """Stands for a time that never came."""
 
 STATUSES = tuple(Status)
-
-MOST_HUES = 8
 
 EFFORT = 4
 """Of zlib, of 9: a page of 82,247 jobs is 6 % larger than with 9, and packed in a twentieth of the time."""
@@ -225,11 +223,6 @@ def _parts(shared: Parts | None) -> dict[str, NDArray[Any]]:
         return {}
     kinds = {"place": "uint8", "of": "uint8", "speed": "float32", "placed": "float64"}
     return {f"held_{name}": _column(kind, getattr(shared, name)) for name, kind in kinds.items()}
-
-
-def is_coloured_by_application(applications: Collection[str]) -> bool:
-    """Return whether colours tell applications apart: of one, or very many, they tell jobs apart instead."""
-    return 1 < len(applications) <= MOST_HUES
 
 
 def _colours(jobs: Sequence[JobRecord], applications: Collection[str]) -> list[int]:

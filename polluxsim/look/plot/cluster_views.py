@@ -1,0 +1,185 @@
+"""Figures of a cluster over time: its queue, who holds each GPU, and what failures cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.collections import PolyCollection
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from polluxsim.common.durations import HOUR
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.look.colours import application_colour, is_coloured_by_application, job_colour, looks_of
+from polluxsim.look.occupancy import occupancy, stays
+from polluxsim.look.plot.style import ONE_COLUMN, hour_ticks, legend, mark_forks, name_lines, new_figure, styled
+from polluxsim.look.plot.usage import BIN, draw_mean
+from polluxsim.look.run_facts import Pauses, cluster_of
+from polluxsim.statistics.series import bin_edges, waiting_jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from polluxsim.look.plot.style import Drawing
+    from polluxsim.records.storage import Run
+    from polluxsim.statistics.groups import Group
+
+    # When GPU time was lost [s; s], on how many GPUs.
+    Losses = list[tuple[float, float, int]]
+
+MAP_COLOURS = {"idle": "#E9ECF1", "down": "#8A94A0"}
+
+
+@styled
+def queue(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_COLUMN) -> Drawing:
+    """Draw the jobs that are submitted and hold no GPU, over time.
+
+    A line is the mean over a group's runs and each bin [s], with a band from the least to the largest run.
+    """
+    figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
+    axes = figure.subplots()
+    lines = {}
+    for group, look in zip(groups, looks_of(groups), strict=True):
+        edges = bin_edges(max(run.result.end_time for run in group.runs), bin_width)
+        rows = np.array([waiting_jobs(run.result).means(edges) for run in group.runs])
+        lines[draw_mean(axes, edges, rows, look)] = group.label
+    axes.set_ylabel("jobs without a GPU")
+    axes.set_ylim(bottom=0)
+    _time_axis(axes)
+    mark_forks(axes, groups)
+    name_lines(axes, lines)
+    return figure
+
+
+def _time_axis(axes: Axes) -> None:
+    axes.set_xlabel("time [h]")
+    axes.set_xlim(left=0)
+    hour_ticks(axes)
+
+
+@styled
+def gpu_map(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
+    """Draw who held each GPU over time, for the first run of each group. Nodes that are down are hatched."""
+    runs = [group.runs[0] for group in groups]
+    gpus = [sum(cluster_of(run).gpus_per_node) for run in runs]
+    heights = [max(2.5, min(0.055 * count, 9.0)) for count in gpus]
+    figure = new_figure(width, sum(heights) + 1.6)
+    panels = figure.subplots(len(runs), sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    applications = sorted({job.application for run in runs for job in run.result.job_records})
+    has_hue = is_coloured_by_application(applications)
+    for axes, run, group in zip(panels, runs, groups, strict=True):
+        _draw_map(axes, run, has_hue=has_hue)
+        mark_forks(axes, [group])
+        if len(groups) > 1:
+            axes.set_title(group.label, loc="left")
+    panels[-1].set_xlim(0, max(run.result.end_time for run in runs) / HOUR)
+    _time_axis(panels[-1])
+    named = {Patch(facecolor=application_colour(name)): name for name in (applications if has_hue else ())}
+    if any(run.result.outage_records for run in runs):
+        named[Patch(facecolor="white", edgecolor=MAP_COLOURS["down"], hatch="////", linewidth=0)] = "node down"
+    if named:
+        legend(figure, named)
+    return figure
+
+
+def _draw_map(axes: Axes, run: Run, *, has_hue: bool) -> None:
+    cluster, result = cluster_of(run), run.result
+    held, jobs, end = occupancy(result, cluster), result.job_records, result.end_time / HOUR
+    colours = [job_colour(job.application if has_hue else None, number) for number, job in enumerate(jobs)]
+    rows = np.cumsum([0, *cluster.gpus_per_node])
+    axes.add_collection(_bars([(0.0, end, 0, int(rows[-1]))], facecolor=MAP_COLOURS["idle"], linewidth=0))
+    places = zip(held.start / HOUR, held.end / HOUR, held.row, held.rows, strict=True)
+    edge = 0.15 if len(held.start) < MANY else 0.0
+    faces = [colours[job] for job in held.job.tolist()]
+    axes.add_collection(_bars(places, facecolor=faces, edgecolor="white", linewidth=edge))
+    downs = [
+        (outage.time / HOUR, min(outage.until / HOUR, end), int(rows[outage.node]), outage.gpus)
+        for outage in result.outage_records
+    ]
+    axes.add_collection(
+        _bars(downs, facecolor="white", edgecolor=MAP_COLOURS["down"], hatch="////", linewidth=0, gid="down")
+    )
+    axes.set_ylim(int(rows[-1]), 0)
+    axes.set_ylabel("GPU")
+    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.grid(visible=False)
+
+
+MANY = 3000
+"""More rectangles than this are drawn without a border."""
+
+
+def _bars(places: Iterable[tuple[float, float, int, int]], **look: object) -> PolyCollection:
+    """Return rectangles from one time to another [h], over a number of rows from a first row on."""
+    corners = [
+        [(start, row), (end, row), (end, row + rows), (start, row + rows)] for start, end, row, rows in places
+    ]
+    return PolyCollection(corners, **look)
+
+
+@styled
+def failures(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
+    """Draw the nodes that are down over time, and the GPU time that failures cost so far.
+
+    The nodes are those of the first run of each group. GPU time is lost on nodes that are down, and where a failure
+    undid training.
+    """
+    runs = [group.runs[0] for group in groups]
+    found = [_losses(run) for run in runs]
+    for run, (down, undone) in zip(runs, found, strict=True):
+        if not down and not undone:
+            raise InvalidInputError(f"{run.name}: no node and no job failed; draw a run with failures")
+    nodes = [cluster_of(run).num_nodes for run in runs]
+    heights = [*(max(1.6, min(0.18 * count, 6.0)) for count in nodes), 3.2]
+    figure = new_figure(width, sum(heights) + 1.6)
+    *panels, lower = figure.subplots(len(runs) + 1, sharex=True, height_ratios=heights)
+    lines = {}
+    for axes, run, group, look, (down, undone) in zip(panels, runs, groups, looks_of(groups), found, strict=True):
+        bars = [
+            (outage.time / HOUR, min(outage.until, run.result.end_time) / HOUR, outage.node, 1)
+            for outage in run.result.outage_records
+        ]
+        axes.add_collection(_bars(bars, facecolor=look.color, linewidth=0, gid="down"))
+        axes.set_ylim(cluster_of(run).num_nodes, 0)
+        axes.set_ylabel("node down")
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+        mark_forks(axes, [group])
+        if len(groups) > 1:
+            axes.set_title(group.label, loc="left")
+        for kind, losses, style in (("nodes down", down, "-"), ("training undone", undone, (0, (2, 1)))):
+            (line,) = lower.plot(*_so_far(losses, run.result.end_time), color=look.color, linestyle=style)
+            lines[line] = f"{group.label}, {kind}" if len(groups) > 1 else kind
+    lower.set_ylabel("lost so far\n[GPU h]")
+    lower.set_ylim(bottom=0)
+    _time_axis(lower)
+    figure.align_ylabels()
+    legend(figure, lines)
+    return figure
+
+
+def _losses(run: Run) -> tuple[Losses, Losses]:
+    """Return when GPUs were lost because nodes were down, and when to training that failures undid."""
+    result = run.result
+    down = [(each.time, min(each.until, result.end_time), each.gpus) for each in result.outage_records]
+    return down, list(_undone(run)) if any(job.num_failures for job in result.job_records) else []
+
+
+def _undone(run: Run) -> Iterator[tuple[float, float, int]]:
+    result, cluster = run.result, cluster_of(run)
+    pauses, applications = Pauses(run, cluster.num_nodes), {job.job: job.application for job in result.job_records}
+    for stay in stays(result.allocation_records, cluster, result.end_time, result.sharing_records):
+        for start, end in pauses.lost(stay, applications[stay.job]):
+            yield start, end, len(stay.slots)
+
+
+def _so_far(losses: Losses, end_time: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return times [h] and the GPU time lost up to each of them [GPU h]."""
+    times = np.unique([0.0, *(time for start, end, _ in losses for time in (start, end)), end_time])
+    lost = np.zeros(len(times))
+    for start, end, gpus in losses:
+        lost += gpus * (np.clip(times, start, end) - start)
+    return times / HOUR, lost / HOUR
