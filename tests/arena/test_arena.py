@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from math import log
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from polluxsim.cli.main import main
+from polluxsim.look.colours import POLICY_COLOURS
 from polluxsim.run.building import build
 from polluxsim.studies.arena.leaderboard import frame_of_leaderboard, leaderboard
-from polluxsim.studies.arena.page import absences, as_markdown, change_in_words, page, ranking_note, verdicts
+from polluxsim.studies.arena.page import (
+    absences,
+    as_markdown,
+    change_in_words,
+    heat_map,
+    page,
+    ranking_note,
+    verdicts,
+)
 from polluxsim.studies.arena.playing import Played, Player, default_policies, read_suite
 from polluxsim.studies.plan import composer
 
@@ -184,3 +195,42 @@ def test_what_cannot_be_is_one_line(
     assert said in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_the_heat_map_says_how_far_each_policy_is_from_the_best_and_leads_to_reports() -> None:
+    suite = read_suite("quick", ("load-1", "rigid"))
+    rows = [row("fifo", "load-1", seed, 7200.0, gpu_hours=1.0 + seed) for seed in range(6)]
+    rows += [row("srtf", "load-1", seed, 3600.0, gpu_hours=2.0 + seed) for seed in range(6)]
+    rows += [row(policy, "rigid", seed, 3600.0, gpu_hours=3.0) for policy in ("fifo", "srtf") for seed in range(6)]
+    board = leaderboard(Played(rows, {}))
+    address = "reports/load-1-fifo.html"
+    heat = heat_map(board, {Player("fifo", "load-1"): address})
+    assert list(heat) == ["srtf", "fifo"]
+    assert [cell.text for cell in heat["srtf"]] == ["best", "tied"]
+    behind, equal = heat["fifo"]
+    assert (behind.text, behind.heat, behind.link) == ("+100 %", 100.0, address)
+    assert (equal.text, equal.heat, equal.link) == ("tied", 0.0, "#rigid")
+    text = page(board, suite, {Player("fifo", "load-1"): address})
+    assert text.index('class="heat"') < text.index('class="trades"') < text.index('<section id="load-1">')
+    assert f'<a href="{address}" title="fifo on load-1: mean JCT 2 h' in text
+    assert text.count(POLICY_COLOURS["SRTF"]) >= 1
+
+
+def test_the_arena_page_fits_and_has_no_serious_findings(browser: Any, tmp_path: Path) -> None:
+    suite = read_suite("quick", ("load-1", "rigid"))
+    policies = ("fifo", "srtf", "tiresias", "pollux")
+    rows = [row(policy, scenario, seed, 3600 * (1.0 + 0.1 * place + 0.01 * seed), gpu_hours=9.0 - place + seed,
+                p99_jct=7200.0 + seed, makespan=9000.0 + place * seed, p99_fairness=2.0 + place, restarts=3)
+            for scenario in ("load-1", "rigid") for place, policy in enumerate(policies) for seed in range(6)]  # fmt: skip
+    (tmp_path / "arena.html").write_text(page(leaderboard(Played(rows, {})), suite))
+    size = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    for scheme in ("light", "dark"):
+        preferred = [{"name": "prefers-color-scheme", "value": scheme}]
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": preferred})
+        browser.get((tmp_path / "arena.html").as_uri())
+        cut = "return [...document.querySelectorAll('.wide')].filter((each) => each.scrollWidth > each.clientWidth + 1).length"
+        assert browser.execute_script(cut) == 0
+        browser.execute_script(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
+        found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+        assert [each["id"] for each in found["violations"] if each["impact"] in ("serious", "critical")] == []

@@ -11,7 +11,7 @@ from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.files import appearing_whole
 from polluxsim.run.configurations import import_from_here
 from polluxsim.studies.arena.leaderboard import frame_of_leaderboard, leaderboard
-from polluxsim.studies.arena.page import as_markdown, page
+from polluxsim.studies.arena.page import as_markdown, page, write_reports
 from polluxsim.studies.arena.playing import Place, default_policies, play, read_suite
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class ArenaRequest:
     folder: Path = Path("arena")  # for the runs and the page; finished runs in it are reused
     workers: int | None = None  # number of processes; None: one for each core
     launcher: Sequence[str] = ()  # settings of Hydra, like hydra/launcher=ray
+    reports: bool = False  # whether to write a report of each policy's runs on each scenario
 
     def __post_init__(self) -> None:
         if other := [word for word in self.launcher if not word.startswith("hydra")]:
@@ -74,7 +75,8 @@ def arena(request: ArenaRequest) -> Arena:
     played = play(list(request.policies) or default_policies(), suite, place)
     board = leaderboard(played)
     found = Arena(board, played, as_markdown(board, {scenario.name: scenario.title for scenario in suite.scenarios}))
-    for name, content in {"arena.html": page(board, suite), "arena.md": found.text}.items():
+    reports = write_reports(played, folder) if request.reports else {}
+    for name, content in {"arena.html": page(board, suite, reports), "arena.md": found.text}.items():
         with appearing_whole(folder / name) as path:
             path.write_text(content, encoding="utf-8")
     with appearing_whole(folder / "arena.parquet") as path:

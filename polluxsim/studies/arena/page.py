@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from importlib.resources import files
+from math import exp, log
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined
 
 from polluxsim import __version__
+from polluxsim.look.colours import POLICY_COLOURS, looks, on_page
 from polluxsim.look.settings_tables import QUANTITY, interval_notes, measured_change
 from polluxsim.look.tables import markdown
 from polluxsim.look.why.phrases import listed
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT
 from polluxsim.statistics.metric_lines import change_text
 from polluxsim.studies.arena.leaderboard import CLOCKS, RANKED, SHARE, is_as_good
+from polluxsim.studies.arena.playing import RUNS, Player
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from polluxsim.statistics.estimates import Estimate
     from polluxsim.studies.arena.leaderboard import Flip, Leaderboard, Standing
-    from polluxsim.studies.arena.playing import Suite
+    from polluxsim.studies.arena.playing import Played, Suite
 
 MOST_FLIPS = 8
 """Of them, told."""
@@ -207,21 +213,197 @@ class Panel(NamedTuple):
     height: int
 
 
-def page(board: Leaderboard, suite: Suite) -> str:
-    """Return the text of an HTML file that needs no other, no network and no script."""
+def write_reports(played: Played, folder: Path) -> dict[Player, str]:
+    """Write a report of each policy's runs on each scenario. Return their addresses from the folder of the arena."""
+    from polluxsim.look.report.page import write_report  # noqa: PLC0415  (few arenas have reports)
+
+    runs: dict[Player, list[Path]] = {}
+    for row in played.runs:
+        runs.setdefault(Player(row["policy"], row["scenario"]), []).append(folder / RUNS / row["folder"])
+    addresses = {player: f"{REPORTS}/{quote(f'{player.scenario}-{player.policy}')}.html" for player in runs}
+    (folder / REPORTS).mkdir(exist_ok=True)
+    for player, folders in runs.items():
+        write_report(folders, folder / REPORTS / f"{player.scenario}-{player.policy}.html")
+    return addresses
+
+
+REPORTS = "reports"
+"""Folder of the reports in the folder of an arena."""
+
+
+class HeatCell(NamedTuple):
+    """A policy on a scenario in the heat map: text, share of the full heat [%], words on hover, and link."""
+
+    text: str
+    heat: float
+    told: str
+    link: str
+
+
+FULL_HEAT = 1.0
+"""A mean JCT that is longer than the best by this share of it, or more, has the full heat."""
+
+
+def heat_map(board: Leaderboard, reports: Mapping[Player, str] = MappingProxyType({})) -> dict[str, list[HeatCell]]:
+    """Return a row of cells for each policy, the best over all scenarios first; a cell for each scenario.
+
+    `reports` has the address of the report of a policy's runs on a scenario. Other cells lead to the scenario's table.
+    """
+    policies = dict.fromkeys(one.policy for found in board.standings.values() for one in found)
+    order = [*board.overall, *(policy for policy in policies if policy not in board.overall)]
+    rows: dict[str, list[HeatCell]] = {policy: [] for policy in order}
+    for scenario, found in board.standings.items():
+        known = {one.policy: one for one in found}
+        for policy, row in rows.items():
+            link = reports.get(Player(policy, scenario), f"#{scenario}")
+            row.append(_heat(known.get(policy), f"{policy} on {scenario}", link))
+    return rows
+
+
+def _heat(one: Standing | None, name: str, link: str) -> HeatCell:
+    if one is None or RANKED not in one.means:
+        return HeatCell("–", 0.0, f"{name}: did not play", link)
+    mean = one.means[RANKED]
+    interval = "" if mean.estimate.low is None else f" [{mean.estimate.low:.3g}, {mean.estimate.high:.3g}]"
+    words = change_in_words(one, RANKED)
+    told = f"{name}: mean JCT {mean.estimate.value:.3g} h{interval}{f', {words}' if words else ''}"
+    if one.left:
+        return HeatCell("not all jobs", 0.0, f"{told}; {one.left} jobs not served", link)
+    if RANKED in one.best_at:
+        return HeatCell("tied" if RANKED in one.tied_at else "best", 0.0, told, link)
+    if (change := one.changes.get(RANKED)) is None:
+        return HeatCell("–", 0.0, told, link)
+    share = change.estimate.value
+    text = f"{'' if change.is_real else '≈ '}{change_text(share)}"
+    return HeatCell(text, round(100 * min(max(share, 0.0) / FULL_HEAT, 1.0), 1), told, link)
+
+
+class Point(NamedTuple):
+    """A policy in a Pareto chart: its name, its place and the height of the name [pixels], its colour.
+
+    `is_best` is true if no policy is better at both metrics.
+    """
+
+    policy: str
+    x: float
+    y: float
+    text_y: float
+    color: str
+    is_best: bool
+
+
+class Trade(NamedTuple):
+    """A Pareto chart: the title of the metric up its y axis, its points, and the ticks along both axes."""
+
+    title: str
+    points: Sequence[Point]
+    along: Sequence[tuple[float, str]]
+    up: Sequence[tuple[float, str]]
+
+
+SIDE, MARGIN = 400, 56
+"""Size of a Pareto chart, and its margin [pixels]."""
+
+
+def trades(board: Leaderboard) -> list[Trade]:
+    """Return charts of the mean JCT against other metrics: geometric means over the scenarios of the ranking."""
+    found = []
+    for metric in ("p99_fairness", "gpu_hours"):
+        ratios = {policy: (board.overall[policy], ratio) for policy, ratio in _ratios(board, metric).items()}
+        if len(ratios) > 1:
+            found.append(_trade(board.metrics[metric].title, ratios))
+    return found
+
+
+def _ratios(board: Leaderboard, metric: str) -> dict[str, float]:
+    """Return the geometric mean of a metric over its best value, by policy that has it on every compared scenario."""
+    values = {
+        policy: [
+            one.means[metric].estimate.value
+            for name in board.compared
+            for one in board.standings[name]
+            if one.policy == policy and metric in one.means
+        ]
+        for policy in board.overall
+    }
+    whole = {policy: found for policy, found in values.items() if len(found) == len(board.compared) and all(found)}
+    if not whole:
+        return {}
+    best = [min(column) for column in zip(*whole.values(), strict=True)]
+    return {
+        policy: exp(sum(log(value / least) for value, least in zip(found, best, strict=True)) / len(best))
+        for policy, found in whole.items()
+    }
+
+
+def _trade(title: str, ratios: Mapping[str, tuple[float, float]]) -> Trade:
+    across, up = (max(1.1, *(min(pair[axis], FARTHEST) for pair in ratios.values())) for axis in (0, 1))
+    colours = dict(zip(ratios, looks([shown_policy(policy) for policy in ratios]), strict=True))
+    points: list[Point] = []
+    for policy, (x, y) in sorted(ratios.items(), key=lambda item: item[1][1]):
+        left, top = _along(x, across), SIDE - _along(y, up)
+        is_best = not any(_is_dominated((x, y), other) for other in ratios.values())
+        points.append(Point(policy, left, top, _free_height(points, left, top), on_page(colours[policy].color), is_best))
+    shares = [part / STEPS_OF_TRADES for part in range(STEPS_OF_TRADES + 1)]
+    along, upwards = ([1 + share * (most - 1) for share in shares] for most in (across, up))
+    return Trade(
+        title,
+        points,
+        [(_along(value, across), f"×{value:.2f}") for value in along],
+        [(SIDE - _along(value, up), f"×{value:.2f}") for value in upwards],
+    )
+
+
+FARTHEST, STEPS_OF_TRADES, LINE_OF_TEXT, WIDTH_OF_TEXT = 4.0, 4, 14.0, 90.0
+"""Ratio at the end of an axis, ticks of an axis, and the room of a name [pixels]."""
+
+
+def _along(value: float, most: float) -> float:
+    return round(MARGIN + (min(value, most) - 1) / (most - 1) * (SIDE - 2 * MARGIN), 1)
+
+
+def _free_height(points: Sequence[Point], x: float, y: float) -> float:
+    """Return the height of a name beside a point: above the names that are already there."""
+    height = y + 4
+    near = sorted((point.text_y for point in points if abs(point.x - x) < WIDTH_OF_TEXT), reverse=True)
+    for taken in near:
+        if abs(taken - height) < LINE_OF_TEXT:
+            height = taken - LINE_OF_TEXT
+    return round(height, 1)
+
+
+def _is_dominated(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return other != one and all(theirs <= mine for mine, theirs in zip(one, other, strict=True))
+
+
+def shown_policy(label: str) -> str:
+    """Return the name of a policy of an arena as reports and figures have it, which decides its colour."""
+    return next((name for name in POLICY_COLOURS if name.lower() == label.lower()), label)
+
+
+def page(board: Leaderboard, suite: Suite, reports: Mapping[Player, str] = MappingProxyType({})) -> str:
+    """Return the text of an HTML file that needs no network and no script. `reports` is as for `heat_map`."""
     titles = {scenario.name: scenario.title for scenario in suite.scenarios}
     panels = [_panel(name, titles[name], found, list(board.metrics)) for name, found in board.standings.items()]
     source = files("polluxsim.studies.arena").joinpath("page.html").read_text(encoding="utf-8")
     template = Environment(undefined=StrictUndefined, autoescape=True, trim_blocks=True).from_string(source)
-    count = len({one.policy for found in board.standings.values() for one in found})
+    players = list(dict.fromkeys(one.policy for found in board.standings.values() for one in found))
+    shown = [shown_policy(policy) for policy in players]
     return template.render(
-        title=f"{count} policies on {len(panels)} scenarios",
+        title=f"{len(players)} policies on {len(panels)} scenarios",
         what=f"The {suite.name} suite: every policy on every scenario, drawn with the same {len(suite.seeds)} seeds.",
         board=board,
         sentences=[*verdicts(board), *interval_words(board)],
         ranking_note=ranking_note(board),
         absences=list(absences(board)),
         panels=panels,
+        scenarios=list(board.standings),
+        heat=heat_map(board, reports),
+        colours={policy: on_page(look.color) for policy, look in zip(players, looks(shown), strict=True)},
+        trades=trades(board),
+        cell_words="A cell leads to the report of its runs." if reports else "A cell leads to the scenario's table.",
+        side=SIDE,
+        margin=MARGIN,
         name_of=name_of,
         mean_in_words=mean_in_words,
         change_in_words=change_in_words,
