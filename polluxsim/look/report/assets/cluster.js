@@ -128,5 +128,5 @@ polluxReport.cluster = (() => {
     format.list(id, shown, "nobody");
   }
 
-  return { init, show, at, draw, find, holders };
+  return { init, show, at, draw, find, holders, fit: () => { layOut(); draw(); } };
 })();

@@ -66,5 +66,5 @@ polluxReport.jobs = (() => {
     plot.draw();
   }
 
-  return { init, show, find };
+  return { init, show, find, draw: () => plot.draw() };
 })();

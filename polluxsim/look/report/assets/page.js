@@ -23,6 +23,7 @@ polluxReport.page = (() => {
     polluxReport.saving.init({ figures, map });
     for (const part of [cluster, polluxReport.table, polluxReport.job, polluxReport.jobs]) part.init();
     listen();
+    watchEdges();
     await choose(0);
     moveTo(Math.min(busiest(), run.end));
     await Promise.all([follow(), polluxReport.jobs.show()]);
@@ -301,6 +302,27 @@ polluxReport.page = (() => {
     }
   }
 
+  // Everything is drawn for the width that it has now.
+  function fit() {
+    if (!run) return;
+    if (!byId("job").hidden) { for (const figure of Object.values(polluxReport.job.figures())) figure.draw(); return; }
+    figures.forEach((figure) => figure.draw());
+    draw();
+    cluster.fit();
+    if (byId("versus")) polluxReport.jobs.draw();
+  }
+
+  // A table that goes on beyond its right edge says so.
+  function watchEdges() {
+    const mark = (host) => host.classList.toggle("more", host.scrollLeft + host.clientWidth < host.scrollWidth - 2);
+    const sizes = new ResizeObserver((found) => found.forEach(({ target }) => mark(target.closest(".scroll"))));
+    for (const host of document.querySelectorAll(".scroll")) {
+      host.addEventListener("scroll", () => mark(host), { passive: true });
+      sizes.observe(host);
+      for (const table of host.querySelectorAll("table")) sizes.observe(table);
+    }
+  }
+
   // The system's colours until someone asks for others; paper is always light.
   function theme(system) {
     const root = document.documentElement, button = byId("theme");
@@ -314,8 +336,8 @@ polluxReport.page = (() => {
     set();
     system.addEventListener("change", set);
     button.addEventListener("click", () => { asked = !isDark(); set(); });
-    addEventListener("beforeprint", () => paint(false));
-    addEventListener("afterprint", set);
+    addEventListener("beforeprint", () => { root.classList.add("paper"); paint(false); fit(); });
+    addEventListener("afterprint", () => { root.classList.remove("paper"); set(); fit(); });
   }
 
   start().catch((error) => {
