@@ -41,9 +41,9 @@ def workload_words(info: Mapping[str, Any]) -> str:
         return "the shipped workload" if path is None else f"workload {PurePath(str(path)).name}"
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(workload.get("_target_", "")).rpartition(".")[2])
     told = [
-        f"{key} {value}"
+        f"{key.replace('_', ' ').replace('gpus', 'GPUs')} {value}"
         for key, value in workload.items()
-        if key not in {"_target_", "seed", "num_jobs"} and not isinstance(value, bool | dict | list)
+        if key not in {"_target_", "seed", "num_jobs"} and not isinstance(value, bool | dict | list | type(None))
     ]
     return ", ".join([name or "a workload", *told])
 

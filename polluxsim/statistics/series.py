@@ -357,3 +357,34 @@ def failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:
             is_crash = record.time not in rounds and record.time != ends.get(record.job)
             if is_crash or any((record.time, node) in down for node in before.nodes):
                 yield (record.job, before.time), record.time
+
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+"""Largest numbers of GPUs of groups of jobs of similar size."""
+
+
+def size_name(place: int) -> str:
+    """Return the numbers of GPUs of a group of `SIZES`.
+
+    >>> [size_name(place) for place in (0, 2, 9)]
+    ['1', '3–4', '> 256']
+    """
+    if place == len(SIZES):
+        return f"> {SIZES[-1]}"
+    first = SIZES[place - 1] + 1 if place else 1
+    return f"{first}" if first == SIZES[place] else f"{first}–{SIZES[place]}"
+
+
+def waits_and_slowdowns(result: Result) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
+    """Return waiting times in total [s] and slowdowns of complete jobs, by the place of their size in `SIZES`.
+
+    The size is the number of GPUs that a job asks for. The slowdown is the JCT over the time with GPUs.
+    """
+    waits: dict[int, list[float]] = {}
+    slowdowns: dict[int, list[float]] = {}
+    for job in result.job_records:
+        if job.jct is not None and job.run_time and job.num_replicas:
+            place = int(np.searchsorted(SIZES, job.num_replicas))
+            waits.setdefault(place, []).append(max(job.jct - job.run_time, 0.0))
+            slowdowns.setdefault(place, []).append(job.jct / job.run_time)
+    return waits, slowdowns

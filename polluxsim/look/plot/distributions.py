@@ -10,7 +10,14 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.colours import looks_of
 from polluxsim.look.plot.style import GREY, ONE_COLUMN, legend, name_lines, new_figure, plain, share_axis, styled
-from polluxsim.statistics.series import completion_hours, cumulative, hours_by_application, spread_of
+from polluxsim.statistics.series import (
+    completion_hours,
+    cumulative,
+    hours_by_application,
+    size_name,
+    spread_of,
+    waits_and_slowdowns,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,10 +149,6 @@ def spreads(group: Group) -> dict[str, Spread]:
     return {name: spread_of(np.concatenate([hours[name] for hours in found if name in hours])) for name in names}
 
 
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Largest numbers of GPUs of groups of jobs of similar size."""
-
-
 @styled
 def slowdown_by_size(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     """Draw the slowdown of complete jobs, JCT over the time with GPUs, by the number of GPUs that they ask for.
@@ -170,7 +173,7 @@ def slowdown_by_size(groups: Sequence[Group], width: float = ONE_COLUMN) -> Draw
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(plain)
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_xticks(range(len(names)), [_size_name(name) for name in names])
+    axes.set_xticks(range(len(names)), [size_name(name) for name in names])
     axes.set_xlabel("GPUs asked for")
     axes.set_ylabel("slowdown, median and 10–90 %")
     if len(groups) > 1:
@@ -179,17 +182,10 @@ def slowdown_by_size(groups: Sequence[Group], width: float = ONE_COLUMN) -> Draw
 
 
 def _slowdowns(group: Group) -> dict[int, list[float]]:
-    """Return the slowdowns of a group's jobs by size: the place in `SIZES` of the least that holds the job."""
+    """Return the slowdowns of a group's jobs by the place of their size in `SIZES`."""
     found: dict[int, list[float]] = {}
-    for job in (job for run in group.runs for job in run.result.job_records):
-        if job.jct is not None and job.run_time and job.num_replicas:
-            place = int(np.searchsorted(SIZES, job.num_replicas))
-            found.setdefault(place, []).append(job.jct / job.run_time)
+    for run in group.runs:
+        _, slowdowns = waits_and_slowdowns(run.result)
+        for place, values in slowdowns.items():
+            found.setdefault(place, []).extend(values)
     return found
-
-
-def _size_name(place: int) -> str:
-    if place == len(SIZES):
-        return f"> {SIZES[-1]}"
-    first = SIZES[place - 1] + 1 if place else 1
-    return f"{first}" if first == SIZES[place] else f"{first}–{SIZES[place]}"

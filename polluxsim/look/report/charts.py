@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from polluxsim.common.durations import HOUR
 from polluxsim.look.colours import application_colour, on_page
 from polluxsim.statistics.series import (
@@ -12,13 +14,14 @@ from polluxsim.statistics.series import (
     fairness,
     hours_by_application,
     is_adaptive,
+    size_name,
     spread_of,
+    waits_and_slowdowns,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from polluxsim.look.colours import Look
@@ -100,12 +103,14 @@ def charts(
         ratios, fair = cumulative(fairness(run.result), most=MOST_POINTS)
         columns |= {f"rho_{number}": ratios, f"rho_share_{number}": fair}
     found = [hours_by_application(run.result) for run in runs]
+    sized = [waits_and_slowdowns(run.result) if are_rigid(runs) else ({}, {}) for run in runs]
     names = sorted({name for hours in found for name in hours})
     head = {
         "start": start,
         "end": end,
         "forks": list(forks),
         "panels": [panel._asdict() for panel in panels(runs)],
+        "sizes": [size_name(place) for place in sorted({place for _, of_run in sized for place in of_run})],
         "applications": [{"name": name, "color": application_colour(name)} for name in names],
         "runs": [
             {
@@ -114,11 +119,23 @@ def charts(
                 "color": on_page(run.look.color),
                 "dash": [] if isinstance(run.look.linestyle, str) else run.look.linestyle[1],
                 "spreads": {name: _in_seconds(spread_of(own)) for name, own in jct.items()},
+                "waits": _by_size(waits),
+                "slowdowns": _by_size(slowdowns),
             }
-            for run, jct in zip(runs, found, strict=True)
+            for run, jct, (waits, slowdowns) in zip(runs, found, sized, strict=True)
         ],
     }  # fmt: skip
     return columns, head
+
+
+def are_rigid(runs: Sequence[Shown]) -> bool:
+    """Return whether the jobs of all runs have a fixed number of GPUs, so that views by their size say something."""
+    asked = any(job.num_replicas for run in runs for job in run.result.job_records)
+    return asked and not any(is_adaptive(run.result) for run in runs)
+
+
+def _by_size(values: Mapping[int, Sequence[float]]) -> dict[str, list[float]]:
+    return {size_name(place): [float(part) for part in spread_of(np.array(found))] for place, found in values.items()}
 
 
 def _in_seconds(spread: Spread) -> list[float]:

@@ -17,7 +17,7 @@ from polluxsim.look import descriptions
 from polluxsim.look.colours import application_colour, is_coloured_by_application, looks, on_page
 from polluxsim.look.job_progress import NO_LIVES, Lives, own_profiles
 from polluxsim.look.occupancy import occupancy
-from polluxsim.look.report.charts import Shown, charts, panels
+from polluxsim.look.report.charts import Shown, are_rigid, charts, panels
 from polluxsim.look.report.payload import (
     STATUSES,
     losses_by_change,
@@ -77,6 +77,13 @@ TILES = ("avg_jct", "p99_jct", "avg_queueing_delay", "avg_waiting_time", "makesp
 """Metrics at the top of the page."""
 
 
+SIZE_CARDS = (
+    ("wait", "Waiting time by size", "in total, by the GPUs that jobs ask for"),
+    ("slowdown", "Slowdown by size", "JCT over the time with GPUs, by the GPUs that jobs ask for"),
+)
+"""Name, title and note of the figures by size, for rigid jobs."""
+
+
 class Cell(NamedTuple):
     """A value as text, its change from the baseline, and whether the change is better or worse (`verdict`)."""
 
@@ -114,6 +121,7 @@ def report(subjects: Sequence[Subject]) -> str:
         versus=next((run for run, base in enumerate(bases) if run and not base), min(1, len(runs) - 1)),
         panels=panels(shown),
         has_applications=len({job.application for run in runs for job in run.result.job_records}) > 1,
+        sizes=SIZE_CARDS if are_rigid(shown) else (),
         has_rho=any(len(fairness(run.result)) for run in runs),
         style=Markup(_asset("report.css")),
         scripts=[Markup(_asset(f"{name}.js")) for name in SCRIPTS],

@@ -85,5 +85,5 @@ polluxReport.curves = (() => {
     return { x, y: curve.isStraight ? x.map(curve.at) : x.slice(1).map((right, i) => curve.mean(x[i], right)) };
   }
 
-  return { of, seen, difference };
+  return { of, ofChanges, union, seen, difference };
 })();

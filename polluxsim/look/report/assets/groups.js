@@ -2,7 +2,7 @@
 "use strict";
 polluxReport.groups = (() => {
   const { format, data, chart } = polluxReport;
-  const MOST = 8, OTHERS = "others", GPUS = "GPUs in use", WAITING = "Jobs that wait", LOST = "GPUs lost to failures", LIMITS = [60, 600, 3600, 21600, 86400];
+  const MOST = 8, OTHERS = "others", GPUS = "GPUs in use", WAITING = "Jobs that wait", WASTED = "Wasted GPU time", LOST = "GPUs lost to failures", LIMITS = [60, 600, 3600, 21600, 86400];
   const OF_JOBS = {
     application: (run, job) => run.applications[run.jobApplication[job]],
     "GPUs asked for": (run, job) => format.plural(run.jobAsked[job], "GPU"),
@@ -13,13 +13,16 @@ polluxReport.groups = (() => {
   const CONTENTS = {
     [GPUS]: { ...OF_JOBS },
     [WAITING]: { ...OF_JOBS, cause: causes, "time they have waited": ages },
-    "Free GPUs": { "how many are free on their node": fragments },
+    "Free GPUs": { "how many are free on their node": fragments, "whether jobs wait": idle },
+    [WASTED]: { cause: wasted },
     [LOST]: { node: lostByNode, cause: lostByCause },
   };
   const ORDERED = { cause: ["between rounds", "no GPUs", "behind others", "restarting"],
     "time they have waited": [...LIMITS.map((limit) => `up to ${format.span(limit)}`), "longer"] };
   const NOTES = {
     cause: "Between rounds: until the next round. No GPUs: fewer were free than the job asks for. Behind others: enough were free, and not for it. Restarting: it holds GPUs and does not train yet.",
+    "whether jobs wait": "GPUs that are free while jobs are queued: too few on a node, kept for others, or free only until the next round.",
+    [WASTED]: "GPUs of jobs that start or restart, GPUs whose training a failure undid, and the share of GPUs that a statistical efficiency below 1 costs.",
     [LOST]: "GPUs of nodes that are down, and GPUs whose training a failure undid. A node counts for the GPU time that its failures cost.",
     "how many are free on their node": "Free GPUs in small pieces are of no use to a job that wants many on one node.",
   };
@@ -100,6 +103,34 @@ polluxReport.groups = (() => {
     }
   }
 
+  // Free GPUs, as long as jobs wait and as long as none does.
+  function* idle(run) {
+    const queue = polluxReport.curves.of(run, "queue"), changes = [...data.turnover(run), ...queue.times.map((time) => [time, 0, 0])].sort((a, b) => a[0] - b[0]);
+    let free = run.numRows, since = 0;
+    for (const [time, , change] of [...changes, [run.end, 0, 0]]) {
+      const whole = Math.round(free);
+      if (whole > 0 && time > since) yield [since, time, queue.at(since) ? "while jobs wait" : "no job waits", whole];
+      since = Math.max(time, 0);
+      free += change;
+    }
+  }
+
+  // GPUs that are held and do no useful training. A low efficiency costs a share of those that train and keep it.
+  function* wasted(run) {
+    const { curves } = polluxReport, away = [], other = [];
+    for (let job = 0; job < run.numJobs; job++) for (const [from, to, i] of data.tenuresOf(run, job)) other.push([from, Math.min(from + run.changeDelay[i], to), "starts and restarts", run.changeGpus[i]]);
+    for (let i = 0; i < run.lostNode.length; i++) other.push([run.lostStart[i], run.lostEnd[i], "training undone", run.lostGpus[i]]);
+    for (const [from, to, , gpus] of other) away.push([from, gpus], [to, -gpus]);
+    yield* other;
+    if (!run.isAdaptive) return;
+    const efficiency = curves.of(run, "efficiency"), gpus = curves.of(run, "gpus"), useless = curves.ofChanges(away, run.end);
+    const times = curves.union(efficiency.times, useless.times);
+    for (const [i, time] of times.entries()) {
+      const until = Math.min(times[i + 1] ?? run.end, run.end), value = efficiency.at(time);
+      if (until > time && value < 1) yield [time, until, "low efficiency", Math.max(gpus.at(time) - useless.at(time), 0) * (1 - value)];
+    }
+  }
+
   // GPUs that failures cost, by node: those of nodes that are down, and those whose training a failure undid.
   function* lostGpus(run) {
     for (let i = 0; i < run.downRow.length; i++) yield [run.downStart[i], run.downEnd[i], run.nodeOfRow[run.downRow[i]], run.downRows[i], "node down"];
@@ -118,7 +149,7 @@ polluxReport.groups = (() => {
       for (const [from, to, name, much, amount] of each.stretches) each.totals.set(name, (each.totals.get(name) ?? 0) + much * amount(from, to));
       for (const [name, total] of each.totals) totals.set(name, (totals.get(name) ?? 0) + total);
     }
-    const order = ORDERED[kind], place = (name) => (order ? order.indexOf(name) : parseInt(name, 10)), isBySize = isOfJobs || content.value === LOST;
+    const order = content.value === WAITING ? ORDERED[kind] : undefined, place = (name) => (order ? order.indexOf(name) : parseInt(name, 10)), isBySize = isOfJobs || [LOST, WASTED].includes(content.value) || kind === "whether jobs wait";
     const names = [...totals.keys()].sort((a, b) => (isBySize ? totals.get(b) - totals.get(a) : place(a) - place(b))), colors = new Map(run.legend);
     const kept = names.length > MOST ? names.slice(0, MOST - 1) : names;
     const groups = kept.map((name, i) => ({ name, color: (kind === "application" && colors.get(name)) || `hsl(${(i * 137.5 + 265) % 360} 45% 55%)` }));

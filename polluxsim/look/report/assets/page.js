@@ -13,7 +13,9 @@ polluxReport.page = (() => {
     Object.assign(axis, { start: all.start, end: all.end });
     distribution("cdf", "jct", "share", "Distribution of completion times", { range: chart.lengthRange, ticks: chart.lengthTicks, say: (time) => `within ${format.span(time)}` });
     fairness();
-    applications();
+    spreads("by-application", all.applications.map(({ name }) => name), ({ spreads: found }) => found, { label: "Completion times by application" });
+    spreads("size-wait", all.sizes, ({ waits }) => waits, { label: "Waiting time by GPUs asked for" });
+    spreads("size-slowdown", all.sizes, ({ slowdowns }) => slowdowns, { label: "Slowdown by GPUs asked for", isTime: false });
     const runs = await Promise.all(all.runs.map((_, number) => data.load(number)));
     all.panels.forEach((each) => panel(each, runs));
     map.init(axis);
@@ -47,31 +49,32 @@ polluxReport.page = (() => {
     return figure;
   }
 
+  const ROUND = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10000, 1e6];
+  const roundRange = (found) => ({ start: ROUND.findLast((each) => each < Math.min(...found)) ?? 0.001, end: ROUND.find((each) => each > Math.max(...found)) ?? Math.max(...found) });
+  const roundTicks = ({ start, end }) => ROUND.filter((each) => each >= start && each <= end).map((each) => [each, String(each)]);
+
   // How much longer than alone on an equal share: 1 is fair.
   function fairness() {
     if (!byId("rho")) return;
-    const round = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10000, 1e6];
-    const range = (found) => ({ start: round.findLast((each) => each < Math.min(...found)) ?? 0.001, end: round.find((each) => each > Math.max(...found)) ?? Math.max(...found) });
-    const figure = distribution("rho", "rho", "rhoShare", "Distribution of finish-time fairness", { range, say: (rho) => `ρ up to ${format.number(rho, 2)}`,
-      ticks: ({ start, end }) => round.filter((each) => each >= start && each <= end).map((each) => [each, String(each)]) });
+    const figure = distribution("rho", "rho", "rhoShare", "Distribution of finish-time fairness", { range: roundRange, say: (rho) => `ρ up to ${format.number(rho, 2)}`, ticks: roundTicks });
     figure.marks = [1];
     figure.draw();
   }
 
-  function applications() {
-    if (!byId("by-application")) return;
-    const names = all.applications.map(({ name }) => name), count = all.runs.length;
-    const dots = all.runs.flatMap(({ label, color, spreads }, i) => Object.entries(spreads).map(([name, [mean, low, high, jobs]]) => ({
-      y: names.indexOf(name) + (i - (count - 1) / 2) * 0.7 / count, x: mean, low, high, jobs, name, label, color, run: i })));
-    const lengths = dots.flatMap((dot) => [dot.low, dot.x, dot.high]).filter((length) => length > 0);
-    const x = { ...chart.lengthRange(lengths.length ? lengths : [60]), log: true, ticks: chart.lengthTicks };
+  // The mean and the middle of jobs in groups, a dot for each run. Lengths of time have an axis of time.
+  function spreads(id, names, of, { label, isTime = true }) {
+    if (!byId(id)) return;
+    const count = all.runs.length, say = isTime ? format.span : (value) => format.number(value, 2);
+    const dots = all.runs.flatMap((run, i) => Object.entries(of(run)).map(([name, [mean, low, high, jobs]]) => ({
+      y: names.indexOf(name) + (i - (count - 1) / 2) * 0.7 / count, x: mean, low, high, jobs, name, label: run.label, color: run.color, run: i })));
+    const values = dots.flatMap((dot) => [dot.low, dot.x, dot.high]).filter((value) => value > 0);
+    const x = isTime ? { ...chart.lengthRange(values.length ? values : [60]), log: true, ticks: chart.lengthTicks } : { ...roundRange(values.length ? values : [1]), log: true, ticks: roundTicks };
     for (const dot of dots) for (const part of ["x", "low", "high"]) dot[part] = Math.max(dot[part], x.start);
     const y = { start: names.length - 0.5, end: -0.5, ticks: () => names.map((name, i) => [i, name.length > 13 ? `${name.slice(0, 12)}…` : name]) };
-    const figure = made("by-application", { height: Math.max(300, 46 * names.length + 40), label: "Completion times by application", left: 96, x, y, dots });
+    const figure = made(id, { height: Math.max(300, 46 * names.length + 40), label, left: 96, x, y, dots });
     chart.hover(figure, ({ left, top }) => {
       const dot = chart.nearest(figure, left, top);
-      return dot && [`${dot.name}, ${format.plural(dot.jobs, "job")}`, [[dot.color, dot.label, ""], ["", "mean", format.span(dot.x)],
-        ["", "10–90 %", `${format.span(dot.low)} to ${format.span(dot.high)}`]]];
+      return dot && [`${dot.name}, ${format.plural(dot.jobs, "job")}`, [[dot.color, dot.label, ""], ["", "mean", say(dot.x)], ["", "10–90 %", `${say(dot.low)} to ${say(dot.high)}`]]];
     });
   }
 
