@@ -19,11 +19,15 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
 import polluxsim
+from polluxsim.look import tables
+from polluxsim.metrics.declared import LESS, MORE, NEITHER
+from polluxsim.statistics.metric_lines import METRICS
 
 ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 EVALUATION = "<!-- reproduced -->"
 REPRODUCED = ROOT / "docs" / "reproduced"
+GLOSSARY = "<!-- metrics -->"
 OTHERS = "<!-- the other commands -->"
 DESIGN = "<!-- design -->"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
@@ -56,6 +60,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     if DESIGN in markdown:
         design = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
         markdown = markdown.replace(DESIGN, design.replace("](docs/", "]("))
+    if GLOSSARY in markdown:
+        markdown = markdown.replace(GLOSSARY, _metrics())
     markdown = SCREENS.sub(_screens, markdown)
     return HELP.sub(lambda found: indent(f"```text\n{_help(found[2].split())}\n```", found[1]), markdown)
 
@@ -72,13 +78,22 @@ def _screens(found: re.Match[str]) -> str:
     return "\n".join(shown)
 
 
+def _metrics() -> str:
+    """Return a table of the declared metrics."""
+    better = {LESS: "less", MORE: "more", NEITHER: "–"}
+    rows = [["Metric", "Column", "Unit", "Better", "Formula"]]
+    for name, metric in METRICS.items():
+        rows.append([metric.title, f"`{name}`", metric.unit or "–", better[metric.better], metric.formula])
+    return tables.markdown(rows)
+
+
 def _reproduced() -> str:
     """Return what `polluxsim paper reproduce` wrote into docs/reproduced: each table, and the figures drawn with it."""
-    tables = sorted(REPRODUCED.glob("*.md"))
-    if not tables:
+    found = sorted(REPRODUCED.glob("*.md"))
+    if not found:
         return "`polluxsim paper reproduce all -o docs/reproduced` writes them beside the paper's; none are here yet."
     parts = ["Written by `polluxsim paper reproduce`, as they stand."]
-    for table in tables:
+    for table in found:
         parts.append(table.read_text(encoding="utf-8").strip())
         parts += [f"![{path.stem}](reproduced/{path.name})" for path in sorted(REPRODUCED.glob(f"{table.stem}*.png"))]
     return "\n\n".join(parts)

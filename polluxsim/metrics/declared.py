@@ -47,6 +47,8 @@ class Metric:
         Whether values can be below 0; otherwise no end of an interval is below 0.
     is_part
         Whether reports list it as a part of the metric before it.
+    formula
+        What the value is, as the glossary of the documentation and reports show it.
     value
         Function of a finished run's result that returns the metric in seconds, as a share or in its unit, or None if
         the run has none. Metrics that come with polluxsim are computed by `summarise` instead.
@@ -64,10 +66,11 @@ class Metric:
     better: str = LESS
     can_be_negative: bool = False
     is_part: bool = False
+    formula: str = ""
     value: Callable[[Result], float | None] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("title", "unit", "better"):
+        for name in ("title", "unit", "better", "formula"):
             if not isinstance(getattr(self, name), str):
                 raise InvalidInputError(f"a metric's {name} is {short(getattr(self, name))}, but it must be text")
         if not self.title:
