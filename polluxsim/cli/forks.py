@@ -232,7 +232,7 @@ def _print_table(frame: pd.DataFrame) -> None:
     table = Table(title=f"at {clock(frame.attrs['time'])}", title_justify="left")
     headings = ("job", "", "starts", "80 % interval", "completes", "80 % interval")
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number < 2 else "right")
+        table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=number == 0)
     for row in frame.to_dict("records"):
         starts, ends = ([row[f"{what}_p{share}"] for share in (10, 50, 90)] for what in ("start", "completion"))
         waits = row["waits"]
@@ -241,12 +241,17 @@ def _print_table(frame: pd.DataFrame) -> None:
 
 
 def _cells(times: Sequence[float]) -> tuple[str, str]:
-    """Return the median and the interval in words; a time after the end of the futures has no number."""
+    """Return the median and the interval in words. A time after the end of the futures has no number.
+
+    The interval of a time that is equal in all futures is "exact".
+    """
     from polluxsim.common.durations import clock
 
     if not times:
         return "", ""
     low, median, high = (clock(time) if time < float("inf") else None for time in times)
+    if low == high:
+        return median or "unknown", "exact"
     return median or "unknown", f"{low} to {high}" if high else f"{low} or later"
 
 
@@ -263,13 +268,15 @@ def _calibrate(run: Run, options: Namespace, times: int) -> None:
 
 def calibration_lines(check: Check) -> list[str]:
     """Return a line about calibration, and one about sharpness if there are naive forecasts to compare with."""
-    share = f", {check.held / check.uncertain:.0%}" if check.uncertain else ""
+    from polluxsim.look.why.phrases import percent
+
+    share = f", {percent(check.held / check.uncertain)}" if check.uncertain else ""
     lines = [
         f"{check.what}: {check.held} of {check.uncertain} in their 80 % interval{share}; "
         f"{check.known} equal in every future"
     ]
     if check.compared:
-        naive_held = f"{check.naive_held / check.compared:.0%} of {check.compared}"
+        naive_held = f"{percent(check.naive_held / check.compared)} of {check.compared}"
         lines.append(
             f"{check.what}: median width of the interval {length(check.width)}; of the naive one from jobs of the same "
             f"class {length(check.naive_width)}, with {naive_held} in it; widened to hold as often "

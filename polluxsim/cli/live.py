@@ -22,6 +22,7 @@ from rich.style import Style
 
 from polluxsim.common.durations import clock, length
 from polluxsim.look.colours import job_colour
+from polluxsim.look.why.phrases import percent
 from polluxsim.metrics.summary import shares
 from polluxsim.run.interrupt import alternate_screen, ending_with, in_main_thread
 from polluxsim.run.progress_line import num_expected, progress
@@ -101,11 +102,14 @@ class Picture:
             return
         total = num_expected(self._workload, run)
         gpu_time = shares(run.gpu_seconds) if run.scenario.can_fail else {}
-        state = (run.allocation, run.waiting, run.num_ended, total, run.mean_jct, run.down, gpu_time, run.shares)
-        self._shown = Shown(run.last_round, *state)
+        # After the last job the record of the last round still has its GPUs.
+        is_over = run.num_ended == total
+        last = run.last_round._replace(active_jobs=0, gpus_in_use=0) if is_over else run.last_round
+        state = ({} if is_over else run.allocation, run.waiting, run.num_ended, total, run.mean_jct, run.down, gpu_time, run.shares)
+        self._shown = Shown(last, *state)
         for job in (*self._shown.allocation, *self._shown.waiting):
             self._order.setdefault(job, len(self._order))
-        record = run.last_round
+        record = last
         now = (record.time, record.gpus_in_use, len(run.waiting), record.efficiency)
         for column, value in zip(self._history, now, strict=True):
             column.append(value)
@@ -140,7 +144,7 @@ class Picture:
             room -= len(fact) + 3
         yield line
         if shown.gpu_time:
-            shares = ", ".join(f"{name} {share:.0%}" for name, share in shown.gpu_time.items())
+            shares = ", ".join(f"{name} {percent(share)}" for name, share in shown.gpu_time.items())
             yield [Segment(f"GPU time: {shares}")]
         if width >= LEAST_FOR_LINES and self._history.times[-1] > self._history.times[0]:
             yield list(self._sparklines(width // 3 - 14))
@@ -148,7 +152,7 @@ class Picture:
     def _facts(self, shown: Shown) -> Iterator[str]:
         record, spent = shown.record, perf_counter() - self._started
         yield f"{clock(record.time)} simulated"
-        yield f"{shown.num_ended / max(shown.num_jobs, 1):.0%} done"
+        yield f"{percent(shown.num_ended / max(shown.num_jobs, 1))} done"
         yield f"{shown.num_ended}/{shown.num_jobs} jobs complete   {record.active_jobs} active"
         there = sum(self._cluster.gpus_per_node[: self._nodes_up(shown)])
         yield f"{record.gpus_in_use}/{there} GPUs in use"
@@ -159,8 +163,8 @@ class Picture:
         if shown.down:
             yield f"nodes down: {len(shown.down)}"
         if 0 < record.efficiency < MOST_EFFICIENCY:
-            yield f"efficiency {record.efficiency:.0%}"
-        yield f"mean JCT so far {'–' if shown.mean_jct is None else clock(shown.mean_jct)}"
+            yield f"efficiency {percent(record.efficiency)}"
+        yield f"average JCT so far {'–' if shown.mean_jct is None else clock(shown.mean_jct)}"
         yield f"{length(record.time / max(spent, 1e-3))} a second"
         if 0 < shown.num_ended < shown.num_jobs:
             yield f"about {length(spent * (shown.num_jobs / shown.num_ended - 1))} left"
@@ -270,7 +274,7 @@ class Picture:
             line = []
             for job in (largest[number] for number in row):
                 speed = shown.shares.get(job, ((), 1.0))[1]
-                name = f" {counts[job]:>3} {job}{'' if speed == 1 else f' {speed:.0%}'}"[: JOB_WIDTH - 3]
+                name = f" {counts[job]:>3} {job}{'' if speed == 1 else f' {percent(speed)}'}"[: JOB_WIDTH - 3]
                 line += [Segment(USED * 2, self._style(job)), Segment(f"{name:<{JOB_WIDTH - 2}}")]
             found.append(line)
         return found
@@ -320,6 +324,7 @@ def live_view(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
         watch.draw_last()
     # The last frame stays on the normal screen of the terminal.
     screen.print(picture, height=screen.height - 1)
+    screen.print()
 
 
 def _shown(picture: Picture, screen: Console) -> Live:

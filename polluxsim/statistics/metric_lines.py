@@ -32,7 +32,7 @@ METRICS = {
     ),
     "p50_jct": Metric("median JCT", "h", formula="50th percentile of the JCTs, linear between ranks"),
     "p99_jct": Metric("99th percentile JCT", "h", formula="99th percentile of the JCTs, linear between ranks"),
-    "jct_by_application": Metric("mean JCT", "h", is_part=True, formula="mean JCT of the jobs of an application"),
+    "jct_by_application": Metric("average JCT", "h", is_part=True, formula="average JCT of the jobs of an application"),
     "avg_queueing_delay": Metric("average time to the first GPU", "h", formula="mean of first GPU − submission"),
     "avg_waiting_time": Metric("average waiting time in total", "h", formula="mean of JCT − time with GPUs"),
     "makespan": Metric("makespan", "h", formula="last completion − first submission"),
@@ -115,7 +115,7 @@ def metric_of(column: str, declared: Mapping[str, Metric] | None = None) -> Metr
     A column without a declaration has its name as the title.
 
     >>> metric_of("jct_by_application.bert").heading
-    'mean JCT of bert [h]'
+    'average JCT of bert [h]'
     """
     if declared and column in declared:
         return declared[column]
@@ -172,7 +172,7 @@ def metric_lines(
             continue
         if field == "jct_by_application":
             for name in sorted({name for run in summaries for name in run.jct_by_application}):
-                found.append(_line(f"{field}.{name}", replace(metric, title=f"mean JCT {name}"), summaries, gpus))
+                found.append(_line(f"{field}.{name}", replace(metric, title=f"average JCT {name}"), summaries, gpus))
         else:
             found.append(_line(field, metric, summaries, gpus))
     declared = {name: metric for values in user_values for name, (metric, _) in values.items()}
@@ -300,7 +300,7 @@ def _texts(metric: Metric, values: Sequence[float | None]) -> tuple[str, list[st
     if metric.unit == "%":
         return "", ["–" if value is None else f"{value:.1%}".replace("%", " %") for value in values]
     if metric.unit == "h":
-        unit, size = unit_of(min(filter(None, values), default=HOUR))
+        unit, size = unit_of(max(filter(None, values), default=HOUR))
         return unit, ["–" if value is None else number_text(value / size) for value in values]
     return metric.unit, ["–" if value is None else number_text(value) for value in values]
 

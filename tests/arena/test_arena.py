@@ -46,7 +46,7 @@ def row(policy: str, scenario: str, seed: int, jct: float, **more: float) -> dic
 
 
 def played(**means: tuple[float, ...]) -> Played:
-    """Return runs of policies a, b, … with a mean JCT for each on every scenario [h], a little other for every seed."""
+    """Return runs of policies a, b, … with a average JCT for each on every scenario [h], a little other for every seed."""
     rows = [
         row(policy, scenario, seed, 3600 * mean * (1 + seed / 50 + (seed * place % 3) / 500), restarts=place)
         for scenario, values in means.items()
@@ -61,7 +61,7 @@ def test_a_ranking_that_flips_is_said_and_one_that_may_be_chance_is_not() -> Non
     assert [one.policy for one in board.standings["first"]] == ["a", "c", "b"]
     assert {(flip.first, flip.second) for flip in board.flips} == {("a", "b"), ("b", "c"), ("a", "c")}
     said = "\n".join(verdicts(board))
-    assert "a beats b on first (−50.1 % mean JCT), and loses to it on second (b −49.9 %)." in said
+    assert "a beats b on first (−50.1 % average JCT), and loses to it on second (b −49.9 %)." in said
     same = leaderboard(played(first=(1.0, 2.0), second=(1.0, 3.0)))
     assert same.flips == []
     assert "No two policies change places" in "\n".join(verdicts(same))
@@ -102,7 +102,7 @@ def test_a_policy_without_a_scenario_in_common_with_the_others_is_left_out_of_th
 def test_equal_policies_are_tied_and_no_policy_is_credited_with_the_best_value() -> None:
     board = leaderboard(Played([row(policy, "s", seed, 1.0 + seed) for policy in "abc" for seed in range(6)], {}))
     (sentence, _) = verdicts(board)
-    assert sentence == "a, b and c are tied for the least mean JCT on s."
+    assert sentence == "a, b and c are tied for the least average JCT on s."
     assert {change_in_words(one, "avg_jct") for one in board.standings["s"]} == {"tied"}
     frame = frame_of_leaderboard(board)
     assert set(frame[frame.metric == "avg_jct"]["rank"]) == {1}
@@ -116,7 +116,7 @@ def test_below_six_seeds_there_is_no_verdict() -> None:
     ]
     tied = leaderboard(Played([row(policy, "s", 1, 1.0) for policy in "ab"], {}))
     assert list(verdicts(tied)) == [
-        "a and b are tied for the least mean JCT on s.",
+        "a and b are tied for the least average JCT on s.",
         "No verdict on differences: it needs 6 seeds of each scenario, and there are 1.",
     ]
 
@@ -212,7 +212,7 @@ def test_the_heat_map_says_how_far_each_policy_is_from_the_best_and_leads_to_rep
     assert (equal.text, equal.heat, equal.link) == ("tied", 0.0, "#rigid")
     text = page(board, suite, {Player("fifo", "load-1"): address})
     assert text.index('class="heat"') < text.index('class="trades"') < text.index('<section id="load-1">')
-    assert f'<a href="{address}" title="fifo on load-1: mean JCT 2 h' in text
+    assert f'<a href="{address}" title="fifo on load-1: average JCT 2 h' in text
     assert text.count(POLICY_COLOURS["SRTF"]) >= 1
 
 

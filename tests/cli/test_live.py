@@ -87,11 +87,12 @@ def test_a_live_run_shows_the_cluster_and_leaves_the_same_files(tmp_path: Path) 
     assert seen.count(ENTER) == seen.count(LEAVE) == 1
     assert seen.rindex(SHOW) > seen.rindex(HIDE)
     between = seen[seen.index(ENTER) : seen.index(LEAVE)]
-    for words in (b"simulated", b"GPUs in use", b"mean JCT so far", b"queue", b"starting; the first run"):
+    for words in (b"simulated", b"GPUs in use", b"average JCT so far", b"queue", b"starting; the first run"):
         assert words in between
     stayed = seen[seen.index(LEAVE) :]
-    assert b"20/20 jobs complete" in stayed
-    assert b"100% done" in stayed
+    assert b"20/20 jobs complete   0 active" in stayed
+    assert b"0/64 GPUs in use" in stayed
+    assert b"100 % done" in stayed
     assert b"space" not in stayed
     for name in ("jobs", "rounds", "allocations", "reasons"):
         file = f"{name}.parquet"
@@ -242,7 +243,7 @@ def test_nodes_that_are_down_are_marked() -> None:
     simulate(workload, {"toy": ToyProfile(epochs=(1000.0,))}, cluster, Fifo(), watcher=watch)
     assert "nodes down" not in frames[60.0]
     assert "nodes down: 1" in frames[120.0]
-    assert re.search(r"GPU time: useful \d+%, checkpoint 0%, .* down [1-9]", frames[max(frames)])
+    assert re.search(r"GPU time: useful \d+ %, checkpoint 0 %, .* down [1-9]", frames[max(frames)])
     # The four GPUs of each node are as wide.
     assert frames[120.0].count("×") == frames[60.0].count("█" * 6) // 2 * 6
 
@@ -306,7 +307,7 @@ def test_a_frame_tells_the_rented_nodes_the_time_so_far_and_no_sum_of_unlike_exa
     text = "\n".join(lines)
     assert "2/4 GPUs in use" in text
     assert "2 nodes, $6.00 an hour" in text
-    assert "efficiency 50%" in text
+    assert "efficiency 50 %" in text
     assert re.search(r"\d \w+ a second", text)
     assert "left" in text
     assert "goodput" not in text

@@ -318,7 +318,7 @@ def test_a_shared_run_is_told_whole_and_its_table_goes_with_it(tmp_path: Path) -
         assert main([command[0], str(folder), *command[1:]]) == 0
     job_b = read_run(folder).result.job_records[1]
     said = at(read_run(folder), (), job_b, 1800.0)
-    speed = f"{1 / interleaved(tuple(sorted((LOADS, COMPUTES)))):.0%}"
+    speed = f"{100 / interleaved(tuple(sorted((LOADS, COMPUTES)))):.0f} %"
     assert f"Since 0:01:00 at {speed} of its speed alone: it shares GPUs 0, 1 of node 0 with a ({speed})." in said
     assert re.search(r"At \d+:\d\d:\d\d, 2 GPUs of the cluster were held by 2 of 2 active jobs", said)
     write_run(folder, run((job("a"),), Srsf(), None), {"config": {}, "nodes": [[1, 4]]})
@@ -400,13 +400,13 @@ def test_why_names_who_shares_which_gpu_since_when_and_whose_it_was() -> None:
     slow = 1 / max(beside(LOADS, COMPUTES), beside(LOADS, LOADS))
     records = {record.job: record for record in result.job_records}
     guest = (
-        f"Since 0:01:00 at {slow:.0%} of its speed alone: it shares GPU 1 of node 0 with a (100%) and GPU 2 of node 0 "
+        f"Since 0:01:00 at {100 * slow:.0f} % of its speed alone: it shares GPU 1 of node 0 with a (100 %) and GPU 2 of node 0 "
     )
-    assert f"{guest}with b (100%)." in at(told, (), records["c"], 600.0)
+    assert f"{guest}with b (100 %)." in at(told, (), records["c"], 600.0)
     assert "with c" not in at(told, (), records["b"], 960.0)
     assert "it shares GPU 1 of node 0 with c" in at(told, (), records["a"], 600.0)
-    since = "Since 0:15:00 at 100% of its speed alone: it shares GPU 1 of node 0 with d"
-    assert f"{since} ({1 / beside(LOADS, COMPUTES):.0%})" in at(told, (), records["a"], 1200.0)
+    since = "Since 0:15:00 at 100 % of its speed alone: it shares GPU 1 of node 0 with d"
+    assert f"{since} ({100 / beside(LOADS, COMPUTES):.0f} %)" in at(told, (), records["a"], 1200.0)
     began = next(stage for stage in stages(told, records["d"]) if stage.gpus)
     assert began.given_by == {"c": 1}
     ended = next(stage for stage in stages(told, records["c"]) if stage.before)

@@ -24,6 +24,15 @@ def number_of(count: float, thing: str) -> str:
     return f"{count:g} {thing}{'' if count == 1 else 's'}"
 
 
+def percent(share: float) -> str:
+    """Return a share in whole per cent.
+
+    >>> percent(0.964)
+    '96 %'
+    """
+    return f"{100 * share:.0f} %"
+
+
 def listed(names: Sequence[str]) -> str:
     """Return names as one says them."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -18,7 +18,7 @@ from polluxsim.common.durations import HOUR, clock
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.occupancy import gpus_by_node
 from polluxsim.look.why.events import MOST_NODES, fork_sentence, lost, nodes_text, outages_by_node
-from polluxsim.look.why.phrases import listed, number_of
+from polluxsim.look.why.phrases import listed, number_of, percent
 from polluxsim.look.why.sentences import sentence
 from polluxsim.metrics.summary import waiting_time
 from polluxsim.statistics.series import ALONE, active_jobs, gpus_in_use, instants, lifetime, shares_of
@@ -266,9 +266,9 @@ def beside(stretches: Sequence[Stretch], start: float, end: float) -> list[str]:
 def _shares(stretch: Stretch) -> str:
     on: dict[Gpus, list[str]] = {}
     for name, (gpus, speed) in stretch.others.items():
-        on.setdefault(gpus, []).append(f"{name} ({speed:.0%})")
+        on.setdefault(gpus, []).append(f"{name} ({percent(speed)})")
     shared = [f"{_numbered(gpus)} with {listed(names)}" for gpus, names in on.items()]
-    return f"Since {clock(stretch.start)} at {stretch.speed:.0%} of its speed alone: it shares {listed(shared)}"
+    return f"Since {clock(stretch.start)} at {percent(stretch.speed)} of its speed alone: it shares {listed(shared)}"
 
 
 def _numbered(gpus: Gpus) -> str:

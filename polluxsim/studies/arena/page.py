@@ -46,7 +46,7 @@ def name_of(board: Leaderboard, name: str) -> str:
 def verdicts(board: Leaderboard) -> Iterator[str]:
     """Yield sentences on the best policies of each scenario, and on rankings that flip.
 
-    Below six seeds they say only which policies are tied, because their mean JCTs are equal.
+    Below six seeds they say only which policies are tied, because their average JCTs are equal.
     """
     leaders: dict[tuple[str, ...], list[str]] = {}
     for scenario, found in board.standings.items():
@@ -54,9 +54,9 @@ def verdicts(board: Leaderboard) -> Iterator[str]:
         if len(best) > 1 or _is_judged(found):
             leaders.setdefault(best, []).append(scenario)
     for best, scenarios in sorted(leaders.items(), key=lambda item: -len(item[1])):
-        what = f"has the least mean JCT on {listed(scenarios)}"
+        what = f"has the least average JCT on {listed(scenarios)}"
         if len(best) > 1:
-            what = f"are tied for the least mean JCT on {listed(scenarios)}"
+            what = f"are tied for the least average JCT on {listed(scenarios)}"
         yield f"{listed(_named(best))} {what}{_not_alone(board, scenarios)}."
     for flip in board.flips[:MOST_FLIPS]:
         yield _flip(flip)
@@ -131,7 +131,7 @@ def _is_told_apart(one: Standing) -> bool:
 
 def _flip(flip: Flip) -> str:
     (where, much), (elsewhere, more) = flip.first_wins, flip.second_wins
-    wins = f"{flip.first} beats {flip.second} on {where} ({change_text(much)} mean JCT)"
+    wins = f"{flip.first} beats {flip.second} on {where} ({change_text(much)} average JCT)"
     return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {change_text(more)})."
 
 
@@ -158,7 +158,7 @@ def change_in_words(one: Standing, metric: str) -> str:
 def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:
     """Return an arena as Markdown: overall, in words, and a table for each scenario; nothing of the clock."""
     ratios = [[policy, f"{ratio:.2f}"] for policy, ratio in board.overall.items()]
-    parts = [ranking_note(board), "", markdown([["policy", "times the best's mean JCT"], *ratios]), ""]
+    parts = [ranking_note(board), "", markdown([["policy", "times the best's average JCT"], *ratios]), ""]
     parts += [f"- {sentence}" for sentence in (*verdicts(board), *absences(board), *interval_words(board))]
     for scenario, found in board.standings.items():
         compared = [metric for metric in board.metrics if metric not in CLOCKS]
@@ -241,7 +241,7 @@ class HeatCell(NamedTuple):
 
 
 FULL_HEAT = 1.0
-"""A mean JCT that is longer than the best by this share of it, or more, has the full heat."""
+"""A average JCT that is longer than the best by this share of it, or more, has the full heat."""
 
 
 def heat_map(board: Leaderboard, reports: Mapping[Player, str] = MappingProxyType({})) -> dict[str, list[HeatCell]]:
@@ -266,7 +266,7 @@ def _heat(one: Standing | None, name: str, link: str) -> HeatCell:
     mean = one.means[RANKED]
     interval = "" if mean.estimate.low is None else f" [{mean.estimate.low:.3g}, {mean.estimate.high:.3g}]"
     words = change_in_words(one, RANKED)
-    told = f"{name}: mean JCT {mean.estimate.value:.3g} h{interval}{f', {words}' if words else ''}"
+    told = f"{name}: average JCT {mean.estimate.value:.3g} h{interval}{f', {words}' if words else ''}"
     if one.left:
         return HeatCell("not all jobs", 0.0, f"{told}; {one.left} jobs not served", link)
     if RANKED in one.best_at:
@@ -306,7 +306,7 @@ SIDE, MARGIN = 400, 56
 
 
 def trades(board: Leaderboard) -> list[Trade]:
-    """Return charts of the mean JCT against other metrics: geometric means over the scenarios of the ranking."""
+    """Return charts of the average JCT against other metrics: geometric means over the scenarios of the ranking."""
     found = []
     for metric in ("p99_fairness", "gpu_hours"):
         ratios = {policy: (board.overall[policy], ratio) for policy, ratio in _ratios(board, metric).items()}
@@ -422,7 +422,7 @@ def _panel(name: str, title: str, standings: Sequence[Standing], compared: Seque
 
     dots = [_dot(one, ROW * row + 16, place) for row, one in enumerate(known)]
     step = next(step for step in STEPS if (reach - back) / step <= 7)
-    ticks = [(place(number * step), f"+{100 * number * step:.0f} %") for number in range(int(reach / step) + 1)]
+    ticks = [(place(number * step), f"+{100 * number * step:.0f} %" if number else "0 %") for number in range(int(reach / step) + 1)]
     metrics = [metric for metric in compared if any(metric in one.means for one in standings)]
     return Panel(name, title, metrics, standings, dots, ticks, ROW * len(known) + 34)
 
