@@ -91,7 +91,7 @@ def test_a_live_run_shows_the_cluster_and_leaves_the_same_files(tmp_path: Path) 
         assert words in between
     stayed = seen[seen.index(LEAVE) :]
     assert b"20/20 jobs complete   0 active" in stayed
-    assert b"0/64 GPUs in use" in stayed
+    assert b"0/16 GPUs in use" in stayed
     assert b"100 % done" in stayed
     assert b"space" not in stayed
     for name in ("jobs", "rounds", "allocations", "reasons"):

@@ -167,7 +167,7 @@ def test_a_table_of_runs_fits_and_tells_changes_against_the_first_of_the_same_jo
         screen.print(SideBySide(dict(zip("abcd", runs, strict=True)), bases=bases))
     plain = re.sub(r"\x1b\[[\d;]*m", "", captured.get())
     assert all(len(line) <= width for line in plain.splitlines())
-    told = [part.strip() for line in plain.splitlines() if "average JCT" in line for part in line.split("│")[2:-1]]
+    told = [part.strip() for line in plain.splitlines() if "average JCT [" in line for part in line.split("│")[2:-1]]
     assert [re.sub(" +", " ", part) for part in told] == ["4.000", "6.000 +50.0 %", "2.000 −50.0 %", "5.000"]
     assert re.search(r"\x1b\[31m +\+50", captured.get())
     assert re.search(r"\x1b\[32m +−50", captured.get())
