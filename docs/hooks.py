@@ -84,7 +84,7 @@ def _metrics() -> str:
     rows = [["Metric", "Column", "Unit", "Better", "Formula"]]
     for name, metric in METRICS.items():
         rows.append([metric.title, f"`{name}`", metric.unit or "–", better[metric.better], metric.formula])
-    return tables.markdown(rows)
+    return tables.markdown(rows).replace("---:", "---")
 
 
 def _reproduced() -> str:
@@ -122,6 +122,14 @@ def _section(command: str) -> str:
 def on_page_content(content: str, **_: Any) -> str:
     """Draw formulas without a script: browsers know MathML."""
     return FORMULA.sub(_formula, content)
+
+
+SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Name the theme's search, which is a dialog without a name to a screen reader."""
+    return output.replace(SEARCH, f'{SEARCH} aria-label="Search"')
 
 
 def _formula(found: re.Match[str]) -> str:

@@ -105,7 +105,16 @@ class Picture:
         # After the last job the record of the last round still has its GPUs.
         is_over = run.num_ended == total
         last = run.last_round._replace(active_jobs=0, gpus_in_use=0) if is_over else run.last_round
-        state = ({} if is_over else run.allocation, run.waiting, run.num_ended, total, run.mean_jct, run.down, gpu_time, run.shares)
+        state = (
+            {} if is_over else run.allocation,
+            run.waiting,
+            run.num_ended,
+            total,
+            run.mean_jct,
+            run.down,
+            gpu_time,
+            run.shares,
+        )
         self._shown = Shown(last, *state)
         for job in (*self._shown.allocation, *self._shown.waiting):
             self._order.setdefault(job, len(self._order))

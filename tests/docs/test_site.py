@@ -7,11 +7,15 @@ import re
 import subprocess
 import sys
 from html import unescape
+from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import hooks
 import pytest
 from shared_runs import SharedRuns
+
+from polluxsim.statistics.metric_lines import METRICS
 
 ROOT = Path(__file__).parents[2]
 # What a browser fetches by itself: sources, stylesheets, icons, imports and urls of stylesheets.
@@ -64,7 +68,7 @@ def test_every_page_is_there(site: Path) -> None:
     assert "arithmatex" not in text["model.html"]
     assert 'id="polluxsim.api.simulating.simulate"' in text["reference/api.html"]
     assert '<iframe class="live" src="report.html"' in text["index.html"]
-    assert "Pollux against Tiresias and SRTF on 60 jobs" in text["report.html"]
+    assert "Tiresias and SRTF against Pollux on 60 jobs" in text["report.html"]
     assert (
         text["looking.html"].count("-dark.webp#only-dark") == text["looking.html"].count("-light.webp#only-light") > 8
     )
@@ -138,3 +142,26 @@ def test_the_pictures_ask_for_nothing_either() -> None:
 def _help() -> str:
     call = [sys.executable, "-m", "polluxsim", "--help"]
     return subprocess.run(call, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["index", "schedulers", "metrics"])
+def test_axe_finds_nothing_serious_on_the_site(browser: Any, site: Path, page: str) -> None:
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    )
+    browser.get((site / f"{page}.html").as_uri())
+    for scheme in ("default", "slate"):
+        browser.execute_script("document.body.dataset.mdColorScheme = arguments[0]", scheme)
+        browser.execute_script(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
+        found = browser.execute_async_script(
+            "axe.run(document, { iframes: false }).then(arguments[arguments.length - 1])"
+        )
+        assert [each["id"] for each in found["violations"] if each["impact"] in ("serious", "critical")] == []
+
+
+@pytest.mark.slow
+def test_the_glossary_has_every_metric_with_its_formula(site: Path) -> None:
+    text = unescape((site / "metrics.html").read_text(encoding="utf-8"))
+    assert all(metric.formula for metric in METRICS.values())
+    assert [metric.title for metric in METRICS.values() if f">{metric.formula}</td>" not in text] == []

@@ -400,7 +400,8 @@ def test_why_names_who_shares_which_gpu_since_when_and_whose_it_was() -> None:
     slow = 1 / max(beside(LOADS, COMPUTES), beside(LOADS, LOADS))
     records = {record.job: record for record in result.job_records}
     guest = (
-        f"Since 0:01:00 at {100 * slow:.0f} % of its speed alone: it shares GPU 1 of node 0 with a (100 %) and GPU 2 of node 0 "
+        f"Since 0:01:00 at {100 * slow:.0f} % of its speed alone: it shares GPU 1 of node 0 with a (100 %) "
+        "and GPU 2 of node 0 "
     )
     assert f"{guest}with b (100 %)." in at(told, (), records["c"], 600.0)
     assert "with c" not in at(told, (), records["b"], 960.0)

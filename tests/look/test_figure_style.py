@@ -198,7 +198,10 @@ def test_every_kind_draws_a_real_run_from_the_command_line(
         write_hand_made(tmp_path / "failing")
     monkeypatch.setattr(style, "save", lambda figure, path: (figures.append(figure), save(figure, path)))
     run = min(path.parent for path in sweep_folder.glob("*/run.json"))
-    arguments = [{"SWEEP": str(sweep_folder), "RUN": str(run), "FAILING": str(tmp_path / "failing")}.get(word, word) for word in KIND_ARGUMENTS[kind]]
+    arguments = [
+        {"SWEEP": str(sweep_folder), "RUN": str(run), "FAILING": str(tmp_path / "failing")}.get(word, word)
+        for word in KIND_ARGUMENTS[kind]
+    ]
     output = tmp_path / "new" / f"{kind}.png"
     status = main(["plot", kind, *arguments, "--width", width, "-o", str(output)])
     printed = capsys.readouterr()

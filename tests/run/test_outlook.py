@@ -273,8 +273,8 @@ def test_the_naive_forecast_comes_from_jobs_of_the_class_that_took_longer() -> N
     assert completions == ("completions", 1, 1, 1, 2, 200.0, 8.0, 0, 95 / 4)  # 95 s off the middle of 8 s
     assert calibration_lines(completions) == [
         "completions: 1 of 1 in their 80 % interval, 100 %; 1 equal in every future",
-        "completions: median width of the interval 3.33 min; of the naive one from jobs of the same class 8 s, with 0 % "
-        "of 2 in it; widened to hold as often 3.17 min",
+        "completions: median width of the interval 3.33 min; of the naive one from jobs of the same class 8 s, "
+        "with 0 % of 2 in it; widened to hold as often 3.17 min",
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.collections import PolyCollection
@@ -21,6 +21,7 @@ from polluxsim.statistics.series import bin_edges, waiting_jobs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
@@ -78,7 +79,9 @@ def gpu_map(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
             axes.set_title(group.label, loc="left")
     panels[-1].set_xlim(0, max(run.result.end_time for run in runs) / HOUR)
     _time_axis(panels[-1])
-    named = {Patch(facecolor=application_colour(name)): name for name in (applications if has_hue else ())}
+    named: dict[Artist, str] = {
+        Patch(facecolor=application_colour(name)): name for name in (applications if has_hue else ())
+    }
     if any(run.result.outage_records for run in runs):
         named[Patch(facecolor="white", edgecolor=MAP_COLOURS["down"], hatch="////", linewidth=0)] = "node down"
     if named:
@@ -113,11 +116,9 @@ MANY = 3000
 """More rectangles than this are drawn without a border."""
 
 
-def _bars(places: Iterable[tuple[float, float, int, int]], **look: object) -> PolyCollection:
+def _bars(places: Iterable[tuple[float, float, int, int]], **look: Any) -> PolyCollection:
     """Return rectangles from one time to another [h], over a number of rows from a first row on."""
-    corners = [
-        [(start, row), (end, row), (end, row + rows), (start, row + rows)] for start, end, row, rows in places
-    ]
+    corners = [[(start, row), (end, row), (end, row + rows), (start, row + rows)] for start, end, row, rows in places]
     return PolyCollection(corners, **look)
 
 

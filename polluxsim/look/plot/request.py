@@ -35,7 +35,9 @@ OF_PROFILES = ("throughput", "batch-size", "goodput", "training")
 """Kinds that show profiles instead of runs."""
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("jct-cdf", "jct-by-application", "fairness-cdf", "slowdown-by-size", "gpu-map", "failures"), ("each",)),
+    **dict.fromkeys(
+        ("jct-cdf", "jct-by-application", "fairness-cdf", "slowdown-by-size", "gpu-map", "failures"), ("each",)
+    ),
     **dict.fromkeys(("usage", "queue"), ("each", "bin")),
     "job": ("job", "profiles"),
     "sweep": ("x", "metric", "by"),

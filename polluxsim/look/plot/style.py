@@ -191,7 +191,7 @@ def hour_ticks(axes: Axes, most: int = 9) -> None:
 
 
 def mark_forks(axes: Axes, groups: Iterable[Group]) -> None:
-    """Draw a line at the fork of each group on a time axis in hours, and write the name of the forked runs beside it."""
+    """Draw a line at the fork of each group on a time axis in hours, with the name of the forked runs beside it."""
     forks = {fork: group.label for group in groups for fork in fork_times(group.runs)}
     for time, label in forks.items():
         axes.axvline(time / HOUR, color=GREY, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1)

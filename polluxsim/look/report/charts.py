@@ -85,9 +85,7 @@ def _gpus_by_type(runs: Sequence[Shown]) -> dict[str, int]:
     return most
 
 
-def charts(
-    runs: Sequence[Shown], forks: Sequence[Mapping[str, Any]] = ()
-) -> tuple[dict[str, Array], dict[str, Any]]:
+def charts(runs: Sequence[Shown], forks: Sequence[Mapping[str, Any]] = ()) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the columns of all figures by figure and number of the run, and their description with the forks.
 
     Times are in seconds. The browser takes the curves over time from the tables of the runs.

@@ -54,7 +54,21 @@ __all__ = [
     "report",
 ]
 
-SCRIPTS = ("data", "format", "curves", "chart", "timeline", "map", "cluster", "groups", "table", "jobs", "job", "saving", "page")
+SCRIPTS = (
+    "data",
+    "format",
+    "curves",
+    "chart",
+    "timeline",
+    "map",
+    "cluster",
+    "groups",
+    "table",
+    "jobs",
+    "job",
+    "saving",
+    "page",
+)
 """The page's own scripts, in the order in which they need each other."""
 
 MOST_NAMED = 3

@@ -1,4 +1,4 @@
-"""Sentences on the events of a run that no policy decides: outages of nodes, and forks. Every view has the same ones."""
+"""Sentences on outages of nodes and on forks. Every view has the same ones."""
 
 from __future__ import annotations
 

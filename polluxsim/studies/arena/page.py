@@ -343,7 +343,9 @@ def _trade(title: str, ratios: Mapping[str, tuple[float, float]]) -> Trade:
     for policy, (x, y) in sorted(ratios.items(), key=lambda item: item[1][1]):
         left, top = _along(x, across), SIDE - _along(y, up)
         is_best = not any(_is_dominated((x, y), other) for other in ratios.values())
-        points.append(Point(policy, left, top, _free_height(points, left, top), on_page(colours[policy].color), is_best))
+        points.append(
+            Point(policy, left, top, _free_height(points, left, top), on_page(colours[policy].color), is_best)
+        )
     shares = [part / STEPS_OF_TRADES for part in range(STEPS_OF_TRADES + 1)]
     along, upwards = ([1 + share * (most - 1) for share in shares] for most in (across, up))
     return Trade(
@@ -422,7 +424,10 @@ def _panel(name: str, title: str, standings: Sequence[Standing], compared: Seque
 
     dots = [_dot(one, ROW * row + 16, place) for row, one in enumerate(known)]
     step = next(step for step in STEPS if (reach - back) / step <= 7)
-    ticks = [(place(number * step), f"+{100 * number * step:.0f} %" if number else "0 %") for number in range(int(reach / step) + 1)]
+    ticks = [
+        (place(number * step), f"+{100 * number * step:.0f} %" if number else "0 %")
+        for number in range(int(reach / step) + 1)
+    ]
     metrics = [metric for metric in compared if any(metric in one.means for one in standings)]
     return Panel(name, title, metrics, standings, dots, ticks, ROW * len(known) + 34)
 

@@ -1,4 +1,4 @@
-"""A run after a fork in every view: its name, the sentence on the fork, and changes over the whole run and from there."""
+"""A run after a fork in every view: its name, the sentence on the fork, and both changes."""
 
 from __future__ import annotations
 
@@ -79,9 +79,7 @@ def test_restarts_and_gpu_time_count_from_the_fork_on(what_if: Path, tmp_path: P
     assert large.gpu_seconds == 4 * 600 + 8 * 3000.0
 
 
-def test_why_and_the_timeline_state_the_fork(
-    what_if: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_why_and_the_timeline_state_the_fork(what_if: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = what_if / "otherwise"
     job = longest(folder)
     for time in ((), ("2h",)):
@@ -116,7 +114,9 @@ def test_the_report_names_the_fork_and_draws_it(browser: Any, what_if: Path, tmp
     assert all(shares)
     assert shares[0][0] != shares[1][0]  # the first is that of all jobs
     # The moment and the job's page say it in the words of `why`.
-    page.run("document.getElementById('run').value = '1'; document.getElementById('run').dispatchEvent(new Event('change'))")
+    page.run(
+        "document.getElementById('run').value = '1'; document.getElementById('run').dispatchEvent(new Event('change'))"
+    )
     page.until("return document.querySelector('#run').value === '1'", "the other run")
     page.run("polluxReport.page.moveTo(3600)")
     assert SENTENCE not in page.texts("#moment-events li")

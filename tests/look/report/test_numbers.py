@@ -19,9 +19,9 @@ from rich.console import Console
 from toy import toy_job, toy_workload
 
 import polluxsim
-from polluxsim.cli.main import main
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.cli.live import Picture
+from polluxsim.cli.main import main
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.colours import POLICY_COLOURS, application_colour, job_colour, on_page
 from polluxsim.look.job_progress import NO_LIVES, have_fitting_ends, lives_of

@@ -32,7 +32,10 @@ def printed(browser: Any, path: Path) -> Any:
 
 def test_swatches_are_drawings_and_controls_are_left_out(paper: Any, two_runs: Path) -> None:  # noqa: F811
     page = printed(paper, two_runs)
-    legend = page.run("return [...document.querySelectorAll('#figures .legend li')].map((li) => li.querySelector('svg.swatch rect') !== null)")
+    legend = page.run(
+        "const all = [...document.querySelectorAll('#figures .legend li')];"
+        "return all.map((each) => each.querySelector('svg.swatch rect') !== null)"
+    )
     assert legend == [True, True]
     assert page.run("return getComputedStyle(document.querySelector('.legend li'), '::before').content") == "none"
     assert not page.deep(".save, .choice, .tools, .brush")
@@ -57,7 +60,9 @@ def test_the_line_of_the_moment_is_where_the_charts_have_it(paper: Any, by_hand:
 def test_a_report_takes_few_pages(browser: Any, two_runs: Path) -> None:  # noqa: F811
     opened(browser, two_runs)
     pdf = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"])
-    (count,) = re.findall(rb"/Type /Pages\b.*?/Count (\d+)", pdf, re.DOTALL)[:1] or re.findall(rb"/Count (\d+)", pdf)[:1]
+    (count,) = (
+        re.findall(rb"/Type /Pages\b.*?/Count (\d+)", pdf, re.DOTALL)[:1] or re.findall(rb"/Count (\d+)", pdf)[:1]
+    )
     assert 4 <= int(count) <= 9
 
 

@@ -26,7 +26,9 @@ def rigid(shared_runs: SharedRuns) -> Path:
 
 TOTALS = """
   const [areas, out] = [polluxReport.groups.figures()[0].areas, {}];
-  for (const { name, x, low, high } of areas) out[name] = high.reduce((sum, top, i) => sum + (top - low[i]) * (x[i + 1] - x[i]), 0);
+  for (const { name, x, low, high } of areas) {
+    out[name] = high.reduce((sum, top, i) => sum + (top - low[i]) * (x[i + 1] - x[i]), 0);
+  }
   return out;
 """
 
