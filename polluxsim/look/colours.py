@@ -117,7 +117,7 @@ LEAST_CHROMA = 24
 
 
 def on_dark(colour: str) -> str:
-    """Return a colour for a dark page: a grey between text, for black, and paper, for white; others light enough.
+    """Return a colour for a dark page. Black becomes light, white dark, and a line is light enough to be seen.
 
     >>> on_dark("#000000"), on_dark("#FFFFFF"), on_dark("#004488")
     ('#e7ecf2', '#171d24', '#5885b2')

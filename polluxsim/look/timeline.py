@@ -53,8 +53,8 @@ def events(run: Run) -> Iterator[Event]:
     one batch size. The restart delay after a change of GPUs is a slice before it, `start` or `restart`. Checkpoints are
     slices inside. A GPU that jobs share has a track for each job. An arrow leads from the old GPUs of a job to the new
     ones. An outage is a mark, and a slice on each GPU of the node. A fork is a mark across all tracks. Each job has a
-    track with its waits, with a mark where it lost its GPUs as a node went down, and with `lost`, the training that a
-    failure undid.
+    track with its waits. A mark on it shows the loss of its GPUs to a node that went down. A slice `lost` shows the
+    training that a failure undid.
     """
     cluster = cluster_of(run)
     tracks = _Tracks(cluster, most_lanes(_stays(run, cluster)) if run.result.sharing_records else 1)

@@ -25,9 +25,9 @@ FROM_FORK = (
 
 
 def fork_of(info: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the last descent with changes in the content of a run.json; None for a run as it was.
+    """Return the last descent with changes in the content of a run.json; None if it has none.
 
-    A fork without changes, or with another seed only, continues its parent as it was.
+    A fork that changes nothing but the seed continues its parent.
     """
     descent = info.get("descent")
     if not descent:

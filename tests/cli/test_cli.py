@@ -88,7 +88,7 @@ def test_a_run_leaves_its_files_and_prints_a_table(
     capsys.readouterr()
     assert main(["table", "out", "other"]) == 0
     table = capsys.readouterr().out
-    for word in ("out", "other", "median JCT", "99th percentile JCT", "mean JCT ncf", "makespan", "GPU time"):
+    for word in ("out", "other", "median JCT", "99th percentile JCT", "average JCT ncf", "makespan", "GPU time"):
         assert word in table
 
 

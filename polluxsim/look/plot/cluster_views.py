@@ -1,4 +1,4 @@
-"""Figures of a cluster over time: its queue, who holds each GPU, and what failures cost."""
+"""Figures of a cluster over time: the queue, the job on each GPU, and the cost of failures."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _time_axis(axes: Axes) -> None:
 
 @styled
 def gpu_map(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
-    """Draw who held each GPU over time, for the first run of each group. Nodes that are down are hatched."""
+    """Draw the job on each GPU over time, for the first run of each group. Nodes that are down are hatched."""
     runs = [group.runs[0] for group in groups]
     gpus = [sum(cluster_of(run).gpus_per_node) for run in runs]
     heights = [max(2.5, min(0.055 * count, 9.0)) for count in gpus]
