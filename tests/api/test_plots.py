@@ -82,7 +82,7 @@ def test_axes_are_there_to_be_changed(tmp_path: Path, sweep: polluxsim.Sweep) ->
 @pytest.mark.parametrize(
     ("kind", "given", "words"),
     [("jct-cfd", {}, "'jct-cfd' is unknown, must be one of jct-cdf.*did you mean jct-cdf"),
-     ("usage", {"bim": 3}, "plot usage: there is no option bim; choose from width, each, bin; did you mean bin"),
+     ("usage", {"bim": 3}, "plot usage: there is no option bim; choose from width, dark, each, bin; did you mean bin"),
      ("usage", {"bin": "x"}, "--bin is 'x', must be a number of minutes"),
      ("sweep", {}, "plot sweep: the setting on the horizontal axis is missing; give x")],
 )  # fmt: skip
