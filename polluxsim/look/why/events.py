@@ -68,7 +68,7 @@ def nodes_text(nodes: Sequence[int]) -> str:
 
 
 def fork_sentence(run: Run) -> str:
-    """Return the parent, the time and the changes of a fork as a sentence, or "" without a fork that changes the run."""
+    """Return the parent, the time and the changes of a fork as a sentence, "" for a run without a changed fork."""
     fork = fork_of(run.info)
     if fork is None:
         return ""
