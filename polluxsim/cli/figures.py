@@ -32,7 +32,7 @@ def add_plot(parser: ArgumentParser) -> None:
         _OPTIONS.get(kind, _runs)(one)
         take_output(one, "file to write, .png, .pdf or .svg", f"{kind}.png")
         take(one, "width", note=f"(default: {PlotRequest(kind, x='').width_in_cm:g})")
-        one.add_argument("--dark", action="store_true", help="draw the figure for a dark page")
+        take(one, "dark")
         one.set_defaults(action=_plot)
 
 

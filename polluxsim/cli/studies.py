@@ -77,9 +77,7 @@ def add_arena(parser: ArgumentParser) -> None:
     take(parser, "scenarios", note="scenarios of the suite (default: all)")
     take(parser, "seeds", note="seeds of each scenario (default: 6; 10 for the full suite)")
     take(parser, "user-metric")
-    parser.add_argument("--reports", action="store_true",
-                        help="write a report of each policy's runs on each scenario, and link the page to them",
-                        )  # fmt: skip
+    take(parser, "reports")
     take(parser, "workers")
     take_output(parser, "folder for the runs and the page", "arena")
     parser.set_defaults(action=_arena)
