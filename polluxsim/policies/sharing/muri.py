@@ -85,6 +85,7 @@ class Muri(AtEvents):
     knows_durations: bool = True
     falls_apart: bool = True
     traits: ClassVar[Traits] = Traits(shares_gpus=True)
+    is_elastic = False
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return whether no pack can be made."""

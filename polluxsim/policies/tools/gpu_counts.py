@@ -7,7 +7,7 @@ from dataclasses import replace
 from heapq import heapify, heappop, heapreplace
 from math import ceil, inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from polluxsim.hardware.placements import gpus_by_node, num_replicas
 from polluxsim.models.batch_size import split_batch_size
@@ -279,9 +279,10 @@ class Deal:
 class AtEvents(ABC):
     """Policy that decides at arrivals, completions and changes of nodes, and repeats its decision otherwise.
 
-    It also decides when an agent that has learnt allows its job another number of GPUs.
+    An elastic policy also decides when an agent that has learnt allows its job another number of GPUs.
     """
 
+    is_elastic: ClassVar[bool] = True
     _last: Decision | None = None
     _limits: Mapping[JobId, int] = MappingProxyType({})  # most GPUs of each job at the last decision
 
@@ -291,8 +292,10 @@ class AtEvents(ABC):
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Decide after an event, or repeat the last decision."""
-        if self._last is None or view.changes.jobs_or_nodes or (view.changes.learnt and limits(view) != self._limits):
-            self._last, self._limits = self.decide(view), limits(view)
+        has_learnt = self.is_elastic and bool(view.changes.learnt)
+        if self._last is None or view.changes.jobs_or_nodes or (has_learnt and limits(view) != self._limits):
+            self._last = self.decide(view)
+            self._limits = limits(view) if self.is_elastic else {}
             return self._last
         return replace(self._last, explain=None)
 
