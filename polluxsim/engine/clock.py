@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from enum import IntEnum
 from heapq import heappush
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import simpy
 
 from polluxsim.common.errors import InvalidConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Action: TypeAlias = Callable[["Event"], None]
 

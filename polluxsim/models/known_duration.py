@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import groupby
 from math import ceil, inf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.profile import Application, DoesNotFitError, ProfileRangeError, StepTime
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TypeSpeeds: TypeAlias = tuple[tuple[str, float], ...]
 """Pairs (GPU type, speed). At speed 1 a job takes its duration; 0 means that it does not fit in memory."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from hydra.errors import InstantiationException
@@ -30,9 +31,6 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.declared import Metric
 from polluxsim.metrics.summary import Summary
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
 
 # Types of each annotation whose values are checked before a factory gets them, and the types in words.
 _CHECKED: dict[str, tuple[tuple[type, ...], str]] = {

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.files import held
 from polluxsim.records.folders import difference, info_of, remove_if_empty
 from polluxsim.records.storage import RUN_FILE
 from polluxsim.run.interrupt import ending_with
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
 DESCENT = "descent"
 """Part of run.json of a fork: its time, its changes and its ancestors."""

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
 from polluxsim.common.errors import InvalidConfigError, listed
 from polluxsim.common.shipped import shipped
 from polluxsim.records.storage import flat
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 _user_folders: ContextVar[tuple[Path, ...]] = ContextVar("user_folders", default=())
 

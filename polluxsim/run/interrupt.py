@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from types import FrameType
+from types import FrameType
+from typing import NoReturn
 
 # Function that ends this process even within `exits_raised`.
 exit_at_once = os._exit

@@ -169,7 +169,7 @@ def test_qssf_goes_by_the_name_in_the_log() -> None:
         (lambda: MinMakespan(shortest=0.0), "policy.shortest is 0, must be a finite number > 0"),
         (lambda: MinMakespan(longest=float("inf")), "policy.longest is inf, must be a finite number > 0"),
         (lambda: Gandiva(time_slice=0.0), "policy.time_slice is 0, must be a finite number > 0"),
-        (lambda: Multifactor(age=-1.0), r"policy.age is -1.0: a weight must not be negative"),
+        (lambda: Multifactor(age=-1.0), r"policy.age is -1, must be a finite number ≥ 0"),
         (lambda: Multifactor(shares={"ada": 0.0}), "policy.shares.ada is 0, must be a finite number > 0"),
         (lambda: Priority(-1.0), "policy.min_run_time is -1, must be a finite number ≥ 0"),
     ],

@@ -25,18 +25,8 @@ def buddies(
 
     A job that already holds this number keeps its GPUs, unless it moves to make room for a larger job or finds room on
     fewer nodes. The other jobs take nodes in order of falling size, each the nodes with the least room that suffices. A
-    job for which no room can be made gets GPUs of more nodes.
-
-    Parameters
-    ----------
-    view
-        The cluster.
-    counts
-        GPUs of each job. A job that is left out gets none.
-    fixed
-        Jobs that must not move.
-    anywhere
-        Jobs that run equally fast on more nodes. No other job moves for them.
+    job for which no room can be made gets GPUs of more nodes. `fixed` are jobs that must not move. `anywhere` are jobs
+    that run equally fast on more nodes; no other job moves for them.
     """
     board = Board(view.gpus_per_node, fixed)
     kept = [job for job in view.jobs if counts.get(job.job_id, 0) == num_replicas(job.placement)]
@@ -47,7 +37,7 @@ def buddies(
     for job_id in sorted(others, key=lambda job_id: -counts.get(job_id, 0)):
         gpus = counts.get(job_id, 0)
         if not board.place(job_id, gpus, makes_room=job_id not in anywhere):
-            board.put(job_id, board.scattered(gpus))
+            board.put(job_id, FreeGpus(board.free).pack(gpus) or ())
     for job in kept:
         if job.job_id not in fixed and job.job_id not in anywhere:
             board.join(job.job_id)
@@ -55,32 +45,20 @@ def buddies(
 
 
 class Board:
-    """Jobs on nodes.
-
-    Parameters
-    ----------
-    gpus_per_node
-        GPUs of each node.
-    fixed
-        Jobs that must not move.
-    """
+    """Jobs on nodes, and the jobs that must not move."""
 
     def __init__(self, gpus_per_node: Sequence[int], fixed: Collection[JobId]) -> None:
         self.placements: dict[JobId, Placement] = {}
         self._sizes = gpus_per_node
         self._largest = max(gpus_per_node)
-        self._free = list(gpus_per_node)
+        self.free = list(gpus_per_node)
         self._fixed = fixed
 
     def put(self, job_id: JobId, placement: Placement) -> None:
         """Give GPUs to a job."""
         self.placements[job_id] = placement
         for node, gpus in placement:
-            self._free[node] -= gpus
-
-    def scattered(self, gpus: int) -> Placement:
-        """Return free GPUs of the nodes with the most free GPUs."""
-        return FreeGpus(self._free).pack(gpus) or ()
+            self.free[node] -= gpus
 
     def place(self, job_id: JobId, gpus: int, *, makes_room: bool = True) -> bool:
         """Put a job on the fewest nodes that it can have; return False if they have no room.
@@ -92,9 +70,9 @@ class Board:
         if nodes is not None:
             self.put(job_id, tuple(zip(nodes, parts, strict=True)))
             return True
-        if not makes_room or gpus > sum(self._free):
+        if not makes_room or gpus > sum(self.free):
             return False
-        before = self.placements.copy(), self._free.copy()
+        before = self.placements.copy(), self.free.copy()
         if (movers := self._movers(parts, gpus)) is not None:
             sizes = {name: num_replicas(self.placements[name]) for name in movers}
             for name in movers:
@@ -103,7 +81,7 @@ class Board:
                 self.place(name, sizes[name]) for name in sorted(movers, key=lambda name: -sizes[name])
             ):
                 return True
-        self.placements, self._free = before
+        self.placements, self.free = before
         return False
 
     def join(self, job_id: JobId) -> None:
@@ -117,16 +95,16 @@ class Board:
 
     def _remove(self, job_id: JobId) -> None:
         for node, gpus in self.placements.pop(job_id):
-            self._free[node] += gpus
+            self.free[node] += gpus
 
     def _nodes_with_room(self, parts: Sequence[int]) -> list[int] | None:
         """Return a node with the least sufficient room for each part of a job, or None."""
         found: list[int] = []
         for part in parts:
-            fitting = [node for node, free in enumerate(self._free) if free >= part and node not in found]
+            fitting = [node for node, free in enumerate(self.free) if free >= part and node not in found]
             if not fitting:
                 return None
-            found.append(min(fitting, key=self._free.__getitem__))
+            found.append(min(fitting, key=self.free.__getitem__))
         return found
 
     def _movers(self, parts: Sequence[int], gpus: int) -> list[JobId] | None:
@@ -143,7 +121,7 @@ class Board:
                 for node, size in enumerate(self._sizes)
                 if node not in used
                 and size >= part
-                and (way := _fewest(movable.get(node, []), part - self._free[node])) is not None
+                and (way := _fewest(movable.get(node, []), part - self.free[node])) is not None
             }
             if not ways:
                 return None

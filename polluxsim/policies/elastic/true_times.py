@@ -77,30 +77,14 @@ def _reasons_for_parts(view: ClusterView, given: Mapping[JobId, int], asked: Seq
 
 
 class Remaining(NamedTuple):
-    """A job that has GPUs, and the time that further GPUs save.
-
-    Attributes
-    ----------
-    job
-        The job.
-    limit
-        Most GPUs of the job.
-    steps
-        Optimiser steps to completion.
-    time_saved
-        Times by which the first, second, third … GPU shortens an optimiser step, if known [s].
-    step_time
-        Function that returns the time of an optimiser step by GPUs, true or estimated [s].
-    weight
-        Factor on the gains of the job.
-    """
+    """A job that has GPUs, and the time that further GPUs save."""
 
     job: JobView
-    limit: int
-    steps: float
-    time_saved: list[float]
-    step_time: Callable[[int], float]
-    weight: float = 1.0
+    limit: int  # most GPUs of the job
+    steps: float  # optimiser steps to completion
+    time_saved: list[float]  # by the first, second, third … GPU in an optimiser step, as far as known [s]
+    step_time: Callable[[int], float]  # time of an optimiser step by GPUs, true or estimated [s]
+    weight: float = 1.0  # factor on the gains of the job
 
     def gain(self, replicas: int) -> float:
         """Return the time that one GPU more than `replicas` saves, times the weight [s]; 0 at the limit."""
@@ -245,9 +229,13 @@ class Afs(AtEvents):
         bids = {job_id: Bid(job_id, times) for job_id, times in known.items() if times}
         last = _deal_by_bids(list(bids.values()), view.num_gpus)
         counts = {job_id: bid.gpus for job_id, bid in bids.items()}
-        return dealt(
-            view, counts, lambda asked: {name: _reason_of_bid(bids[name], last) for name in asked if name in bids}
-        )
+
+        def reason(bid: Bid) -> Reason:
+            """Return the reason for the GPUs of a job. Kind: `won-against`, with the job that got the last GPU."""
+            others = () if last is None or last is bid else (last.job_id,)
+            return Reason("won-against", {"gpus": bid.gpus, "remaining_time": bid.time_left}, others)
+
+        return dealt(view, counts, lambda asked: {name: reason(bids[name]) for name in asked if name in bids})
 
 
 def _deal_by_bids(bids: list[Bid], left: int) -> Bid | None:
@@ -262,15 +250,6 @@ def _deal_by_bids(bids: list[Bid], left: int) -> Bid | None:
         else:
             bids.remove(best)
     return last
-
-
-def _reason_of_bid(bid: Bid, last: Bid | None) -> Reason:
-    """Return the reason for the GPUs of a job. Kind: `won-against`, with the job that got the last GPU."""
-    return Reason(
-        "won-against",
-        {"gpus": bid.gpus, "remaining_time": bid.time_left},
-        () if last is None or last is bid else (last.job_id,),
-    )
 
 
 def best_counts(values: Sequence[Mapping[int, float]], num_gpus: int) -> list[int]:

@@ -7,11 +7,9 @@ from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.policies.contract.settings import overestimate_without_effect
 from polluxsim.policies.contract.view import Change, Decision, Reason
-from polluxsim.policies.reserving.easy import Limits
+from polluxsim.policies.reserving.easy import Backfill, Limits
 from polluxsim.policies.tools.free_gpus import FreeGpus, Timetable
-from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.pools import pool_per_type
 
 if TYPE_CHECKING:
@@ -19,27 +17,15 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from polluxsim.hardware.clusters import Cluster
     from polluxsim.hardware.placements import JobId
     from polluxsim.policies.contract.view import ClusterView, JobView
-    from polluxsim.workloads.job import Job
 
 
 class Reservation(NamedTuple):
-    """A reservation of GPUs.
+    """A reservation of GPUs."""
 
-    Attributes
-    ----------
-    start
-        Reserved time [s].
-    order
-        Place of the job in the order of submission.
-    job
-        The job.
-    """
-
-    start: float
-    order: int
+    start: float  # [s]
+    order: int  # place of the job in the order of submission
     job: JobView
 
 
@@ -53,16 +39,9 @@ class Reservations:
         self._made = 0
 
     def add(self, view: ClusterView, job: JobView, length: float, order: int | None = None) -> None:
-        """Reserve GPUs for a job at the earliest time that delays no other reservation.
+        """Reserve GPUs for a length of time [s] at the earliest time that delays no other reservation.
 
-        Parameters
-        ----------
-        view, job
-            The cluster and the job.
-        length
-            Longest time for which the job holds its GPUs [s].
-        order
-            Place of the job in the order of submission; by default the last.
+        `order` is the place of the job in the order of submission, by default the last.
         """
         start = self.free.earliest(job.num_replicas, length)
         if start < inf:
@@ -97,7 +76,7 @@ class Reservations:
 
 @pool_per_type
 @dataclass
-class Conservative:
+class Conservative(Backfill):
     """Reserve GPUs for each job when it is submitted, at the earliest time that delays no earlier reservation.
 
     If a job ends early, exceeds its limit or is evicted, all reservations are made again, in the order of their times.
@@ -111,18 +90,8 @@ class Conservative:
     Source: Mu'alem and Feitelson, "Utilization, Predictability, Workloads, and User Runtime Estimates" (TPDS '01).
     """
 
-    overestimate: float = 1.0
-    _limits: Limits = field(init=False, repr=False)
     # None while no job waits.
     _reserved: Reservations | None = field(default=None, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_above_zero(overestimate=self.overestimate)
-        self._limits = Limits(self.overestimate)
-
-    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return a sentence if `overestimate` has no effect."""
-        return overestimate_without_effect(self.overestimate, jobs)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start the jobs whose reservations begin now."""

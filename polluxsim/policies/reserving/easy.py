@@ -9,7 +9,7 @@ from itertools import chain, takewhile
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.errors import check_range
 from polluxsim.policies.contract.settings import check_owners, overestimate_without_effect, unless_jobs_differ
 from polluxsim.policies.contract.view import Change, Decision, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus
@@ -108,27 +108,13 @@ class Limits:
 
 
 class BackfillStep(NamedTuple):
-    """The decision about one waiting job.
-
-    Attributes
-    ----------
-    job
-        The job.
-    starts
-        Whether it gets its GPUs.
-    free
-        GPUs that were free before.
-    head
-        The job with the reservation, this one or one before it; None before there is one.
-    reserved_time
-        Latest start of the head [s].
-    """
+    """The decision about one waiting job."""
 
     job: JobView
-    starts: bool
-    free: int
-    head: JobView | None
-    reserved_time: float
+    starts: bool  # whether it gets its GPUs
+    free: int  # GPUs that were free before
+    head: JobView | None  # the job with the reservation, this one or one before it; None before there is one
+    reserved_time: float  # latest start of the head [s]
 
 
 def backfill_steps(
@@ -237,9 +223,25 @@ def _reason(step: BackfillStep, standing: Mapping[str, float]) -> Reason:
     return Reason("would-delay" if fits else "gang-does-not-fit", numbers, (step.head.job_id,))
 
 
+@dataclass
+class Backfill:
+    """What policies have in common that plan with time limits of jobs."""
+
+    overestimate: float = 1.0
+    _limits: Limits = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_above_zero(overestimate=self.overestimate)
+        self._limits = Limits(self.overestimate)
+
+    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
+        """Return a sentence if `overestimate` has no effect."""
+        return overestimate_without_effect(self.overestimate, jobs)
+
+
 @pool_per_type
 @dataclass
-class Easy:
+class Easy(Backfill):
     """Start whole jobs in order of submission, with EASY backfill and without preemption.
 
     The first job that does not fit gets a reservation at the earliest time at which enough GPUs are free if all running
@@ -252,17 +254,6 @@ class Easy:
 
     Source: Lifka, "The ANL/IBM SP scheduling system" (JSSPP '95).
     """
-
-    overestimate: float = 1.0
-    _limits: Limits = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        check_above_zero(overestimate=self.overestimate)
-        self._limits = Limits(self.overestimate)
-
-    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return a sentence if `overestimate` has no effect."""
-        return overestimate_without_effect(self.overestimate, jobs)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start waiting jobs in order of submission."""
@@ -317,8 +308,7 @@ class Multifactor:
         check_above_zero(max_age=self.max_age, half_life=self.half_life, overestimate=self.overestimate)
         check_above_zero(**{f"shares.{name}": share for name, share in self.shares.items()})
         for name in ("age", "size", "priority", "fair_share"):
-            if (weight := getattr(self, name)) < 0:
-                raise InvalidConfigError(f"policy.{name} is {weight}: a weight must not be negative; use 0 or more")
+            check_range(f"policy.{name}", getattr(self, name), least=0)
         self._usage = Ledger(self.half_life)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
@@ -332,7 +322,10 @@ class Multifactor:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start waiting jobs in order of falling priority."""
         self._usage.settle(view)
-        fair_share = self._fair_shares(view)
+        present = dict.fromkeys(map(user_of, view.jobs))
+        self._users |= present
+        usage = {user: self._usage.balance(user, view.time) for user in (self._users if self.fair_tree else present)}
+        fair_share = (fair_tree if self.fair_tree else classic_fair_share)(usage, self.shares)
         num_gpus = max(view.nominal_gpus, 1)
         highest = max((job.priority for job in view.jobs), default=0.0)
 
@@ -348,12 +341,6 @@ class Multifactor:
         self._usage.follow(view, decision, user_of)
         # The order of waiting jobs changes with time.
         return replace(decision, valid_until=inf if len(decision.allocation) == len(order) else -inf)
-
-    def _fair_shares(self, view: ClusterView) -> dict[str, float]:
-        present = dict.fromkeys(map(user_of, view.jobs))
-        self._users |= present
-        usage = {user: self._usage.balance(user, view.time) for user in (self._users if self.fair_tree else present)}
-        return fair_tree(usage, self.shares) if self.fair_tree else classic_fair_share(usage, self.shares)
 
     def _backfilled(self, view: ClusterView, order: Sequence[JobView], describe: Describe) -> Decision:
         """Start jobs in an order on the GPUs of each type. The usage of a user counts over all types."""

@@ -22,24 +22,12 @@ ANY, LOWER_PRIORITY, NEVER = "any", "lower-priority", "never"
 
 
 class Terms(NamedTuple):
-    """Terms of a queue in the cohort.
+    """Terms of a queue in the cohort."""
 
-    Attributes
-    ----------
-    quota
-        GPUs that the queue owns.
-    borrowing_limit
-        Most GPUs that the queue may hold beyond its quota.
-    lending_limit
-        Most GPUs of the quota that other queues may borrow.
-    weight
-        Weight for fair sharing.
-    """
-
-    quota: int = 0
-    borrowing_limit: float = inf
-    lending_limit: float = inf
-    weight: float = 1.0
+    quota: int = 0  # GPUs that the queue owns
+    borrowing_limit: float = inf  # most GPUs that the queue may hold beyond its quota
+    lending_limit: float = inf  # most GPUs of the quota that other queues may borrow
+    weight: float = 1.0  # for fair sharing
 
     @property
     def reserved(self) -> float:
@@ -65,18 +53,7 @@ def most_gpus(terms: Mapping[str, Terms], queue: str, num_gpus: int) -> float:
 class Cohort:
     """The GPUs of all queues during one decision.
 
-    Parameters
-    ----------
-    terms
-        Terms of each queue.
-    other
-        Terms of queues that `terms` leaves out.
-    rules
-        Rules of preemption.
-    view
-        The cluster.
-    start_of
-        Function that returns when a running job got its GPUs [s].
+    `other` are the terms of queues that `terms` leaves out. `start_of` returns when a running job got its GPUs [s].
     """
 
     def __init__(
@@ -113,7 +90,9 @@ class Cohort:
         if not waiting:
             return
         before = -1
-        preempts = self._may_preempt(waiting)
+        preempts = bool(self._rules.fair_sharing or self._terms) or (
+            self._rules.within_queue != NEVER and any(job.priority > self._lowest for job in waiting)
+        )
         while before < self._chances and (self._free or preempts):
             before = self._chances
             for job in self._in_turn([job for job in waiting if job.job_id not in self.started]):
@@ -193,12 +172,6 @@ class Cohort:
         """Return the GPUs of a queue beyond its quota, over its weight; `more` are added to them."""
         terms = self._of(queue)
         return max(self._used[queue] + more - terms.quota, 0) / terms.weight
-
-    def _may_preempt(self, waiting: Sequence[JobView]) -> bool:
-        """Return whether a waiting job may be able to preempt another job."""
-        if self._rules.fair_sharing or self._terms:
-            return True
-        return self._rules.within_queue != NEVER and any(job.priority > self._lowest for job in waiting)
 
     def _available(self, queue: str) -> float:
         """Return the GPUs that a queue may get, with the GPUs that it may borrow."""

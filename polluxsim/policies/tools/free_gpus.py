@@ -124,17 +124,10 @@ class FreeGpus:
 
 
 def place(view: ClusterView, chosen: Iterable[tuple[JobView, Crew]]) -> dict[JobId, Placement]:
-    """Return placements of jobs on GPUs of given types.
+    """Return placements of jobs on GPUs of given types, by the number of GPUs of each type that each job gets.
 
     A job that already has these GPUs keeps them. The other jobs are packed in order, each type on the nodes with the
-    most free GPUs. A job for which no GPUs are left is left out.
-
-    Parameters
-    ----------
-    view
-        The cluster. All jobs that are not chosen lose their GPUs.
-    chosen
-        Jobs with the number of GPUs of each type that they get, in order.
+    most free GPUs. A job for which no GPUs are left is left out. All jobs that are not chosen lose their GPUs.
     """
     placements: dict[JobId, Placement] = {}
     new: list[tuple[JobView, Crew]] = []

@@ -9,7 +9,7 @@ from itertools import chain, islice, tee
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.common.errors import check_number
+from polluxsim.common.errors import check_range
 from polluxsim.policies.contract.view import Change, Decision, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus, place
 
@@ -31,11 +31,6 @@ class Budget:
         The cluster. All of its GPUs are left at first.
     mixes
         Whether jobs that can use several types at once take GPUs of several if no type has enough.
-
-    Attributes
-    ----------
-    left
-        GPUs of all types that are left.
     """
 
     def __init__(self, view: ClusterView, *, mixes: bool = False) -> None:
@@ -43,7 +38,7 @@ class Budget:
         self._mixes = mixes
         self._left = {name: view.gpus_of(name) for name in view.types}
         self._only = next(iter(self._left)) if len(self._left) == 1 else None
-        self.left = sum(self._left.values())
+        self.left = sum(self._left.values())  # GPUs of all types that are left
 
     def take(self, job: JobView, gpus: int | None = None) -> Crew:
         """Take GPUs for a job, by default as many as it requests; return their types, or nothing if they do not fit.
@@ -115,8 +110,6 @@ def schedule_gangs(
 
     Parameters
     ----------
-    view
-        The cluster.
     order
         All jobs by precedence. It is read only as far as needed.
     overtaking
@@ -140,7 +133,14 @@ def schedule_gangs(
             explain=lambda jobs: _all_fit(view, list(copy(again)), describe, jobs),
         )
     budget = Budget(view, mixes=True)
-    admitted = _admitted(order, budget, overtaking=overtaking)
+    admitted: list[tuple[JobView, Crew]] = []
+    for job in order:
+        if crew := budget.take(job):
+            admitted.append((job, crew))
+            if not budget.left:
+                break
+        elif not overtaking:
+            break
     some_wait = len(admitted) < len(view.jobs)
     tell = partial(_reasons, gpus=view.num_gpus, overtaking=overtaking, describe=describe)
     return Decision(
@@ -157,18 +157,6 @@ def _first_of(order: Iterable[JobView], few: Sequence[JobView]) -> Iterable[JobV
         return few
     wanted = {job.job_id for job in few}
     return islice((job for job in order if job.job_id in wanted), len(wanted))
-
-
-def _admitted(order: Iterable[JobView], budget: Budget, *, overtaking: bool) -> list[tuple[JobView, Crew]]:
-    admitted = []
-    for job in order:
-        if crew := budget.take(job):
-            admitted.append((job, crew))
-            if not budget.left:
-                break
-        elif not overtaking:
-            break
-    return admitted
 
 
 def _all_fit(
@@ -244,12 +232,10 @@ def gangs_by(
 
     Parameters
     ----------
-    view
-        The cluster.
     key
         Sort key of a job. It may only fall while the job runs, unless an event happens.
     describe
-        Function that returns the numbers by which a job has its place in the order.
+        As in `schedule_gangs`.
     preemptive
         Whether running jobs are sorted with the waiting jobs, instead of before them.
     lasts_until
@@ -263,12 +249,6 @@ def gangs_by(
 
 
 def check_above_zero(**values: float) -> None:
-    """Check parameters of a policy.
-
-    Raises
-    ------
-    InvalidConfigError
-        If one is not a finite number above 0.
-    """
+    """Check that parameters of a policy are finite numbers above 0."""
     for name, value in values.items():
-        check_number(f"policy.{name}", value, value > 0, "a finite number > 0")
+        check_range(f"policy.{name}", value, above=0)

@@ -132,21 +132,11 @@ class Candidate(Protocol):
 
 
 class Dealt(NamedTuple):
-    """Numbers of GPUs, and the winner of the last GPU beyond the fewest GPUs of all candidates.
+    """Numbers of GPUs, and the winner of the last GPU beyond the fewest GPUs of all candidates."""
 
-    Attributes
-    ----------
-    counts
-        GPUs of each job, 0 for a job that waits.
-    candidates
-        The jobs with GPUs, by name, in order of submission.
-    winner, winning_gain
-        The job that got the last GPU, and the gain for which it got it. None and 0 if no job got more than its fewest.
-    """
-
-    counts: dict[JobId, int]
-    candidates: Mapping[JobId, Candidate]
-    winner: JobId | None
+    counts: dict[JobId, int]  # GPUs of each job, 0 for a job that waits
+    candidates: Mapping[JobId, Candidate]  # the jobs with GPUs, by name, in order of submission
+    winner: JobId | None  # None if no job got more than its fewest GPUs
     winning_gain: float
 
 
@@ -225,21 +215,10 @@ def placements(view: ClusterView, counts: Mapping[JobId, int]) -> dict[JobId, Pl
 
 
 class Deal:
-    """Numbers of GPUs of jobs, each on one GPU type, while GPUs are given out.
-
-    Parameters
-    ----------
-    view
-        The cluster. All of its GPUs can be given out.
-
-    Attributes
-    ----------
-    gpus
-        GPUs of each job, by name. Jobs without GPUs are left out.
-    """
+    """Numbers of GPUs of jobs, each on one GPU type, while all GPUs of a cluster are given out."""
 
     def __init__(self, view: ClusterView) -> None:
-        self.gpus: dict[JobId, int] = {}
+        self.gpus: dict[JobId, int] = {}  # of the jobs that have GPUs
         self._view = view
         self._budget = Budget(view)
         self._types: dict[JobId, str] = {}

@@ -32,30 +32,14 @@ def queue_of(job: JobView) -> str:
 
 
 class Holding(NamedTuple):
-    """GPUs that a job holds.
-
-    Attributes
-    ----------
-    job
-        The job.
-    account
-        The account that is charged.
-    gpus
-        GPUs that are charged.
-    start
-        Time at which the job got the GPUs [s].
-    charged_from
-        Time from which the account is charged [s].
-    attained_service
-        Service that the job had attained before [GPU s].
-    """
+    """GPUs that a job holds, and for which an account is charged."""
 
     job: JobView
     account: Hashable
-    gpus: int
-    start: float
-    charged_from: float
-    attained_service: float
+    gpus: int  # that are charged
+    start: float  # when the job got the GPUs [s]
+    charged_from: float  # from when the account is charged [s]
+    attained_service: float  # that the job had attained before [GPU s]
 
 
 class Ledger(Generic[AccountT]):

@@ -5,12 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 STDOUT = 1
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.common.errors import check_choice, check_number
+from polluxsim.common.errors import check_choice, check_range
 from polluxsim.policies.contract.view import Decision, Reason
 from polluxsim.policies.tools.free_gpus import place_gangs
 from polluxsim.policies.tools.gangs import NEAREST
@@ -27,33 +26,15 @@ if TYPE_CHECKING:
 
 
 class Turn(NamedTuple):
-    """The turn of a job in the queue of a GPU type.
-
-    Attributes
-    ----------
-    gpu_type
-        The type.
-    position
-        Place of the job in the queue, from 1.
-    left
-        GPUs of the type that were left.
-    is_taken
-        Whether the job gets its gang on the type.
-    ahead
-        The nearest jobs ahead that get their gangs.
-    time_had
-        Time that the job has had on the type since shares were computed [s].
-    head
-        The job ahead that does not fit and that no job may overtake, or None.
-    """
+    """The turn of a job in the queue of a GPU type."""
 
     gpu_type: str
-    position: int
-    left: int
-    is_taken: bool
-    ahead: tuple[JobId, ...]
-    time_had: float
-    head: JobView | None
+    position: int  # place of the job in the queue, from 1
+    left: int  # GPUs of the type that were left
+    is_taken: bool  # whether the job gets its gang on the type
+    ahead: tuple[JobId, ...]  # the nearest jobs ahead that get their gangs
+    time_had: float  # time that the job has had on the type since shares were computed [s]
+    head: JobView | None  # the job ahead that does not fit and that no job may overtake, or None
 
 
 @dataclass
@@ -91,7 +72,7 @@ class RoundsOfShares:
     _is_stale: bool = field(default=True, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_number("policy.reset_interval", self.reset_interval, self.reset_interval >= 0, "a number ≥ 0")
+        check_range("policy.reset_interval", self.reset_interval, least=0)
         check_choice("policy.solver", self.solver, SOLVERS)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
@@ -103,14 +84,16 @@ class RoundsOfShares:
         if self.shares.agnostic and len(types) > 1:
             rng.shuffle(types)
         elif len(types) > 1:
-            types.sort(key=lambda name: -sum(_relative_speed(job, name) for job in view.jobs))
+            speeds = [(job.speeds, max(job.speeds.values(), default=1.0)) for job in view.jobs]
+            types.sort(key=lambda name: -sum(known.get(name, 0.0) / fastest for known, fastest in speeds))
         turns = self._all_turns(view, types)
         taken = {job.job_id: job for job in view.jobs if turns[job.job_id].is_taken}
         running = {job: turns[job].gpu_type for job in taken if not self._stays_idle(job)}
         holders: dict[JobId, tuple[JobView, Pair]] = {job: (taken[job], (job, name)) for job, name in running.items()}
         self._time.hold(view.time, holders, view.delay_of)
+        jobs = {job.job_id: job for job in view.jobs}
         placements = place_gangs(view, running, taken)
-        return Decision(placements, explain=partial(self._reasons, turns, {job.job_id: job for job in view.jobs}))
+        return Decision(placements, explain=lambda asked: {job: self._reason(turns[job], jobs[job]) for job in asked})
 
     def _all_turns(self, view: ClusterView, types: Sequence[str]) -> dict[JobId, Turn]:
         """Return the turn of each job: the one in which it gets GPUs, or the one on the first type."""
@@ -180,17 +163,14 @@ class RoundsOfShares:
         priority = share / max(time, 1e-9) if speed > 0 else 0.0
         return -priority, -self._deficit[pair], -share
 
-    def _reasons(
-        self, turns: Mapping[JobId, Turn], jobs: Mapping[JobId, JobView], asked: Sequence[JobId]
-    ) -> dict[JobId, Reason]:
-        """Return the reasons for the jobs in `asked`. Kinds: those of `gangs`, and `awaits-shares`."""
-        return {job: self._reason(turns[job], jobs[job]) for job in asked}
-
     def _reason(self, turn: Turn, job: JobView) -> Reason:
+        """Return the reason of a job. Kinds: those of `schedule_gangs`, and `awaits-shares`."""
         if self._stays_idle(job.job_id):
             return Reason("awaits-shares", {"shares_due": self._reset + self.reset_interval})
-        numbers: dict[str, float] = {"position": turn.position, "gpus_needed": job.num_replicas, "gpus_left": turn.left}
-        numbers |= {
+        numbers: dict[str, float] = {
+            "position": turn.position,
+            "gpus_needed": job.num_replicas,
+            "gpus_left": turn.left,
             "time_share": self._wanted.get(job.job_id, {}).get(turn.gpu_type, 0.0),
             "time_had": turn.time_had,
         }
@@ -199,8 +179,3 @@ class RoundsOfShares:
             return Reason("behind-head-of-line", numbers, (turn.head.job_id,))
         kind = "gang-fits" if turn.is_taken else "gang-does-not-fit"
         return Reason(kind, numbers, () if turn.is_taken else turn.ahead)
-
-
-def _relative_speed(job: JobView, gpu_type: str) -> float:
-    """Return the speed of a job on a type over its speed on its fastest type; 0 on a type that it cannot use."""
-    return job.speeds.get(gpu_type, 0.0) / max(job.speeds.values(), default=1.0)
