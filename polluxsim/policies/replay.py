@@ -8,7 +8,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.common.errors import InvalidInputError, short
+from polluxsim.common.errors import InvalidInputError, reading, short
 from polluxsim.common.tables import read_number, read_rows
 from polluxsim.hardware.placements import JobId, Placement, num_replicas, placement_from_nodes
 from polluxsim.policies.contract.view import Traits
@@ -95,13 +95,7 @@ class Timeline:
         self.traits = Traits(adaptive=adapts if adaptive is None else adaptive)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
-        """Return what was recorded for this time, of the jobs that are still active.
-
-        Raises
-        ------
-        InvalidInputError
-            If a job is not in the record.
-        """
+        """Return what was recorded for this time, of the jobs that are still active; each must be in the record."""
         recorded = {job.job_id: self._at(job.job_id, view.time) for job in view.jobs}
         allocation = {job_id: placement for job_id, (placement, _) in recorded.items() if placement}
         late = {job_id: last for job_id, (placement, last) in recorded.items() if last and not placement}
@@ -146,14 +140,10 @@ def _recorded(path: Path) -> Iterator[Change]:
     elif path.suffix == ".json":
         yield from _scheduled(path)
     else:
-        yield from _listed(path)
-
-
-def _listed(path: Path) -> Iterator[Change]:
-    for row in read_rows(path, COLUMNS):
-        is_over = bool(row.values.get("completion_time"))
-        size = row.integer("batch_size", 0) if row.values.get("batch_size") else 0
-        yield Change(row.number("time", at_least=0), row.text("job"), () if is_over else _placement(row), size)
+        for row in read_rows(path, COLUMNS):
+            is_over = bool(row.values.get("completion_time"))
+            size = row.integer("batch_size", 0) if row.values.get("batch_size") else 0
+            yield Change(row.number("time", at_least=0), row.text("job"), () if is_over else _placement(row), size)
 
 
 def _placement(row: Row) -> Placement:
@@ -178,9 +168,8 @@ def _scheduled(path: Path) -> Iterator[Change]:
 def _rounds(path: Path) -> tuple[list[object], float]:
     """Return the rounds of a record and their length [s]."""
     try:
-        record = json.loads(path.read_bytes())
-    except OSError as error:
-        raise InvalidInputError(f"{path}: cannot be read ({error.strerror})") from None
+        with reading(path):
+            record = json.loads(path.read_bytes())
     except (ValueError, RecursionError):
         raise InvalidInputError(f"{path}: not JSON") from None
     record = record if isinstance(record, dict) else {}

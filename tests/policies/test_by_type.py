@@ -143,7 +143,7 @@ def test_prices_go_from_least_to_most_utility() -> None:
 
 
 def test_wrong_ways_are_named() -> None:
-    with pytest.raises(InvalidConfigError, match=r"policy\.most_ways is 0, allowed is a whole number ≥ 1"):
+    with pytest.raises(InvalidConfigError, match=r"policy\.most_ways is 0, must be a whole number ≥ 1"):
         Hadar(most_ways=0)
 
 

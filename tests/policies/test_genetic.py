@@ -172,5 +172,5 @@ def test_more_threads_than_there_are_give_the_same_answer() -> None:
 
 @pytest.mark.parametrize("threads", [0, -1])
 def test_other_numbers_of_threads_are_refused(threads: int) -> None:
-    with pytest.raises(InvalidConfigError, match=f"is {threads}, allowed is a whole number ≥ 1"):
+    with pytest.raises(InvalidConfigError, match=f"is {threads}, must be a whole number ≥ 1"):
         Pollux("genetic", threads=threads)

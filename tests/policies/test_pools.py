@@ -277,7 +277,7 @@ def test_quotas_are_those_of_each_type() -> None:
             r"policy\.gpus\.vision is 2, but the cluster has several GPU types; give a number for each of t4, a",
         ),
         ({"vision": {"h100": 2}}, r"policy\.gpus\.vision is .*, but the cluster has several"),
-        ({"vision": {"t4": -1}}, r"policy\.gpus\.vision\.t4 is -1, which is no number of GPUs"),
+        ({"vision": {"t4": -1}}, r"policy\.gpus\.vision\.t4 is -1, must be a whole number ≥ 0"),
     ],
 )
 def test_wrong_quotas_are_one_line(gpus: dict[str, object], words: str) -> None:

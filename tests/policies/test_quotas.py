@@ -113,8 +113,8 @@ def test_nobody_within_a_quota_waits(case: tuple[Cluster, Workload], borrowing: 
 @pytest.mark.parametrize(
     ("quotas", "message"),
     [
-        ({"vision": -1}, r"policy.gpus.vision is -1, which is no number of GPUs; give a whole number"),
-        ({"vision": 1.5}, r"policy.gpus.vision is 1.5, which is no number of GPUs; give a whole number"),
+        ({"vision": -1}, r"policy.gpus.vision is -1, must be a whole number ≥ 0"),
+        ({"vision": 1.5}, r"policy.gpus.vision is 1.5, must be a whole number ≥ 0"),
         ({"vision": 3, "speech": 2}, r"policy.gpus comes to 5 GPUs, but the cluster has 4; reduce the quotas"),
     ],
 )

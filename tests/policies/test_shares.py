@@ -196,7 +196,7 @@ def test_nobody_is_on_slow_gpus_while_fast_ones_are_idle(groups: list[list[objec
     ("options", "message"),
     [
         ({"solver": "magic"}, "policy.solver is 'magic', must be one of centre, vertex"),
-        ({"reset_interval": -1.0}, "policy.reset_interval is -1, must be a number ≥ 0"),
+        ({"reset_interval": -1.0}, "policy.reset_interval is -1, must be a finite number ≥ 0"),
     ],
 )
 def test_a_bad_setting_is_named(options: dict[str, object], message: str) -> None:

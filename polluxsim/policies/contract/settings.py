@@ -19,36 +19,13 @@ if TYPE_CHECKING:
 
 
 def without_effect(part: object, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-    """Return a sentence for each setting of a policy, or of another part of a run, that has no effect here.
-
-    Raises
-    ------
-    InvalidConfigError
-        If a setting of the part has a name that does not exist.
-    """
+    """Return a sentence for each setting of a policy, or of another part of a run, that has no effect here."""
     method = getattr(part, "without_effect", None)
     return [] if method is None else list(method(jobs, cluster))
 
 
 def check_names(setting: str, names: Iterable[str], kind: str, known: Collection[str]) -> None:
-    """Check that the names in a setting exist.
-
-    Parameters
-    ----------
-    setting
-        The setting, as the user wrote it.
-    names
-        Names in it.
-    kind
-        The kind of thing that they name: queue, user, GPU type.
-    known
-        All names of that kind.
-
-    Raises
-    ------
-    InvalidConfigError
-        For the first name that does not exist.
-    """
+    """Check that the names in a setting exist. `kind` is what they name: a queue, a user or a GPU type."""
     for name in names:
         if name not in known:
             advice = f"use one of {listed(map(repr, sorted(known)))}" if known else "leave it out"

@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from polluxsim.common.durations import HOUR
-from polluxsim.common.errors import InvalidConfigError, check_choice, check_number
+from polluxsim.common.errors import InvalidConfigError, check_choice, check_range
 from polluxsim.policies.contract.settings import without_effect
 from polluxsim.policies.contract.view import (
     Change,
@@ -103,7 +103,7 @@ class Scaled:
         for name, value, method in (("inner", self.inner, "allocate"), ("scale", self.scale, "wanted")):
             if not callable(getattr(value, method, None)):
                 raise InvalidConfigError(f"policy.{name} is {value!r}, allowed is what has a method {method}")
-        check_number("policy.idle_time", self.idle_time, self.idle_time >= 0, "a finite number ≥ 0")
+        check_range("policy.idle_time", self.idle_time, least=0)
 
     @property
     def traits(self) -> Traits:
@@ -255,7 +255,8 @@ class GoodputUse:
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
         """Return the present number of nodes if jobs use them well, else the number whose use is nearest to `aim`."""
         gains = sorted((gain for job in view.jobs for gain in _gains(job, nodes)), reverse=True)
-        use = {count: _use(gains, nodes.gpus(count)) for count in range(max(nodes.least, 1), nodes.most + 1)}
+        gpus = {count: nodes.gpus(count) for count in range(max(nodes.least, 1), nodes.most + 1)}
+        use = {count: sum(gains[:number]) / number for count, number in gpus.items()}
         if self.aim <= use.get(nodes.requested, 0.0) <= self.grow_above:
             return nodes.requested
         return min(use, key=lambda count: abs(use[count] - self.aim))
@@ -263,10 +264,6 @@ class GoodputUse:
     def until(self, time: float) -> float:
         """Return −∞: goodputs may change at every round."""
         return -inf
-
-
-def _use(gains: list[float], gpus: int) -> float:
-    return sum(gains[:gpus]) / gpus
 
 
 def _gains(job: JobView, nodes: NodeCounts) -> Iterator[float]:
@@ -352,7 +349,7 @@ class FirstJobOnly:
 
 
 @dataclass(frozen=True)
-class FirstJobUse:
+class FirstJobUse(GoodputUse):
     """Request as many nodes as the first job uses well.
 
     The use of a number of nodes is the predicted goodput per GPU, over the goodput of one GPU alone. The number stays
@@ -360,9 +357,6 @@ class FirstJobUse:
 
     Source: Pollux (OSDI '21), §5.4.1.
     """
-
-    grow_above: float
-    aim: float
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
         """Return the number of nodes whose use is nearest to the aim."""
@@ -386,10 +380,6 @@ class FirstJobUse:
         counts = [count for count in range(fewest, nodes.most + 1) if nodes.gpus(count) <= most_gpus(job)]
         wanted = min(counts or [fewest], key=lambda count: abs(use(count) - self.aim))
         return max(wanted, nodes.requested) if now > self.grow_above else min(wanted, max(nodes.requested, fewest))
-
-    def until(self, time: float) -> float:
-        """Return −∞: the goodput may change at every round."""
-        return -inf
 
 
 class _ScaledForFirstJob(Scaled):

@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import floor, inf
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
 
-from polluxsim.common.errors import PolicyError, check_number
+from polluxsim.common.errors import PolicyError, check_range
 from polluxsim.hardware.placements import num_replicas
 from polluxsim.models.convergence import LEAST_POINTS, Hyperbola, fit_best, fit_hyperbola, nonnegative_least_squares
 from polluxsim.models.profile import ProfileRangeError
@@ -27,7 +27,7 @@ from polluxsim.policies.tools.gpu_counts import (
 from polluxsim.policies.tools.pools import pool_per_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from polluxsim.hardware.placements import JobId
     from polluxsim.models.convergence import Curve
@@ -113,13 +113,7 @@ class Speeds:
 
 
 def report_of(job: JobView) -> Report:
-    """Return the log of a job.
-
-    Raises
-    ------
-    PolicyError
-        If the losses of its application are unknown.
-    """
+    """Return the log of a job. Raise a `PolicyError` if the losses of its application are unknown."""
     if (report := job.report) is None:
         raise PolicyError(
             f"job {job.job_id!r}: the profile of {job.application!r} says no losses, and this policy goes by them; "
@@ -233,8 +227,8 @@ class OnlineOptimus(AtIntervals):
 
     def __post_init__(self) -> None:
         check_above_zero(interval=self.interval, assumed_epochs=self.assumed_epochs)
-        check_number("policy.samples", self.samples, self.samples >= 0, "a whole number ≥ 0")
-        check_number("policy.young_factor", self.young_factor, 0 < self.young_factor <= 1, "a number > 0 and ≤ 1")
+        check_range("policy.samples", self.samples, least=0, whole=True)
+        check_range("policy.young_factor", self.young_factor, above=0, most=1)
         self.estimates = Estimates(self.assumed_epochs, self.samples)
 
     def decide(self, view: ClusterView) -> Decision:
@@ -242,21 +236,21 @@ class OnlineOptimus(AtIntervals):
         self.estimates.take_note(view)
         first = [self._candidate(view, job) for job in served_first(view.jobs, view.num_gpus)]
         outcome = deal(view.jobs, first, view.num_gpus)
-        return dealt(view, outcome.counts, lambda asked: _estimated(optimus_reasons(view, outcome, asked), first))
+
+        def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:
+            reasons = optimus_reasons(view, outcome, asked)
+            for each in first:
+                if (reason := reasons.get(name := each.job.job_id)) is not None:
+                    reasons[name] = reason._replace(numbers={**reason.numbers, "steps_left": each.steps})
+            return reasons
+
+        return dealt(view, outcome.counts, explain)
 
     def _candidate(self, view: ClusterView, job: JobView) -> Remaining:
         if (step_time := self.estimates.step_time(job, view.node_size)) is None:  # it has never run
             return Remaining(job, fewest_gpus(job), 0.0, [inf], lambda gpus: inf)
         weight = self.young_factor if len(report_of(job).losses) < LEAST_POINTS else 1.0
         return Remaining(job, most_gpus(job), self.estimates.steps_left(job), [inf], step_time, weight)
-
-
-def _estimated(reasons: Mapping[JobId, Reason], jobs: Iterable[Remaining]) -> dict[JobId, Reason]:
-    """Add the estimated steps of each job to the reasons."""
-    steps = {each.job.job_id: {"steps_left": each.steps} for each in jobs}
-    return {
-        name: reason._replace(numbers={**reason.numbers, **steps.get(name, {})}) for name, reason in reasons.items()
-    }
 
 
 NEW = Hyperbola(1.0, 1.0, 0.0)
@@ -311,7 +305,7 @@ class Slaq(AtIntervals):
 
     def __post_init__(self) -> None:
         check_above_zero(interval=self.interval)
-        check_number("policy.forgetting", self.forgetting, 0 < self.forgetting <= 1, "a number > 0 and ≤ 1")
+        check_range("policy.forgetting", self.forgetting, above=0, most=1)
 
     def decide(self, view: ClusterView) -> Decision:
         """Predict loss reductions, and deal the GPUs out."""

@@ -62,14 +62,8 @@ def next_quantum(view: ClusterView, quantum: float) -> float:
 def gittins_index(services: np.ndarray, attained: float) -> float:
     """Return the largest probability of completion per GPU time, at some attained service [1/GPU s].
 
-    That is the largest P(S − a ≤ Δ | S > a) / E[min(S − a, Δ) | S > a] over all Δ; It is 0 if no job needed more.
-
-    Parameters
-    ----------
-    services
-        What jobs before it needed in all, rising, shape (jobs,) [GPU s].
-    attained
-        What it has had, a [GPU s].
+    That is the largest P(S − a ≤ Δ | S > a) / E[min(S − a, Δ) | S > a] over all Δ. It is 0 if no job needed more.
+    `services` are what earlier jobs needed in all, rising, shape (jobs,) [GPU s]; a is `attained` [GPU s].
 
     Source: Gittins (1979), as in Tiresias (NSDI '19), §3.3.
     """
@@ -208,7 +202,10 @@ class TiresiasL:
     _queue_of: dict[JobId, int] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._limits = _with_last(self.queue_limits)
+        every = [0, *self.queue_limits, inf]
+        if not all(isinstance(limit, int | float) for limit in every) or any(a >= b for a, b in pairwise(every)):
+            raise InvalidConfigError(f"policy.queue_limits is {every[1:-1]}, allowed are rising numbers > 0")
+        self._limits = every[1:]
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs, queue by queue. A gang that fits may overtake."""
@@ -218,7 +215,9 @@ class TiresiasL:
             self._demote(job)
         order = sorted(self._queue_of, key=self._queue_of.__getitem__)
         decision = schedule_gangs(view, map(self._jobs.__getitem__, order), describe=self._describe)
-        running = [job_id for job_id in self._queue_of if _runs(self._jobs[job_id], decision)]
+        kept = {job.job_id: job.placement for job in view.running} if decision.others_keep else {}
+        placements = kept | dict(decision.allocation)
+        running = [job_id for job_id in self._queue_of if placements.get(job_id)]
         # They stay ahead of the others in their queues.
         self._queue_of = {job_id: self._queue_of[job_id] for job_id in running} | self._queue_of
         until = min((self._time_left(self._jobs[job_id]) for job_id in running), default=inf)
@@ -245,16 +244,3 @@ class TiresiasL:
         queue = self._queue_of[job.job_id]
         limit = {} if self._limits[queue] == inf else {"queue_threshold": self._limits[queue]}
         return {"queue": queue + 1, "queues": len(self._limits), "attained_service": job.attained_service, **limit}
-
-
-def _with_last(limits: Sequence[float]) -> list[float]:
-    """Return the checked limits of all queues, with the limit ∞ of the last one."""
-    every = [0, *limits, inf]
-    if not all(isinstance(limit, int | float) for limit in every) or any(a >= b for a, b in pairwise(every)):
-        raise InvalidConfigError(f"policy.queue_limits is {every[1:-1]}, allowed are rising numbers > 0")
-    return every[1:]
-
-
-def _runs(job: JobView, decision: Decision) -> bool:
-    kept = job.placement if decision.others_keep else ()
-    return bool(decision.allocation.get(job.job_id, kept))

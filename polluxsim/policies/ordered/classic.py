@@ -8,7 +8,7 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING
 
-from polluxsim.common.errors import check_number
+from polluxsim.common.errors import check_range
 from polluxsim.models.known_duration import ELASTIC, RIGID
 from polluxsim.policies.contract.settings import unless_jobs_differ
 from polluxsim.policies.tools.gangs import gangs_by, schedule_gangs
@@ -111,7 +111,7 @@ class QuasiShortestService:
     _means: dict[Hashable, float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_number("policy.forgetting", self.forgetting, 0 < self.forgetting <= 1, "a number in (0, 1]")
+        check_range("policy.forgetting", self.forgetting, above=0, most=1)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, and start waiting jobs in order of expected GPU time."""
@@ -120,7 +120,8 @@ class QuasiShortestService:
             self._learn(self._jobs.pop(job_id))
 
         def service(job: JobView) -> float:
-            return self._expected(job) * job.num_replicas
+            expected = next((self._means[kind] for kind in _groups_of(job) if kind in self._means), 0.0)
+            return expected * job.num_replicas
 
         return gangs_by(view, service, lambda job: {"expected_service": service(job)}, preemptive=False)
 
@@ -130,9 +131,6 @@ class QuasiShortestService:
         for kind in _groups_of(job) if time else ():
             before = self._means.get(kind, time)
             self._means[kind] = before + self.forgetting * (time - before)
-
-    def _expected(self, job: JobView) -> float:
-        return next((self._means[kind] for kind in _groups_of(job) if kind in self._means), 0.0)
 
 
 def _groups_of(job: JobView) -> tuple[Hashable, ...]:
@@ -196,7 +194,7 @@ class Priority:
     _since: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_number("policy.min_run_time", self.min_run_time, self.min_run_time >= 0, "a finite number ≥ 0")
+        check_range("policy.min_run_time", self.min_run_time, least=0)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return whether priorities decide nothing."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba import config, prange, set_num_threads
 
-from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.errors import check_range
 from polluxsim.common.kernels import helper, kernel, kernel_in_threads
 from polluxsim.policies.pollux.problem import Answer, power_mean, with_idle_gpus
 
@@ -53,8 +53,7 @@ class GeneticSearch:
     _job_ids: tuple[JobId, ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.threads < 1:
-            raise InvalidConfigError(f"threads of the genetic search is {self.threads}, allowed is a whole number ≥ 1")
+        check_range("threads of the genetic search", self.threads, least=1, whole=True)
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> Answer:
         """Return the fittest allocation found, without a bound."""
@@ -63,19 +62,15 @@ class GeneticSearch:
         values = problem.log_values()
         limits = Limits(problem.gpus_per_node, problem.fewest, problem.max_replicas, problem.avoid_interference)
         gains = Gains(problem.placements.astype(np.int16), values, problem.speedups, problem.fairness_power)
-        members, fitness = evolve(members, limits, gains, self.generations, seed, self._breeder())
+        # A worker of a sweep has one thread, whatever the machine has.
+        threads = min(self.threads, int(config.NUMBA_NUM_THREADS))
+        if threads > 1:
+            set_num_threads(threads)
+        breeder = breed if threads == 1 else breed_in_threads
+        members, fitness = evolve(members, limits, gains, self.generations, seed, breeder)
         self._members, self._job_ids = members, problem.job_ids
         fittest = int(np.argmax(fitness))
         return Answer(with_idle_gpus(problem, members[fittest].astype(np.int64)), float(fitness[fittest]))
-
-    def _breeder(self) -> Any:
-        """Return the function that makes the children."""
-        # A worker of a sweep has one, whatever the machine has.
-        threads = min(self.threads, int(config.NUMBA_NUM_THREADS))
-        if threads == 1:
-            return breed
-        set_num_threads(threads)
-        return breed_in_threads
 
     def stands_still(self, problem: Problem) -> bool:
         """Return no: its answer depends on chance and on the last round."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polluxsim.common.errors import InvalidConfigError, check_choice, check_number
+from polluxsim.common.errors import InvalidConfigError, check_choice, check_range
 from polluxsim.hardware.gpu_types import NOBODY_SAYS
 from polluxsim.hardware.placements import num_replicas
 from polluxsim.policies.contract.view import Decision, JobProxy, Traits
@@ -43,13 +43,7 @@ FORMER_NAMES = {"exact": "annealing"}
 
 
 def search_named(name: str, threads: int = 1) -> Search:
-    """Return a new search.
-
-    Raises
-    ------
-    InvalidConfigError
-        If no search has this name.
-    """
+    """Return a new search."""
     if name in FORMER_NAMES:
         present = FORMER_NAMES[name]
         warnings.warn(
@@ -168,7 +162,7 @@ class Pollux:
     _search: Search = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_number("policy.p", self.p, holds=True, requirement="a finite number")
+        check_range("policy.p", self.p)
         self._search = search_named(self.search, self.threads) if isinstance(self.search, str) else self.search
 
     @property
@@ -294,7 +288,7 @@ class PolluxByRemaining(Pollux):
         super().__post_init__()
         if self.p == 0:
             raise InvalidConfigError("policy.p is 0, where terms have no weights; allowed is any other finite number")
-        check_number("policy.strength", self.strength, self.strength >= 0, "a finite number ≥ 0")
+        check_range("policy.strength", self.strength, least=0)
         if self.critical is not None:
             check_above_zero(critical=self.critical)
 

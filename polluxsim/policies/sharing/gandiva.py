@@ -8,7 +8,7 @@ from itertools import chain, islice, zip_longest
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.common.errors import check_number
+from polluxsim.common.errors import check_range
 from polluxsim.policies.contract.view import Change, Decision, JobProxy, Reason, Traits
 from polluxsim.policies.tools.free_gpus import FreeGpus, place_gangs, placed_together
 from polluxsim.policies.tools.gangs import Budget, check_above_zero
@@ -156,10 +156,7 @@ class Suspension:
     ) -> tuple[dict[Pack, str], ClusterView, Mapping[JobId, JobView]]:
         """Choose packs in an order. If an earlier pack takes the home of a pack, the pack gets GPUs that are left.
 
-        Returns
-        -------
-        dict, ClusterView, Mapping
-            The GPU type of each chosen pack, and a view, with its jobs, in which only the packs at home hold GPUs.
+        Return the GPU type of each chosen pack, and a view, with its jobs, in which only the packs at home hold GPUs.
         """
         free, taken, budget = FreeGpus(view.gpus_per_node), set["Gpu"](), Budget(view)
         types: dict[Pack, str] = {}
@@ -246,7 +243,7 @@ class Gandiva:
         check_above_zero(time_slice=self.time_slice)
         if self.grow_after is not None:
             check_above_zero(grow_after=self.grow_after)
-        check_number("policy.resume_time", self.resume_time, self.resume_time >= 0, "a finite number ≥ 0")
+        check_range("policy.resume_time", self.resume_time, least=0)
         self._suspension = Suspension(self.resume_time)
         self._growth = Growth(inf if self.grow_after is None else self.grow_after)
 

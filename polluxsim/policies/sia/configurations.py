@@ -93,8 +93,9 @@ class Matrix:
         types = np.array([each.gpu_type for each in configurations])
         matrix = np.full((len(jobs), len(configurations)), np.nan)
         for row, job in zip(matrix, jobs, strict=True):
-            if job.gang_size is not None:
-                _fill_gang(row, job, gpus, types)
+            if job.gang_size is not None:  # it runs on the requested number of GPUs at known speeds
+                for name, speed in job.speeds.items():
+                    row[(types == name) & (gpus == job.num_replicas)] = speed * job.num_replicas
             else:
                 self._fill(row, job, gpus, several, types)
         slowest: NDArray[np.float64] = np.fmin.reduce(matrix, axis=1, initial=np.inf)
@@ -131,12 +132,6 @@ class Matrix:
             known = self._known[job_id, gpu_type] = KnownGoodputs(learnt, known)  # type: ignore[arg-type]
         goodputs: NDArray[np.float64] = known.up_to(int(gpus.max(initial=0)))[several, gpus] * ratio
         return goodputs
-
-
-def _fill_gang(row: NDArray[np.float64], job: JobView, gpus: NDArray[np.int64], types: NDArray[np.str_]) -> None:
-    """Fill the row of a gang, which runs on the requested number of GPUs at known speeds."""
-    for name, speed in job.speeds.items():
-        row[(types == name) & (gpus == job.num_replicas)] = speed * job.num_replicas
 
 
 def place(

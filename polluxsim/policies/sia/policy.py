@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ from polluxsim.common.errors import check_choice, check_number
 from polluxsim.policies.contract.view import Decision, Reason, Traits
 from polluxsim.policies.pollux.problem import restart_factor
 from polluxsim.policies.sia.configurations import Matrix, configurations, place, present_configuration
+from polluxsim.policies.tools.gpu_counts import fewest_gpus
 from polluxsim.policies.tools.solver_output import without_chatter
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class Sia:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Return the optimal allocation. Its fitness is the saving over an allocation without GPUs."""
         jobs = list(view.jobs)
-        known = configurations(view, {_least_gpus(job) for job in jobs})
+        known = configurations(view, {job.num_replicas if job.gang_size else fewest_gpus(job) for job in jobs})
         programme = self._programme(view, jobs, known)
         chosen, bound = self._solved(programme)
         none = self.waiting_cost * len(jobs)
@@ -178,11 +179,12 @@ class Sia:
             job: before if (before := self._since.get(job, ((), 0.0)))[0] == placement else (placement, view.time)
             for job, placement in placements.items()
         }
+        rows = {job.job_id: row for row, job in enumerate(jobs)}
         return Decision(
             placements,
             fitness=fitness,
             upper_bound=max(fitness, none - bound) if fitness > 0 else None,
-            explain=partial(_reasons, programme, jobs, known, chosen),
+            explain=lambda asked: {name: _reason(programme, jobs, known, chosen, rows[name]) for name in asked},
         )
 
     def _solved(self, programme: Programme) -> tuple[NDArray[np.int64], float]:
@@ -194,7 +196,12 @@ class Sia:
     def _programme(self, view: ClusterView, jobs: Sequence[JobView], known: Sequence[Configuration]) -> Programme:
         now = [present_configuration(view, job, known) for job in jobs]
         numbers = {name: number for number, name in enumerate(view.types)}
-        worths, factors = self._worths(view, jobs, known, now)
+        worths = self._matrix.fill(jobs, known)
+        factors = np.ones_like(worths)
+        for number, (job, here) in enumerate(zip(jobs, now, strict=True)):
+            if here is not None:
+                factors[number] = self._restart_factor(job, view)
+                factors[number, here] = 1.0
         return Programme(
             worths=worths * factors,
             gpus=np.array([each.gpus for each in known], dtype=np.int64),
@@ -206,18 +213,6 @@ class Sia:
             factors=factors,
         )
 
-    def _worths(
-        self, view: ClusterView, jobs: Sequence[JobView], known: Sequence[Configuration], now: Sequence[int | None]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the worth of each job in each configuration before restarts, and restart factors, shapes (J, C)."""
-        worths = self._matrix.fill(jobs, known)
-        factors = np.ones_like(worths)
-        for number, (job, here) in enumerate(zip(jobs, now, strict=True)):
-            if here is not None:
-                factors[number] = self._restart_factor(job, view)
-                factors[number, here] = 1.0
-        return worths, factors
-
     def _kept(self, view: ClusterView, job: JobView, here: int | None) -> int:
         """Return the configuration that a job keeps because it is still restarting there, or −1."""
         since = self._since.get(job.job_id, ((), -np.inf))[1]
@@ -228,10 +223,6 @@ class Sia:
         age = job.attained_service if job.gang_size else view.time - job.submit_time
         delay = view.delay_of(job)
         return 1.0 if age < delay else restart_factor(view.time - job.submit_time, job.num_restarts, delay)
-
-
-def _least_gpus(job: JobView) -> int:
-    return job.num_replicas if job.gang_size else job.min_replicas or 1
 
 
 def _placements(
@@ -247,27 +238,16 @@ def _placements(
     return placements
 
 
-def _reasons(
-    programme: Programme,
-    jobs: Sequence[JobView],
-    known: Sequence[Configuration],
-    chosen: NDArray[np.int64],
-    asked: Sequence[JobId],
-) -> dict[JobId, Reason]:
-    """Return the reasons of some jobs.
+def _reason(
+    programme: Programme, jobs: Sequence[JobView], known: Sequence[Configuration], chosen: NDArray[np.int64], row: int
+) -> Reason:
+    """Return the reason of the job in a row.
 
     Kinds: `best-configuration` if no configuration is worth more; `restart-not-worth` if one is, but not after a
     restart; `lost-configuration` if a better one lost to other jobs, which hold most GPUs of its type;
     `no-configuration` if none is allowed. Numbers name configurations: `has 8 t4` is the worth of the chosen one, `best
     2 a100-40` the worth of the best one.
     """
-    rows = {job.job_id: row for row, job in enumerate(jobs)}
-    return {job_id: _reason(programme, jobs, known, chosen, rows[job_id]) for job_id in asked}
-
-
-def _reason(
-    programme: Programme, jobs: Sequence[JobView], known: Sequence[Configuration], chosen: NDArray[np.int64], row: int
-) -> Reason:
     costs, worths, now = programme.costs[row], programme.worths[row], int(chosen[row])
     if np.isnan(costs).all():
         return Reason("no-configuration", {})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from math import ceil, exp, floor, log
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +17,7 @@ from polluxsim.policies.tools.solver_output import without_chatter
 from polluxsim.policies.typed.linear_programmes import gpus_by_type
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from polluxsim.hardware.placements import JobId
     from polluxsim.policies.contract.view import ClusterView, JobView
@@ -239,10 +238,17 @@ class Shockwave:
         by_length = sorted(order, key=lambda job: -prospects[job.job_id].left)
         planned = [job for job in order if self._planned[job.job_id]]
         running = _fitting(view, [*planned, *(job for job in by_length if not self._planned[job.job_id])])
-        explain = partial(_reasons, running, self._planned, prospects, self._weights)
+        rounds, weights = self._planned, self._weights
+
+        def reason(name: JobId) -> Reason:
+            """Return the planned rounds of a job. Kinds: `market-planned`, `market-spare`, `market-later`."""
+            kind = ("planned" if rounds[name] else "spare") if name in running else "later"
+            numbers = {"rounds": rounds[name], "remaining_time": prospects[name].left, "weight": weights[name]}
+            return Reason(f"market-{kind}", numbers)
+
         self._rounds_left -= 1
-        self._planned = {name: max(rounds - (name in running), 0) for name, rounds in self._planned.items()}
-        return Decision(place_gangs(view, running, jobs), explain=explain)
+        self._planned = {name: max(left - (name in running), 0) for name, left in rounds.items()}
+        return Decision(place_gangs(view, running, jobs), explain=lambda asked: {name: reason(name) for name in asked})
 
     def _estimate(self, view: ClusterView, prospects: Mapping[JobId, Prospect], *, has_changed: bool) -> None:
         """Estimate when each job would be complete on an equal share of the GPUs."""
@@ -292,19 +298,3 @@ def _fitting(view: ClusterView, order: Sequence[JobView]) -> dict[JobId, str]:
             running[job.job_id] = types[0]
             free[types[0]] -= job.num_replicas
     return running
-
-
-def _reasons(
-    running: Collection[JobId],
-    planned: Mapping[JobId, int],
-    prospects: Mapping[JobId, Prospect],
-    weights: Mapping[JobId, float],
-    asked: Sequence[JobId],
-) -> dict[JobId, Reason]:
-    """Return the planned rounds of some jobs as reasons. Kinds: `market-planned`, `market-spare`, `market-later`."""
-    reasons = {}
-    for job in asked:
-        kind = ("planned" if planned[job] else "spare") if job in running else "later"
-        numbers = {"rounds": planned[job], "remaining_time": prospects[job].left, "weight": weights[job]}
-        reasons[job] = Reason(f"market-{kind}", numbers)
-    return reasons

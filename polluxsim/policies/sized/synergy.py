@@ -79,7 +79,11 @@ class Synergy:
         each = shares_of(view.hosts, view.gpus_per_node)
         jobs = {job.job_id: job for job in view.jobs if job.job_id in runs}
         shares = {name: with_gpus(each, runs[name]) for name in jobs}
-        demands = {name: _demand(job, shares[name]) for name, job in jobs.items()}
+        # The least CPUs and memory per GPU at which a job has its full speed, or its share if that is unknown.
+        demands = {
+            name: share if (known := jobs[name].sensitivity) is None else known.least(known.full, share)
+            for name, share in shares.items()
+        }
         total = reduce(Host.plus, view.hosts)
         largest = sorted(jobs.values(), key=lambda job: -demands[job.job_id].part_of(total) * job.num_replicas)
         free = FreeGpus(view.gpus_per_node, view.hosts)
@@ -109,11 +113,6 @@ def _who_runs(view: ClusterView, decision: Decision) -> tuple[dict[JobId, Placem
         after = {name: held for name, held in before.items() if name not in decision.allocation} | after
     changes = {name: placement for name, placement in after.items() if set(placement) != set(before.get(name, ()))}
     return after, changes | dict.fromkeys(before.keys() - after.keys(), ())
-
-
-def _demand(job: JobView, share: Host) -> Host:
-    """Return the least CPUs and memory per GPU at which a job has its full speed, or its share if that is unknown."""
-    return share if (known := job.sensitivity) is None else known.least(known.full, share)
 
 
 def _place(free: FreeGpus, view: ClusterView, placement: Placement, demand: Host) -> Placement:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil, exp, inf, log
 from typing import TYPE_CHECKING
 
-from polluxsim.common.errors import check_number
+from polluxsim.common.errors import check_range
 from polluxsim.hardware.placements import num_replicas
 from polluxsim.policies.contract.view import Reason
 from polluxsim.policies.elastic.true_times import best_counts
@@ -53,7 +53,7 @@ class Themis:
 
     def __post_init__(self) -> None:
         check_above_zero(lease=self.lease)
-        check_number("policy.fairness", self.fairness, 0 <= self.fairness <= 1, "a number from 0 to 1")
+        check_range("policy.fairness", self.fairness, least=0, most=1)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Hold the auction among the jobs without a lease, if there are any."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from polluxsim.common.errors import InvalidConfigError, check_choice, short
+from polluxsim.common.errors import InvalidConfigError, check_choice, check_range, short
 from polluxsim.policies.contract.settings import check_names, check_owners, values_of
 from polluxsim.policies.contract.view import Change, Decision
 from polluxsim.policies.tenants.cohort import ANY, LOWER_PRIORITY, NEVER, Cohort, Rules, Terms, most_gpus
@@ -75,23 +75,16 @@ class Quotas:
     _ledger: Ledger[str] = field(default_factory=Ledger, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name, value in _numbers(self):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise InvalidConfigError(
-                    f"policy.{name} is {value!r}, which is no number of GPUs; give a whole number ≥ 0"
-                )
+        for name, by_queue in self._by_queue():
+            for queue, said in by_queue.items():
+                for key, value in said.items() if isinstance(said, Mapping) else (("", said),):
+                    check_range(f"policy.{name}.{queue}{key and f'.{key}'}", value, least=0, whole=True)
         check_choice("policy.within_queue", self.within_queue, (LOWER_PRIORITY, NEVER))
         check_choice("policy.reclaim", self.reclaim, (ANY, LOWER_PRIORITY, NEVER))
         check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return a sentence if the quotas have no effect.
-
-        Raises
-        ------
-        InvalidConfigError
-            If a queue or a GPU type does not exist, if the quotas exceed the cluster, or if no job could start.
-        """
+        """Return a sentence if the quotas have no effect; check their names and sum, and that a job could start."""
         queues = values_of(jobs, "queue", NO_QUEUE)
         for name, by_queue in self._by_queue():
             check_owners(f"policy.{name}", by_queue, jobs, "queue", NO_QUEUE)
@@ -196,11 +189,3 @@ class Quotas:
 
 def _on(by_queue: ByQueue, gpu_type: str) -> dict[str, int]:
     return {queue: said.get(gpu_type, 0) if isinstance(said, Mapping) else said for queue, said in by_queue.items()}
-
-
-def _numbers(policy: Quotas) -> Iterator[tuple[str, object]]:
-    """Yield all numbers of GPUs in the parameters, with their names."""
-    for name, by_queue in policy._by_queue():
-        for queue, said in by_queue.items():
-            for key, value in said.items() if isinstance(said, Mapping) else (("", said),):
-                yield f"{name}.{queue}{key and f'.{key}'}", value

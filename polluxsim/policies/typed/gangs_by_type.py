@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polluxsim.common.errors import InvalidConfigError, check_number
+from polluxsim.common.errors import check_range
 from polluxsim.policies.contract.view import Decision, Reason
 from polluxsim.policies.tools.free_gpus import place_gangs
 from polluxsim.policies.typed.linear_programmes import Demand
@@ -172,9 +172,8 @@ class Hadar:
     most_ways: int = 64
 
     def __post_init__(self) -> None:
-        check_number("policy.eta", self.eta, self.eta > 1, "a finite number > 1")
-        if self.most_ways < 1:
-            raise InvalidConfigError(f"policy.most_ways is {self.most_ways}, allowed is a whole number ≥ 1")
+        check_range("policy.eta", self.eta, above=1)
+        check_range("policy.most_ways", self.most_ways, least=1, whole=True)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Let jobs take GPUs at prices that rise."""
@@ -249,7 +248,11 @@ class Venn:
         demand = Demand.of(view)
         turns = {demand.jobs[job]: turn for job, turn in outcomes(demand, held_types(view, demand))}
         types = {job: turn.gpu_type for job, turn in turns.items()}
-        return typed_decision(view, demand, types, lambda job: _reason_of_outcome(turns[job]))
+
+        def reason(job: JobId) -> Reason:
+            return Reason("gang-does-not-fit" if types[job] is None else "gang-fits", turns[job].numbers)
+
+        return typed_decision(view, demand, types, reason)
 
 
 def outcomes(demand: Demand, now: Sequence[int | None]) -> Iterator[tuple[int, Outcome]]:
@@ -290,7 +293,3 @@ def _take_type(
     if found is not None:
         free[found] -= demand.widths[job]
     return Outcome(found, numbers | {"gpus_left": left})
-
-
-def _reason_of_outcome(turn: Outcome) -> Reason:
-    return Reason("gang-does-not-fit" if turn.gpu_type is None else "gang-fits", turn.numbers)

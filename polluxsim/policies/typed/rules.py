@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.common.errors import PolicyError, check_number
+from polluxsim.common.errors import PolicyError, check_range
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.typed.linear_programmes import NEARLY_OPTIMAL, Demand, Solver
 
@@ -266,7 +266,7 @@ class AlloX(Rule):
     _last: dict[JobId, Array] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_number("policy.shares.oldest", self.oldest, 0 < self.oldest <= 1, "a number above 0, up to 1")
+        check_range("policy.shares.oldest", self.oldest, above=0, most=1)
 
     def of(self, demand: Demand, solve: Solver) -> Array:
         shares = np.array([self._last.get(job, np.zeros(len(demand.types))) for job in demand.jobs])
