@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import exp, gamma, inf, isfinite, log
+from math import exp, gamma, inf, log
 from pathlib import Path
 from statistics import NormalDist
+from sys import float_info
 from typing import TYPE_CHECKING, ClassVar
 
 from polluxsim.common.durations import HOUR, NODE_DAYS
-from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.errors import check_range
 from polluxsim.common.tables import read_rows
 from polluxsim.hardware.clusters import Outage
 from polluxsim.hardware.placements import MOST_SECONDS
@@ -30,10 +31,7 @@ _NORMAL = NormalDist()
 def check_limits(group: str, settings: object, **limits: tuple[float, float]) -> None:
     """Check that settings, given by name with their minimum and maximum, are finite numbers within these limits."""
     for name, (least, most) in limits.items():
-        value = getattr(settings, name)
-        if not (isfinite(value) and least <= value <= most):
-            must_be = f"a finite number ≥ {least:g}" + ("" if most == inf else f" up to {most:g}")
-            raise InvalidConfigError(f"{group}.{name} is {value}, must be {must_be}")
+        check_range(f"{group}.{name}", getattr(settings, name), least=least, most=min(most, float_info.max))
 
 
 @dataclass(frozen=True)

@@ -61,17 +61,8 @@ def finish_time_fairness(
 def mean_contention(starts: ArrayLike, ends: ArrayLike) -> NDArray[np.float64]:
     """Return n̄ of each job: the mean number of unfinished jobs over its life, with itself.
 
-    It takes the integral of the number of unfinished jobs over time, so that n jobs cost O(n log n).
-
-    Parameters
-    ----------
-    starts, ends
-        When each job was submitted, and when it was complete or the run was over, both of length n [s].
-
-    Returns
-    -------
-    NDArray
-        Shape (n,), at least 1. It is 1 for a job whose life has no length.
+    A life is from the submission to the completion, or to the end of the run [s]; n̄ is 1 for a life without length. The
+    number of unfinished jobs is integrated over time, so that n jobs cost O(n log n).
 
     >>> mean_contention([0.0, 0.0, 30.0], [10.0, 20.0, 40.0]).tolist()
     [2.0, 1.5, 1.0]

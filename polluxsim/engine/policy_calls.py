@@ -222,16 +222,15 @@ def checked_reasons(answer: object, asked: Iterable[JobId]) -> Mapping[JobId, Re
     known = set(asked)
     if stray := [job_id for job_id in answer if job_id not in known]:
         raise PolicyError(f"the policy explained job {short(stray[0])}, which it was not asked about")
-    return {job_id: _reason(job_id, reason) for job_id, reason in answer.items()}
-
-
-def _reason(job_id: object, reason: object) -> Reason:
-    try:
-        kind, numbers, others = reason  # type: ignore[misc]
-        plain = {str(name): float(number) for name, number in numbers.items()}  # type: ignore[has-type]
-        if not isinstance(kind, str) or any(map(isnan, plain.values())):  # type: ignore[has-type]
-            raise TypeError
-        return Reason(kind, plain, tuple(map(str, others)) if others else ())  # type: ignore[has-type]
-    except (TypeError, ValueError, AttributeError):
-        must_be = "a Reason(kind, numbers, others)"
-        raise PolicyError(f"the policy explained job {job_id!r} by {short(reason)}, must be {must_be}") from None
+    checked = {}
+    for job_id, reason in answer.items():
+        try:
+            kind, numbers, others = reason
+            plain = {str(name): float(number) for name, number in numbers.items()}
+            if not isinstance(kind, str) or any(map(isnan, plain.values())):
+                raise TypeError
+            checked[job_id] = Reason(kind, plain, tuple(map(str, others)) if others else ())
+        except (TypeError, ValueError, AttributeError):
+            must_be = "a Reason(kind, numbers, others)"
+            raise PolicyError(f"the policy explained job {job_id!r} by {short(reason)}, must be {must_be}") from None
+    return checked

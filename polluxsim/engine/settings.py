@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from polluxsim.common.errors import InvalidConfigError, check_choice, check_number
+from polluxsim.common.errors import InvalidConfigError, check_choice, check_number, check_range
 from polluxsim.engine.clock import ExactTime, TimeRule, WholeSeconds
 from polluxsim.engine.failures import JobFailures
 from polluxsim.engine.sharing import Interference
@@ -73,16 +73,10 @@ class EngineSettings:
     sharing: Sharing | None = None
 
     def __post_init__(self) -> None:
-        check_number(
-            "engine.round_interval",
-            self.round_interval,
-            SHORTEST_INTERVAL <= self.round_interval <= MOST_SECONDS,
-            f"a number from {SHORTEST_INTERVAL:g} to {MOST_SECONDS:g}",
-        )
+        check_range("engine.round_interval", self.round_interval, least=SHORTEST_INTERVAL, most=MOST_SECONDS)
         delays = self.delays.all
         check_number("engine.interference", self.interference, 0 <= self.interference < 1, "a number in [0, 1)")
-        if self.horizon is not None:
-            check_number("engine.horizon", self.horizon, self.horizon > 0, "a finite number > 0, or null")
+        check_range("engine.horizon", self.horizon, above=0, or_null=True)
         check_choice("engine.reasons", self.reasons, REASONS)
         for name, kind in (("checkpoints", Checkpoints), ("job_failures", JobFailures)):
             if not isinstance(value := getattr(self, name), kind | None):

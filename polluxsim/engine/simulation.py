@@ -129,6 +129,11 @@ class Simulation:
                 events.step()
         return self.view
 
+    def ask(self, policy: Policy, view: ClusterView) -> Allocation | Decision:
+        """Return the decision of a policy about the view of the run. An error of the policy is a `PolicyError`."""
+        with guarded(self.scenario.policy_name, view.time):
+            return policy.allocate(view, self.rng)
+
     def commit(self, decision: Allocation | Decision) -> None:
         """Apply a decision: a mapping of jobs to placements, or a `Decision`.
 
@@ -339,9 +344,7 @@ def driven(run: Simulation, policy: Policy, watcher: Watcher | None = None) -> R
     with rare_collections():
         view = run.view or run.advance()
         while view is not None:
-            with guarded(run.scenario.policy_name, view.time):
-                decision = policy.allocate(view, run.rng)
-            run.commit(decision)
+            run.commit(run.ask(policy, view))
             if watcher is not None:
                 watcher(run)
             view = run.advance()

@@ -30,17 +30,8 @@ ENOUGH = 1e-12
 def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
     """Return x ≥ 0 with the least |rows·x − values|², by trying which coefficients are above 0.
 
-    Parameters
-    ----------
-    rows
-        Shape (n, k), k small: 2^k problems are solved.
-    values
-        Shape (n,), of a size near 1.
-
-    Returns
-    -------
-    list
-        Shape (k,). Of solutions that are as good, one with the fewest coefficients above 0, the first ones first.
+    `rows` has shape (n, k), k small, because 2^k problems are solved; `values` has shape (n,) and a size near 1. Of
+    solutions that are as good, it is one with the fewest coefficients above 0, the first ones first.
 
     >>> nonnegative_least_squares([(1.0, 1.0), (0.5, 1.0)], [1.0, 0.75])
     [0.5, 0.5]

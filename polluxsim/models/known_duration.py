@@ -232,16 +232,15 @@ class PlannedProfile:
     @property
     def application(self) -> Application:
         """Return the limits of GPUs and batch sizes."""
-        return Application(
+        first, largest = self.plan.sizes[0], max(self.plan.sizes)
+        return replace(
+            rigid_application(self.num_replicas),
             name=self.name,
-            init_batch_size=self.num_replicas * self.plan.sizes[0],
-            max_batch_size=self.num_replicas * max(self.plan.sizes),
-            min_atomic_batch_size=1,
-            max_atomic_batch_size=max(self.plan.sizes),
+            init_batch_size=self.num_replicas * first,
+            max_batch_size=self.num_replicas * largest,
+            max_atomic_batch_size=largest,
             num_epochs=len(self.plan.stretches),
-            fixed_batch_size=self.num_replicas * self.plan.sizes[0],
-            max_replicas=self.num_replicas,
-            gang_size=self.num_replicas,
+            fixed_batch_size=self.num_replicas * first,
         )
 
     @property

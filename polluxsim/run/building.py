@@ -252,14 +252,13 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
                 raise InvalidConfigError(f"{group}.{name} is {short(value)}, must be a mapping with _target_, or null")
 
 
-def _parquet_type(annotation: object) -> pa.DataType | None:
-    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    return _PARQUET.get(name.removesuffix(" | None"))
+def _written(annotation: object) -> str:
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
 
 
 def _checked(name: str, value: object, annotation: object) -> object:
     """Check that a value has its declared type, and return it; a whole number becomes a float where one is declared."""
-    known = _CHECKED.get(annotation if isinstance(annotation, str) else getattr(annotation, "__name__", ""))
+    known = _CHECKED.get(_written(annotation))
     if known is None:
         return value
     types, kind = known
@@ -278,7 +277,8 @@ def declared_types(config: Mapping[str, Any]) -> dict[str, pa.DataType]:
         if isinstance(settings, dict) and "_target_" in settings:
             parameters = inspect.signature(get_object(settings["_target_"])).parameters
             for name in settings.keys() & parameters.keys():
-                if (kind := _parquet_type(parameters[name].annotation)) is not None:
+                declared = _written(parameters[name].annotation).removesuffix(" | None")
+                if (kind := _PARQUET.get(declared)) is not None:
                     found[f"{group}.{name}"] = kind
     return found
 
@@ -312,7 +312,14 @@ def user_metrics(config: Mapping[str, Any]) -> dict[str, Metric]:
     named = {point.name: point.value for point in _entry_points()} | _named_metrics(config)
     for name in named:
         _check_metric_name(name)
-    return {name: checked_metric(name, _loaded_metric(name, place)) for name, place in named.items()}
+    found = {}
+    for name, place in named.items():
+        try:
+            found[name] = checked_metric(name, resolve_name(place))
+        except (ImportError, AttributeError, ValueError, SyntaxError) as error:
+            why = f"({_one_line(str(error))}); give MODULE.ATTRIBUTE"
+            raise InvalidConfigError(f"metric {name}: {place} cannot be loaded {why}") from error
+    return found
 
 
 def metric_modules(config: Mapping[str, Any]) -> set[str]:
@@ -347,11 +354,3 @@ def _named_metrics(config: Mapping[str, Any]) -> dict[str, str]:
     if not isinstance(named, dict) or not all(isinstance(place, str) for place in named.values()):
         raise InvalidConfigError(f"metrics is {short(named)}; give metrics.NAME=MODULE.ATTRIBUTE")
     return {str(name): place for name, place in named.items()}
-
-
-def _loaded_metric(name: str, place: str) -> object:
-    try:
-        return resolve_name(place)
-    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
-        why = " ".join(str(error).split())
-        raise InvalidConfigError(f"metric {name}: {place} cannot be loaded ({why}); give MODULE.ATTRIBUTE") from error

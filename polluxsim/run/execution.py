@@ -49,7 +49,11 @@ def settings_without_effect(policy: Policy, scenario: Scenario) -> list[str]:
     _check_types(scenario)
     of_policy = without_effect(policy, scenario.workload.jobs, scenario.cluster)
     sentences = [f"policy {scenario.policy_name}: {sentence}" for sentence in of_policy]
-    return [*sentences, *_of_nodes(scenario), *_of_failures(scenario), *_of_jobs(scenario), *_of_parts(scenario)]
+    sentences += [*_of_nodes(scenario), *_of_failures(scenario), *_of_jobs(scenario)]
+    settings, cluster = scenario.settings, scenario.cluster
+    for part in (cluster.failures, settings.sharing, settings.checkpoints):
+        sentences += without_effect(part, scenario.workload.jobs, cluster)
+    return sentences
 
 
 def unused_in(scenario: Scenario, result: Result) -> list[str]:
@@ -99,13 +103,6 @@ def _of_jobs(scenario: Scenario) -> Iterator[str]:
     for setting, names in scenario.settings.named_applications.items():
         if jobs and trained.isdisjoint(names):
             yield f"engine.{setting} has no effect: no job trains {' or '.join(sorted(names))}"
-
-
-def _of_parts(scenario: Scenario) -> Iterator[str]:
-    """Yield the sentences of failures, sharing model and checkpoints, each of which knows its own settings."""
-    settings, cluster = scenario.settings, scenario.cluster
-    for part in (cluster.failures, settings.sharing, settings.checkpoints):
-        yield from without_effect(part, scenario.workload.jobs, cluster)
 
 
 GROUPS = ("cluster", "engine", "policy", "profiles", "workload")

@@ -59,20 +59,9 @@ def forecast(
 ) -> Forecast:
     """Return when jobs that wait or run may start and complete, in order of submission.
 
-    Parameters
-    ----------
-    moment
-        The run at the time of the forecast.
-    jobs
-        Names; None for all jobs that wait or run.
-    forks
-        Number of futures. The same number gives the same futures.
-    told
-        Called after each future with the number of futures so far.
-    processes
-        Maximum number of processes, used if the futures take long.
-    arrivals
-        Jobs that are assumed to arrive; None resamples recent ones.
+    `jobs` are names; None means all jobs that wait or run. `forks` is the number of futures, and the same number gives
+    the same futures. `told` is called after each future with their number so far. More than one of the `processes` is
+    used if the futures take long. With None, recent `arrivals` are resampled.
     """
     if forks < 1:
         raise InvalidInputError(f"{forks} futures cannot give a forecast; ask for 1 or more")

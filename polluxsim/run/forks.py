@@ -14,7 +14,6 @@ from omegaconf import DictConfig, OmegaConf
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, listed, short
 from polluxsim.common.former_names import with_present_names
 from polluxsim.engine.futures import Fork
-from polluxsim.engine.policy_calls import guarded
 from polluxsim.hardware.gpu_types import NodeTypes
 from polluxsim.models.known_duration import BatchPlan
 from polluxsim.models.stages import Stages
@@ -38,30 +37,14 @@ BEFORE = "before"
 
 
 class Edits(NamedTuple):
-    """The changes that a fork makes, besides those of its settings.
+    """The changes that a fork makes, besides those of its settings."""
 
-    Attributes
-    ----------
-    time
-        Time of the round from which on they apply [s].
-    lost_nodes
-        Nodes that go down for good. They include the nodes that a smaller cluster lacks.
-    without
-        Jobs that are cancelled, or do not arrive.
-    added
-        Additional jobs, in the order in which they were given.
-    seed
-        New seed of the policy's random generator; None continues the generator.
-    new_policy
-        Whether a new policy takes over. The settings of both policies may be equal.
-    """
-
-    time: float
-    lost_nodes: tuple[int, ...] = ()
-    without: tuple[JobId, ...] = ()
-    added: tuple[Job, ...] = ()
-    seed: int | None = None
-    new_policy: bool = False
+    time: float  # of the round from which on they apply [s]
+    lost_nodes: tuple[int, ...] = ()  # nodes that go down for good, with those that a smaller cluster lacks
+    without: tuple[JobId, ...] = ()  # jobs that are cancelled, or do not arrive
+    added: tuple[Job, ...] = ()  # additional jobs, in the order in which they were given
+    seed: int | None = None  # new seed of the policy's random generator; None continues the generator
+    new_policy: bool = False  # whether a new policy takes over; the settings of both may be equal
 
 
 class Generation(NamedTuple):
@@ -256,9 +239,7 @@ class Branch:
     def advance(self, time: float) -> None:
         """Continue to just before a time [s]."""
         while (view := self.run.advance(before=time)) is not None:
-            with guarded(self.run.scenario.policy_name, view.time):
-                decision = self.policy.allocate(view, self.run.rng)
-            self.run.commit(decision)
+            self.run.commit(self.run.ask(self.policy, view))
 
     def change(self, edits: Edits, config: DictConfig, given: Mapping[str, Any]) -> Edits:
         """Make the edits of a fork at the round of their time; return them with all nodes that go down.

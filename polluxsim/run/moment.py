@@ -14,7 +14,6 @@ from omegaconf import OmegaConf
 from polluxsim.common.durations import clock, first_round, length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.engine.futures import Fork
-from polluxsim.engine.policy_calls import guarded
 from polluxsim.engine.simulation import driven
 from polluxsim.hardware.gpu_types import NodeTypes
 from polluxsim.metrics.summary import summarise
@@ -254,9 +253,7 @@ class Trial:
         run.fork(fork)
         if (view := run.advance()) is None or view.time != fork.time:
             return False
-        with guarded(run.scenario.policy_name, view.time):
-            decision = policy.allocate(view, run.rng)
-        run.commit(decision)
+        run.commit(run.ask(policy, view))
         return self._job_id in run.allocation
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from polluxsim.common.durations import DAY, clock
 from polluxsim.common.errors import InvalidInputError, listed
 from polluxsim.engine.futures import Fork
-from polluxsim.engine.policy_calls import guarded
 from polluxsim.policies.contract.view import Decision
 from polluxsim.records.results import Status
 from polluxsim.run.interrupt import exits_raised
@@ -201,8 +200,7 @@ class KnownState:
         run.fork(Fork(self.moment.time, self.moment.scenario, without=self._to_come, altered=altered))
         if (view := run.advance(before=self.moment.time + run.scenario.settings.round_interval)) is None:
             return frozenset()
-        with guarded(run.scenario.policy_name, view.time):
-            decision = policy.allocate(view, run.rng)
+        decision = run.ask(policy, view)
         if not isinstance(decision, Decision):
             return self.waiting & decision.keys()
         return self.waiting & (decision.allocation.keys() | decision.shared.keys())
@@ -251,8 +249,7 @@ class _Follower:
     def follow(self, until: float) -> None:
         """Simulate up to a time [s], or until all jobs have ended."""
         while self.left and (view := self._run.advance(before=until)) is not None:
-            with guarded(self._run.scenario.policy_name, view.time):
-                decision = self._policy.allocate(view, self._run.rng)
+            decision = self._run.ask(self._policy, view)
             # Reasons cost time, and no command reads those of a future.
             self._run.commit(replace(decision, explain=None) if isinstance(decision, Decision) else decision)
             self._note()
