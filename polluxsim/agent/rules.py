@@ -9,7 +9,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from polluxsim.agent.agent import FixedBatchAgent
-from polluxsim.common.errors import InvalidConfigError, check_number, short
+from polluxsim.common.errors import InvalidConfigError, check_range, short
 from polluxsim.hardware.gpu_types import ANY
 from polluxsim.models.batch_size import ROUNDING_SLACK, split_batch_size, split_by_weight
 
@@ -142,8 +142,8 @@ class AdaBatch(FixedBatch):
     plans: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_number("agent.factor", self.factor, self.factor >= 1, "a number ≥ 1")
-        check_number("agent.every", self.every, 0 < self.every <= 1, "a number in (0, 1]")
+        check_range("agent.factor", self.factor, least=1)
+        check_range("agent.every", self.every, above=0, most=1)
 
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
@@ -174,7 +174,7 @@ class NoiseScale(FixedBatch):
     learns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_number("agent.ratio", self.ratio, self.ratio > 0, "a number > 0")
+        check_range("agent.ratio", self.ratio, above=0)
 
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
@@ -204,8 +204,8 @@ class OmniLearn(FixedBatch):
     dead_band: float = 0.05
 
     def __post_init__(self) -> None:
-        check_number("agent.gain", self.gain, 0 <= self.gain <= 1, "a number in [0, 1]")
-        check_number("agent.dead_band", self.dead_band, self.dead_band >= 0, "a number ≥ 0")
+        check_range("agent.gain", self.gain, least=0, most=1)
+        check_range("agent.dead_band", self.dead_band, least=0)
 
     @property
     def controller(self) -> Controller:

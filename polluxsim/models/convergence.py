@@ -86,17 +86,11 @@ Curve: TypeAlias = Callable[[float], float]
 
 @dataclass(frozen=True, slots=True)
 class Hyperbola:
-    """The loss 1/(a·k + b) + c after k epochs, with a, b, c ≥ 0.
+    """The loss 1/(a·k + b) + c after k epochs, with a, b, c ≥ 0."""
 
-    Parameters
-    ----------
-    slope, offset, floor
-        a, b and c; they have the unit of 1/loss, of 1/loss and of the loss.
-    """
-
-    slope: float
-    offset: float
-    floor: float
+    slope: float  # a, in the unit of 1/loss
+    offset: float  # b, in the unit of 1/loss
+    floor: float  # c
 
     def __call__(self, epochs: float) -> float:
         """Return the loss after `epochs` epochs."""
@@ -119,17 +113,11 @@ class Hyperbola:
 
 @dataclass(frozen=True, slots=True)
 class Decay:
-    """The loss a·µ^k + c after k epochs, with a, c ≥ 0 and µ in (0, 1).
+    """The loss a·µ^k + c after k epochs, with a, c ≥ 0 and µ in (0, 1)."""
 
-    Parameters
-    ----------
-    scale, factor, floor
-        a, µ and c.
-    """
-
-    scale: float
-    factor: float
-    floor: float
+    scale: float  # a
+    factor: float  # µ
+    floor: float  # c
 
     def __call__(self, epochs: float) -> float:
         """Return the loss after `epochs` epochs."""

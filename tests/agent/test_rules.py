@@ -170,9 +170,9 @@ def test_gangs_and_plans_keep_theirs() -> None:
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda: AdaBatch(factor=0.5), "agent.factor is 0.5, must be a number ≥ 1"),
-        (lambda: AdaBatch(every=0.0), "agent.every is 0, must be a number in (0, 1]"),
-        (lambda: NoiseScale(ratio=float("inf")), "agent.ratio is inf, must be a number > 0"),
+        (lambda: AdaBatch(factor=0.5), "agent.factor is 0.5, must be a finite number ≥ 1"),
+        (lambda: AdaBatch(every=0.0), "agent.every is 0, must be a number > 0 and ≤ 1"),
+        (lambda: NoiseScale(ratio=float("inf")), "agent.ratio is inf, must be a finite number > 0"),
         (lambda: polluxsim.simulate(agent="adabach"), "agent=adabach is unknown, must be one of adabatch, "),
         (lambda: polluxsim.simulate(agent=3), "agent is 3, must be a name or an object with a method batch_size"),
         (lambda: polluxsim.simulate(agent=AdaBatch), "agent is the class AdaBatch, must be an object: AdaBatch()"),

@@ -37,20 +37,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Time of an optimiser step on K GPUs at a constant batch size.
-
-    Parameters
-    ----------
-    shared, constant, per_gpu
-        Coefficients of shared/K + constant + per_gpu·K, each ≥ 0 [s; s; s/GPU].
+    """Time of an optimiser step on K GPUs at a constant batch size: shared/K + constant + per_gpu·K [s].
 
     Source: Peng et al., "Optimus" (EuroSys '18), §3.2, synchronous training, with equal numbers of parameter servers
     and workers.
     """
 
-    shared: float
-    constant: float
-    per_gpu: float
+    shared: float  # ≥ 0 [s]
+    constant: float  # ≥ 0 [s]
+    per_gpu: float  # ≥ 0 [s/GPU]
 
     def __call__(self, gpus: int) -> float:
         """Return the time [s]."""
@@ -164,13 +159,7 @@ def pre_run(job: JobView, num_gpus: int, node_size: int, samples: int) -> dict[i
 
 @dataclass
 class Estimates:
-    """Estimates of the optimiser steps that jobs have left, and of their step times.
-
-    Parameters
-    ----------
-    assumed_epochs, samples
-        As in `OnlineOptimus`.
-    """
+    """Estimates of the optimiser steps that jobs have left, and of their step times, as `OnlineOptimus` says."""
 
     assumed_epochs: float
     samples: int = 0

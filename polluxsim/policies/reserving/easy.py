@@ -39,15 +39,9 @@ class Release(NamedTuple):
 
 @dataclass
 class Limits:
-    """Time limits of jobs, and the planned releases of the GPUs of running jobs.
+    """Time limits of jobs, and the planned releases of the GPUs of running jobs."""
 
-    Parameters
-    ----------
-    overestimate
-        Limit of a job without a time limit, as a multiple of its true run time.
-    """
-
-    overestimate: float = 1.0
+    overestimate: float = 1.0  # limit of a job without a time limit, as a multiple of its true run time
     _limits: dict[JobId, float] = field(default_factory=dict)
     # In order of time.
     _releases: list[Release] = field(default_factory=list)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.common.errors import check_choice, check_number
+from polluxsim.common.errors import check_choice, check_number, check_range
 from polluxsim.policies.contract.view import Decision, Reason, Traits
 from polluxsim.policies.pollux.problem import restart_factor
 from polluxsim.policies.sia.configurations import Matrix, configurations, place, present_configuration
@@ -157,7 +157,7 @@ class Sia:
 
     def __post_init__(self) -> None:
         check_number("policy.p", self.p, self.p != 0, "a finite number other than 0")
-        check_number("policy.waiting_cost", self.waiting_cost, self.waiting_cost > 1, "a finite number > 1")
+        check_range("policy.waiting_cost", self.waiting_cost, above=1)
         check_choice("policy.bootstrap", self.bootstrap, BOOTSTRAPS)
         self._matrix = Matrix(guesses=self.bootstrap != "none")
 

@@ -237,15 +237,12 @@ class Cohort:
         """Remove and return the jobs that Kueue would preempt for a job. Remove none if the job cannot fit."""
         queue = queue_of(job)
         own, others = self._candidates(job)
-        if not others:
-            return self._fewest(job, own, borrowing=True)
-        if self._rules.fair_sharing:
-            return self._fairest(job, [*others, *own])
-        if self._used[queue] < self._of(queue).quota and (
-            victims := self._fewest(job, [*others, *own], borrowing=False)
-        ):
-            return victims
-        return self._fewest(job, own, borrowing=True)
+        if others and self._rules.fair_sharing:
+            return self._fewest(job, self._by_fair_sharing(job, [*others, *own]), borrowing=True)
+        victims: list[JobView] = []
+        if others and self._used[queue] < self._of(queue).quota:
+            victims = self._fewest(job, [*others, *own], borrowing=False)
+        return victims or self._fewest(job, own, borrowing=True)
 
     def _candidates(self, job: JobView) -> tuple[list[JobView], list[JobView]]:
         """Return the jobs of the same queue and of other queues that may be preempted, in the order of preemption.
@@ -281,7 +278,8 @@ class Cohort:
             removed.append(victim)
             if self._fits(job, borrowing=borrowing):
                 return self._filled_back(job, removed, borrowing=borrowing)
-        self._put_back(removed)
+        for victim in reversed(removed):
+            self._add(victim)
         return []
 
     def _filled_back(self, job: JobView, removed: Sequence[JobView], *, borrowing: bool) -> list[JobView]:
@@ -294,40 +292,27 @@ class Cohort:
                 victims.append(victim)
         return victims
 
-    def _put_back(self, removed: Sequence[JobView]) -> None:
-        for victim in reversed(removed):
-            self._add(victim)
+    def _by_fair_sharing(self, job: JobView, candidates: Iterable[JobView]) -> Iterator[JobView]:
+        """Yield candidates in the order of Kueue's fair sharing. The caller removes each before it asks for the next.
 
-    def _fairest(self, job: JobView, candidates: Iterable[JobView]) -> list[JobView]:
-        """Remove candidates by Kueue's fair sharing until a job fits.
-
-        First, a job is removed if its queue keeps at least the share that the queue of the new job will have. If this
-        is not enough, one job of each queue is removed whose share now exceeds the share that the other will have.
+        First come jobs whose queue keeps at least the share that the queue of the new job will have, then one job of
+        each queue whose share now exceeds the share that the other will have.
         """
         queue = queue_of(job)
         queues: dict[str, list[JobView]] = {}
         for victim in candidates:
             queues.setdefault(queue_of(victim), []).append(victim)
-        removed: list[JobView] = []
         refused: dict[str, JobView] = {}
         while queues:
             name = max(queues, key=self._share)
             victim = queues[name].pop(0)
             share = max(self._used[name] - victim.num_replicas - self._of(name).quota, 0) / self._of(name).weight
             if name == queue or self._share(queue, job.num_replicas) <= share:
-                self._remove(victim)
-                removed.append(victim)
-                if self._fits(job):
-                    return self._filled_back(job, removed, borrowing=True)
+                yield victim
             else:
                 refused.setdefault(name, victim)
             if not queues[name] or (name != queue and not self._share(name)):
                 del queues[name]
         for name in sorted(refused, key=self._share, reverse=True):
             if self._share(queue, job.num_replicas) < self._share(name):
-                self._remove(refused[name])
-                removed.append(refused[name])
-                if self._fits(job):
-                    return self._filled_back(job, removed, borrowing=True)
-        self._put_back(removed)
-        return []
+                yield refused[name]

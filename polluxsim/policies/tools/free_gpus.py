@@ -216,16 +216,8 @@ ROOM = 64
 class Timetable:
     """The number of free GPUs from now on, given the releases and reservations that are known.
 
-    It is a step function in arrays, because there may be thousands of jobs.
-
-    Parameters
-    ----------
-    now
-        Present time [s].
-    free
-        GPUs that are free now.
-    releases
-        Times in ascending order, not before now, at which further GPUs become free, with their numbers [s; 1].
+    It is a step function in arrays, because there may be thousands of jobs. `releases` are times in ascending order,
+    not before now, at which further GPUs become free, with their numbers [s; 1].
     """
 
     def __init__(self, now: float, free: int, releases: Iterable[tuple[float, int]] = ()) -> None:

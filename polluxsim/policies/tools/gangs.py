@@ -23,14 +23,9 @@ if TYPE_CHECKING:
 
 
 class Budget:
-    """The GPUs of each type that are left while one job after the other takes some.
+    """The GPUs of each type of a cluster that are left while one job after the other takes some.
 
-    Parameters
-    ----------
-    view
-        The cluster. All of its GPUs are left at first.
-    mixes
-        Whether jobs that can use several types at once take GPUs of several if no type has enough.
+    With `mixes`, jobs that can use several types at once take GPUs of several types if no type has enough.
     """
 
     def __init__(self, view: ClusterView, *, mixes: bool = False) -> None:

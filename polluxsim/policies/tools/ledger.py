@@ -46,13 +46,8 @@ class Ledger(Generic[AccountT]):
     """Charges accounts for the time that jobs hold GPUs.
 
     An account is a job, a user, a queue, or a pair such as (job, GPU type). A policy calls `settle` when a decision
-    begins, and `follow` or `hold` when it has decided. A job that ends or
-    is evicted is charged until it lost its GPUs. A rejected job holds no GPUs, and is not charged.
-
-    Parameters
-    ----------
-    half_life
-        Time after which a charge counts half [s]; ∞ if charges do not decay.
+    begins, and `follow` or `hold` when it has decided. A job that ends or is evicted is charged until it lost its GPUs.
+    A rejected job holds no GPUs, and is not charged. After the `half_life`, a charge counts half [s].
     """
 
     def __init__(self, half_life: float = inf) -> None:

@@ -69,12 +69,8 @@ class Pools:
     waiting job that does not fit on the idle GPUs of its type moves to the fastest type that has enough to spare, if
     the same rule prefers that type.
 
-    Parameters
-    ----------
-    may_use
-        Function that returns whether a job may get GPUs of a type; by default it may use all types that it can.
-    jobs_stay
-        Whether waiting jobs stay in the pool to which they were sent.
+    `may_use` returns whether a job may get GPUs of a type; by default it may use all types that it can. With
+    `jobs_stay`, waiting jobs stay in the pool to which they were sent.
     """
 
     def __init__(self, may_use: MayUse | None = None, *, jobs_stay: bool = False) -> None:

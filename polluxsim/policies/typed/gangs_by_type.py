@@ -54,14 +54,7 @@ class Bid(NamedTuple):
 class Prices:
     """What a GPU of each type costs: U_min^(1 − x) U_max^x / η where the part x of them is taken, U_max of the last.
 
-    Parameters
-    ----------
-    utilities
-        Of each job on each type for a GPU, 0 where it cannot run, of shape (jobs, types) [1/s].
-    gpus
-        GPUs of each type.
-    eta
-        η, as of `Hadar`.
+    `utilities` are those of each job on each type for a GPU, 0 where it cannot run, of shape (jobs, types) [1/s].
     """
 
     def __init__(self, utilities: Array, gpus: Array, eta: float) -> None:
