@@ -16,7 +16,7 @@ from polluxsim.policies.contract.decision import Change, Decision, Reason, Trait
 from polluxsim.policies.contract.job import JobProxy, JobSnapshot, JobView, Oracle, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
     import numpy as np
 
@@ -103,17 +103,9 @@ class Changes:
 
     def among(self, jobs: Container[JobId], **changed: Any) -> Changes:
         """Return the events of some jobs; `changed` has attributes that differ from the events so far."""
-
-        def these(names: Iterable[JobId]) -> list[JobId]:
-            return [name for name in names if name in jobs]
-
-        some = {
-            "learnt": these(self.learnt),
-            "passed_epoch": these(self.passed_epoch),
-            "evicted": these(self.evicted),
-            "altered": these(self.altered),
-        }
-        return replace(self, **{**some, **changed})
+        names = {name: getattr(self, name) for name in ("learnt", "passed_epoch", "evicted", "altered")}
+        some: dict[str, Any] = {name: [job for job in these if job in jobs] for name, these in names.items()}
+        return replace(self, **some | changed)
 
 
 class Health(NamedTuple):

@@ -13,7 +13,7 @@ from polluxsim.hardware.placements import num_replicas
 from polluxsim.models.convergence import LEAST_POINTS, Hyperbola, fit_best, fit_hyperbola, nonnegative_least_squares
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.policies.contract.view import Reason, Traits
-from polluxsim.policies.elastic.true_times import Remaining, optimus_reasons, true_step_time
+from polluxsim.policies.elastic.true_times import Remaining, reason_by_gain, true_step_time
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.gpu_counts import (
     AtIntervals,
@@ -227,7 +227,7 @@ class OnlineOptimus(AtIntervals):
         outcome = deal(view.jobs, first, view.num_gpus)
 
         def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:
-            reasons = optimus_reasons(view, outcome, asked)
+            reasons = reasons_of(view, outcome, asked, reason_by_gain)
             for each in first:
                 if (reason := reasons.get(name := each.job.job_id)) is not None:
                     reasons[name] = reason._replace(numbers={**reason.numbers, "steps_left": each.steps})

@@ -118,7 +118,7 @@ class Optimus:
         dealt = deal(view.jobs, candidates, num_gpus)
         placed = placements(view, dealt.counts)
         # Remaining iterations are counted by whole epochs, so that nothing changes before the next one.
-        return Decision(placed, valid_until=inf, explain=lambda jobs: optimus_reasons(view, dealt, jobs))
+        return Decision(placed, valid_until=inf, explain=lambda jobs: reasons_of(view, dealt, jobs, reason_by_gain))
 
     def _candidate(self, job: JobView, node_size: int) -> Remaining:
         name, batch_size, oracle = job.oracle.application.name, job.batch_size, job.oracle
@@ -131,16 +131,12 @@ class Optimus:
         return Remaining(job, most_gpus(job), remaining, time_saved, step_time)
 
 
-def optimus_reasons(view: ClusterView, dealt: Dealt, asked: Sequence[JobId]) -> dict[JobId, Reason]:
-    """Return the reasons for the numbers of GPUs of some jobs.
+def reason_by_gain(candidate: Candidate, dealt: Dealt) -> Reason:
+    """Return the reason for the GPUs of a job that has its fewest GPUs.
 
-    Kinds: those of `reasons_of`; `at-limit` of the GPUs of the job; `no-gain` from another GPU; `gain-too-small`, with
-    the job that won the last GPU.
+    Kinds: `at-limit` of the GPUs of the job; `no-gain` from another GPU; `gain-too-small`, with the job that won the
+    last GPU.
     """
-    return reasons_of(view, dealt, asked, _reason_of_candidate)
-
-
-def _reason_of_candidate(candidate: Candidate, dealt: Dealt) -> Reason:
     gpus = dealt.counts[candidate.job.job_id]
     next_gain = candidate.gain(gpus)
     numbers = {"gpus": gpus, "max_replicas": candidate.limit, "next_gain": next_gain}
@@ -328,8 +324,10 @@ def _reasons_by_speedup(
     for position, job in enumerate(view.jobs, start=1):
         if job.job_id not in wanted:
             pass
-        elif job.job_id in counts:
-            reasons[job.job_id] = _admitted(counts[job.job_id], values[job.job_id])
+        elif (gpus := counts.get(job.job_id)) is not None:
+            speedups = values[job.job_id]
+            more = {"speedup_more": speedups[gpus + 1]} if gpus + 1 in speedups else {}
+            reasons[job.job_id] = Reason("largest-sum", {"gpus": gpus, "speedup": speedups[gpus], **more})
         elif head is None or not is_behind:
             reasons[job.job_id] = Reason("no-least-left", {"gpus_left": view.num_gpus if head is None else head.left})
         else:
@@ -339,10 +337,3 @@ def _reasons_by_speedup(
             reasons[job.job_id] = Reason("behind-head-of-line", numbers, (head.job_id,))
         is_behind = is_behind or (head is not None and job.job_id == head.job_id)
     return reasons
-
-
-def _admitted(gpus: int, speedups: Mapping[int, float]) -> Reason:
-    numbers = {"gpus": gpus, "speedup": speedups[gpus]}
-    if (more := speedups.get(gpus + 1)) is not None:
-        numbers["speedup_more"] = more
-    return Reason("largest-sum", numbers)
