@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from math import inf
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from polluxsim.hardware.placements import gpus_by_node, num_replicas, packed
@@ -20,7 +21,7 @@ from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, dealt, powe
 from polluxsim.policies.tools.pools import pool_per_type
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy as np
 
@@ -149,12 +150,14 @@ def following(plan: Plan, now: float) -> Plan:
 
 
 class Schedule:
-    """Plans of several jobs that do not need more GPUs than there are."""
+    """Plans of several jobs that do not need more GPUs than there are, at first the rest of `plans` from now on."""
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterView, plans: Mapping[JobId, Plan] = MappingProxyType({})) -> None:
         self.view = view
         self.plans: dict[JobId, Plan] = {}
         self.free = Timetable(view.time, view.num_gpus)
+        for job_id, plan in plans.items():
+            self.add(job_id, following(plan, view.time))
 
     def add(self, job_id: JobId, plan: Plan) -> None:
         """Add a plan, for which enough GPUs are free."""
@@ -248,10 +251,12 @@ class ElasticFlow:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Admit jobs and plan after arrivals, completions and changes of nodes; otherwise follow the plans."""
-        rejected: dict[JobId, Reason] = {}
-        self._forget(view.changes.ended)
-        if view.changes.jobs_or_nodes:
-            rejected = self._plan_anew(view)
+        self._times.forget(view.changes.ended)
+        for job_id in view.changes.ended:
+            self._plans.pop(job_id, None)
+            self._changed.pop(job_id, None)
+            self._late.discard(job_id)
+        rejected = self._plan_anew(view) if view.changes.jobs_or_nodes else {}
         placed = self._placed(view, rejected)
         changed = [job.job_id for job in view.jobs if set(job.placement) != set(placed.get(job.job_id, ()))]
         self._changed |= dict.fromkeys(changed, view.time)
@@ -304,9 +309,7 @@ class ElasticFlow:
         slowdowns = {job.job_id: self._slowdown(view, job, placed[job.job_id]) for job in changed}
         if all(slowdown == 1.0 for slowdown in slowdowns.values()):
             return False
-        schedule, changes = Schedule(view), False
-        for job_id, plan in self._plans.items():
-            schedule.add(job_id, following(plan, view.time))
+        schedule, changes = Schedule(view, self._plans), False
         demands = {job.job_id: self._demand(view, job).without(slow.get(job.job_id, ())) for job in view.jobs}
         for job in changed:
             gpus, slowdown = num_replicas(placed[job.job_id]), slowdowns[job.job_id]
@@ -350,9 +353,7 @@ class ElasticFlow:
 
     def _restart(self, view: ClusterView, moved: Sequence[JobView]) -> set[JobId]:
         """Plan one more restart of each moved job, and return the jobs that would be late. Then no plan changes."""
-        schedule, too_late = Schedule(view), set[str]()
-        for job_id, plan in self._plans.items():
-            schedule.add(job_id, following(plan, view.time))
+        schedule, too_late = Schedule(view, self._plans), set[str]()
         for job in moved:
             before, demand = schedule.remove(job.job_id), self._demand(view, job, moves=True)
             caps = max(gpus for _, gpus in before.steps), before.gpus
@@ -364,13 +365,6 @@ class ElasticFlow:
         if not too_late:
             self._plans = schedule.plans
         return too_late
-
-    def _forget(self, jobs: Iterable[JobId]) -> None:
-        self._times.forget(jobs)
-        for job_id in jobs:
-            self._plans.pop(job_id, None)
-            self._changed.pop(job_id, None)
-            self._late.discard(job_id)
 
     def _plan_anew(self, view: ClusterView) -> dict[JobId, Reason]:
         """Plan for all admitted jobs, and return the reasons for rejections."""
@@ -450,9 +444,7 @@ def _beside(schedule: Schedule, demands: Mapping[JobId, Demand], new: Mapping[Jo
     """Return a schedule with new jobs, or None. All jobs get new plans, or else only the new jobs do."""
     if (wider := Schedule.of(schedule.view, {**demands, **new})) is not None:
         return wider
-    wider = Schedule(schedule.view)
-    for job_id, plan in schedule.plans.items():
-        wider.add(job_id, plan)
+    wider = Schedule(schedule.view, schedule.plans)
     return wider if all(wider.admits(job_id, demand) for job_id, demand in new.items()) else None
 
 

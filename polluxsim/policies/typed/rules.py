@@ -119,14 +119,10 @@ class MinMakespan(Rule):
         low, high = self.shortest, self.longest
         while high < fastest:
             low, high = low * 10, high * 10
-        found = high
         while 1.05 * low < high:
             middle = (low + high) / 2
-            if middle >= fastest:
-                found = high = middle
-            else:
-                low = middle
-        return found
+            low, high = (low, middle) if middle >= fastest else (middle, high)
+        return high
 
 
 @dataclass
