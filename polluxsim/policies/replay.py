@@ -76,11 +76,6 @@ class Timeline:
     late_first
         Whether a job that takes longer keeps its GPUs though another is recorded with them, which then gets others, or
         misses the round; null if the record goes by rounds (.json), where lateness is what is left of a round.
-
-    Raises
-    ------
-    InvalidInputError
-        If the record does not exist or is invalid.
     """
 
     def __init__(self, path: str, adaptive: bool | None = None, late_first: bool | None = None) -> None:

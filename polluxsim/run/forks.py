@@ -149,20 +149,17 @@ def _edits(source: str, descent: Mapping[str, Any]) -> Edits:
         if not is_allowed(value := descent.get(name)):
             what = f"descent.{name} is {short(value)}, must be {rule}"
             raise InvalidInputError(f"{source}: {what}; make the fork again")
-    added = tuple(_job(source, name, descent["added_jobs"].get(name)) for name in descent["added"])
+    added: list[Job] = []
+    for name in descent["added"]:
+        try:
+            if not isinstance(values := descent["added_jobs"].get(name), dict):
+                raise TypeError(f"must be a mapping, not {short(values)}")
+            added.append(job_from(name, values))
+        except (InvalidInputError, LookupError, TypeError, ValueError) as error:
+            what = f"descent.added_jobs.{name} is no job ({error})"
+            raise InvalidInputError(f"{source}: {what}; make the fork again") from None
     nodes, without = tuple(descent["lost_nodes"]), tuple(descent["without"])
-    return Edits(descent["time"], nodes, without, added, descent["seed"], descent["new_policy"])
-
-
-def _job(source: str, name: str, values: object) -> Job:
-    """Return an added job; raise an `InvalidInputError` if its values do not make one."""
-    try:
-        if not isinstance(values, dict):
-            raise TypeError(f"must be a mapping, not {short(values)}")
-        return job_from(name, values)
-    except (InvalidInputError, LookupError, TypeError, ValueError) as error:
-        what = f"descent.added_jobs.{name} is no job ({error})"
-        raise InvalidInputError(f"{source}: {what}; make the fork again") from None
+    return Edits(descent["time"], nodes, without, tuple(added), descent["seed"], descent["new_policy"])
 
 
 def fields_of(job: Job) -> dict[str, Any]:

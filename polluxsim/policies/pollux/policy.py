@@ -20,7 +20,6 @@ from polluxsim.policies.pollux.explanation import Explanation
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.problem import Problem, SpeedupTables, as_of, build_problem, placements_of
 from polluxsim.policies.tools.free_gpus import FreeGpus
-from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.gpu_counts import fewest_gpus
 
 if TYPE_CHECKING:
@@ -289,8 +288,7 @@ class PolluxByRemaining(Pollux):
         if self.p == 0:
             raise InvalidConfigError("policy.p is 0, where terms have no weights; allowed is any other finite number")
         check_range("policy.strength", self.strength, least=0)
-        if self.critical is not None:
-            check_above_zero(critical=self.critical)
+        check_range("policy.critical", self.critical, above=0, or_null=True)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Record the jobs that ended, and decide like Pollux."""

@@ -241,8 +241,7 @@ class Gandiva:
 
     def __post_init__(self) -> None:
         check_above_zero(time_slice=self.time_slice)
-        if self.grow_after is not None:
-            check_above_zero(grow_after=self.grow_after)
+        check_range("policy.grow_after", self.grow_after, above=0, or_null=True)
         check_range("policy.resume_time", self.resume_time, least=0)
         self._suspension = Suspension(self.resume_time)
         self._growth = Growth(inf if self.grow_after is None else self.grow_after)
