@@ -120,8 +120,7 @@ class QuasiShortestService:
             self._learn(self._jobs.pop(job_id))
 
         def service(job: JobView) -> float:
-            expected = next((self._means[kind] for kind in _groups_of(job) if kind in self._means), 0.0)
-            return expected * job.num_replicas
+            return self._expected(job) * job.num_replicas
 
         return gangs_by(view, service, lambda job: {"expected_service": service(job)}, preemptive=False)
 
@@ -131,6 +130,9 @@ class QuasiShortestService:
         for kind in _groups_of(job) if time else ():
             before = self._means.get(kind, time)
             self._means[kind] = before + self.forgetting * (time - before)
+
+    def _expected(self, job: JobView) -> float:
+        return next((self._means[kind] for kind in _groups_of(job) if kind in self._means), 0.0)
 
 
 def _groups_of(job: JobView) -> tuple[Hashable, ...]:
