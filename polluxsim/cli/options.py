@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError, BooleanOptionalAction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from polluxsim.common.durations import UNITS, from_clock
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, _ActionsContainer
+    from argparse import ArgumentParser
     from collections.abc import Callable, Collection, Mapping
 
     Kind = Callable[[str], object]
@@ -295,8 +295,15 @@ FORMS = ("markdown", "latex", "csv", "json")
 """Options that choose the form of what a command prints."""
 
 
+class TakesArguments(Protocol):
+    """A parser, or a group of options of which a command takes one."""
+
+    def add_argument(self, *spellings: str, **more: Any) -> Any:
+        """Add an option."""
+
+
 def take(
-    parser: _ActionsContainer,
+    parser: TakesArguments,
     name: str,
     *,
     default: Any = None,

@@ -13,7 +13,6 @@ from polluxsim.common.durations import HOUR, clock, length
 from polluxsim.look.tables import boxed, html, latex, markdown, text_blocks
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS
 from polluxsim.statistics.metric_lines import change_text, with_interval
-from polluxsim.statistics.series import ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -305,6 +304,8 @@ def _mean(measured: Measured, *, is_bound: bool) -> str:
 
 def rank_table(settings: Mapping[str, Sequence[Result]], by: str) -> Table:
     """Return the ranks of users or queues (`by`) under some settings side by side, in the order of the first."""
+    from polluxsim.statistics.series import ranks  # noqa: PLC0415  (a plain run does not need it)
+
     found = {name: ranks(results, by) for name, results in settings.items()}
     everyone = list(dict.fromkeys(name for ranked in found.values() for name in ranked))
     lines = [[by, "jobs", *(f"{name}\n{column}" for name in found for column in RANK_COLUMNS)]]

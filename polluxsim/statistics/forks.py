@@ -6,8 +6,6 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.statistics.series import failures
-
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -77,6 +75,8 @@ def _before(result: Result, time: float) -> tuple[Counter[str], defaultdict[str,
     """Return the restarts and the GPU time [GPU s] of each job before a time [s]."""
     restarts, gpu_seconds = Counter[str](), defaultdict[str, float](float)
     last: dict[str, AllocationRecord] = {}
+    from polluxsim.statistics.series import failures  # noqa: PLC0415  (a plain run does not need it)
+
     failed = {(job, lost_at) for (job, _), lost_at in failures(result)}
     for record in result.allocation_records:
         if record.time >= time:

@@ -88,7 +88,7 @@ def test_a_target_is_met_below_its_bound_and_at_it_where_it_says_so(sign: str, m
 
 def test_what_is_no_target_is_told() -> None:
     for text, words in (
-        ("p90", "; give"),
+        ("p90", "must be .* like"),
         ("p90 wait < soon", "bounds wait by"),
         ("makespan < 0", "bounds makespan"),
     ):

@@ -144,7 +144,7 @@ def test_plans_are_composed_in_threads() -> None:
 def test_a_composed_configuration_is_kept_until_a_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = tmp_path / "configs"
     shutil.copytree(shipped("configs"), copy)
-    monkeypatch.setattr(composing, "shipped", lambda _: copy)
+    monkeypatch.setattr(composing, "shipped", lambda name: copy if name == "configs" else shipped(name))
     first = Loader().load_configuration("run", ["policy=fifo"], RunMode.RUN)
     first.policy.backfill = "changed by a caller"
     calls = []
