@@ -13,7 +13,6 @@ from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import ANY, NOBODY_SAYS
 from polluxsim.hardware.restarts import RestartDelays
 from polluxsim.statistics.groups import settings_of
-from polluxsim.statistics.series import failures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -88,7 +87,11 @@ class Pauses:
         self._delay = start_delay(run)
         self._failures = sorted(outage.time for outage in run.result.outage_records)
         self._num_nodes = num_nodes
-        self._failed = dict(failures(run.result)) if any(job.num_failures for job in run.result.job_records) else {}
+        self._failed: dict[tuple[str, float], float] = {}  # when failures took the GPUs of jobs, by job and start
+        if any(job.num_failures for job in run.result.job_records):
+            from polluxsim.statistics.series import failures  # noqa: PLC0415  (other runs do not need it)
+
+            self._failed = dict(failures(run.result))
         self._recorded: defaultdict[str, list[CheckpointRecord]] = defaultdict(list)
         for record in run.result.checkpoint_records:
             self._recorded[record.job].append(record)
