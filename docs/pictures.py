@@ -2,7 +2,7 @@
 
 `terminal` are those of the commands page: what a command prints, as an SVG without web fonts. `plots` are those of the
 figures page, from nothing but what is shipped, as SVG that is light or dark as the page is. `report` is the page, as
-headless Chromium shows it on a desktop and on a phone, light and dark. `live` and `trace` are what their names say.
+headless Chromium shows it on a desktop and on a phone, light and dark. `live` and `timeline` are what their names say.
 `notebooks` runs each notebook and keeps it as a page; the sweep and the tables it reads take half an hour. Commands run
 in a folder, a temporary one or `--folder`, that those before them left. All come out the same again, but for
 `scaling.svg`, which shows wall-clock times. `fit.png` needs the measured profiles, `conformance.svg` Muri's traces.
@@ -257,7 +257,7 @@ def draw_live(_: Path, options: argparse.Namespace) -> None:
     _keep_svg(options.output / "live.svg", seen[0])
 
 
-def draw_trace(folder: Path, options: argparse.Namespace) -> None:
+def draw_timeline(folder: Path, options: argparse.Namespace) -> None:
     """Draw what a timeline's file holds of one node and some jobs in three hours, as Perfetto lays it out."""
     _printed(f"run {REPORTED['failing']} -o of-failing", folder)
     _printed("timeline of-failing -o failing.json", folder)
@@ -277,7 +277,7 @@ def draw_trace(folder: Path, options: argparse.Namespace) -> None:
             parts.append(f'<text x="{x + 3:.1f}" y="{y + 12}" style="fill: #ffffff">{each["name"]}</text>')
     look = f'viewBox="0 0 964 {21 * len(places) + 6}" font-family="system-ui, sans-serif" font-size="11"'
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" {look}>{"".join(parts)}</svg>'
-    (options.output / "trace.svg").write_text(light_and_dark(svg) + "\n")
+    (options.output / "timeline.svg").write_text(light_and_dark(svg) + "\n")
 
 
 def light_and_dark(svg: str) -> str:
@@ -313,7 +313,7 @@ KINDS = {
     "plots": draw_plots,
     "report": draw_report,
     "live": draw_live,
-    "trace": draw_trace,
+    "timeline": draw_timeline,
     "notebooks": draw_notebooks,
 }
 

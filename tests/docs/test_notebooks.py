@@ -64,7 +64,9 @@ def test_a_notebook_runs_whole(path: Path, tmp_path: Path, monkeypatch: pytest.M
     places = [place for place in os.environ["PATH"].split(os.pathsep) if place != here]
     monkeypatch.setenv("PATH", os.pathsep.join(places))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    monkeypatch.setenv("POLLUXSIM_DATA", str(tmp_path / "nowhere"))
+    no_data = tmp_path.with_name(f"{tmp_path.name}-no-data")
+    no_data.mkdir()
+    monkeypatch.setenv("POLLUXSIM_DATA", str(no_data))
     notebook = nbformat.read(path, 4)
     for cell in notebook.cells:  # fewer seeds than the notebook shows
         cell.source = re.sub(r"seeds=range\((10|20)\)", "seeds=range(6)", cell.source)
