@@ -170,17 +170,17 @@ def _rounds(path: Path) -> tuple[list[object], float]:
     record = record if isinstance(record, dict) else {}
     schedule, length = record.get("schedule"), read_number(record.get("round_s"))
     if not isinstance(schedule, list) or length is None or length <= 0:
-        raise InvalidInputError(f"{path}: needed are a list schedule, and round_s, a number of seconds above 0")
+        raise InvalidInputError(f"{path}: must have a list schedule, and round_s, a number of seconds above 0")
     return schedule, length
 
 
 def _in_round(path: Path, number: int, entry: object) -> dict[JobId, Placement]:
     where = f"{path}, round {number}:"
     if not isinstance(entry, dict):
-        raise InvalidInputError(f"{where} {short(entry)}, allowed are jobs with their workers")
+        raise InvalidInputError(f"{where} {short(entry)}, must be jobs with their workers")
     for job, workers in entry.items():
         if not isinstance(workers, list) or not all(type(worker) is int and worker >= 0 for worker in workers):
-            raise InvalidInputError(f"{where} job {job!r} has {short(workers)}, allowed are worker numbers")
+            raise InvalidInputError(f"{where} job {job!r} has {short(workers)}, must be worker numbers")
         if len(set(workers)) != len(workers):
             raise InvalidInputError(f"{where} job {job!r} has a worker twice")
     return {job: placement_from_nodes(workers) for job, workers in entry.items()}

@@ -204,7 +204,7 @@ def test_autoscalers_want_thresholds_in_order(aim: float, above: float) -> None:
     if aim < above:
         assert Autoscaler(aim=aim, grow_above=above).aim == aim
     else:
-        with pytest.raises(InvalidConfigError, match="allowed are 0 < aim < grow_above"):
+        with pytest.raises(InvalidConfigError, match="must be 0 < aim < grow_above"):
             Autoscaler(aim=aim, grow_above=above)
 
 

@@ -355,7 +355,7 @@ class Silent(ToyProfile):
 
 @pytest.mark.parametrize("policy", [OnlineOptimus(), Slaq()])
 def test_a_profile_without_losses_is_refused_in_a_line(policy: OnlineOptimus | Slaq) -> None:
-    with pytest.raises(PolicyError, match="says no losses, and this policy goes by them; needed is"):
+    with pytest.raises(PolicyError, match="says no losses, and this policy goes by them; give"):
         simulate(toy_workload(toy_job("a")), {"toy": Silent()}, Cluster.uniform(1, 4), policy)
 
 

@@ -146,7 +146,7 @@ def test_ranks_are_those_of_times_left_and_critical_jobs_have_one() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"p": 0.0}, "policy.p is 0, where terms have no weights; allowed is any other finite number"),
+        ({"p": 0.0}, "policy.p is 0, where terms have no weights; choose another finite number"),
         ({"strength": -1.0}, "policy.strength is -1, must be a finite number ≥ 0"),
         ({"critical": 0.0}, "policy.critical is 0, must be a finite number > 0"),
     ],

@@ -128,10 +128,10 @@ def test_rounds_of_another_simulator_are_followed(tmp_path: Path) -> None:
     [
         ("{", "r.json: not JSON"),
         ("[" * 100_000, "r.json: not JSON"),
-        ("[]", "r.json: needed are a list schedule, and round_s"),
-        ('{"schedule": [], "round_s": 0}', "r.json: needed are a list schedule, and round_s"),
-        ('{"schedule": [3], "round_s": 1}', "r.json, round 0: 3, allowed are jobs with their workers"),
-        ('{"schedule": [{}, {"a": [-1]}], "round_s": 1}', "round 1: job 'a' has .-1., allowed are worker numbers"),
+        ("[]", "r.json: must have a list schedule, and round_s"),
+        ('{"schedule": [], "round_s": 0}', "r.json: must have a list schedule, and round_s"),
+        ('{"schedule": [3], "round_s": 1}', "r.json, round 0: 3, must be jobs with their workers"),
+        ('{"schedule": [{}, {"a": [-1]}], "round_s": 1}', "round 1: job 'a' has .-1., must be worker numbers"),
         ('{"schedule": [{"a": [1, 1]}], "round_s": 1}', "round 0: job 'a' has a worker twice"),
     ],
 )

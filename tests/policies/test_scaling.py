@@ -177,12 +177,12 @@ def test_goodput_decides_the_nodes_of_jobs_that_adapt() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Scaled("fifo", PendingGpus()), "policy.inner is 'fifo', allowed is what has a method allocate"),
-        (lambda: Scaled(Fifo(), None), "policy.scale is None, allowed is what has a method wanted"),
+        (lambda: Scaled("fifo", PendingGpus()), "policy.inner is 'fifo', must be an object with a method allocate"),
+        (lambda: Scaled(Fifo(), None), "policy.scale is None, must be an object with a method wanted"),
         (lambda: Scaled(Fifo(), PendingGpus(), -1.0), "policy.idle_time is -1, must be a finite number ≥ 0"),
         (lambda: Forecast(headroom=-1.0), "policy.scale.headroom"),
         (lambda: Forecast(ahead=0.0), "policy.scale.ahead is 0, must be a finite number > 0"),
-        (lambda: GoodputUse(grow_above=0.4), "allowed are 0 < aim < grow_above ≤ 1"),
+        (lambda: GoodputUse(grow_above=0.4), "must be 0 < aim < grow_above ≤ 1"),
     ],
 )
 def test_what_cannot_be_is_named(make: object, message: str) -> None:

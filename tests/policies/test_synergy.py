@@ -226,9 +226,9 @@ def test_an_order_that_answers_a_mapping_will_do() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Synergy("fifo"), "policy.order is 'fifo', allowed is a policy"),  # type: ignore[arg-type]
+        (lambda: Synergy("fifo"), "policy.order is 'fifo', must be a policy"),  # type: ignore[arg-type]
         (lambda: Synergy(Fifo(), "greedy"), "policy.allocation is 'greedy', must be one of tuned, proportional"),
-        (lambda: Synergy(Muri()), "policy.order is Muri, allowed is a policy of whole GPUs"),
+        (lambda: Synergy(Muri()), "policy.order is Muri, must be a policy of whole GPUs"),
     ],
 )
 def test_wrong_parameters_are_one_line(make: Any, words: str) -> None:

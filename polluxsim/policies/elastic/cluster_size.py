@@ -102,7 +102,9 @@ class Scaled:
     def __post_init__(self) -> None:
         for name, value, method in (("inner", self.inner, "allocate"), ("scale", self.scale, "wanted")):
             if not callable(getattr(value, method, None)):
-                raise InvalidConfigError(f"policy.{name} is {value!r}, allowed is what has a method {method}")
+                raise InvalidConfigError(
+                    f"policy.{name} is {value!r}, must be an object with a method {method}: choose one by name"
+                )
         check_range("policy.idle_time", self.idle_time, least=0)
 
     @property
@@ -225,7 +227,7 @@ class PendingGpus:
 def _check_uses(setting: str, aim: float, grow_above: float) -> None:
     if not 0 < aim < grow_above <= 1:
         raise InvalidConfigError(
-            f"{setting}.aim is {aim}, {setting}.grow_above {grow_above}, allowed are 0 < aim < grow_above ≤ 1"
+            f"{setting}.aim is {aim}, {setting}.grow_above {grow_above}, must be 0 < aim < grow_above ≤ 1"
         )
 
 

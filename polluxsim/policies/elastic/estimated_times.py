@@ -112,7 +112,7 @@ def report_of(job: JobView) -> Report:
     if (report := job.report) is None:
         raise PolicyError(
             f"job {job.job_id!r}: the profile of {job.application!r} says no losses, and this policy goes by them; "
-            f"needed is 'losses' in its card, or 'best_metric' in applications.yaml beside measurements"
+            f"give 'losses' in its card, or 'best_metric' in applications.yaml beside measurements"
         )
     return report
 

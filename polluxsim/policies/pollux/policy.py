@@ -286,7 +286,7 @@ class PolluxByRemaining(Pollux):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.p == 0:
-            raise InvalidConfigError("policy.p is 0, where terms have no weights; allowed is any other finite number")
+            raise InvalidConfigError("policy.p is 0, where terms have no weights; choose another finite number")
         check_range("policy.strength", self.strength, least=0)
         check_range("policy.critical", self.critical, above=0, or_null=True)
 

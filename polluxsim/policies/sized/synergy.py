@@ -52,9 +52,11 @@ class Synergy:
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.order, "allocate", None)):
-            raise InvalidConfigError(f"policy.order is {self.order!r}, allowed is a policy")
+            raise InvalidConfigError(
+                f"policy.order is {self.order!r}, must be a policy: choose one with policy@policy.order=NAME"
+            )
         if self.traits.shares_gpus:
-            raise InvalidConfigError(f"policy.order is {type(self.order).__name__}, allowed is a policy of whole GPUs")
+            raise InvalidConfigError(f"policy.order is {type(self.order).__name__}, must be a policy of whole GPUs")
         check_choice("policy.allocation", self.allocation, ALLOCATIONS)
 
     @property
