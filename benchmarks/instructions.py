@@ -14,10 +14,10 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from checkouts import ROOT, checked_out
+
 SIMULATE = """
 import sys
 import polluxsim
@@ -36,17 +36,11 @@ def main() -> None:
     parser.add_argument("--policies", nargs="+", choices=("fifo", "srtf", "tiresias", "optimus"), default=["fifo"])
     parser.add_argument("--times", type=int, default=4, help="simulations more in the second process")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        before = Path(folder) / "before"
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", str(before), options.revision], check=True)
-        try:
-            print(f"{'policy':10}{options.revision:>16}{'now':>16}{'change':>9}   instructions of a simulation")
-            for policy in options.policies:
-                old, new = (instructions(root, policy, options.times) for root in (before, ROOT))
-                print(f"{policy:10}{old:16,.0f}{new:16,.0f}{new / old - 1:+9.1%}", flush=True)
-        finally:
-            subprocess.run([*git, "remove", "--force", str(before)], check=True)
+    with checked_out(options.revision) as before:
+        print(f"{'policy':10}{options.revision:>16}{'now':>16}{'change':>9}   instructions of a simulation")
+        for policy in options.policies:
+            old, new = (instructions(root, policy, options.times) for root in (before, ROOT))
+            print(f"{policy:10}{old:16,.0f}{new:16,.0f}{new / old - 1:+9.1%}", flush=True)
 
 
 def instructions(root: Path, policy: str, times: int) -> float:

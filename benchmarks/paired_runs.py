@@ -14,19 +14,16 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from checkouts import ROOT, checked_out
+
 SIMULATE = """
 import statistics, sys
 from time import process_time
 import polluxsim
 from polluxsim.engine.simulation import simulate
-try:
-    from polluxsim.models.fitting import fitted
-except ImportError:
-    from polluxsim.agent.fitting import fitted
+from polluxsim.models.fitting import fitted
 
 policy, data, repeats = sys.argv[1], sys.argv[2], int(sys.argv[3])
 times = []
@@ -55,30 +52,23 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="timed runs in each process")
     options = parser.parse_args()
     data = (options.data / "osdi21").resolve()
-    with tempfile.TemporaryDirectory() as folder:
-        before = Path(folder) / "before"
-        git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", str(before), options.revision], check=True)
-        try:
-            print(f"{'policy':10}{options.revision:>12}{'now':>9}{'ratio':>8}   s of processor time, medians")
-            for policy in options.policies:
-                for root in (before, ROOT):  # The first process of each checkout compiles the kernels.
-                    seconds(root, policy, data, 0)
-                pairs = [
-                    [seconds(root, policy, data, options.repeats) for root in (before, ROOT)]
-                    for _ in range(options.pairs)
-                ]
-                old, new = (statistics.median(times) for times in zip(*pairs, strict=True))
-                ratio = statistics.median(now / then for then, now in pairs)
-                print(f"{policy:10}{old:12.3f}{new:9.3f}{ratio:8.3f}", flush=True)
-        finally:
-            subprocess.run([*git, "remove", "--force", str(before)], check=True)
+    with checked_out(options.revision) as before:
+        print(f"{'policy':10}{options.revision:>12}{'now':>9}{'ratio':>8}   s of processor time, medians")
+        for policy in options.policies:
+            for root in (before, ROOT):  # The first process of each checkout compiles the kernels.
+                seconds(root, policy, data, 1)
+            pairs = [
+                [seconds(root, policy, data, options.repeats) for root in (before, ROOT)] for _ in range(options.pairs)
+            ]
+            old, new = (statistics.median(times) for times in zip(*pairs, strict=True))
+            ratio = statistics.median(now / then for then, now in pairs)
+            print(f"{policy:10}{old:12.3f}{new:9.3f}{ratio:8.3f}", flush=True)
 
 
 def seconds(root: Path, policy: str, data: Path, repeats: int) -> float:
     """Return the median processor time of a simulation by a checkout, in seconds."""
     environment = os.environ | {"PYTHONPATH": str(root), "PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", SIMULATE, policy, str(data), str(max(repeats, 1))]
+    command = [sys.executable, "-c", SIMULATE, policy, str(data), str(repeats)]
     run = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=False)
     if run.returncode:
         raise SystemExit(f"{policy} in {root}: {run.stderr[-1000:]}")
