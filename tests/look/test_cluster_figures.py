@@ -63,6 +63,13 @@ def test_failures_cost_the_gpu_time_of_their_nodes(failing: Run) -> None:
 
 def test_slowdowns_are_by_the_gpus_that_jobs_ask_for(runs: list[Run]) -> None:
     axes = slowdown_by_size(grouped(runs[:1])).axes[0]
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.canvas.draw()
+    for text in (axes.yaxis.label, axes.xaxis.label, *axes.get_xticklabels()):
+        box, page = text.get_window_extent(), figure.bbox
+        assert page.x0 <= box.x0 <= box.x1 <= page.x1, text
+        assert page.y0 <= box.y0 <= box.y1 <= page.y1, text
     jobs = [job for job in runs[0].result.job_records if job.jct is not None and job.num_replicas == 1]
     names = [label.get_text() for label in axes.get_xticklabels()]
     (line,) = axes.get_lines()

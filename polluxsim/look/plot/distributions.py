@@ -175,7 +175,7 @@ def slowdown_by_size(groups: Sequence[Group], width: float = ONE_COLUMN) -> Draw
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xticks(range(len(names)), [size_name(name) for name in names])
     axes.set_xlabel("GPUs asked for")
-    axes.set_ylabel("slowdown, median and 10–90 %")
+    axes.set_ylabel("slowdown\n(median, 10–90 %)")
     if len(groups) > 1:
         legend(figure, handles)
     return figure
