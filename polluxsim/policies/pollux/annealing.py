@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from polluxsim.common.kernels import helper, kernel
-from polluxsim.policies.pollux.local_search import anneal, construct, fill, new_journal, stand_still
+from polluxsim.policies.pollux.local_search import anneal, construct, fill, new_best, new_journal, stand_still
 from polluxsim.policies.pollux.problem import Answer, Problem, could_start, power_mean, with_idle_gpus
-from polluxsim.policies.pollux.rows import KEEP, SEVERAL, SINGLE, Round, empty_packing, priced_choices
+from polluxsim.policies.pollux.rows import KEEP, SEVERAL, SINGLE, Round, dense, empty_packing, priced_choices
 from polluxsim.policies.pollux.scores import Relaxation, Scale, ScoreTables, choose_scale, relax, score_tables, trim
 
 if TYPE_CHECKING:
@@ -219,7 +219,8 @@ class AnnealingSearch:
         tables, present, (bound, price, gpus), _ = relaxed
         fixed = _round(problem, tables, price)
         start = _best_start(fixed, gpus, rng)
-        rows, total = start.rows, float(start.scores.sum())
+        best, total = new_best(start), float(start.scores.sum())
+        rows = dense(start.nodes, start.gpus, start.node_count, len(problem.gpus_per_node))
         fits = scale.refocused(_logs_of(problem, logs, rows)) is None
         if fits and bound - total > ROUNDING * abs(total):
             left_to_win = price * int(problem.gpus_per_node.sum()) + float(fixed.ideal.sum()) - total
@@ -227,8 +228,9 @@ class AnnealingSearch:
             moves = self.moves + self.moves_per_job * len(present)
             schedule = (moves, HOT * price, COLD * price)
             journal = new_journal(*start.nodes.shape)
-            rows, _ = anneal(fixed, start, options, journal, schedule, rng)
-        return rows.astype(np.int64), bound
+            anneal(fixed, start, options, journal, best, schedule, rng)
+            rows = dense(best.nodes, best.gpus, best.node_count, len(problem.gpus_per_node))
+        return rows, bound
 
 
 def warm_up() -> None:
@@ -239,7 +241,8 @@ def warm_up() -> None:
     fixed = _round(problem, tables, 1.0)
     packing = empty_packing(fixed, 2)
     options = _options(tables, np.zeros(1, dtype=np.int64), 1.0, 1.0)
-    anneal(fixed, packing, options, new_journal(*packing.nodes.shape), (0, 1.0, 1.0), np.random.default_rng(0))
+    schedule, rng = (0, 1.0, 1.0), np.random.default_rng(0)
+    anneal(fixed, packing, options, new_journal(*packing.nodes.shape), new_best(packing), schedule, rng)
 
 
 class Relaxed(NamedTuple):
@@ -280,13 +283,15 @@ def _logs_of(problem: Problem, logs: NDArray[np.float64], allocation: NDArray[np
 
 
 def _round(problem: Problem, tables: ScoreTables, price: float) -> Round:
-    present_nodes, count = _left_aligned(problem.placements > 0)
+    present_nodes, present_gpus, count = _left_aligned(problem.placements)
+    present = problem.placements.sum(axis=1)
     prices = np.array([0.0, price])
-    ideal = _net_scores(tables, problem.placements.sum(axis=1), price).max(axis=1)
+    ideal = _net_scores(tables, present, price).max(axis=1)
     return Round(
-        placements=problem.placements,
         present_nodes=present_nodes,
+        present_gpus=present_gpus,
         present_count=count,
+        present_total=present,
         keep=tables.keep,
         single=tables.single,
         several=tables.several,
@@ -299,22 +304,26 @@ def _round(problem: Problem, tables: ScoreTables, price: float) -> Round:
     )
 
 
-def _left_aligned(mask: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the columns that are true in each row, then −1, and how many they are.
+def _left_aligned(
+    placements: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the nodes of each row that are not 0, then −1, the GPUs on them, and how many nodes they are.
 
-    >>> _left_aligned(np.array([[False, True, True], [True, False, False]]))[0].tolist()
+    >>> _left_aligned(np.array([[0, 4, 2], [1, 0, 0]]))[0].tolist()
     [[1, 2], [0, -1]]
     """
-    count = mask.sum(axis=1)
-    rows, columns = np.nonzero(mask)
-    aligned = np.full((len(mask), max(int(count.max()), 1)), -1, dtype=np.int64)
-    aligned[rows, np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)] = columns
-    return aligned, count
+    count = (placements > 0).sum(axis=1)
+    jobs, nodes = np.nonzero(placements)
+    shape = (len(placements), max(int(count.max()), 1))
+    aligned, gpus = np.full(shape, -1, dtype=np.int64), np.zeros(shape, dtype=np.int64)
+    slots = np.arange(len(jobs)) - np.repeat(np.cumsum(count) - count, count)
+    aligned[jobs, slots], gpus[jobs, slots] = nodes, placements[jobs, nodes]
+    return aligned, gpus, count
 
 
 def _best_start(fixed: Round, relaxed_gpus: NDArray[np.int64], rng: np.random.Generator) -> Packing:
     """Return the better start: the packed relaxed optimum, or no change, each with free GPUs given away."""
-    num_nodes = fixed.placements.shape[1]
+    num_nodes = len(fixed.gpus_per_node)
     width = max(min(num_nodes, fixed.single.shape[1] - 1), fixed.present_nodes.shape[1])
     packed, unchanged = empty_packing(fixed, width), empty_packing(fixed, width)
     construct(fixed, packed, relaxed_gpus, np.argsort(-relaxed_gpus, kind="stable"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from polluxsim.policies.pollux.rows import Packing
 
 from polluxsim.common.kernels import inlined, kernel, spliced
 from polluxsim.policies.pollux.rows import (
@@ -32,6 +35,9 @@ SKEW = 4.0
 # times the distance to the best known answers that 0.6 does.
 CHAIN = 0.6
 
+# Scores are summed by blocks of jobs, so that a move sums anew the blocks of its jobs only.
+BLOCK = 64
+
 
 class Journal(NamedTuple):
     """The rows that a move has touched, as they were before it."""
@@ -55,9 +61,7 @@ def construct(fixed, packing, wanted, order):  # type: ignore[no-untyped-def]
     for j in range(num_jobs):
         settle(fixed, packing, j)
     for j in range(num_jobs):
-        present = 0
-        for i in range(fixed.present_count[j]):
-            present += fixed.placements[j, fixed.present_nodes[j, i]]
+        present = fixed.present_total[j]
         stays = wanted[j] == present and fixed.keep[j] >= max(fixed.single[j, present], fixed.several[j, present])
         if stays and present_fits(fixed, packing, j):
             place(fixed, packing, j, KEEP, present, FIRST_NODE)
@@ -76,7 +80,7 @@ def construct(fixed, packing, wanted, order):  # type: ignore[no-untyped-def]
 @kernel
 def stand_still(fixed, packing):  # type: ignore[no-untyped-def]
     """Pack all present placements that fit."""
-    for j in range(len(packing.rows)):
+    for j in range(len(packing.scores)):
         if present_fits(fixed, packing, j):
             place(fixed, packing, j, KEEP, NOTHING, FIRST_NODE)
         else:
@@ -86,8 +90,7 @@ def stand_still(fixed, packing):  # type: ignore[no-untyped-def]
 @kernel
 def fill(fixed, packing, journal, rng):  # type: ignore[no-untyped-def]
     """Let every job that gains from it take what is free."""
-    num_jobs = len(packing.rows)
-    for i in range(num_jobs):
+    for i in range(len(packing.scores)):
         journal.size[0], journal.size[1] = 0, 0
         _regrow(fixed, packing, journal, i, rng)
         _close(journal)
@@ -108,16 +111,47 @@ def new_journal(num_jobs: int, width: int) -> Journal:
     )
 
 
+class Best(NamedTuple):
+    """The rows of the best packing seen, and which of them are no longer those of the packing."""
+
+    # The nodes of each job and its GPUs on them, shape (J, W), and how many nodes, shape (J,).
+    nodes: np.ndarray
+    gpus: np.ndarray
+    node_count: np.ndarray
+    # The jobs whose rows have changed since, shape (J,), how many, shape (1,), and whether a job is one, shape (J,).
+    changed: np.ndarray
+    change_count: np.ndarray
+    is_changed: np.ndarray
+    # Sums of the scores of `BLOCK` jobs each.
+    sums: np.ndarray
+
+
+def new_best(packing: Packing) -> Best:
+    """Return the rows of a packing, as the best so far."""
+    num_jobs = len(packing.scores)
+    return Best(
+        packing.nodes.copy(),
+        packing.gpus.copy(),
+        packing.node_count.copy(),
+        np.zeros(num_jobs, dtype=np.int64),
+        np.zeros(1, dtype=np.int64),
+        np.zeros(num_jobs, dtype=np.bool_),
+        np.zeros(-(-num_jobs // BLOCK)),
+    )
+
+
 @kernel
-def anneal(fixed, packing, options, journal, schedule, rng):  # type: ignore[no-untyped-def]
-    """Return the rows of the best packing seen, shape (J, N), and its score.
+def anneal(fixed, packing, options, journal, best, schedule, rng):  # type: ignore[no-untyped-def]
+    """Improve a packing by random moves. Leave the rows of the best packing seen in `best`.
 
     The schedule is a number of moves and two temperatures.
     A move that loses score is accepted with probability exp(−loss / temperature); the temperature falls from
     the first to the second by equal factors. Source: Kirkpatrick, Gelatt, Vecchi, Science 220 (1983).
     """
     moves, hot, cold = schedule
-    best, best_total = packing.rows.copy(), _total(packing)
+    for block in range(len(best.sums)):
+        _sum_block(packing, best, block)
+    best_total = _total(best)
     total, saved = best_total, True
     cooling = (cold / hot) ** (1.0 / max(moves, 1)) if hot > 0.0 else 0.0
     temperature = hot
@@ -129,35 +163,58 @@ def anneal(fixed, packing, options, journal, schedule, rng):  # type: ignore[no-
             if change < 0.0 and not saved and total > best_total:
                 # The rows are copied only before they would get worse: the move is given up for it.
                 _undo(packing, journal, fixed)
-                _copy(packing.rows, best)
+                _save(packing, best)
                 best_total, saved = total, True
             else:
-                # A new sum: a running total would keep the rounding errors of the largest terms.
-                total = _total(packing)
+                _note_changes(packing, journal, best)
+                total = _total(best)
                 saved = False
         else:
             _undo(packing, journal, fixed)
         _close(journal)
     if not saved and total > best_total:
-        _copy(packing.rows, best)
-        best_total = total
-    return best, best_total
+        _save(packing, best)
 
 
 @inlined
-def _total(packing):  # type: ignore[no-untyped-def]
+def _sum_block(packing, best, block):  # type: ignore[no-untyped-def]
+    """Sum the scores of a block of jobs. A running sum would keep the rounding errors of the largest terms."""
     total = 0.0
-    for score in packing.scores:
-        total += score
+    for j in range(block * BLOCK, min((block + 1) * BLOCK, len(packing.scores))):
+        total += packing.scores[j]
+    best.sums[block] = total
+
+
+@inlined
+def _total(best):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for block in best.sums:
+        total += block
     return total
 
 
 @inlined
-def _copy(rows, target):  # type: ignore[no-untyped-def]
-    """Copy rows into an array of the same shape. An array expression takes seconds to compile."""
-    for j in range(rows.shape[0]):
-        for n in range(rows.shape[1]):
-            target[j, n] = rows[j, n]
+def _note_changes(packing, journal, best):  # type: ignore[no-untyped-def]
+    """Record which rows an accepted move has changed, and sum their scores anew."""
+    for t in range(journal.size[0]):
+        j = journal.jobs[t]
+        _sum_block(packing, best, j // BLOCK)
+        if not best.is_changed[j]:
+            best.is_changed[j] = True
+            best.changed[best.change_count[0]] = j
+            best.change_count[0] += 1
+
+
+@inlined
+def _save(packing, best):  # type: ignore[no-untyped-def]
+    """Copy the rows that have changed since they were last copied."""
+    for c in range(best.change_count[0]):
+        j = best.changed[c]
+        best.is_changed[j] = False
+        best.node_count[j] = packing.node_count[j]
+        for i in range(packing.node_count[j]):
+            best.nodes[j, i], best.gpus[j, i] = packing.nodes[j, i], packing.gpus[j, i]
+    best.change_count[0] = 0
 
 
 @spliced
@@ -166,7 +223,7 @@ def _move(fixed, packing, options, journal, rng):  # type: ignore[no-untyped-def
 
     Of two random jobs the one further from its ideal is taken. Some of the evicted jobs evict further jobs.
     """
-    num_jobs, num_nodes = packing.rows.shape
+    num_jobs, num_nodes = len(packing.scores), len(packing.free)
     journal.size[0], journal.size[1] = 0, 0
     j, rival = rng.integers(0, num_jobs), rng.integers(0, num_jobs)
     if packing.losses[rival] > packing.losses[j]:
@@ -227,7 +284,7 @@ def _make_room_for_present(fixed, packing, journal, j, rng):  # type: ignore[no-
         n = fixed.present_nodes[j, i]
         if several and packing.owner[n] >= 0:
             _evict(packing, journal, packing.owner[n])
-        while packing.free[n] < fixed.placements[j, n]:
+        while packing.free[n] < fixed.present_gpus[j, i]:
             _evict(packing, journal, packing.residents[n, rng.integers(0, packing.resident_count[n])])
 
 
@@ -272,10 +329,9 @@ def _pool(packing):  # type: ignore[no-untyped-def]
 def _pool_nodes(packing):  # type: ignore[no-untyped-def]
     """Return the free GPUs for a multi-node job, and the number of their nodes."""
     pool, nodes = 0, 0
-    for n in range(len(packing.free)):
-        if packing.free[n] > 0 and packing.owner[n] < 0:
-            pool += packing.free[n]
-            nodes += 1
+    for free in range(1, packing.like_count.shape[1]):
+        pool += free * packing.like_count[0, free]
+        nodes += packing.like_count[0, free]
     return pool, nodes
 
 
@@ -329,8 +385,7 @@ def _record(packing, journal, j, slot):  # type: ignore[no-untyped-def]
         packing.scores[j],
     )
     for i in range(packing.node_count[j]):
-        n = packing.nodes[j, i]
-        journal.nodes[slot, i], journal.gpus[slot, i] = n, packing.rows[j, n]
+        journal.nodes[slot, i], journal.gpus[slot, i] = packing.nodes[j, i], packing.gpus[j, i]
 
 
 @inlined

@@ -1,16 +1,21 @@
 """Whole rows on and off the nodes: the moves of the local search and of the constructive start, compiled.
 
-A job's row is its GPUs on every node. Placing a row updates the free GPUs of each node, its jobs, and the score of each
-job. The cost depends on the row, and not on the size of the cluster.
+A job's row is its GPUs on every node. Placing a row updates the free GPUs of each node, its jobs, the score of each
+job, and the sets of like nodes. Like nodes have the same number of free GPUs, and all or none of them have a multi-node
+job. A set is a bit for each node, so that the next node of a set is found in a few steps on large clusters too.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numba.cpython.unsafe.numbers import trailing_zeros
 
 from polluxsim.common.kernels import inlined, kernel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # Kernels would be compiled again for each literal argument; NumPy's numbers are of one type.
 # Kinds of rows: the present placement; new, on one node; new, on several.
@@ -22,13 +27,19 @@ FREE, PRICED = np.int64(0), np.int64(1)
 FIRST_NODE = np.int64(0)
 NOTHING = np.int64(0)
 
+# A set of nodes has a bit for each node, in words of this size.
+WORD = 64
+ZERO, ONE = np.uint64(0), np.uint64(1)
+
 
 class Round(NamedTuple):
     """What is fixed in a round, as the kernels need it; J jobs, N nodes, at most K GPUs a job."""
 
-    placements: np.ndarray  # GPUs before the round, shape (J, N)
-    present_nodes: np.ndarray  # the nodes of each present placement, then −1, shape (J, W)
-    present_count: np.ndarray  # how many those are, shape (J,)
+    # The placements before the round: nodes, then −1, and GPUs on them, shape (J, W); nodes and GPUs of each, shape (J,).
+    present_nodes: np.ndarray
+    present_gpus: np.ndarray
+    present_count: np.ndarray
+    present_total: np.ndarray
     # Scores, as `ScoreTables` says.
     keep: np.ndarray
     single: np.ndarray
@@ -46,9 +57,9 @@ class Round(NamedTuple):
 class Packing(NamedTuple):
     """An allocation with its books."""
 
-    rows: np.ndarray  # GPUs by [job, node], shape (J, N)
-    # The nodes of each job, shape (J, W), and how many, shape (J,).
+    # The nodes of each job and its GPUs on them, shape (J, W), and how many nodes, shape (J,).
     nodes: np.ndarray
+    gpus: np.ndarray
     node_count: np.ndarray
     scores: np.ndarray  # score of each job, shape (J,)
     losses: np.ndarray  # by how much each job's score, after its price, falls short of its ideal, shape (J,)
@@ -57,6 +68,10 @@ class Packing(NamedTuple):
     # The jobs on each node, shape (N, most GPUs of a node), and how many, shape (N,).
     residents: np.ndarray
     resident_count: np.ndarray
+    # The sets of like nodes by [has a multi-node job, free GPUs], and how many nodes each has, shape (2, G + 1); a set
+    # is a bit for each node, in words of 64 bits.
+    like: np.ndarray
+    like_count: np.ndarray
 
 
 @kernel
@@ -74,18 +89,66 @@ def priced_choices(scores, price, fewest):  # type: ignore[no-untyped-def]
 
 def empty_packing(fixed: Round, width: int) -> Packing:
     """Return the packing without any GPU given; jobs are yet to be settled."""
-    num_jobs, num_nodes = fixed.placements.shape
+    num_jobs, num_nodes = len(fixed.keep), len(fixed.gpus_per_node)
+    largest = int(fixed.gpus_per_node.max())
+    like = np.zeros((2, largest + 1, -(-num_nodes // WORD)), dtype=np.uint64)
+    for node, gpus in enumerate(fixed.gpus_per_node.tolist()):
+        like[0, gpus, node // WORD] |= np.uint64(1 << node % WORD)
+    like_count = np.zeros((2, largest + 1), dtype=np.int64)
+    like_count[0] = np.bincount(fixed.gpus_per_node, minlength=largest + 1)
     return Packing(
-        np.zeros((num_jobs, num_nodes), dtype=np.int32),
+        np.zeros((num_jobs, width), dtype=np.int32),
         np.zeros((num_jobs, width), dtype=np.int32),
         np.zeros(num_jobs, dtype=np.int64),
         np.empty(num_jobs),
         np.empty(num_jobs),
         fixed.gpus_per_node.copy(),
         np.full(num_nodes, -1, dtype=np.int64),
-        np.zeros((num_nodes, int(fixed.gpus_per_node.max())), dtype=np.int64),
+        np.zeros((num_nodes, largest), dtype=np.int64),
         np.zeros(num_nodes, dtype=np.int64),
+        like,
+        like_count,
     )
+
+
+def dense(nodes: NDArray[np.int32], gpus: NDArray[np.int32], count: NDArray[np.int64], num_nodes: int) -> NDArray[np.int64]:
+    """Return GPUs by [job, node], shape (J, N), of the nodes of each job and its GPUs on them."""
+    rows = np.zeros((len(nodes), num_nodes), dtype=np.int64)
+    for row, job_nodes, job_gpus, used in zip(rows, nodes, gpus, count.tolist(), strict=True):
+        row[job_nodes[:used]] = job_gpus[:used]
+    return rows
+
+
+@inlined
+def _transfer(packing, n, free, has_owner, free_after, has_owner_after):  # type: ignore[no-untyped-def]
+    """Move a node from its set of like nodes to another."""
+    word, bit = n >> 6, ONE << np.uint64(n & 63)
+    packing.like[has_owner, free, word] &= ~bit
+    packing.like_count[has_owner, free] -= 1
+    packing.like[has_owner_after, free_after, word] |= bit
+    packing.like_count[has_owner_after, free_after] += 1
+
+
+@inlined
+def next_like(packing, free, start, with_owned):  # type: ignore[no-untyped-def]
+    """Return the first node from `start` on, and around to it, with `free` free GPUs; −1 if there is none.
+
+    Nodes with a multi-node job count only if `with_owned` is true.
+    """
+    words = packing.like.shape[2]
+    w = start >> 6
+    bits = packing.like[0, free, w]
+    if with_owned:
+        bits |= packing.like[1, free, w]
+    bits &= ~((ONE << np.uint64(start & 63)) - ONE)
+    for _ in range(words + 1):
+        if bits != ZERO:
+            return (w << 6) + np.int64(trailing_zeros(bits))
+        w = w + 1 if w + 1 < words else 0
+        bits = packing.like[0, free, w]
+        if with_owned:
+            bits |= packing.like[1, free, w]
+    return -1
 
 
 @inlined
@@ -93,10 +156,11 @@ def clear(packing, j):  # type: ignore[no-untyped-def]
     """Take all GPUs from a job; its score is stale until it is settled."""
     for i in range(packing.node_count[j]):
         n = packing.nodes[j, i]
-        packing.free[n] += packing.rows[j, n]
-        packing.rows[j, n] = 0
+        free, has_owner = packing.free[n], 1 if packing.owner[n] >= 0 else 0
         if packing.owner[n] == j:
             packing.owner[n] = -1
+        packing.free[n] = free + packing.gpus[j, i]
+        _transfer(packing, n, free, has_owner, packing.free[n], 1 if packing.owner[n] >= 0 else 0)
         last = packing.resident_count[n] - 1
         for r in range(last):
             if packing.residents[n, r] == j:
@@ -109,9 +173,11 @@ def clear(packing, j):  # type: ignore[no-untyped-def]
 @inlined
 def put(packing, j, n, gpus):  # type: ignore[no-untyped-def]
     """Give a job GPUs of a node on which it has none."""
-    packing.rows[j, n] = gpus
+    has_owner = 1 if packing.owner[n] >= 0 else 0
+    _transfer(packing, n, packing.free[n], has_owner, packing.free[n] - gpus, has_owner)
     packing.free[n] -= gpus
     packing.nodes[j, packing.node_count[j]] = n
+    packing.gpus[j, packing.node_count[j]] = gpus
     packing.node_count[j] += 1
     packing.residents[n, packing.resident_count[n]] = j
     packing.resident_count[n] += 1
@@ -121,21 +187,35 @@ def put(packing, j, n, gpus):  # type: ignore[no-untyped-def]
 def settle(fixed, packing, j):  # type: ignore[no-untyped-def]
     """Write a job's score and loss, and its name on its nodes if they are several."""
     count = packing.node_count[j]
-    same = count == fixed.present_count[j]
     gpus = 0
     for i in range(count):
         n = packing.nodes[j, i]
-        gpus += packing.rows[j, n]
-        same &= packing.rows[j, n] == fixed.placements[j, n]
+        gpus += packing.gpus[j, i]
         if count > 1 and fixed.exclusive:
+            _transfer(packing, n, packing.free[n], 0, packing.free[n], 1)
             packing.owner[n] = j
-    if same:
+    if _is_present(fixed, packing, j):
         packing.scores[j] = fixed.keep[j]
     elif count > 1:
         packing.scores[j] = fixed.several[j, gpus]
     else:
         packing.scores[j] = fixed.single[j, gpus]
     packing.losses[j] = fixed.ideal[j] - packing.scores[j] + fixed.price[1] * gpus
+
+
+@inlined
+def _is_present(fixed, packing, j):  # type: ignore[no-untyped-def]
+    """Return whether a job has its present placement. The order of the nodes may differ."""
+    count = fixed.present_count[j]
+    if packing.node_count[j] != count:
+        return False
+    for i in range(count):
+        at = 0
+        while at < count and packing.nodes[j, at] != fixed.present_nodes[j, i]:
+            at += 1
+        if at == count or packing.gpus[j, at] != fixed.present_gpus[j, i]:
+            return False
+    return True
 
 
 @inlined
@@ -146,7 +226,7 @@ def present_fits(fixed, packing, j):  # type: ignore[no-untyped-def]
     count = fixed.present_count[j]
     for i in range(count):
         n = fixed.present_nodes[j, i]
-        if packing.free[n] < fixed.placements[j, n] or (count > 1 and packing.owner[n] >= 0):
+        if packing.free[n] < fixed.present_gpus[j, i] or (count > 1 and packing.owner[n] >= 0):
             return False
     return True
 
@@ -155,12 +235,12 @@ def present_fits(fixed, packing, j):  # type: ignore[no-untyped-def]
 def choose(fixed, packing, j, level):  # type: ignore[no-untyped-def]
     """Return how a job without GPUs is best placed on what is free: kind, GPUs and score after cost."""
     largest, pool, pool_nodes = 0, 0, 0
-    for n in range(len(packing.free)):
-        free = packing.free[n]
-        largest = max(largest, free)
-        if free > 0 and packing.owner[n] < 0:
-            pool += free
-            pool_nodes += 1
+    for free in range(1, packing.like_count.shape[1]):
+        unowned = packing.like_count[0, free]
+        pool += free * unowned
+        pool_nodes += unowned
+        if unowned + packing.like_count[1, free] > 0:
+            largest = free
     most, price = fixed.single.shape[1] - 1, fixed.price[level]
     gpus = fixed.single_choice[level, j, min(largest, most)]
     kind, best = SINGLE, fixed.single[j, gpus] - price * gpus
@@ -168,9 +248,7 @@ def choose(fixed, packing, j, level):  # type: ignore[no-untyped-def]
         more = fixed.several_choice[level, j, min(pool, most)]
         if more >= 0 and fixed.several[j, more] - price * more > best:
             kind, gpus, best = SEVERAL, more, fixed.several[j, more] - price * more
-    present = 0
-    for i in range(fixed.present_count[j]):
-        present += fixed.placements[j, fixed.present_nodes[j, i]]
+    present = fixed.present_total[j]
     if fixed.keep[j] - price * present >= best and present_fits(fixed, packing, j):
         kind, gpus, best = KEEP, present, fixed.keep[j] - price * present
     return kind, gpus, best
@@ -182,7 +260,7 @@ def place(fixed, packing, j, kind, gpus, start):  # type: ignore[no-untyped-def]
     if kind == KEEP:
         for i in range(fixed.present_count[j]):
             n = fixed.present_nodes[j, i]
-            put(packing, j, n, fixed.placements[j, n])
+            put(packing, j, n, fixed.present_gpus[j, i])
     elif kind == SINGLE and gpus > 0:
         put(packing, j, best_fit(packing, gpus, start), gpus)
     elif kind == SEVERAL:
@@ -193,55 +271,47 @@ def place(fixed, packing, j, kind, gpus, start):  # type: ignore[no-untyped-def]
 @inlined
 def best_fit(packing, gpus, start):  # type: ignore[no-untyped-def]
     """Return the node with the fewest free GPUs that has at least `gpus`, or −1."""
-    num_nodes = len(packing.free)
-    best, fewest = -1, 1 << 30
-    n = start
-    for _ in range(num_nodes):
-        if gpus <= packing.free[n] < fewest:
-            best, fewest = n, packing.free[n]
-            if fewest == gpus:
-                break
-        n = n + 1 if n + 1 < num_nodes else 0
-    return best
+    for free in range(gpus, packing.like_count.shape[1]):
+        if packing.like_count[0, free] + packing.like_count[1, free] > 0:
+            return next_like(packing, free, start, True)
+    return -1
 
 
 @inlined
 def _best_fit_of_unowned(packing, gpus, start):  # type: ignore[no-untyped-def]
     """Return the best fit among the nodes without a multi-node job, or −1."""
-    num_nodes = len(packing.free)
-    best, fewest = -1, 1 << 30
-    n = start
-    for _ in range(num_nodes):
-        if gpus <= packing.free[n] < fewest and packing.owner[n] < 0:
-            best, fewest = n, packing.free[n]
-            if fewest == gpus:
-                break
-        n = n + 1 if n + 1 < num_nodes else 0
-    return best
+    for free in range(gpus, packing.like_count.shape[1]):
+        if packing.like_count[0, free] > 0:
+            return next_like(packing, free, start, False)
+    return -1
 
 
 @inlined
 def _spread(packing, j, gpus, start):  # type: ignore[no-untyped-def]
     """Place a multi-node job: the nodes with the most free GPUs first, the rest by best fit, never on one node."""
     num_nodes, left = len(packing.free), gpus
+    # The node of which the job takes a part only; there is one at most, the first one.
+    part = -1
     while left > 0:
         if packing.node_count[j] > 0:
             n = _best_fit_of_unowned(packing, left, start)
-            if n >= 0 and packing.rows[j, n] == 0:
+            if n >= 0 and n != part:
                 put(packing, j, n, left)
                 return
-        largest = 0
-        for n in range(num_nodes):
-            if packing.owner[n] < 0 and packing.rows[j, n] == 0:
-                largest = max(largest, packing.free[n])
+        largest = packing.like_count.shape[1] - 1
+        while largest > 0 and packing.like_count[0, largest] - (part >= 0 and packing.free[part] == largest) == 0:
+            largest -= 1
         if largest == 0:
             return
         n = start
-        for _ in range(num_nodes):
-            if packing.free[n] == largest and packing.owner[n] < 0 and packing.rows[j, n] == 0:
+        for _ in range(packing.like_count[0, largest]):
+            n = next_like(packing, largest, n, False)
+            if n != part:
                 take = min(largest, left if packing.node_count[j] > 0 else left - 1)
                 put(packing, j, n, take)
                 left -= take
+                if take < largest:
+                    part = n
                 if left < largest:
                     break
             n = n + 1 if n + 1 < num_nodes else 0
