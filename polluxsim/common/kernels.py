@@ -43,6 +43,7 @@ FOLDERS = "kernels-"
 
 # Without these settings, a quarter of the compiled code would be checks for division by zero and wrappers for C.
 LEAN = {"error_model": "numpy", "no_cfunc_wrapper": True}
+NO_REFERENCES = {"_nrt": False}
 
 
 def kernel(function: Function) -> Any:
@@ -52,6 +53,11 @@ def kernel(function: Function) -> Any:
     gives ∞ or NaN, as in NumPy.
     """
     return _kept(function, parallel=False)
+
+
+def kernel_without_references(function: Function) -> Any:
+    """Compile a kernel that creates no arrays, and so need not count references to them."""
+    return _kept(function, parallel=False, **NO_REFERENCES)
 
 
 def kernel_in_threads(function: Function) -> Any:
@@ -70,7 +76,7 @@ def inlined(function: Function) -> Any:
     Called with a tuple of many arrays, a function counts a reference to each of them; inlined by LLVM, to none. This
     halves the time of a move of the search.
     """
-    return _internal(function, forceinline=True)
+    return _internal(function, forceinline=True, **NO_REFERENCES)
 
 
 class _Internal(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
@@ -115,11 +121,11 @@ def _internal(function: Function, **options: bool) -> Any:
     return dispatcher
 
 
-def _kept(function: Function, *, parallel: bool) -> Any:
+def _kept(function: Function, *, parallel: bool, **options: bool) -> Any:
     folder, before = code_folder(), config.CACHE_DIR
     config.CACHE_DIR = str(folder or "")
     try:
-        dispatcher = numba.njit(cache=folder is not None, parallel=parallel, **LEAN)(function)
+        dispatcher = numba.njit(cache=folder is not None, parallel=parallel, **LEAN, **options)(function)
     finally:
         config.CACHE_DIR = before
     if folder is not None:

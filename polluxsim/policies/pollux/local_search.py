@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from polluxsim.policies.pollux.rows import Packing
 
-from polluxsim.common.kernels import inlined, kernel, spliced
+from polluxsim.common.kernels import inlined, kernel_without_references, spliced
 from polluxsim.policies.pollux.rows import (
     FIRST_NODE,
     FREE,
@@ -21,6 +21,7 @@ from polluxsim.policies.pollux.rows import (
     best_fit,
     choose,
     clear,
+    draw_below,
     place,
     present_fits,
     put,
@@ -54,7 +55,7 @@ class Journal(NamedTuple):
     scores: np.ndarray
 
 
-@kernel
+@kernel_without_references
 def construct(fixed, packing, wanted, order):  # type: ignore[no-untyped-def]
     """Pack what the relaxed optimum wants: present placements first, then the other jobs in order."""
     num_jobs = len(wanted)
@@ -77,7 +78,7 @@ def construct(fixed, packing, wanted, order):  # type: ignore[no-untyped-def]
         place(fixed, packing, j, kind, gpus, FIRST_NODE)
 
 
-@kernel
+@kernel_without_references
 def stand_still(fixed, packing):  # type: ignore[no-untyped-def]
     """Pack all present placements that fit."""
     for j in range(len(packing.scores)):
@@ -87,7 +88,7 @@ def stand_still(fixed, packing):  # type: ignore[no-untyped-def]
             settle(fixed, packing, j)
 
 
-@kernel
+@kernel_without_references
 def fill(fixed, packing, journal, rng):  # type: ignore[no-untyped-def]
     """Let every job that gains from it take what is free."""
     for i in range(len(packing.scores)):
@@ -140,7 +141,7 @@ def new_best(packing: Packing) -> Best:
     )
 
 
-@kernel
+@kernel_without_references
 def anneal(fixed, packing, options, journal, best, schedule, rng):  # type: ignore[no-untyped-def]
     """Improve a packing by random moves. Leave the rows of the best packing seen in `best`.
 
@@ -225,7 +226,7 @@ def _move(fixed, packing, options, journal, rng):  # type: ignore[no-untyped-def
     """
     num_jobs, num_nodes = len(packing.scores), len(packing.free)
     journal.size[0], journal.size[1] = 0, 0
-    j, rival = rng.integers(0, num_jobs), rng.integers(0, num_jobs)
+    j, rival = draw_below(rng, num_jobs), draw_below(rng, num_jobs)
     if packing.losses[rival] > packing.losses[j]:
         j = rival
     _touch(packing, journal, j)
@@ -235,7 +236,7 @@ def _move(fixed, packing, options, journal, rng):  # type: ignore[no-untyped-def
     claims = 1
     level = PRICED if rng.random() < 0.5 else FREE
     while journal.size[1] > 0:
-        i = rng.integers(0, journal.size[1])
+        i = draw_below(rng, journal.size[1])
         j = journal.waiting[i]
         journal.size[1] -= 1
         journal.waiting[i] = journal.waiting[journal.size[1]]
@@ -244,11 +245,11 @@ def _move(fixed, packing, options, journal, rng):  # type: ignore[no-untyped-def
             claims = 1 if rng.random() < CHAIN else 0
         else:
             kind, gpus, _ = choose(fixed, packing, j, level)
-            place(fixed, packing, j, kind, gpus, rng.integers(0, num_nodes))
+            place(fixed, packing, j, kind, gpus, draw_below(rng, num_nodes))
     for i in range(journal.size[0] - 1, -1, -1):
         _regrow(fixed, packing, journal, journal.jobs[i], rng)
     for _ in range(2):
-        _regrow(fixed, packing, journal, rng.integers(0, num_jobs), rng)
+        _regrow(fixed, packing, journal, draw_below(rng, num_jobs), rng)
 
 
 @spliced
@@ -257,7 +258,7 @@ def _claim(fixed, packing, options, journal, j, rng):  # type: ignore[no-untyped
     kinds, gpus, count = options
     option = int(count[j] * rng.random() ** SKEW)
     kind, wanted = kinds[j, option], gpus[j, option]
-    start = rng.integers(0, len(packing.free))
+    start = draw_below(rng, len(packing.free))
     if kind == KEEP:
         _make_room_for_present(fixed, packing, journal, j, rng)
     elif kind == SINGLE and wanted > 0:
@@ -285,7 +286,7 @@ def _make_room_for_present(fixed, packing, journal, j, rng):  # type: ignore[no-
         if several and packing.owner[n] >= 0:
             _evict(packing, journal, packing.owner[n])
         while packing.free[n] < fixed.present_gpus[j, i]:
-            _evict(packing, journal, packing.residents[n, rng.integers(0, packing.resident_count[n])])
+            _evict(packing, journal, packing.residents[n, draw_below(rng, packing.resident_count[n])])
 
 
 @spliced
@@ -299,7 +300,7 @@ def _make_room_on_node(fixed, packing, journal, gpus, start, rng):  # type: igno
     while fixed.gpus_per_node[n] < gpus:
         n = n + 1 if n + 1 < len(packing.free) else 0
     while packing.free[n] < gpus:
-        _evict(packing, journal, packing.residents[n, rng.integers(0, packing.resident_count[n])])
+        _evict(packing, journal, packing.residents[n, draw_below(rng, packing.resident_count[n])])
     return n
 
 
@@ -313,7 +314,7 @@ def _make_room_on_nodes(packing, journal, gpus, start, rng):  # type: ignore[no-
         if packing.owner[n] >= 0:
             _evict(packing, journal, packing.owner[n])
         elif packing.resident_count[n] > 0:
-            _evict(packing, journal, packing.residents[n, rng.integers(0, packing.resident_count[n])])
+            _evict(packing, journal, packing.residents[n, draw_below(rng, packing.resident_count[n])])
         pool, pool_nodes = _pool_nodes(packing)
         n = n + 1 if n + 1 < num_nodes else 0
 
@@ -365,7 +366,7 @@ def _regrow(fixed, packing, journal, j, rng):  # type: ignore[no-untyped-def]
             journal.nodes[t, i], journal.gpus[t, i] = journal.nodes[spare, i], journal.gpus[spare, i]
         journal.touched[j] = True
         journal.size[0] = t + 1
-    place(fixed, packing, j, kind, gpus, rng.integers(0, len(packing.free)))
+    place(fixed, packing, j, kind, gpus, draw_below(rng, len(packing.free)))
 
 
 @inlined

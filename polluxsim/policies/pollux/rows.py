@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
+from numba.np.random.generator_core import next_uint32
 
 from polluxsim.common.kernels import inlined, kernel
 
@@ -30,6 +31,7 @@ NOTHING = np.int64(0)
 # A set of nodes has a bit for each node, in words of this size.
 WORD = 64
 ZERO, ONE = np.uint64(0), np.uint64(1)
+TWO_POWER_32, LOW_BITS, HALF_WORD = np.uint64(2**32), np.uint64(2**32 - 1), np.uint64(32)
 
 
 class Round(NamedTuple):
@@ -117,6 +119,23 @@ def dense(nodes: NDArray[np.int32], gpus: NDArray[np.int32], count: NDArray[np.i
     for row, job_nodes, job_gpus, used in zip(rows, nodes, gpus, count.tolist(), strict=True):
         row[job_nodes[:used]] = job_gpus[:used]
     return rows
+
+
+@inlined
+def draw_below(rng, end):  # type: ignore[no-untyped-def]
+    """Return the same number as `rng.integers(0, end)`, for 1 ≤ end < 2**32. Numba's version allocates an array.
+
+    Source: Lemire, Fast random integer generation in an interval, ACM TOMACS 29 (2019).
+    """
+    if end == 1:
+        return 0
+    end = np.uint64(end)
+    product = np.uint64(next_uint32(rng.bit_generator)) * end
+    if (product & LOW_BITS) < end:
+        threshold = (TWO_POWER_32 - end) % end
+        while (product & LOW_BITS) < threshold:
+            product = np.uint64(next_uint32(rng.bit_generator)) * end
+    return np.int64(product >> HALF_WORD)
 
 
 @inlined
