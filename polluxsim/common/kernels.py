@@ -43,6 +43,8 @@ FOLDERS = "kernels-"
 
 # Without these settings, a quarter of the compiled code would be checks for division by zero and wrappers for C.
 LEAN = {"error_model": "numpy", "no_cfunc_wrapper": True}
+
+# Without counts of references to arrays; a function compiled so cannot create arrays.
 NO_REFERENCES = {"_nrt": False}
 
 
@@ -71,10 +73,9 @@ def helper(function: Function) -> Any:
 
 
 def inlined(function: Function) -> Any:
-    """Compile a helper into every kernel that calls it.
+    """Compile a helper into every kernel that calls it. It creates no arrays.
 
-    Called with a tuple of many arrays, a function counts a reference to each of them; inlined by LLVM, to none. This
-    halves the time of a move of the search.
+    Called with a tuple of many arrays, a function would copy all of their fields; inlined by LLVM, it copies none.
     """
     return _internal(function, forceinline=True, **NO_REFERENCES)
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_rounds import read_rounds
 
+from polluxsim.policies.pollux import annealing
 from polluxsim.policies.pollux.annealing import AnnealingSearch
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.problem import Problem
+from polluxsim.policies.pollux.rows import dense, draw_below
 from polluxsim.policies.pollux.scores import (
     _least_bottleneck,
     choose_scale,
@@ -24,6 +27,7 @@ from polluxsim.policies.pollux.scores import (
     trim,
 )
 
+annealing_kernel = annealing.anneal
 POWERS = (1.0, 0.0, -1.0, -10.0)
 TOLERANCE = 1e-9
 
@@ -181,6 +185,44 @@ def test_local_search_finds_nearly_every_small_optimum():
         found = solve(problem, exhaustive_steps=0)
         missed += found.fitness < optimum.fitness * (1 - TOLERANCE)
     assert missed <= 1
+
+
+@numba.njit
+def draws_below(rng, ends, drawn):
+    for i in range(len(ends)):
+        drawn[i] = draw_below(rng, ends[i])
+
+
+def test_integers_are_those_of_numpy():
+    ends = np.concatenate([np.arange(1, 200), [2**16, 3 * 2**30, 2**32 - 1] * 50])
+    drawn = np.empty_like(ends)
+    draws_below(np.random.default_rng(5), ends, drawn)
+    rng = np.random.default_rng(5)
+    assert drawn.tolist() == [int(rng.integers(0, end)) for end in ends]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_books_of_a_packing_match_its_rows(seed, monkeypatch):
+    packings = []
+    monkeypatch.setattr(annealing, "anneal", lambda *args: packings.append(args[1]) or annealing_kernel(*args))
+    shape = (4, 2, 3, 4) if seed % 2 else (4, 2, 3, 8) * 20  # one word of bits for each set of nodes, or two
+    problem = random_problem(seed, 8 if seed % 2 else 60, shape, -1.0, avoid_interference=seed % 4 < 2)
+    solve(problem, exhaustive_steps=0)
+    for packing in packings:
+        rows = dense(packing.nodes, packing.gpus, packing.node_count, len(shape))
+        free = np.array(shape) - rows.sum(axis=0)
+        several = (rows > 0).sum(axis=1) > 1
+        owned = (rows[several] > 0).any(axis=0) & problem.avoid_interference
+        assert packing.free.tolist() == free.tolist()
+        assert (packing.owner >= 0).tolist() == owned.tolist()
+        for node, count in enumerate(packing.resident_count.tolist()):
+            assert sorted(packing.residents[node, :count]) == np.flatnonzero(rows[:, node]).tolist()
+        for has_owner, gpus in product(range(2), range(max(shape) + 1)):
+            like = np.flatnonzero((free == gpus) & (owned == has_owner))
+            bits = sum(int(word) << 64 * i for i, word in enumerate(packing.like[has_owner, gpus]))
+            assert bits == sum(1 << node for node in like.tolist())
+            assert packing.like_count[has_owner, gpus] == len(like)
+    assert packings or seed % 2
 
 
 @settings(max_examples=25, deadline=None)

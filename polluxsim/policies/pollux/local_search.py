@@ -19,12 +19,15 @@ from polluxsim.policies.pollux.rows import (
     SEVERAL,
     SINGLE,
     best_fit,
+    best_new_score,
     choose,
     clear,
     draw_below,
+    free_pool,
     place,
     present_fits,
     put,
+    reorder_residents,
     settle,
 )
 
@@ -73,8 +76,10 @@ def construct(fixed, packing, wanted, order):  # type: ignore[no-untyped-def]
         if fixed.single[j, wanted[j]] >= fixed.several[j, wanted[j]]:
             if best_fit(packing, wanted[j], FIRST_NODE) >= 0:
                 kind, gpus = SINGLE, wanted[j]
-        elif _pool(packing) >= wanted[j]:
-            kind, gpus = SEVERAL, wanted[j]
+        else:
+            pool, pool_nodes = free_pool(packing)
+            if pool_nodes > 1 and pool >= wanted[j]:
+                kind, gpus = SEVERAL, wanted[j]
         place(fixed, packing, j, kind, gpus, FIRST_NODE)
 
 
@@ -308,32 +313,15 @@ def _make_room_on_node(fixed, packing, journal, gpus, start, rng):  # type: igno
 def _make_room_on_nodes(packing, journal, gpus, start, rng):  # type: ignore[no-untyped-def]
     """Evict jobs, node by node from `start` on, until a multi-node job with `gpus` GPUs fits."""
     num_nodes = len(packing.free)
-    pool, pool_nodes = _pool_nodes(packing)
+    pool, pool_nodes = free_pool(packing)
     n = start
     while pool < gpus or pool_nodes < 2:
         if packing.owner[n] >= 0:
             _evict(packing, journal, packing.owner[n])
         elif packing.resident_count[n] > 0:
             _evict(packing, journal, packing.residents[n, draw_below(rng, packing.resident_count[n])])
-        pool, pool_nodes = _pool_nodes(packing)
+        pool, pool_nodes = free_pool(packing)
         n = n + 1 if n + 1 < num_nodes else 0
-
-
-@inlined
-def _pool(packing):  # type: ignore[no-untyped-def]
-    """Return the free GPUs for a multi-node job, or 0 if they are on one node."""
-    pool, nodes = _pool_nodes(packing)
-    return pool if nodes > 1 else 0
-
-
-@inlined
-def _pool_nodes(packing):  # type: ignore[no-untyped-def]
-    """Return the free GPUs for a multi-node job, and the number of their nodes."""
-    pool, nodes = 0, 0
-    for free in range(1, packing.like_count.shape[1]):
-        pool += free * packing.like_count[0, free]
-        nodes += packing.like_count[0, free]
-    return pool, nodes
 
 
 @inlined
@@ -348,20 +336,20 @@ def _evict(packing, journal, j):  # type: ignore[no-untyped-def]
 @inlined
 def _regrow(fixed, packing, journal, j, rng):  # type: ignore[no-untyped-def]
     """Place a job again if it scores more with the free GPUs."""
+    score = packing.scores[j]
+    if fixed.keep[j] <= score and best_new_score(fixed, packing, j) <= score:
+        reorder_residents(packing, j)
+        return
     spare = len(journal.jobs) - 1
     _record(packing, journal, j, spare)
     clear(packing, j)
     kind, gpus, best = choose(fixed, packing, j, FREE)
-    if best <= journal.scores[spare]:
+    if best <= score:
         _restore(fixed, packing, journal, spare)
         return
     if not journal.touched[j]:
         t = journal.size[0]
-        journal.jobs[t], journal.node_count[t], journal.scores[t] = (
-            j,
-            journal.node_count[spare],
-            journal.scores[spare],
-        )
+        journal.jobs[t], journal.node_count[t], journal.scores[t] = j, journal.node_count[spare], score
         for i in range(journal.node_count[spare]):
             journal.nodes[t, i], journal.gpus[t, i] = journal.nodes[spare, i], journal.gpus[spare, i]
         journal.touched[j] = True

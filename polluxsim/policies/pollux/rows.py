@@ -37,7 +37,8 @@ TWO_POWER_32, LOW_BITS, HALF_WORD = np.uint64(2**32), np.uint64(2**32 - 1), np.u
 class Round(NamedTuple):
     """What is fixed in a round, as the kernels need it; J jobs, N nodes, at most K GPUs a job."""
 
-    # The placements before the round: nodes, then −1, and GPUs on them, shape (J, W); nodes and GPUs of each, shape (J,).
+    # The placements before the round: nodes, then −1, and GPUs on them, shape (J, W); how many nodes and GPUs those are,
+    # shape (J,) each.
     present_nodes: np.ndarray
     present_gpus: np.ndarray
     present_count: np.ndarray
@@ -113,11 +114,13 @@ def empty_packing(fixed: Round, width: int) -> Packing:
     )
 
 
-def dense(nodes: NDArray[np.int32], gpus: NDArray[np.int32], count: NDArray[np.int64], num_nodes: int) -> NDArray[np.int64]:
+def dense(
+    nodes: NDArray[np.int32], gpus: NDArray[np.int32], count: NDArray[np.int64], num_nodes: int
+) -> NDArray[np.int64]:
     """Return GPUs by [job, node], shape (J, N), of the nodes of each job and its GPUs on them."""
+    used = np.arange(nodes.shape[1]) < count[:, None]
     rows = np.zeros((len(nodes), num_nodes), dtype=np.int64)
-    for row, job_nodes, job_gpus, used in zip(rows, nodes, gpus, count.tolist(), strict=True):
-        row[job_nodes[:used]] = job_gpus[:used]
+    rows[np.nonzero(used)[0], nodes[used]] = gpus[used]
     return rows
 
 
@@ -251,15 +254,28 @@ def present_fits(fixed, packing, j):  # type: ignore[no-untyped-def]
 
 
 @inlined
+def _most_free(packing):  # type: ignore[no-untyped-def]
+    """Return the largest number of free GPUs on a node."""
+    largest = packing.like_count.shape[1] - 1
+    while largest > 0 and packing.like_count[0, largest] + packing.like_count[1, largest] == 0:
+        largest -= 1
+    return largest
+
+
+@inlined
+def free_pool(packing):  # type: ignore[no-untyped-def]
+    """Return the free GPUs for a multi-node job, and the number of their nodes."""
+    pool, nodes = 0, 0
+    for free in range(1, packing.like_count.shape[1]):
+        pool += free * packing.like_count[0, free]
+        nodes += packing.like_count[0, free]
+    return pool, nodes
+
+
+@inlined
 def choose(fixed, packing, j, level):  # type: ignore[no-untyped-def]
     """Return how a job without GPUs is best placed on what is free: kind, GPUs and score after cost."""
-    largest, pool, pool_nodes = 0, 0, 0
-    for free in range(1, packing.like_count.shape[1]):
-        unowned = packing.like_count[0, free]
-        pool += free * unowned
-        pool_nodes += unowned
-        if unowned + packing.like_count[1, free] > 0:
-            largest = free
+    largest, (pool, pool_nodes) = _most_free(packing), free_pool(packing)
     most, price = fixed.single.shape[1] - 1, fixed.price[level]
     gpus = fixed.single_choice[level, j, min(largest, most)]
     kind, best = SINGLE, fixed.single[j, gpus] - price * gpus
@@ -271,6 +287,40 @@ def choose(fixed, packing, j, level):  # type: ignore[no-untyped-def]
     if fixed.keep[j] - price * present >= best and present_fits(fixed, packing, j):
         kind, gpus, best = KEEP, present, fixed.keep[j] - price * present
     return kind, gpus, best
+
+
+@inlined
+def best_new_score(fixed, packing, j):  # type: ignore[no-untyped-def]
+    """Return the best score of a job on a new row, on its own GPUs and the free ones."""
+    largest, (pool, pool_nodes) = _most_free(packing), free_pool(packing)
+    for i in range(packing.node_count[j]):
+        n, own = packing.nodes[j, i], packing.gpus[j, i]
+        largest = max(largest, packing.free[n] + own)
+        if packing.owner[n] == j:
+            pool += packing.free[n] + own
+            pool_nodes += 1
+        elif packing.owner[n] < 0:
+            pool += own
+            pool_nodes += packing.free[n] == 0
+    most = fixed.single.shape[1] - 1
+    best = fixed.single[j, fixed.single_choice[FREE, j, min(largest, most)]]
+    if pool_nodes > 1:
+        more = fixed.several_choice[FREE, j, min(pool, most)]
+        if more >= 0:
+            best = max(best, fixed.several[j, more])
+    return best
+
+
+@inlined
+def reorder_residents(packing, j):  # type: ignore[no-untyped-def]
+    """Make a job the last one of the jobs on each of its nodes, as if it were placed again."""
+    for i in range(packing.node_count[j]):
+        n = packing.nodes[j, i]
+        last = packing.resident_count[n] - 1
+        for r in range(last):
+            if packing.residents[n, r] == j:
+                packing.residents[n, r], packing.residents[n, last] = packing.residents[n, last], j
+                break
 
 
 @inlined
