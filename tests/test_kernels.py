@@ -21,6 +21,7 @@ from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 
 import polluxsim
 from polluxsim.common import compiling, kernels
+from polluxsim.common.files import lock
 from polluxsim.models import fitting
 from polluxsim.models.lbfgsb import dot
 from polluxsim.policies.pollux import local_search
@@ -62,7 +63,7 @@ def test_one_process_compiles_a_kernel_and_others_wait(tmp_path: Path, monkeypat
     monkeypatch.setattr(kernels, "code_folder", lambda: tmp_path)
     monkeypatch.setattr(kernels, "PATIENCE", 0.1)
     monkeypatch.setattr(kernels._announcement, "say", lambda: said.append("compiling"))
-    with (tmp_path / f"{__name__}.total.lock").open("a") as other:  # of another process
+    with (tmp_path / f"{__name__}.lock").open("a") as other:  # of another process
         fcntl.flock(other, fcntl.LOCK_EX)
         compiled = kernels.kernel(total)
         thread = threading.Thread(target=compiled, args=(np.ones(3),))
@@ -168,13 +169,34 @@ def test_the_former_name_of_the_search_works_and_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "kernel"),
-    [("polluxsim.models.fitting", fitting.minimise), ("polluxsim.policies.pollux.annealing", local_search.anneal)],
+    ("module", "compiled"),
+    [
+        ("polluxsim.models.fitting", [fitting.minimise]),
+        (
+            "polluxsim.policies.pollux.annealing",
+            [local_search.construct, local_search.stand_still, local_search.fill, local_search.anneal],
+        ),
+    ],
 )
-def test_a_run_needs_the_machine_code_that_is_compiled_ahead(module: str, kernel: Any) -> None:
+def test_a_run_needs_the_machine_code_that_is_compiled_ahead(module: str, compiled: list[Any]) -> None:
     import_module(module).warm_up()
+    before = [list(kernel.signatures) for kernel in compiled]
     polluxsim.simulate(polluxsim.workload("philly-like", num_jobs=12), policy="pollux", progress=False)
-    assert len(kernel.signatures) == 1
+    assert [list(kernel.signatures) for kernel in compiled] == before
+    assert all(len(kernel.signatures) == 1 for kernel in compiled)
+
+
+def test_a_process_does_not_wait_for_its_own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "code_folder", lambda: tmp_path)
+    with (
+        kernels.one_process("module"),
+        kernels.one_process("module"),
+        (tmp_path / "module.lock").open() as file,
+        pytest.raises(BlockingIOError),
+    ):
+        lock(file)
+    with (tmp_path / "module.lock").open() as file:
+        lock(file)
 
 
 def test_kernels_are_compiled_ahead_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,18 +92,22 @@ class _Kept(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
 
     def compile(self, signature: object) -> Any:
         """Compile the function for the types of some arguments, or load its machine code."""
-        with _one_process(f"{self.py_func.__module__}.{self.py_func.__qualname__}"):
+        with one_process(self.py_func.__module__):
             return super().compile(signature)
 
 
+_own_locks: set[str] = set()
+"""The modules whose lock this process has."""
+
+
 @contextmanager
-def _one_process(name: str) -> Iterator[None]:
-    """Let one process at a time into blocks with this name. The system ends the block of a killed process."""
+def one_process(module: str) -> Iterator[None]:
+    """Let one process at a time compile kernels of a module. The system ends the block of a killed process."""
     folder = code_folder()
-    if folder is None:
+    if folder is None or module in _own_locks:
         yield
         return
-    with (folder / f"{name}.lock").open("a") as file:
+    with (folder / f"{module}.lock").open("a") as file:
         try:
             lock(file)
         except BlockingIOError:
@@ -113,7 +117,11 @@ def _one_process(name: str) -> Iterator[None]:
                 lock(file, waiting=True)
             finally:
                 timer.cancel()
-        yield
+        _own_locks.add(module)
+        try:
+            yield
+        finally:
+            _own_locks.discard(module)
 
 
 def _internal(function: Function, **options: bool) -> Any:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polluxsim.common.kernels import helper, kernel
+from polluxsim.common.kernels import helper, kernel, one_process
+from polluxsim.policies.pollux import local_search
 from polluxsim.policies.pollux.local_search import anneal, construct, fill, new_best, new_journal, stand_still
 from polluxsim.policies.pollux.problem import Answer, Problem, could_start, power_mean, with_idle_gpus
 from polluxsim.policies.pollux.rows import KEEP, SEVERAL, SINGLE, Round, dense, empty_packing, priced_choices
@@ -238,15 +239,20 @@ class AnnealingSearch:
 
 
 def warm_up() -> None:
-    """Compile the annealing, on a problem of one job and two nodes, with no moves."""
+    """Compile the local search, on a problem of one job and two nodes, with no moves.
+
+    A run that needs its first kernel meanwhile waits for all of them, so that no helper is compiled twice.
+    """
     gpus = np.ones(2, dtype=np.int64)
     problem = Problem(("a",), np.ones((1, 2, 2)), np.ones(1), gpus[:1], np.zeros((1, 2), dtype=np.int64), gpus, -1.0)
     tables = ScoreTables(np.zeros(1), np.zeros((1, 2)), np.zeros((1, 2)))
-    fixed = _round(problem, tables, 1.0)
-    packing = empty_packing(fixed, 2)
-    options = _options(tables, np.zeros(1, dtype=np.int64), 1.0, 1.0)
-    schedule, rng = (0, 1.0, 1.0), np.random.default_rng(0)
-    anneal(fixed, packing, options, new_journal(*packing.nodes.shape), new_best(packing), schedule, rng)
+    rng = np.random.default_rng(0)
+    with one_process(local_search.__name__):
+        fixed = _round(problem, tables, 1.0)
+        packing = _best_start(fixed, gpus[:1], rng)
+        options = _options(tables, np.zeros(1, dtype=np.int64), 1.0, 1.0)
+        schedule = (0, 1.0, 1.0)
+        anneal(fixed, packing, options, new_journal(*packing.nodes.shape), new_best(packing), schedule, rng)
 
 
 class Relaxed(NamedTuple):

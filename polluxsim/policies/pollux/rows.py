@@ -37,8 +37,8 @@ TWO_POWER_32, LOW_BITS, HALF_WORD = np.uint64(2**32), np.uint64(2**32 - 1), np.u
 class Round(NamedTuple):
     """What is fixed in a round, as the kernels need it; J jobs, N nodes, at most K GPUs a job."""
 
-    # The placements before the round: nodes, then −1, and GPUs on them, shape (J, W); how many nodes and GPUs those are,
-    # shape (J,) each.
+    # The placements before the round: nodes, then −1, and GPUs on them, shape (J, W); the numbers of these nodes and
+    # GPUs, shape (J,) each.
     present_nodes: np.ndarray
     present_gpus: np.ndarray
     present_count: np.ndarray
