@@ -1,12 +1,16 @@
-"""An append-only sequence that stores millions of records by column, with a few dozen bytes per record."""
+"""An append-only sequence that stores millions of records by column, with a few dozen bytes per record.
+
+A column whose values are all the same stores one value and their number.
+"""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise, starmap
+from itertools import pairwise, repeat, starmap
 from math import isnan, nan
+from operator import is_
 from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 from polluxsim.records.results import columns_of
@@ -27,9 +31,8 @@ class Records(Sequence[RecordT], Generic[RecordT]):
 
     def __init__(self, record_type: type[RecordT], records: Iterable[RecordT] = ()) -> None:
         self._type = record_type
-        self._columns: tuple[Any, ...] = tuple(
-            _KINDS.get(column.type, list)() for column in columns_of(record_type).values()
-        )
+        self._kinds = [_KINDS.get(column.type, list) for column in columns_of(record_type).values()]
+        self._columns: list[Any] = [kind() for kind in self._kinds]
         self._fresh = list(records)
 
     def append(self, record: RecordT) -> None:
@@ -39,7 +42,7 @@ class Records(Sequence[RecordT], Generic[RecordT]):
             self._file()
 
     @property
-    def columns(self) -> tuple[Any, ...]:
+    def columns(self) -> Sequence[Any]:
         """Return the columns in order of the fields."""
         self._file()
         return self._columns
@@ -50,17 +53,17 @@ class Records(Sequence[RecordT], Generic[RecordT]):
 
     def _file(self) -> None:
         if self._fresh:
-            for column, values in zip(self._columns, zip(*self._fresh, strict=True), strict=True):
-                column.extend(values)
+            for place, values in enumerate(zip(*self._fresh, strict=True)):
+                added = self._kinds[place]()
+                added.extend(values)
+                self._columns[place] = _joined(self._columns[place], added)
             self._fresh.clear()
 
     def put_in_order(self, indices: Sequence[int]) -> None:
         """Sort the records in the order of `indices`, column by column to save memory."""
         self._file()
-        columns, self._columns = list(self._columns), ()
-        for place in range(len(columns)):
-            columns[place] = _taken(columns[place], indices)
-        self._columns = tuple(columns)
+        for place, column in enumerate(self._columns):
+            self._columns[place] = _taken(column, indices)
 
     def with_column(self, name: str, values: Iterable[object]) -> Self:
         """Return the records with a column replaced."""
@@ -68,7 +71,7 @@ class Records(Sequence[RecordT], Generic[RecordT]):
         place = self._type._fields.index(name)
         column = new._columns[place]
         column.extend(values)
-        new._columns = (*self.columns[:place], column, *self.columns[place + 1 :])
+        new._columns = [*self.columns[:place], column, *self.columns[place + 1 :]]
         return new
 
     def __len__(self) -> int:
@@ -100,11 +103,54 @@ class Records(Sequence[RecordT], Generic[RecordT]):
 
     def __copy__(self) -> Self:
         new = type(self)(self._type)
-        new._columns = tuple(column[:] for column in self.columns)
+        new._columns = [column[:] for column in self.columns]
         return new
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self.__copy__()
+
+
+class _Same(Sequence[Any]):
+    """A value and the number of times it is repeated. `one` is a column of its kind with this value."""
+
+    def __init__(self, one: Any, number: int) -> None:
+        self.one, self.number = one, number
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, index: Any) -> Any:
+        return _Same(self.one, len(range(self.number)[index])) if isinstance(index, slice) else self.one[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return repeat(self.one[0], self.number)
+
+
+def expanded(column: Any) -> Any:
+    """Return a column with a place for each value."""
+    return column.one * column.number if isinstance(column, _Same) else column
+
+
+def _joined(column: Any, added: Any) -> Any:
+    """Return a column with further values of its kind. It may be changed."""
+    if not len(column) and _is_uniform(added, added[:1]):
+        return _Same(added[:1], len(added))
+    if isinstance(column, _Same):
+        if _is_uniform(added, column.one):
+            column.number += len(added)
+            return column
+        column = expanded(column)
+    column.extend(added)
+    return column
+
+
+def _is_uniform(column: Any, one: Any) -> bool:
+    """Return whether all values of a column have the bits of the value in `one`, or are its object."""
+    if isinstance(column, _Optional):
+        column, one = column.numbers, one.numbers
+    if isinstance(column, array):
+        return bool(column.tobytes() == one.tobytes() * len(column))
+    return isinstance(column, list) and all(map(is_, column, repeat(one[0])))
 
 
 class _Optional(Sequence["float | None"]):
@@ -115,6 +161,9 @@ class _Optional(Sequence["float | None"]):
 
     def extend(self, numbers: Iterable[float | None]) -> None:
         self.numbers.extend(nan if number is None else number for number in numbers)
+
+    def __mul__(self, count: int) -> _Optional:
+        return _Optional(self.numbers * count)
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -130,22 +179,23 @@ class _Optional(Sequence["float | None"]):
 
 
 class _Pairs(Sequence[tuple[tuple[str, float], ...]]):
-    """Tuples of pairs (name, number)."""
+    """Tuples of pairs (name, number). Records with the same names share them."""
 
     def __init__(self) -> None:
-        self._names: list[str] = []
+        self._names: list[tuple[str, ...]] = []
         self._numbers = array("d")
         self._ends = array("q", [0])
+        self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def extend(self, records: Iterable[Iterable[tuple[str, float]]]) -> None:
         for pairs in records:
-            for name, number in pairs:
-                self._names.append(name)
-                self._numbers.append(number)
-            self._ends.append(len(self._names))
+            names, numbers = zip(*pairs, strict=True) if pairs else ((), ())
+            self._names.append(self._known.setdefault(names, names))
+            self._numbers.extend(numbers)
+            self._ends.append(len(self._numbers))
 
     def __len__(self) -> int:
-        return len(self._ends) - 1
+        return len(self._names)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):  # only used for copies
@@ -153,16 +203,16 @@ class _Pairs(Sequence[tuple[tuple[str, float], ...]]):
             copy._names, copy._numbers, copy._ends = self._names[:], self._numbers[:], self._ends[:]
             return copy
         index %= len(self)
-        return self._between(self._ends[index], self._ends[index + 1])
+        return tuple(zip(self._names[index], self._numbers[self._ends[index] : self._ends[index + 1]], strict=True))
 
     def __iter__(self) -> Iterator[tuple[tuple[str, float], ...]]:
-        return starmap(self._between, pairwise(self._ends))
-
-    def _between(self, start: int, end: int) -> tuple[tuple[str, float], ...]:
-        return tuple(zip(self._names[start:end], self._numbers[start:end], strict=True))
+        for names, (start, end) in zip(self._names, pairwise(self._ends), strict=True):
+            yield tuple(zip(names, self._numbers[start:end], strict=True))
 
 
 def _taken(column: Any, indices: Sequence[int]) -> Any:
+    if isinstance(column, _Same):
+        return _Same(column.one, len(indices))
     if isinstance(column, _Optional):
         return _Optional(_taken(column.numbers, indices))
     taken = (column[index] for index in indices)

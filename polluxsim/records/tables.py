@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from polluxsim.common.errors import InvalidInputError, bad_line, one_of, short
 from polluxsim.hardware.clusters import MOST_GPUS, MOST_NODES
-from polluxsim.records.columns import Records
+from polluxsim.records.columns import Records, expanded
 from polluxsim.records.results import AllocationRecord, Column, JobRecord, SharingRecord, Status, columns_of
 
 _RecordT = TypeVar("_RecordT", bound=NamedTuple)
@@ -65,7 +65,7 @@ def write_records(path: Path, record_type: type[_RecordT], records: Sequence[_Re
     schema = schema_of(record_type)
     if not isinstance(records, Records):
         records = Records(record_type, records)
-    columns = (column if isinstance(column, array) else list(column) for column in records.columns)
+    columns = (column if isinstance(column, array) else list(column) for column in map(expanded, records.columns))
     arrays = [arrow_column(column, field.type) for column, field in zip(columns, schema, strict=True)]
     pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path, compression="zstd")
 
