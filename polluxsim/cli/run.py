@@ -8,6 +8,7 @@ import sys
 from argparse import ArgumentError, ArgumentParser
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from io import StringIO
+from itertools import takewhile
 from pathlib import Path
 from textwrap import wrap
 from time import time
@@ -35,6 +36,7 @@ from polluxsim.run.composing import get_args_parser, hydra_in_words, is_hydras, 
 from polluxsim.run.configurations import (
     as_hydra_takes,
     comments,
+    config_files,
     import_from_here,
     quoted,
     report_replaced,
@@ -188,20 +190,30 @@ def with_meanings() -> Iterator[None]:
 
 
 def _explained(lines: list[str]) -> Iterator[str]:
-    group, meanings = "", dict[str, str]()
+    parts: list[tuple[int, str, dict[str, str]]] = [(-1, "", comments("seed"))]  # indentation, group, comments
     for number, line in enumerate(lines):
         found = SETTING_LINE.match(line)
-        if found and not found[1]:
-            group = found[2]
-            target = next((other.strip() for other in lines[number + 1 :] if "_target_" in other), "")
-            meanings = comments(group, target)
-        meaning = meanings.get(found[2]) if found and (found[1] or not found[3] or group == "seed") else None
-        if meaning is None:
+        if not found:
             yield line
             continue
-        first, *rest = wrap(meaning, WIDTH - COLUMN)
-        yield f"{line:<{COLUMN - 2}}  {first}"
-        yield from (" " * COLUMN + more for more in rest)
+        depth, name = len(found[1]), found[2]
+        while parts[-1][0] >= depth:
+            parts.pop()
+        _, group, meanings = parts[-1]
+        meaning = meanings.get(name)
+        inside = takewhile(lambda other, depth=depth: other.startswith(" " * (depth + 2)), lines[number + 1 :])
+        if target := next((other.strip() for other in inside if other.startswith("_target_", depth + 2)), ""):
+            inner = f"{group}/{name}" if group else name
+            inner = inner if config_files(f"{inner}/*.yaml") else group  # as policy.inner, which is a policy
+            parts.append((depth, inner, comments(inner, target)))
+        yield from _with_meaning(line, meaning)
+
+
+def _with_meaning(line: str, meaning: str | None) -> Iterator[str]:
+    """Yield a line with the meaning of its setting beside it, which may need further lines."""
+    first, *rest = wrap(meaning or "", WIDTH - COLUMN) or [""]
+    yield f"{line:<{COLUMN - 2}}  {first}" if first else line
+    yield from (" " * COLUMN + more for more in rest)
 
 
 NEEDS_LAUNCHERS = ("hydra/launcher", "+hydra/launcher", "--info", "--hydra-help")

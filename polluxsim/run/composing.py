@@ -240,12 +240,21 @@ def hydra_in_words(error: Exception) -> str:
     if found := re.search(r"Missing mandatory value: (\S+)", text):
         return missing(found[1])
     if found := re.search(r"Could not override '([^']+)'", text):
-        name, meant = found[1], did_you_mean(found[1], known_settings())
-        return (
-            f"there is no setting {name!r}; 'polluxsim run --help' lists them, and +{name}=VALUE would add one{meant}"
-        )
+        name = found[1]
+        what = f"there is no setting {name!r}; 'polluxsim run --help' lists them, and +{name}=VALUE would add one"
+        return what + _meant(name)
     found = re.search(CHOICES, text)
     return _no_choice(*found.groups()) if found else text
+
+
+def _meant(name: str) -> str:
+    """Return the most similar setting for the end of an error. If the group exists, only the rest of the name counts."""
+    known = known_settings()
+    group, _, rest = name.rpartition(".")
+    inside = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == group]
+    return (
+        did_you_mean(rest, inside).replace("mean ", f"mean {group}.") if group and inside else did_you_mean(name, known)
+    )
 
 
 def _file_being_read(error: Exception) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
-from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.errors import InvalidInputError, did_you_mean
 from polluxsim.metrics.declared import Metric, declare, declared_in, values_in
 from polluxsim.metrics.summary import summarise
 from polluxsim.records.folders import policy_name, run_folders
@@ -76,7 +76,9 @@ def check_column(frame: pd.DataFrame, name: str, kind: str) -> None:
     if name not in frame or frame[name].isna().all() or (kind == "metric" and is_setting(name)):
         columns = [str(column) for column in frame if is_setting(str(column)) == (kind == "setting")]
         known = sorted(column for column in columns if frame[column].notna().any())
-        raise InvalidInputError(f"the runs have no {kind} {name!r}; give one of {', '.join(known)}")
+        raise InvalidInputError(
+            f"the runs have no {kind} {name!r}; give one of {', '.join(known)}{did_you_mean(name, known)}"
+        )
     wrong = frame[name].notna() & pd.to_numeric(frame[name], errors="coerce").isna()
     if kind == "metric" and wrong.any():
         raise InvalidInputError(

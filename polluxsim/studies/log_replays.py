@@ -46,7 +46,7 @@ class CalibrateRequest:
             if gpus < 1 or self.gpus_per_node < 1 or gpus % self.gpus_per_node:
                 raise InvalidInputError(
                     f"a cluster of {gpus} GPUs does not consist of whole nodes of {self.gpus_per_node} GPUs; "
-                    "give a multiple, or other GPUs per node"
+                    f"give a multiple of {self.gpus_per_node}, or the GPUs of a node with --gpus-per-node"
                 )
 
 

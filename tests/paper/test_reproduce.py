@@ -163,6 +163,7 @@ def test_units_are_the_workloads_at_hand(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["fig77"], "there is no experiment 'fig77'; choose from table1"),
+        (["tabel2"], "sia and all; did you mean table2?"),
         (["policy.p=1"], "no table or figure is named"),
         (["fig1", "--profiles", "nowhere"], "nowhere"),
         (["fig8b", "--workloads", "nowhere"], "nowhere: has no folder workloads/"),
