@@ -182,6 +182,8 @@ class Parser(argparse.ArgumentParser):
             self.error(f"there is no place for the argument {words[0]!r}; leave it out")
         # Dashes would make all options alike.
         meant = did_you_mean(word.strip("-"), [name.strip("-") for name in known]).replace("mean ", "mean --")
+        if COMMANDS[self.prog.partition(" ")[2]].overrides:
+            meant = as_setting(word) or meant
         self.error(f"there is no option {word}{meant or _elsewhere(word, self.prog)}")
 
     def error(self, message: str) -> NoReturn:
@@ -217,8 +219,18 @@ def _named(action: argparse.Action) -> str:
     return action.option_strings[-1]
 
 
+def as_setting(option: str) -> str:
+    """Return the end of an error about an option that is the name of a setting."""
+    from polluxsim.common.shipped import shipped
+
+    name = option.strip("-")
+    return f"; write {name}=VALUE" if name == "seed" or (shipped("configs") / name).is_dir() else ""
+
+
 def _elsewhere(option: str, program: str) -> str:
     """Return the end of an error about an option that another command has."""
+    if option in ("-o", "--output"):
+        return f" in '{program}', which prints its result; write it to a file with > FILE"
     for name, former in FORMER_OPTIONS.items():
         if option in former:
             return f" in '{program}'; 'polluxsim {name}' has {former[option]}"

@@ -22,6 +22,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from polluxsim.cli.commands import as_setting
 from polluxsim.cli.options import take, take_output
 from polluxsim.common.errors import InvalidConfigError, did_you_mean
 from polluxsim.common.shipped import shipped
@@ -124,6 +125,7 @@ def check_options(arguments: Sequence[str]) -> None:
         known = [option for action in parser._actions for option in (*own, *action.option_strings)]
         # Dashes would make all options alike.
         meant = did_you_mean(name.strip("-"), [option.strip("-") for option in known]).replace("mean ", "mean --")
+        meant = as_setting(name) or meant
         raise InvalidConfigError(f"run: there is no option {name}{meant} ('polluxsim run --help' says more)")
     for argument in arguments:
         _check_values(argument)

@@ -248,7 +248,7 @@ def hydra_in_words(error: Exception) -> str:
 
 
 def _meant(name: str) -> str:
-    """Return the most similar setting for the end of an error. If the group exists, only the rest of the name counts."""
+    """Return the most similar setting for the end of an error; of an existing group, only its own settings."""
     known = known_settings()
     group, _, rest = name.rpartition(".")
     inside = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == group]

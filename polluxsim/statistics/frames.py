@@ -90,11 +90,17 @@ PARQUET = ".parquet"
 
 
 def runs_at(folders: Sequence[Path]) -> list[Run]:
-    """Read the runs in folders, each once."""
-    runs = [read_run(folder) for folder in dict.fromkeys(path.resolve() for path in run_folders(folders))]
+    """Read the runs in folders, each once. Of equal runs in several sweeps, only the first counts."""
+    found = list(dict.fromkeys(path.resolve() for path in run_folders(folders)))
+    runs = [read_run(folder) for folder in found]
     for run in runs:
         run.must_have_jobs()
-    return runs
+    if len(found) == len(folders):
+        return runs
+    distinct: dict[object, Run] = {}
+    for run in runs:
+        distinct.setdefault(run.info.get("key") or id(run), run)
+    return list(distinct.values())
 
 
 def frame_at(paths: Sequence[Path]) -> pd.DataFrame:

@@ -637,6 +637,11 @@ def test_the_help_of_import_lists_the_formats() -> None:
         (["plot", "jct-cfd", "out"], "did you mean jct-cdf?"),
         (["workload", "generate", "-o", "w.csv", "--jobs", "many"], "generate: --jobs is many, must be a whole number"),
         (["table", "out", "--nope"], "table: there is no option --nope"),
+        (
+            ["table", "out", "-o", "t.tex"],
+            "-o in 'polluxsim table', which prints its result; write it to a file with >",
+        ),
+        (["run", "--policy", "easy"], "there is no option --policy; write policy=VALUE"),
         (["table", "out", "--metrc", "x"], "table: there is no option --metrc; did you mean --metric?"),
         (["why", "run", "job", "--target", "x"], "no option --target in 'polluxsim why'; 'polluxsim size' has it"),
     ],
