@@ -14,7 +14,8 @@ from polluxsim.common.errors import InvalidConfigError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-SUCCESS, WRONG_INPUT = "after success", "for wrong input"
+NO = 1
+"""Exit status if the answer of a command is no, or if a part of its work failed. Success is 0, and wrong input 2."""
 
 
 class Command(NamedTuple):
@@ -24,8 +25,7 @@ class Command(NamedTuple):
     module: str  # in polluxsim.cli; its function `add_NAME` declares the command's options
     overrides: bool = False  # whether it takes settings as KEY=VALUE
     configs: bool = False  # whether it reads configuration files of the user
-    no: str = ""  # when its exit status is 1
-    also_wrong: str = ""  # when its exit status is 2, besides wrong input
+    no: str = ""  # when its exit status is `NO`
     names: bool = False  # whether names stand among the settings
 
     def takes(self, word: str) -> bool:
@@ -45,7 +45,7 @@ COMMANDS: Mapping[str, Command] = {
     "check": Command("test a policy in 1,000 random clusters and workloads", "studies", configs=True,
                      no="if a fault was found"),
     "arena": Command("compare policies on named scenarios and rank them", "studies", overrides=True, configs=True,
-                     also_wrong="if a policy failed"),
+                     no="if a policy failed"),
     "size": Command("find the smallest cluster for a target", "studies", overrides=True, configs=True,
                     no="if no size or load meets the target"),
     "table": Command("print a table of the metrics of runs", "tables"),
@@ -65,10 +65,10 @@ COMMANDS: Mapping[str, Command] = {
     "profile fit": Command("fit profile cards to measurements", "profile"),
     "profile card": Command("compute a profile card of a transformer", "profile"),
     "paper reproduce": Command("reproduce tables and figures of papers", "paper", overrides=True,
-                               no="with --check, if a published number is not met",
-                               also_wrong="if a table or figure could not be made", names=True),
+                               no="if a table or figure could not be made, or with --check, if a number is not met",
+                               names=True),
     "paper conformance": Command("compare with published numbers of other simulators", "paper",
-                                 no="if a published number is not met", also_wrong="if a comparison could not be made"),
+                                 no="if a published number is not met or a comparison could not be made"),
 }  # fmt: skip
 
 GROUPS: Mapping[str, Group] = {
@@ -122,9 +122,8 @@ def parser_of(name: str) -> Parser:
 
 def statuses(command: Command) -> str:
     """Return the exit statuses of a command in a sentence."""
-    no = f", 1 {command.no}" if command.no else ""
-    wrong = f"2 {WRONG_INPUT}{' or ' + command.also_wrong if command.also_wrong else ''}"
-    return f"Exit status: 0 {SUCCESS}{no}, {wrong}." if no else f"Exit status: 0 {SUCCESS}, {wrong}."
+    no = f" {NO} {command.no}," if command.no else ""
+    return f"Exit status: 0 after success,{no} 2 for wrong input."
 
 
 class _Help(argparse.HelpFormatter):

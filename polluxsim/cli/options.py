@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentTypeError, BooleanOptionalAction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -150,6 +151,7 @@ def node_counts(word: str) -> list[int]:
 
 RUNS = "folder of a finished run or of a sweep"
 RUN = "folder of a finished run"
+DATASET = ", or a sweep's Parquet dataset"
 SETTINGS = "settings of every run, like workload.hours=48 or engine.restart_delay=30"
 
 REPEATED = "give the option once for each"
@@ -335,7 +337,8 @@ def take(
     spellings = [*([SHORT[name]] if name in SHORT else []), f"--{name}"]
     repeated = option.repeated and not once
     words = [f"{option.meaning}: {note}", ""] if name == "output" else [option.meaning, note]
-    meaning = "; ".join(filter(None, [*words, REPEATED if repeated else ""])).replace("%", "%%").replace("; (", " (")
+    meaning = "; ".join(filter(None, [*words, REPEATED if repeated else ""])).replace("%", "%%")
+    meaning = re.sub(r"; (?=\(|of )", " ", meaning)
     shown = ",".join(map(_shown, default)) if isinstance(default, list) else _shown(default)
     more: dict[str, Any] = {"help": meaning + (f" (default: {shown})" if shown else ""), "required": required}
     if name == "heartbeat":
@@ -356,6 +359,16 @@ def take_forms(parser: ArgumentParser, *forms: str) -> None:
     group = parser.add_mutually_exclusive_group()
     for form in forms:
         group.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=OPTIONS[form].meaning)
+
+
+def take_run(parser: TakesArguments) -> None:
+    """Let a command take the folder of a run."""
+    parser.add_argument("run", type=path, metavar="RUN", help=RUN)
+
+
+def take_runs(parser: TakesArguments, also: str = "") -> None:
+    """Let a command take folders of runs and sweeps, and what `also` names."""
+    parser.add_argument("runs", nargs="+", type=path, metavar="RUN", help=f"{RUNS}{also}")
 
 
 def take_output(

@@ -8,7 +8,6 @@ import sys
 from argparse import ArgumentError, ArgumentParser
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from io import StringIO
-from itertools import takewhile
 from pathlib import Path
 from textwrap import wrap
 from time import time
@@ -203,12 +202,21 @@ def _explained(lines: list[str]) -> Iterator[str]:
             parts.pop()
         _, group, meanings = parts[-1]
         meaning = meanings.get(name)
-        inside = takewhile(lambda other, depth=depth: other.startswith(" " * (depth + 2)), lines[number + 1 :])
-        if target := next((other.strip() for other in inside if other.startswith("_target_", depth + 2)), ""):
+        if target := _class_of_part(lines[number + 1 :], depth + 2):
             inner = f"{group}/{name}" if group else name
             inner = inner if config_files(f"{inner}/*.yaml") else group  # as policy.inner, which is a policy
             parts.append((depth, inner, comments(inner, target)))
         yield from _with_meaning(line, meaning)
+
+
+def _class_of_part(lines: list[str], depth: int) -> str:
+    """Return the line with the class of a part whose settings are indented by `depth`; empty if it has none."""
+    for line in lines:
+        if not line.startswith(" " * depth):
+            break
+        if line.startswith("_target_", depth):
+            return line.strip()
+    return ""
 
 
 def _with_meaning(line: str, meaning: str | None) -> Iterator[str]:
