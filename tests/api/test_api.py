@@ -348,7 +348,7 @@ def test_a_sweep_in_a_folder_names_what_a_configuration_cannot_state(tmp_path: P
     for arguments, said in (
         (
             {"policy": Mine()},
-            "policy is an object of Mine, which a sweep in several processes cannot state; give a name",
+            "policy is an object of Mine, which a sweep in several processes cannot state; give a",
         ),
         ({"metrics": {"mine": 1}}, "metrics has 'mine', but a sweep in several processes cannot state an object"),
         ({"workers": 0}, "workers is 0, must be a whole number"),

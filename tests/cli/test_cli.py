@@ -183,6 +183,7 @@ BAD = [
         "did you mean policy?",
     ),
     (["policy=tiresias", "policy.queue_treshold=3"], "did you mean policy.queue_threshold?"),
+    (["policy=gavel"], "proportional-shares, water-filling; to use your policy/gavel.yaml, add --config-dir FOLDER"),
     (["workload.load=2"], "and +workload.load=VALUE would add one\n"),
     (
         ["policy=tiresias", "policy.queue_threshold=4h"],
