@@ -201,11 +201,11 @@ MESSAGES = (
     (r"^one of the arguments (.*) is required$", r"one of \1 is missing; give one of them"),
     (r"^ambiguous option: (\S+) could match (.*)$", r"\1 may mean \2; write the whole name"),
 )
-"""Messages of argparse, and what is printed in their place."""
+"""Messages of argparse, and the messages that replace them."""
 
 
 def in_words(message: str) -> str:
-    """Return a message of argparse in other words, with what to do. After a wrong choice, it names the most similar."""
+    """Return a message of argparse in plain words with a remedy, and with the known choice that is most similar."""
     for pattern, words in MESSAGES:
         message = re.sub(pattern, words, message)
     if found := re.search(r"(.*) is '(.*?)', must be one of (.*)", message):

@@ -219,7 +219,7 @@ OPTIONS: Mapping[str, Option] = {
     "bin": Option("length of the averaging window, like 30min", "DURATION", once_in("min", "--bin")),
     "job": Option("name of a job", "NAME", text, repeated=True),
     "application": Option("application to draw", "NAME", text, repeated=True),
-    # Clusters, jobs and what changes.
+    # Clusters, jobs and changes.
     "gpus": Option("number of GPUs of the cluster", "N,M", counts),
     "gpus-per-node": Option("GPUs of each node", "N", count),
     "nodes": Option("existing number of nodes, and other or additional numbers to try", "N,+M", node_counts),
@@ -288,13 +288,13 @@ OPTIONS: Mapping[str, Option] = {
     "recompute": Option("the backward pass computes the activations again, which saves memory"),
     "title": Option("title of the application (default: the name)", "TEXT"),
 }  # fmt: skip
-"""Options by name, in groups of what they are about."""
+"""Options by name, grouped by subject."""
 
 SHORT = {"output": "-o"}
 """Options with a short form."""
 
 FORMS = ("markdown", "latex", "csv", "json")
-"""Options that choose the form of what a command prints."""
+"""Options that choose the form of the output."""
 
 
 class TakesArguments(Protocol):
@@ -367,7 +367,7 @@ def take_run(parser: TakesArguments) -> None:
 
 
 def take_runs(parser: TakesArguments, also: str = "") -> None:
-    """Let a command take folders of runs and sweeps, and what `also` names."""
+    """Let a command take folders of runs and sweeps. `also` is added to the help."""
     parser.add_argument("runs", nargs="+", type=path, metavar="RUN", help=f"{RUNS}{also}")
 
 

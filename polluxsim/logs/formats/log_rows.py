@@ -69,7 +69,7 @@ class PlacedRow(Row):
 
 @dataclass(frozen=True)
 class LogRow(PlacedRow):
-    """One row of a log with cells of text. `zone` is the zone of times that name none; None if all must name theirs."""
+    """One row of a log with cells of text. `zone` is the zone of times without a zone; None if every time needs one."""
 
     values: Mapping[str, str]
     zone: tzinfo | None = None

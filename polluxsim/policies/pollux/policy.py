@@ -220,8 +220,8 @@ class _Look(NamedTuple):
 class _Lengths:
     """Lengths of jobs, by jobs that completed before: all jobs of an application do similar work.
 
-    The policy sees no job that has ended. So the work of an ended job is the work at the last look, plus its goodput
-    then times the time to its end.
+    The policy does not see ended jobs. The estimated work of an ended job is its work when the policy last saw it, plus
+    its goodput at that time, multiplied by the time from then to its end.
     """
 
     _looks: dict[JobId, _Look] = field(default_factory=dict, init=False)
