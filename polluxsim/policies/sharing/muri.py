@@ -69,8 +69,8 @@ class Pack:
 class Muri(AtEvents):
     """Run jobs in packs of up to four, by least remaining or least attained service; decided at arrivals and ends.
 
-    As many jobs are looked at as would fill the cluster in packs of four. Packs are merged, those first that use
-    resources most fully, until what was looked at fits. Jobs whose stages are not known have their GPUs alone.
+    The policy considers the first jobs that would fill the cluster in packs of four. It merges packs, first those that
+    use resources most fully, until these jobs fit. Jobs whose stages are not known have their GPUs alone.
 
     Parameters
     ----------

@@ -32,9 +32,9 @@ ENDS = Change.JOBS_OR_NODES | Change.EVICTION
 class Synergy:
     """Let a policy choose the jobs with GPUs, and give these jobs CPUs and memory by their gain.
 
-    Each job is at least as fast as with the share of its GPUs. Spare CPUs and memory go to jobs that gain by more, the
-    largest demand first. A starting job goes to the node that fits its demand best. A running job stays. Where the
-    cluster does not say what its nodes have, it is the policy inside alone.
+    Each job is at least as fast as with the share of its GPUs. Spare CPUs and memory go to jobs that become faster
+    with them, the largest demand first. A starting job goes to the node that fits its demand best. A running job stays.
+    If the cluster states no CPUs and memory, Synergy equals the inner policy.
 
     Parameters
     ----------
