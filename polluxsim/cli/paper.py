@@ -52,8 +52,9 @@ def add_paper_reproduce(parser: ArgumentParser) -> None:
 
 def add_data(parser: ArgumentParser) -> None:
     """Declare the option for the folder of published data."""
-    default = os.environ.get(DATA_FOLDER)
-    take(parser, "data", default=default and Path(default), note=f"(default: the variable {DATA_FOLDER})")
+    take(parser, "data", note=f"(default: the variable {DATA_FOLDER})")
+    if folder := os.environ.get(DATA_FOLDER):
+        parser.set_defaults(data=Path(folder))
 
 
 def _reproduce(options: Namespace) -> int:
