@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from polluxsim.cli.former import OPTIONS as FORMER_OPTIONS
-from polluxsim.cli.options import take
+from polluxsim.cli.options import as_setting, take
 from polluxsim.common.errors import InvalidConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -216,14 +216,6 @@ def in_words(message: str) -> str:
 
 def _named(action: argparse.Action) -> str:
     return action.option_strings[-1]
-
-
-def as_setting(option: str) -> str:
-    """Return the end of an error about an option that is the name of a setting."""
-    from polluxsim.common.shipped import shipped
-
-    name = option.strip("-")
-    return f"; write {name}=VALUE" if name == "seed" or (shipped("configs") / name).is_dir() else ""
 
 
 def _elsewhere(option: str, program: str) -> str:

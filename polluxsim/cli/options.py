@@ -361,6 +361,14 @@ def take_forms(parser: ArgumentParser, *forms: str) -> None:
         group.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=OPTIONS[form].meaning)
 
 
+def as_setting(option: str) -> str:
+    """Return the end of an error about an option that is the name of a setting."""
+    from polluxsim.common.shipped import shipped
+
+    name = option.strip("-")
+    return f"; write {name}=VALUE" if name == "seed" or (shipped("configs") / name).is_dir() else ""
+
+
 def take_run(parser: TakesArguments) -> None:
     """Let a command take the folder of a run."""
     parser.add_argument("run", type=path, metavar="RUN", help=RUN)

@@ -21,8 +21,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from polluxsim.cli.commands import as_setting
-from polluxsim.cli.options import take, take_output
+from polluxsim.cli.options import as_setting, take, take_output
 from polluxsim.common.errors import InvalidConfigError, did_you_mean
 from polluxsim.common.shipped import shipped
 from polluxsim.look.console import console

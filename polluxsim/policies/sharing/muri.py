@@ -245,7 +245,7 @@ def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Se
     rows = [np.array([(kind == one) + (kind == other) for one, other in pairs]) for kind in kinds]
     most, whole = list(left), 0
     sets: Sequence[frozenset[int]] = [*(frozenset((kind,)) for kind in kinds), frozenset(kinds)]
-    times = np.full(len(pairs), float(sum(left)))  # more than there can be
+    times = np.full(len(pairs), float(sum(left)))  # an upper bound
     while True:
         for each in sets:
             row, packs = np.array([each.issuperset(pair) for pair in pairs], int), sum(left[kind] for kind in each)

@@ -43,8 +43,8 @@ class Synergy:
     allocation
         How CPUs and memory are given: `tuned`, or `proportional` to GPUs.
 
-    Source: Mohan et al., "Looking Beyond GPUs for DNN Scheduling on Multi-Tenant Clusters" (OSDI '22), §3 and §4. There
-    a job has its whole demand, or its share where that does not fit; here also what lies between.
+    Source: Mohan et al., "Looking Beyond GPUs for DNN Scheduling on Multi-Tenant Clusters" (OSDI '22), §3 and §4. In
+    the paper a job gets its whole demand, or its share if the demand does not fit; here also amounts in between.
     """
 
     order: Policy
