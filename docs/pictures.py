@@ -168,7 +168,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="folder to work in and to leave (default: a temporary one)")
     options = parser.parse_args()
     if wrong := set(options.kinds) - set(KINDS):
-        parser.error(f"KIND is {wrong.pop()}, allowed are {', '.join(KINDS)}")
+        parser.error(f"KIND is {wrong.pop()}, must be one of {', '.join(KINDS)}")
     options.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary)

@@ -199,16 +199,35 @@ def test_a_process_does_not_wait_for_its_own_lock(tmp_path: Path, monkeypatch: p
         lock(file)
 
 
-def test_kernels_are_compiled_ahead_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands: list[list[str]] = []
-    monkeypatch.setattr(kernels, "code_folder", lambda: tmp_path)
-    monkeypatch.setattr(kernels, "announce", lambda: None)
-    monkeypatch.setattr(compiling.subprocess, "run", lambda command, **_: commands.append(command))
-    (tmp_path / "known").touch()
-    compiling.compile_ahead(["known", "new"])
+def wait_for_compiling() -> None:
     for thread in threading.enumerate():
         if thread.name.startswith("compile "):
-            thread.join(timeout=10)
+            thread.join(timeout=60)
+
+
+def test_an_error_of_the_process_that_compiles_ahead_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kernels, "code_folder", lambda: tmp_path)
+    monkeypatch.setattr(kernels, "announce", lambda: None)
+    compiling.compile_ahead(["polluxsim.no_such_module"])
+    wait_for_compiling()
+    error = "ModuleNotFoundError: No module named 'polluxsim.no_such_module'"
+    assert capsys.readouterr().err == (
+        f"polluxsim: the kernels of polluxsim.no_such_module could not be compiled ahead ({error}); "
+        "the run compiles them when it needs them\n"
+    )
+
+
+def test_kernels_are_compiled_ahead_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    done = subprocess.CompletedProcess([], 0, stderr="")
+    monkeypatch.setattr(kernels, "code_folder", lambda: tmp_path)
+    monkeypatch.setattr(kernels, "announce", lambda: None)
+    monkeypatch.setattr(compiling.subprocess, "run", lambda command, **_: commands.append(command) or done)
+    (tmp_path / "known").touch()
+    compiling.compile_ahead(["known", "new"])
+    wait_for_compiling()
     assert commands == [[sys.executable, "-m", "polluxsim.common.compiling", "new"]]
     monkeypatch.setattr(compiling, "import_module", lambda name: SimpleNamespace(warm_up=lambda: None))
     monkeypatch.setattr(sys, "argv", ["compiling", "new"])

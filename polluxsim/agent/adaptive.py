@@ -121,7 +121,7 @@ class AdaptiveAgent:
 
 
 class ElasticAgent(AdaptiveAgent):
-    """An agent that learns throughput like Pollux's agent, for the policy, and takes the batch size of a rule."""
+    """An agent that learns the throughput for the policy, as Pollux's agent does. A rule chooses its batch size."""
 
     def __init__(
         self,

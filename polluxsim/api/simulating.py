@@ -272,8 +272,9 @@ def stated(arguments: Mapping[str, Any], seed: int) -> tuple[DictConfig, list[st
             words.append(f"{group}={type(part.value).__name__}")
         else:
             raise InvalidConfigError(
-                f"{group} is an object of {type(part.value).__name__}, which a sweep in a folder cannot state; give a "
-                "name, a file, or an object of a module whose parameters are plain values, or leave out the folder"
+                f"{group} is an object of {type(part.value).__name__}, which a sweep in several processes cannot "
+                "state; give a name, a file, or an object of a module whose parameters are plain values, or leave out "
+                "folder and workers"
             )
     return _configuration(parts, seed), [*words, f"seed={seed}"]
 

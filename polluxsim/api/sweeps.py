@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.api.results import Result, figure_of, read
@@ -123,7 +124,9 @@ def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
     """Simulate every combination of the listed values with every seed.
 
     With a folder, the sweep is that of `polluxsim run -m`: several processes make the runs, and a second call makes
-    only the runs that are missing. Without a folder, this process makes the runs and keeps them in memory.
+    only the runs that are missing. With `workers` and without a folder, several processes make the runs in a temporary
+    folder. Without both, this process makes one run after another. It then takes any object, also a policy or a
+    metric of a notebook, which another process cannot import.
 
     Parameters
     ----------
@@ -132,15 +135,16 @@ def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
     seeds
         Seeds of each combination. A generated workload differs between seeds.
     folder
-        Folder for the runs. They need parts that a configuration can state: choices, files, and objects of classes
-        that a worker can import. A script must call `sweep` under `if __name__ == "__main__":`.
+        Folder for the runs.
     workers
-        Number of processes for a sweep in a folder; None for one for each core.
+        Number of processes. With a folder, the default is one for each core. Several processes need parts that a
+        configuration can state: choices, files, and objects of classes that a worker can import. A script must call
+        `sweep` under `if __name__ == "__main__":`.
 
     Raises
     ------
     InvalidConfigError
-        If an argument is invalid, or a configuration cannot state a part of a sweep in a folder.
+        If an argument is invalid, or a configuration cannot state a part of a sweep in several processes.
     SweepError
         If runs in a folder failed. The other runs are finished and kept.
 
@@ -160,15 +164,26 @@ def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
     ]
     if folder is not None:
         return _kept(plan, Path(folder), workers, metrics)
+    runs: Sequence[Result]
     if workers is not None:
-        raise InvalidConfigError(f"workers is {workers}, but a sweep in memory has one process; give a folder")
+        with TemporaryDirectory(prefix="polluxsim-sweep-") as temporary:
+            runs = _kept(plan, Path(temporary), workers, metrics).runs
+    else:
+        runs = _one_after_another(plan, metrics)
+    frame = frame_of(runs)
+    return Sweep(frame, Subject(runs=runs, frame=frame))
+
+
+def _one_after_another(
+    plan: Sequence[tuple[dict[str, Any], int]], metrics: Mapping[str, Metric] | None
+) -> Sequence[Result]:
+    """Make the runs of a sweep in this process."""
     runs = list[Result]()
     with counting(len(plan)) as done:
         for named, seed in plan:
             runs.append(simulate(**named, metrics=metrics, seed=seed, progress=False))
             done(len(runs))
-    frame = frame_of(runs)
-    return Sweep(frame, Subject(runs=runs, frame=frame))
+    return runs
 
 
 def _kept(
@@ -176,8 +191,10 @@ def _kept(
 ) -> Sweep:
     """Make the missing runs of a sweep in a folder."""
     if metrics:
-        what = f"metrics has {next(iter(metrics))!r}, but a sweep in a folder cannot state an object"
-        raise InvalidConfigError(f"{what}; leave out the folder, or use metrics.NAME=MODULE.ATTRIBUTE of the command")
+        what = f"metrics has {next(iter(metrics))!r}, but a sweep in several processes cannot state an object"
+        raise InvalidConfigError(
+            f"{what}; leave out folder and workers, or use metrics.NAME=MODULE.ATTRIBUTE of the command"
+        )
     entries = []
     for named, seed in plan:
         config, words = stated(named, seed)

@@ -218,8 +218,8 @@ def _sensitivity_text(card: Card) -> list[str]:
         return []
     return [
         "",
-        "# Speed by what each GPU has of its node's CPUs and memory, over that of all figures above; the lesser",
-        "# of both counts. Linear between knots, from 0 at nothing, and no more beyond the last.",
+        "# Speed by the CPUs and memory for each GPU, relative to the rest of the card; the lower of both counts.",
+        "# Linear between knots, 0 without CPUs or memory, and constant above the last knot.",
         "sensitivity:",
         *lines,
     ]

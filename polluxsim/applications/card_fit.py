@@ -201,7 +201,7 @@ def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = No
     from several starts), then the corrections (linear least squares). Stages of training have the least variance. All
     figures are rounded to four significant digits; `fit_errors` includes the error of rounding.
 
-    Raise ProfileRangeError if no step was measured on one GPU, or none on several with full nodes only.
+    Raise ProfileRangeError if the measurements lack a step on one GPU, or a step on several GPUs that fill their nodes.
     """
     size = size or CardSize()
     steps = measured_steps(measured)

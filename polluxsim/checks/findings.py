@@ -65,8 +65,8 @@ class Seen:
 def observer(view: ClusterView, answer: object, ask: Callable[[Callable[[], object]], object]) -> Callable[[], Seen]:
     """Read what a law needs from a view, and return a function that returns the round.
 
-    The function is to be called once the engine has accepted the answer, as only then the answer is known to be well
-    formed. `ask` calls the policy's function and reports its errors.
+    Call the function after the engine has accepted the answer, because then the answer is well formed. `ask`
+    calls the policy's function and reports its errors.
     """
     reasons: object = {}
     if isinstance(answer, Decision) and callable(answer.explain):

@@ -8,13 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from polluxsim.cli.former import OPTIONS as FORMER_OPTIONS
-from polluxsim.cli.options import take
+from polluxsim.cli.options import as_setting, take
 from polluxsim.common.errors import InvalidConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-SUCCESS, WRONG_INPUT = "after success", "for wrong input"
+NO = 1
+"""Exit status if the answer of a command is no, or if a part of its work failed. Success is 0, and wrong input 2."""
 
 
 class Command(NamedTuple):
@@ -24,8 +25,7 @@ class Command(NamedTuple):
     module: str  # in polluxsim.cli; its function `add_NAME` declares the command's options
     overrides: bool = False  # whether it takes settings as KEY=VALUE
     configs: bool = False  # whether it reads configuration files of the user
-    no: str = ""  # when its exit status is 1
-    also_wrong: str = ""  # when its exit status is 2, besides wrong input
+    no: str = ""  # when its exit status is `NO`
     names: bool = False  # whether names stand among the settings
 
     def takes(self, word: str) -> bool:
@@ -45,7 +45,7 @@ COMMANDS: Mapping[str, Command] = {
     "check": Command("test a policy in 1,000 random clusters and workloads", "studies", configs=True,
                      no="if a fault was found"),
     "arena": Command("compare policies on named scenarios and rank them", "studies", overrides=True, configs=True,
-                     also_wrong="if a policy failed"),
+                     no="if a policy failed"),
     "size": Command("find the smallest cluster for a target", "studies", overrides=True, configs=True,
                     no="if no size or load meets the target"),
     "table": Command("print a table of the metrics of runs", "tables"),
@@ -65,10 +65,10 @@ COMMANDS: Mapping[str, Command] = {
     "profile fit": Command("fit profile cards to measurements", "profile"),
     "profile card": Command("compute a profile card of a transformer", "profile"),
     "paper reproduce": Command("reproduce tables and figures of papers", "paper", overrides=True,
-                               no="with --check, if a published number is not met",
-                               also_wrong="if a table or figure could not be made", names=True),
+                               no="if a table or figure could not be made, or with --check, if a number is not met",
+                               names=True),
     "paper conformance": Command("compare with published numbers of other simulators", "paper",
-                                 no="if a published number is not met", also_wrong="if a comparison could not be made"),
+                                 no="if a published number is not met or a comparison could not be made"),
 }  # fmt: skip
 
 GROUPS: Mapping[str, Group] = {
@@ -122,9 +122,8 @@ def parser_of(name: str) -> Parser:
 
 def statuses(command: Command) -> str:
     """Return the exit statuses of a command in a sentence."""
-    no = f", 1 {command.no}" if command.no else ""
-    wrong = f"2 {WRONG_INPUT}{' or ' + command.also_wrong if command.also_wrong else ''}"
-    return f"Exit status: 0 {SUCCESS}{no}, {wrong}." if no else f"Exit status: 0 {SUCCESS}, {wrong}."
+    no = f" {NO} {command.no}," if command.no else ""
+    return f"Exit status: 0 after success,{no} 2 for wrong input."
 
 
 class _Help(argparse.HelpFormatter):
@@ -182,6 +181,8 @@ class Parser(argparse.ArgumentParser):
             self.error(f"there is no place for the argument {words[0]!r}; leave it out")
         # Dashes would make all options alike.
         meant = did_you_mean(word.strip("-"), [name.strip("-") for name in known]).replace("mean ", "mean --")
+        if COMMANDS[self.prog.partition(" ")[2]].overrides:
+            meant = as_setting(word) or meant
         self.error(f"there is no option {word}{meant or _elsewhere(word, self.prog)}")
 
     def error(self, message: str) -> NoReturn:
@@ -200,11 +201,11 @@ MESSAGES = (
     (r"^one of the arguments (.*) is required$", r"one of \1 is missing; give one of them"),
     (r"^ambiguous option: (\S+) could match (.*)$", r"\1 may mean \2; write the whole name"),
 )
-"""Messages of argparse, and what is printed in their place."""
+"""Messages of argparse, and the messages that replace them."""
 
 
 def in_words(message: str) -> str:
-    """Return a message of argparse in other words, with what to do. After a wrong choice, it names the most similar."""
+    """Return a message of argparse in plain words with a remedy, and with the known choice that is most similar."""
     for pattern, words in MESSAGES:
         message = re.sub(pattern, words, message)
     if found := re.search(r"(.*) is '(.*?)', must be one of (.*)", message):
@@ -219,6 +220,8 @@ def _named(action: argparse.Action) -> str:
 
 def _elsewhere(option: str, program: str) -> str:
     """Return the end of an error about an option that another command has."""
+    if option in ("-o", "--output"):
+        return f" in '{program}', which prints its result; write it to a file with > FILE"
     for name, former in FORMER_OPTIONS.items():
         if option in former:
             return f" in '{program}'; 'polluxsim {name}' has {former[option]}"

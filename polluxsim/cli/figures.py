@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from polluxsim.cli.options import RUN, RUNS, path, take, take_output
+from polluxsim.cli.options import DATASET, path, take, take_output, take_run, take_runs
 from polluxsim.common.durations import MINUTE
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.plot.request import FIGURE_KINDS, OF_PROFILES, OPTIONS, PlotRequest
@@ -36,12 +36,8 @@ def add_plot(parser: ArgumentParser) -> None:
         one.set_defaults(action=_plot)
 
 
-def _add_runs(parser: ArgumentParser, also: str = "") -> None:
-    parser.add_argument("runs", nargs="+", type=path, metavar="RUN", help=f"{RUNS}{also}")
-
-
 def _runs(parser: ArgumentParser) -> None:
-    _add_runs(parser)
+    take_runs(parser)
     take(parser, "each")
 
 
@@ -51,13 +47,13 @@ def _usage(parser: ArgumentParser) -> None:
 
 
 def _job(parser: ArgumentParser) -> None:
-    _add_runs(parser)
+    take_runs(parser)
     take(parser, "job", note="(default: the job with the most GPU time)")
     take(parser, "profiles", note="give it if the profiles of the run have been moved")
 
 
 def _sweep(parser: ArgumentParser) -> None:
-    _add_runs(parser, ", or a sweep's Parquet dataset")
+    take_runs(parser, DATASET)
     take(parser, "x", required=True)
     take(parser, "metric", default="avg_jct", once=True)
     take(parser, "by", note="it has a line for each value (default: all settings that differ)")
@@ -80,7 +76,7 @@ def _throughput(parser: ArgumentParser) -> None:
 
 
 def _scaling(parser: ArgumentParser) -> None:
-    _add_runs(parser, ", or the .csv file of a benchmark")
+    take_runs(parser, ", or the .csv file of a benchmark")
 
 
 _OPTIONS = {
@@ -112,7 +108,7 @@ def add_report(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = "Write finished runs as one interactive HTML file. The file needs no network."
     parser.epilog = "Example: polluxsim report SWEEP -o report.html"
-    _add_runs(parser)
+    take_runs(parser)
     take_output(parser, "HTML file to write", "report.html")
     take(parser, "baseline", note="(default: the first run)")
     parser.set_defaults(action=_report)
@@ -134,7 +130,7 @@ def add_timeline(parser: ArgumentParser) -> None:
         "where a job moves to other GPUs. Open the file at https://ui.perfetto.dev or in chrome://tracing."
     )
     parser.epilog = "Example: polluxsim timeline RUN -o run.json.gz"
-    parser.add_argument("run", type=path, metavar="RUN", help=RUN)
+    take_run(parser)
     take_output(parser, "file to write, .json or .json.gz (default: named after the run)")
     parser.set_defaults(action=_timeline)
 

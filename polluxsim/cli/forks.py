@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.cli.loading import read_to_make_again, show_progress, tell_classes
-from polluxsim.cli.options import RUN, path, take, take_forms, take_output
+from polluxsim.cli.options import take, take_forms, take_output, take_run
 from polluxsim.common.durations import clock, length
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.run.configurations import import_from_here
@@ -37,7 +37,7 @@ def add_whatif(parser: ArgumentParser) -> None:
         "that you name. 'polluxsim log whatif' replays the log of a cluster."
     )
     parser.epilog = "Example: polluxsim whatif RUN --at 3h policy=pollux"
-    parser.add_argument("run", type=path, metavar="RUN", help=RUN)
+    take_run(parser)
     parser.add_argument("names", nargs="*", metavar="KEY=VALUE",
                         help="changed settings, like policy=tiresias, policy.p=-10 or cluster.num_nodes=20",
                         )  # fmt: skip
@@ -45,7 +45,7 @@ def add_whatif(parser: ArgumentParser) -> None:
     take(parser, "drop-node", default=[])
     take(parser, "without", default=[])
     take(parser, "add")
-    take(parser, "seeds", default=1, note="forks of each kind with different random draws")
+    take(parser, "seeds", default=1, note="each makes a fork of each kind with other random draws")
     take_output(parser, "folder for the runs (default: RUN-at-TIME, RUN-at-TIME-2 for other changes, ...)")
     take(parser, "allow-classes", default=[])
     parser.set_defaults(action=_whatif)
@@ -170,7 +170,7 @@ def add_when(parser: ArgumentParser) -> None:
         "profile is known."
     )
     parser.epilog = "Example: polluxsim when RUN --at 3h"
-    parser.add_argument("run", type=path, metavar="RUN", help=RUN)
+    take_run(parser)
     parser.add_argument("jobs", nargs="*", metavar="JOB", help="names of jobs (default: all waiting and running jobs)")
     what = parser.add_mutually_exclusive_group(required=True)
     take(what, "at", note="the time of the forecast")
@@ -306,8 +306,8 @@ def add_why(parser: ArgumentParser) -> None:
         "allocations show."
     )
     parser.epilog = "Example: polluxsim why RUN cifar10-97 --at 3h"
-    parser.add_argument("run", type=path, metavar="RUN", help=RUN)
-    parser.add_argument("job", metavar="JOB", help="name of a job")
+    take_run(parser)
+    parser.add_argument("job", metavar="JOB", help="name of a job, as in the jobs.parquet of the run")
     take(parser, "at")
     take(parser, "brief")
     take(parser, "allow-classes", default=[])

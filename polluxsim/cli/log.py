@@ -88,7 +88,7 @@ def add_log_import(parser: ArgumentParser) -> None:
     parser.add_argument("source", type=path, metavar="SRC", help="file or folder to read")
     take_output(parser, ".parquet file to write", required=True)
     take(parser, "skip-bad")
-    take(parser, "gpus", note="one number, for the report")
+    take(parser, "gpus", note="the report states the load relative to it")
     take(parser, "time-zone")
     take(parser, "columns", default=[])
     take(parser, "json")
@@ -119,6 +119,14 @@ def _import(options: Namespace) -> None:
     print(json.dumps(report.as_json(), indent=2) if options.json else as_text(report))
 
 
+def _add_replays(parser: ArgumentParser, log: str, policies: list[str]) -> None:
+    """Declare what commands share that replay a log under several policies."""
+    parser.add_argument("log", type=path, metavar="LOG", help=log)
+    parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE", help=SETTINGS)
+    take(parser, "policies", default=policies)
+    take(parser, "gpus-per-node", default=8)
+
+
 def add_log_calibrate(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = (
@@ -126,11 +134,10 @@ def add_log_calibrate(parser: ArgumentParser) -> None:
         "each policy and size, and prints the replay with the most similar waits first."
     )
     parser.epilog = "Example: polluxsim log calibrate log.parquet --gpus 64,96 --policies fifo,easy"
-    parser.add_argument("log", type=path, metavar="LOG", help="log with waits, as 'polluxsim log import' writes it")
-    parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE", help=SETTINGS)
-    take(parser, "policies", default=["fifo", "easy", "conservative", "multifactor"])
-    take(parser, "gpus", required=True, note="numbers to try")
-    take(parser, "gpus-per-node", default=8)
+    _add_replays(
+        parser, "log with waits, as 'polluxsim log import' writes it", ["fifo", "easy", "conservative", "multifactor"]
+    )
+    take(parser, "gpus", required=True, note="the command tries each number")
     take_output(parser, "folder for the runs", "calibrated")
     take(parser, "workers")
     parser.set_defaults(action=_calibrate)
@@ -178,15 +185,11 @@ def add_log_whatif(parser: ArgumentParser) -> None:
         "policy that best explains the waits in the log, and prints how each change affects the waits."
     )
     parser.epilog = "Example: polluxsim log whatif sacct.txt --nodes 8,+4 --load 1,1.2"
-    parser.add_argument("log", type=path, metavar="LOG",
-                        help="log, as sacct or 'polluxsim log import' writes it")  # fmt: skip
-    parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE", help=SETTINGS)
+    _add_replays(parser, "log, as sacct or 'polluxsim log import' writes it", ["fifo", "easy"])
     take(parser, "nodes", required=True)
     take(parser, "load", default=[1.0])
-    take(parser, "policies", default=["fifo", "easy"])
     take(parser, "failures", default=["off"])
     take(parser, "percentile", default=["p95"], note="the sentences use the first one")
-    take(parser, "gpus-per-node", default=8)
     take_output(parser, "folder for the runs (default: LOG-whatif)")
     parser.set_defaults(action=_whatif)
 

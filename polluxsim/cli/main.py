@@ -120,7 +120,8 @@ def _refused(message: str) -> int:
     """Print an error in one line. Leave out the middle of a long one, because the end often says what to do."""
     line = " ".join(message.split())
     if len(line) > LONGEST_LINE:
-        line = f"{line[: LONGEST_LINE - LAST_WORDS - 3]} … {line[-LAST_WORDS:]}"
+        first, last = line[: LONGEST_LINE - LAST_WORDS - 3], line[-LAST_WORDS:]
+        line = f"{first.rpartition(' ')[0] or first} … {last.partition(' ')[2] or last}"
     print(f"polluxsim: {line}", file=sys.stderr)
     return BAD_INPUT
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentTypeError, BooleanOptionalAction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -150,6 +151,7 @@ def node_counts(word: str) -> list[int]:
 
 RUNS = "folder of a finished run or of a sweep"
 RUN = "folder of a finished run"
+DATASET = ", or a sweep's Parquet dataset"
 SETTINGS = "settings of every run, like workload.hours=48 or engine.restart_delay=30"
 
 REPEATED = "give the option once for each"
@@ -217,7 +219,7 @@ OPTIONS: Mapping[str, Option] = {
     "bin": Option("length of the averaging window, like 30min", "DURATION", once_in("min", "--bin")),
     "job": Option("name of a job", "NAME", text, repeated=True),
     "application": Option("application to draw", "NAME", text, repeated=True),
-    # Clusters, jobs and what changes.
+    # Clusters, jobs and changes.
     "gpus": Option("number of GPUs of the cluster", "N,M", counts),
     "gpus-per-node": Option("GPUs of each node", "N", count),
     "nodes": Option("existing number of nodes, and other or additional numbers to try", "N,+M", node_counts),
@@ -286,13 +288,13 @@ OPTIONS: Mapping[str, Option] = {
     "recompute": Option("the backward pass computes the activations again, which saves memory"),
     "title": Option("title of the application (default: the name)", "TEXT"),
 }  # fmt: skip
-"""Options by name, in groups of what they are about."""
+"""Options by name, grouped by subject."""
 
 SHORT = {"output": "-o"}
 """Options with a short form."""
 
 FORMS = ("markdown", "latex", "csv", "json")
-"""Options that choose the form of what a command prints."""
+"""Options that choose the form of the output."""
 
 
 class TakesArguments(Protocol):
@@ -335,7 +337,8 @@ def take(
     spellings = [*([SHORT[name]] if name in SHORT else []), f"--{name}"]
     repeated = option.repeated and not once
     words = [f"{option.meaning}: {note}", ""] if name == "output" else [option.meaning, note]
-    meaning = "; ".join(filter(None, [*words, REPEATED if repeated else ""])).replace("%", "%%").replace("; (", " (")
+    meaning = "; ".join(filter(None, [*words, REPEATED if repeated else ""])).replace("%", "%%")
+    meaning = re.sub(r"; (?=\(|of )", " ", meaning)
     shown = ",".join(map(_shown, default)) if isinstance(default, list) else _shown(default)
     more: dict[str, Any] = {"help": meaning + (f" (default: {shown})" if shown else ""), "required": required}
     if name == "heartbeat":
@@ -356,6 +359,24 @@ def take_forms(parser: ArgumentParser, *forms: str) -> None:
     group = parser.add_mutually_exclusive_group()
     for form in forms:
         group.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=OPTIONS[form].meaning)
+
+
+def as_setting(option: str) -> str:
+    """Return the end of an error about an option that is the name of a setting."""
+    from polluxsim.common.shipped import shipped
+
+    name = option.strip("-")
+    return f"; write {name}=VALUE" if name == "seed" or (shipped("configs") / name).is_dir() else ""
+
+
+def take_run(parser: TakesArguments) -> None:
+    """Let a command take the folder of a run."""
+    parser.add_argument("run", type=path, metavar="RUN", help=RUN)
+
+
+def take_runs(parser: TakesArguments, also: str = "") -> None:
+    """Let a command take folders of runs and sweeps. `also` is added to the help."""
+    parser.add_argument("runs", nargs="+", type=path, metavar="RUN", help=f"{RUNS}{also}")
 
 
 def take_output(

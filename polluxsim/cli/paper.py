@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from polluxsim.cli.commands import NO
 from polluxsim.cli.options import take, take_output
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 
@@ -19,12 +20,6 @@ if TYPE_CHECKING:
 ALL, LIST = "all", "list"
 DATA_FOLDER = "POLLUXSIM_DATA"
 """Environment variable with the folder of published data."""
-
-DIFFERS = 1
-"""Exit status of --check if a published number is not met."""
-
-NOT_MADE = 2
-"""Exit status if a table or figure could not be made."""
 
 GENERATED_SEEDS = 8
 """Default number of generated workloads, as in the paper."""
@@ -46,10 +41,10 @@ def add_paper_reproduce(parser: ArgumentParser) -> None:
     take(parser, "workloads", note="(default: generated workloads)")
     add_data(parser)
     take_output(parser, "folder for the runs", "reproduced")
-    take(parser, "seeds", note="generated workloads (default: 8), or runs of each published workload (default: 6)")
+    take(parser, "seeds", note="of generated workloads (default: 8), or of each published workload (default: 6)")
     take(parser, "until")
     take(parser, "most-seeds", default=40)
-    take(parser, "jobs", default=160, note="jobs of a generated workload at load 1")
+    take(parser, "jobs", default=160, note="of a generated workload at load 1")
     take(parser, "workers")
     take(parser, "check")
     parser.set_defaults(action=_reproduce)
@@ -57,14 +52,15 @@ def add_paper_reproduce(parser: ArgumentParser) -> None:
 
 def add_data(parser: ArgumentParser) -> None:
     """Declare the option for the folder of published data."""
-    default = os.environ.get(DATA_FOLDER)
-    take(parser, "data", default=default and Path(default), note=f"(default: the variable {DATA_FOLDER})")
+    take(parser, "data", note=f"(default: the variable {DATA_FOLDER})")
+    if folder := os.environ.get(DATA_FOLDER):
+        parser.set_defaults(data=Path(folder))
 
 
 def _reproduce(options: Namespace) -> int:
     """Reproduce the named tables and figures. Each is written as soon as its runs are finished.
 
-    The exit status is 0; with --check, 1 if a published number is not met; 2 if one of several could not be made.
+    The exit status is 1 if one of several could not be made, or with --check, if a published number is not met.
     """
     from polluxsim.look.console import console
     from polluxsim.studies.paper.experiments import experiment_names, other_systems, read_experiment
@@ -87,7 +83,7 @@ def _reproduce(options: Namespace) -> int:
     batch.do(request)
     met, not_met = batch.counts[True], batch.counts[False]
     console().print(f"{met} of {met + not_met} published numbers are met; wrote {request.folder}")
-    return NOT_MADE if batch.failures else DIFFERS if options.check and not_met else 0
+    return NO if batch.failures or (options.check and not_met) else 0
 
 
 def _request(options: Namespace, extra: Sequence[str]) -> Request:
@@ -149,7 +145,7 @@ def _conformance(options: Namespace) -> int:
         conformance_frame(rows).to_csv(path, index=False, lineterminator="\n")
     met = sum(row.verdict.passed is True for _, row in rows)
     console().print(f"{met} of {len(rows)} published numbers are met; wrote {options.output / 'conformance.csv'}")
-    return NOT_MADE if batch.failures else DIFFERS if met < len(rows) else 0
+    return NO if batch.failures or met < len(rows) else 0
 
 
 def _check_data(folder: Path) -> None:

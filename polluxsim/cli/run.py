@@ -21,7 +21,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from polluxsim.cli.options import take, take_output
+from polluxsim.cli.options import as_setting, take, take_output
 from polluxsim.common.errors import InvalidConfigError, did_you_mean
 from polluxsim.common.shipped import shipped
 from polluxsim.look.console import console
@@ -35,6 +35,7 @@ from polluxsim.run.composing import get_args_parser, hydra_in_words, is_hydras, 
 from polluxsim.run.configurations import (
     as_hydra_takes,
     comments,
+    config_files,
     import_from_here,
     quoted,
     report_replaced,
@@ -122,6 +123,7 @@ def check_options(arguments: Sequence[str]) -> None:
         known = [option for action in parser._actions for option in (*own, *action.option_strings)]
         # Dashes would make all options alike.
         meant = did_you_mean(name.strip("-"), [option.strip("-") for option in known]).replace("mean ", "mean --")
+        meant = as_setting(name) or meant
         raise InvalidConfigError(f"run: there is no option {name}{meant} ('polluxsim run --help' says more)")
     for argument in arguments:
         _check_values(argument)
@@ -188,20 +190,39 @@ def with_meanings() -> Iterator[None]:
 
 
 def _explained(lines: list[str]) -> Iterator[str]:
-    group, meanings = "", dict[str, str]()
+    parts: list[tuple[int, str, dict[str, str]]] = [(-1, "", comments("seed"))]  # indentation, group, comments
     for number, line in enumerate(lines):
         found = SETTING_LINE.match(line)
-        if found and not found[1]:
-            group = found[2]
-            target = next((other.strip() for other in lines[number + 1 :] if "_target_" in other), "")
-            meanings = comments(group, target)
-        meaning = meanings.get(found[2]) if found and (found[1] or not found[3] or group == "seed") else None
-        if meaning is None:
+        if not found:
             yield line
             continue
-        first, *rest = wrap(meaning, WIDTH - COLUMN)
-        yield f"{line:<{COLUMN - 2}}  {first}"
-        yield from (" " * COLUMN + more for more in rest)
+        depth, name = len(found[1]), found[2]
+        while parts[-1][0] >= depth:
+            parts.pop()
+        _, group, meanings = parts[-1]
+        meaning = meanings.get(name)
+        if target := _class_of_part(lines[number + 1 :], depth + 2):
+            inner = f"{group}/{name}" if group else name
+            inner = inner if config_files(f"{inner}/*.yaml") else group  # as policy.inner, which is a policy
+            parts.append((depth, inner, comments(inner, target)))
+        yield from _with_meaning(line, meaning)
+
+
+def _class_of_part(lines: list[str], depth: int) -> str:
+    """Return the line with the class of a part whose settings are indented by `depth`; empty if it has none."""
+    for line in lines:
+        if not line.startswith(" " * depth):
+            break
+        if line.startswith("_target_", depth):
+            return line.strip()
+    return ""
+
+
+def _with_meaning(line: str, meaning: str | None) -> Iterator[str]:
+    """Yield a line with the meaning of its setting beside it, which may need further lines."""
+    first, *rest = wrap(meaning or "", WIDTH - COLUMN) or [""]
+    yield f"{line:<{COLUMN - 2}}  {first}" if first else line
+    yield from (" " * COLUMN + more for more in rest)
 
 
 NEEDS_LAUNCHERS = ("hydra/launcher", "+hydra/launcher", "--info", "--hydra-help")

@@ -6,6 +6,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
+from polluxsim.cli.commands import NO
 from polluxsim.cli.loading import show_progress
 from polluxsim.cli.options import SETTINGS, take, take_output
 from polluxsim.common.errors import InvalidConfigError
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from polluxsim.studies.sizing import Answer
-
-FAULTS = 1
-"""Exit status if a fault was found."""
 
 STEP = 20
 """Number of worlds between two updates of the progress line."""
@@ -54,12 +52,10 @@ def _check(options: Namespace) -> int:
             show_progress(f"world {message:,} of {options.worlds:,}")
     show_progress("")
     print(f"{options.policy}: {faults or 'no'} fault{'s' * (faults != 1)} found in {options.worlds:,} worlds")
-    return FAULTS if faults else 0
+    return NO if faults else 0
 
 
 SUITES = ("quick", "full")
-NOT_ALL_PLAYED = 2
-"""Exit status if a policy failed."""
 
 
 def add_arena(parser: ArgumentParser) -> None:
@@ -74,8 +70,8 @@ def add_arena(parser: ArgumentParser) -> None:
                         help="settings of Hydra, like hydra/launcher=ray")  # fmt: skip
     take(parser, "policies", note="or classes like mine.py:MyPolicy (default: thirteen policies)")
     take(parser, "suite", choices=SUITES, default=SUITES[0])
-    take(parser, "scenarios", note="scenarios of the suite (default: all)")
-    take(parser, "seeds", note="seeds of each scenario (default: 6; 10 for the full suite)")
+    take(parser, "scenarios", note="of the suite (default: all)")
+    take(parser, "seeds", note="of each scenario (default: 6; 10 for the full suite)")
     take(parser, "user-metric")
     take(parser, "reports")
     take(parser, "workers")
@@ -84,7 +80,7 @@ def add_arena(parser: ArgumentParser) -> None:
 
 
 def _arena(options: Namespace) -> int:
-    """Make the runs and the pages of an arena. The exit status is 2 if a policy failed."""
+    """Make the runs and the pages of an arena. The exit status is 1 if a policy failed."""
     from rich.markdown import Markdown
 
     from polluxsim.look.console import console
@@ -111,11 +107,8 @@ def _arena(options: Namespace) -> int:
     print(f"wrote {options.output / 'arena.html'}, arena.md and arena.parquet")
     for player in found.played.failed:
         print(f"polluxsim: {player.policy} failed on {player.scenario}: {found.played.absent[player]}", file=sys.stderr)
-    return NOT_ALL_PLAYED if found.played.failed else 0
+    return NO if found.played.failed else 0
 
-
-NOT_MET = 1
-"""Exit status if no level that was tried meets the target."""
 
 OTHER_WEEKS = "; workload.resample_hours=168 draws other weeks of the log with each seed"
 
@@ -176,7 +169,7 @@ def _size(options: Namespace) -> int:
 
         save(draw_levels(answer.target, answer.curve, answer.level, answer.what), options.figure)
         print(f"wrote {options.figure}")
-    return NOT_MET if answer.level is None else 0
+    return NO if answer.level is None else 0
 
 
 def _print_answer(answer: Answer) -> None:

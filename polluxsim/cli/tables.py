@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, cast
 
-from polluxsim.cli.options import RUNS, path, take, take_forms
+from polluxsim.cli.options import DATASET, take, take_forms, take_runs
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -29,7 +29,7 @@ def add_table(parser: ArgumentParser) -> None:
         "of runs, and a verdict on each change."
     )
     parser.epilog = "Example: polluxsim table SWEEP --metric avg_jct --metric makespan --markdown"
-    parser.add_argument("runs", nargs="+", type=path, metavar="RUN", help=f"{RUNS}, or a sweep's Parquet dataset")
+    take_runs(parser, DATASET)
     take(parser, "metric", note="(default: six metrics)")
     take(parser, "baseline", note="(default: the first run)")
     take(parser, "ranks", choices=TENANTS)
@@ -122,7 +122,7 @@ def add_compare(parser: ArgumentParser) -> None:
         "prints changes with 95 % intervals, changes for each application, and the jobs that lose most."
     )
     parser.epilog = "Example: polluxsim compare SWEEP --baseline policy=fifo"
-    parser.add_argument("runs", nargs="+", type=path, metavar="RUN", help=RUNS)
+    take_runs(parser)
     take(parser, "by", once=True, note="all other settings of a pair are equal")
     take(parser, "baseline", note="(default: the first run)")
     take(parser, "ranks", choices=TENANTS)

@@ -29,11 +29,19 @@ def compile_ahead(modules: Iterable[str]) -> None:
     if missing:
         announce()
     for name in missing:
-        command = [sys.executable, "-m", "polluxsim.common.compiling", name]
-        run = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        threading.Thread(
-            target=subprocess.run, args=(command,), kwargs=run, name=f"compile {name}", daemon=True
-        ).start()
+        threading.Thread(target=_compile, args=(name,), name=f"compile {name}", daemon=True).start()
+
+
+def _compile(module: str) -> None:
+    """Compile the kernels of a module in a process, and print the error if it fails. The run then compiles them."""
+    command = [sys.executable, "-m", "polluxsim.common.compiling", module]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode > 0:  # not ended by a signal, as by Ctrl-C
+        error = (done.stderr.splitlines() or [f"exit status {done.returncode}"])[-1]
+        what = f"the kernels of {module} could not be compiled ahead ({error})"
+        print(f"polluxsim: {what}; the run compiles them when it needs them", file=sys.stderr, flush=True)
 
 
 def main() -> None:

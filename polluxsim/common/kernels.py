@@ -183,7 +183,7 @@ def _places() -> Iterator[Path]:
     yield PACKAGE / "__pycache__"
     try:
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / ours
-    except RuntimeError:  # nobody's home
+    except RuntimeError:  # the user has no home folder
         return
 
 

@@ -57,7 +57,7 @@ class ActiveJob:
 
     @property
     def placement(self) -> Placement:
-        """Return the GPUs that it holds."""
+        """Return the GPUs that the job holds."""
         return self.holding.placement
 
     @property

@@ -108,13 +108,13 @@ class Cluster:
     hosts: tuple[Host, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.gpus_per_node or not all(
-            type(gpus) is int and 1 <= gpus <= MOST_GPUS for gpus in self.gpus_per_node
-        ):
-            raise InvalidConfigError(
-                f"the cluster has {len(self.gpus_per_node)} nodes with {sorted(set(self.gpus_per_node))} GPUs, must "
-                f"have one node or more, each with a whole number of GPUs from 1 to {MOST_GPUS}"
-            )
+        if not self.gpus_per_node:
+            raise InvalidConfigError("the cluster has 0 nodes, must have at least one; set cluster.num_nodes=1 or more")
+        for node, gpus in enumerate(self.gpus_per_node):
+            if type(gpus) is not int or not 1 <= gpus <= MOST_GPUS:
+                raise InvalidConfigError(
+                    f"node {node} has {short(gpus)} GPUs, must have a whole number of GPUs from 1 to {MOST_GPUS}"
+                )
         for what, of_nodes in (("types", self.node_types), ("CPUs", self.hosts)):
             if of_nodes and len(of_nodes) != self.num_nodes:
                 raise InvalidConfigError(
@@ -266,7 +266,7 @@ def _group(group: Any) -> tuple[int, int, GpuType | None, Host | None]:
     if not is_list or type(said[0]) is not int or not 0 <= said[0] <= MOST_NODES:
         raise InvalidConfigError(
             f"a group of nodes is {short(group)}, must be [nodes, GPUs per node] or [nodes, GPUs per node, type] with "
-            f"up to {MOST_NODES} nodes, or {{nodes: …, gpus: …, type: …, cpus: …, memory: …}}"
+            f"0 to {MOST_NODES} nodes, or {{nodes: …, gpus: …, type: …, cpus: …, memory: …}}"
         )
     has_type = len(said) == 3 or (len(said) == 4 and said[2] is not None)
     return said[0], said[1], gpu_type(said[2]) if has_type else None, host_said(said[3]) if len(said) == 4 else None

@@ -205,7 +205,7 @@ def _places(tally: Tally) -> str:
 def _clock(report: Report) -> str:
     if not report.time_zone:
         return f"relative, no time of day; second 0 of the trace is second {report.origin_time} of the log"
-    assumed = " (assumed: the log names no zone)" if report.time_zone_assumed else ""
+    assumed = " (assumed: the log names no zone; name it with --time-zone)" if report.time_zone_assumed else ""
     return f"{report.time_zone}{assumed}; second 0 of the trace is {report.origin_time}"
 
 

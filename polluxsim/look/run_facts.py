@@ -76,7 +76,8 @@ def start_delay(run: Run) -> Delay:
 class Pauses:
     """The checkpoints of a run on a number of nodes.
 
-    Its settings say how often jobs save, its outages what was known of failures, its records the other checkpoints.
+    The interval follows from the settings of the run, and the failure rate from its outages. Records have the other
+    checkpoints.
     """
 
     def __init__(self, run: Run, num_nodes: int) -> None:
@@ -109,7 +110,7 @@ class Pauses:
         return self._failed.get((stay.job, stay.placed))
 
     def lost(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
-        """Yield from when to when a job trained during a stay for nothing, as a failure took what was not saved [s]."""
+        """Yield the times in a stay whose training a failure undid, because it was not saved: start and end [s]."""
         if (failed := self.failed_at(stay)) is None:
             return
         nodes = [slot.node for slot in stay.slots]

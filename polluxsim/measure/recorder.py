@@ -111,7 +111,7 @@ def _table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def _described(path: Path, application: str, num_epochs: int, about: Mapping[str, str]) -> str:
-    """Return the description of the folder. An application that it describes already is not changed."""
+    """Return the description of the folder. If the folder describes the application already, nothing changes."""
     content: dict[str, Any] = {key: about[key] for key in FOLDER} | {"applications": {}}
     if path.exists():
         text = path.read_text(encoding="utf-8")

@@ -43,7 +43,7 @@ class Replay:
         self._allocations = allocations
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
-        """Return what was recorded for this time, of the jobs that are still active."""
+        """Return the recorded GPUs of the active jobs at this time."""
         active = {job.job_id for job in view.jobs}
         recorded = self._allocations.get(view.time, {})
         return {job_id: placement for job_id, placement in recorded.items() if job_id in active}
@@ -74,8 +74,8 @@ class Timeline:
     adaptive
         Whether jobs choose their own batch sizes; null if any of them did in the recorded run.
     late_first
-        Whether a job that takes longer keeps its GPUs though another is recorded with them, which then gets others, or
-        misses the round; null if the record goes by rounds (.json), where lateness is what is left of a round.
+        Whether a job that takes longer than recorded keeps GPUs that the record gives to another job. The other job
+        then gets other GPUs, or misses the round. By default true for a record of rounds (.json), and false otherwise.
     """
 
     def __init__(self, path: str, adaptive: bool | None = None, late_first: bool | None = None) -> None:
@@ -90,7 +90,7 @@ class Timeline:
         self.traits = Traits(adaptive=adapts if adaptive is None else adaptive)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
-        """Return what was recorded for this time, of the jobs that are still active; each must be in the record."""
+        """Return the recorded GPUs of the active jobs at this time; the record must have every job."""
         recorded = {job.job_id: self._at(job.job_id, view.time) for job in view.jobs}
         allocation = {job_id: placement for job_id, (placement, _) in recorded.items() if placement}
         late = {job_id: last for job_id, (placement, last) in recorded.items() if last and not placement}

@@ -31,6 +31,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.declared import Metric
 from polluxsim.metrics.summary import Summary
+from polluxsim.run.configurations import in_brackets
 
 # Types of each annotation whose values are checked before a factory gets them, and the types in words.
 _CHECKED: dict[str, tuple[tuple[type, ...], str]] = {
@@ -246,7 +247,7 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
             what = f"{group}.{name} is not a setting of {target}; {known}"
             raise InvalidConfigError(what + did_you_mean(name, parameters))
         if name in parameters:
-            settings[name] = _checked(f"{group}.{name}", value, parameters[name].annotation)
+            settings[name] = _checked(f"{group}.{name}", value, parameters[name].annotation, target)
             is_part = isinstance(value, dict) and "_target_" in value
             if str(parameters[name].annotation).removesuffix(" | None") in _PARTS and not (is_part or value is None):
                 raise InvalidConfigError(f"{group}.{name} is {short(value)}, must be a mapping with _target_, or null")
@@ -256,14 +257,14 @@ def _written(annotation: object) -> str:
     return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
 
 
-def _checked(name: str, value: object, annotation: object) -> object:
+def _checked(name: str, value: object, annotation: object, target: str) -> object:
     """Check that a value has its declared type, and return it; a whole number becomes a float where one is declared."""
     known = _CHECKED.get(_written(annotation))
     if known is None:
         return value
     types, kind = known
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise InvalidConfigError(f"{name} is {value!r}, must be {kind}")
+        raise InvalidConfigError(f"{name} is {value!r}, must be {kind}{in_brackets(name, target)}")
     try:
         return float(value) if float in types and isinstance(value, int) else value
     except OverflowError:
@@ -293,7 +294,7 @@ def in_words(error: OmegaConfBaseException) -> str:
 
 def missing(key: str) -> str:
     """Return the message about a setting without a value."""
-    return f"{key} is missing; give it as {key}=VALUE"
+    return f"{key} is missing; give it as {key}=VALUE{in_brackets(key)}"
 
 
 def _one_line(text: str) -> str:

@@ -34,10 +34,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError
 
-from polluxsim.common.errors import InvalidConfigError, allowed_among, did_you_mean
+from polluxsim.common.errors import InvalidConfigError, allowed_among, did_you_mean, listed
 from polluxsim.common.shipped import shipped
 from polluxsim.run.building import build, missing
-from polluxsim.run.configurations import PolicyText, known_settings, policy_text, quoted
+from polluxsim.run.configurations import PolicyText, config_files, known_settings, policy_text, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -240,12 +240,21 @@ def hydra_in_words(error: Exception) -> str:
     if found := re.search(r"Missing mandatory value: (\S+)", text):
         return missing(found[1])
     if found := re.search(r"Could not override '([^']+)'", text):
-        name, meant = found[1], did_you_mean(found[1], known_settings())
-        return (
-            f"there is no setting {name!r}; 'polluxsim run --help' lists them, and +{name}=VALUE would add one{meant}"
-        )
+        name = found[1]
+        what = f"there is no setting {name!r}; 'polluxsim run --help' lists them, and +{name}=VALUE would add one"
+        return what + _meant(name)
     found = re.search(CHOICES, text)
     return _no_choice(*found.groups()) if found else text
+
+
+def _meant(name: str) -> str:
+    """Return the most similar setting for the end of an error; of an existing group, only its own settings."""
+    known = known_settings()
+    group, _, rest = name.rpartition(".")
+    inside = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == group]
+    return (
+        did_you_mean(rest, inside).replace("mean ", f"mean {group}.") if group and inside else did_you_mean(name, known)
+    )
 
 
 def _file_being_read(error: Exception) -> str | None:
@@ -262,7 +271,11 @@ def _no_choice(group: str, choice: str, options: str) -> str:
         return not_installed(choice)
     allowed = options.split()
     own = "" if group.startswith("hydra/") else f"; to use your {group}/{choice}.yaml, add --config-dir FOLDER"
-    return f"{group}={choice} is unknown, {allowed_among(choice, allowed)}{own}"
+    files = config_files(f"{group}/*.yaml").values()
+    lines = {path.stem: path.read_text(encoding="utf-8").partition("\n")[0] for path in files}
+    named = [name for name, line in lines.items() if re.search(rf"\b{re.escape(choice)}\b", line, re.IGNORECASE)]
+    about = f"; for {choice}, see {listed(named)}" if named else ""
+    return f"{group}={choice} is unknown, {allowed_among(choice, allowed)}{about}{own}"
 
 
 def is_hydras(error: Exception) -> bool:

@@ -81,6 +81,15 @@ def comments(group: str, target: str = "") -> dict[str, str]:
     return {key: meaning for text in texts if target in text for key, meaning in EXPLAINED.findall(text)}
 
 
+def in_brackets(setting: str, target: str = "") -> str:
+    """Return the comment of a setting like `cluster.spot.rate` for the end of an error, if its files agree on it."""
+    group, _, name = setting.rpartition(".")
+    files = config_files(f"{group.replace('.', '/')}/*.yaml" if group else "run.yaml").values()
+    texts = [text for path in files if target in (text := path.read_text(encoding="utf-8"))]
+    found = {meaning for text in texts for key, meaning in EXPLAINED.findall(text) if key == name}
+    return f" ({found.pop()})" if len(found) == 1 else ""
+
+
 def import_from_here() -> None:
     """Let Python import modules from the current folder, after all other places."""
     if str(Path.cwd()) not in sys.path:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyarrow as pa
 
-from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.errors import InvalidInputError, did_you_mean
 from polluxsim.metrics.declared import Metric, declare, declared_in, values_in
 from polluxsim.metrics.summary import summarise
 from polluxsim.records.folders import policy_name, run_folders
@@ -76,7 +76,9 @@ def check_column(frame: pd.DataFrame, name: str, kind: str) -> None:
     if name not in frame or frame[name].isna().all() or (kind == "metric" and is_setting(name)):
         columns = [str(column) for column in frame if is_setting(str(column)) == (kind == "setting")]
         known = sorted(column for column in columns if frame[column].notna().any())
-        raise InvalidInputError(f"the runs have no {kind} {name!r}; give one of {', '.join(known)}")
+        raise InvalidInputError(
+            f"the runs have no {kind} {name!r}; give one of {', '.join(known)}{did_you_mean(name, known)}"
+        )
     wrong = frame[name].notna() & pd.to_numeric(frame[name], errors="coerce").isna()
     if kind == "metric" and wrong.any():
         raise InvalidInputError(
@@ -88,11 +90,17 @@ PARQUET = ".parquet"
 
 
 def runs_at(folders: Sequence[Path]) -> list[Run]:
-    """Read the runs in folders, each once."""
-    runs = [read_run(folder) for folder in dict.fromkeys(path.resolve() for path in run_folders(folders))]
+    """Read the runs in folders, each once. Of equal runs in several sweeps, only the first counts."""
+    found = list(dict.fromkeys(path.resolve() for path in run_folders(folders)))
+    runs = [read_run(folder) for folder in found]
     for run in runs:
         run.must_have_jobs()
-    return runs
+    if len(found) == len(folders):
+        return runs
+    distinct: dict[object, Run] = {}
+    for run in runs:
+        distinct.setdefault(run.info.get("key") or id(run), run)
+    return list(distinct.values())
 
 
 def frame_at(paths: Sequence[Path]) -> pd.DataFrame:

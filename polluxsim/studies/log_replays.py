@@ -46,7 +46,7 @@ class CalibrateRequest:
             if gpus < 1 or self.gpus_per_node < 1 or gpus % self.gpus_per_node:
                 raise InvalidInputError(
                     f"a cluster of {gpus} GPUs does not consist of whole nodes of {self.gpus_per_node} GPUs; "
-                    "give a multiple, or other GPUs per node"
+                    f"give a multiple of {self.gpus_per_node}, or the GPUs of a node with --gpus-per-node"
                 )
 
 
@@ -176,6 +176,7 @@ class LogWhatIf(NamedTuple):
     recorded: NDArray[np.float64]  # recorded waits [s]
     runs: Mapping[Case, Path]
     waits: Mapping[Case, tuple[float, ...]]  # mean wait and percentiles of the wait [s]
+    outages: Mapping[Case, int]  # number of outages of nodes
 
     def effects(self) -> Iterator[str]:
         """Yield the effect of each single change on the first percentile, in the case that is nearest to the log."""
@@ -193,7 +194,9 @@ class LogWhatIf(NamedTuple):
                 "policy": f"{case.policy} in place of {base.policy}",
                 "failures": "no failures" if case.failures == OFF else f"failures as in {case.failures}",
             }[changed[0]]
-            if after == before:
+            if changed == ["failures"] and case.failures != OFF and not self.outages[case]:
+                yield f"{what}: no node fails in this replay; try other seeds with seed=1, or a longer log"
+            elif after == before:
                 yield f"{what}: leaves the {percentile} wait at {length(after)}"
             else:
                 does = "cuts" if after < before else "raises"
@@ -219,7 +222,8 @@ def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
     targets = [read_target(f"{what} wait < 1h") for what in ("mean", *request.percentiles)]
     results = {case: read_run(run).result for case, run in runs.items()}
     waits = {case: tuple(target.value(result) for target in targets) for case, result in results.items()}
-    return LogWhatIf(request, matches, recorded, runs, waits)
+    outages = {case: len(result.outage_records) for case, result in results.items()}
+    return LogWhatIf(request, matches, recorded, runs, waits, outages)
 
 
 def _imported(source: Path, folder: Path) -> Path:

@@ -27,7 +27,8 @@ def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str, 
     if shrinks and profile is not None and len(cluster.types) > 1:
         job = at_most(job, sum(sizes))
     if job.num_replicas > sum(sizes):
-        return f"num_replicas is {job.num_replicas}, must be at most {sum(sizes)}, the number of GPUs"
+        what = f"num_replicas is {job.num_replicas}, must be at most {sum(sizes)}, the number of GPUs"
+        return what if len(cluster.types) > 1 else f"{what}; use a larger cluster, or leave out larger jobs"
     if gpu_type == ANY.name:
         return None if profile is None else _wrong_batch(job, profile, max(sizes))
     if job.gpu_types and gpu_type not in job.gpu_types:

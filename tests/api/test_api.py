@@ -327,6 +327,8 @@ def test_a_sweep_in_a_folder_is_that_of_the_command_line_and_is_resumed(
     in_memory = polluxsim.sweep(small, policy=policies, cluster=(4, 4), seeds=range(2))
     assert kept.frame.avg_jct.tolist() == in_memory.frame.avg_jct.tolist()
     assert [run.info["config"]["seed"] for run in kept.runs] == [0, 1] * 3
+    parallel = polluxsim.sweep(small, policy=policies, cluster=(4, 4), seeds=range(2), workers=2)
+    assert [run.result for run in parallel.runs] == [run.result for run in in_memory.runs]
     written = {path: path.stat().st_mtime_ns for path in Path("kept").rglob("run.json")}
     assert len(written) == 6
     command = ["run", "-m", "policy=fifo", "seed=0,1", "workload=philly-like", "workload.num_jobs=3"]
@@ -344,15 +346,18 @@ def test_a_sweep_in_a_folder_names_what_a_configuration_cannot_state(tmp_path: P
             return {}
 
     for arguments, said in (
-        ({"policy": Mine()}, "policy is an object of Mine, which a sweep in a folder cannot state; give a name"),
-        ({"metrics": {"mine": 1}}, "metrics has 'mine', but a sweep in a folder cannot state an object"),
+        (
+            {"policy": Mine()},
+            "policy is an object of Mine, which a sweep in several processes cannot state; give a",
+        ),
+        ({"metrics": {"mine": 1}}, "metrics has 'mine', but a sweep in several processes cannot state an object"),
         ({"workers": 0}, "workers is 0, must be a whole number"),
         ({"policy": "polux"}, "policy=polux is unknown"),
     ):
         with pytest.raises(polluxsim.PolluxSimError, match=re.escape(said)):
             polluxsim.sweep(folder=tmp_path / "kept", **arguments)  # type: ignore[arg-type]
-    with pytest.raises(polluxsim.PolluxSimError, match="workers is 2, but a sweep in memory has one process"):
-        polluxsim.sweep(workers=2)
+    with pytest.raises(polluxsim.PolluxSimError, match="policy is an object of Mine"):
+        polluxsim.sweep(policy=Mine(), workers=2)
     assert not list(tmp_path.iterdir())
 
 

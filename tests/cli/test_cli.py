@@ -183,6 +183,16 @@ BAD = [
         "did you mean policy?",
     ),
     (["policy=tiresias", "policy.queue_treshold=3"], "did you mean policy.queue_threshold?"),
+    (["policy=gavel"], "proportional-shares, water-filling; to use your policy/gavel.yaml, add --config-dir FOLDER"),
+    (["workload.load=2"], "and +workload.load=VALUE would add one\n"),
+    (
+        ["policy=tiresias", "policy.queue_threshold=4h"],
+        "policy.queue_threshold is '4h', must be a number (GPU time at which a job moves to the second queue [GPU s];",
+    ),
+    (
+        ["cluster/spot=reclaimed"],
+        "cluster.spot.rate is missing; give it as cluster.spot.rate=VALUE (reclaims of a node in 1,000 node-days)",
+    ),
     (["+policy.serch=exact"], "did you mean search?"),
     (["policy._target_=polluxsim.policies.ordered.classic.Fiffo"], "did you mean Fifo?"),
     (["policy=fifo", "~policy.backfill", "policy._target_=mine.X", "+policy.a=nan"], "policy.a is nan, must be"),
@@ -199,7 +209,10 @@ BAD = [
     (["+engine._partial_=true"], "engine._partial_ is not a setting of polluxsim.engine.settings.EngineSettings"),
     (["++policy._recursive_=5"], "policy: Instantiation: _recursive_ flag must be a bool"),
     (["seed=???"], "seed is missing; give it as seed=VALUE"),
-    (["cluster.gpus_per_node=4611686018427387904"], "each with a whole number of GPUs from 1 to 1000000"),
+    (
+        ["cluster.gpus_per_node=4611686018427387904"],
+        "node 0 has 4611686018427387904 GPUs, must have a whole number of GPUs from 1 to",
+    ),
     (
         [
             "workload._target_=polluxsim.workloads.philly.PhillyLike",
@@ -212,20 +225,23 @@ BAD = [
     (["=3"], ""),
     (["cluster.gpus_per_node=4.5"], "cluster.gpus_per_node is 4.5, must be a whole number"),
     (["cluster=mixed", "cluster.groups=[[3]]"], "must be [nodes, GPUs per node]"),
-    (["cluster=mixed", "cluster.groups=[[16,4.5]]"], "each with a whole number of GPUs"),
-    (["cluster.num_nodes=1000000000000"], "with up to 1000000 nodes"),
+    (["cluster=mixed", "cluster.groups=[[16,4.5]]"], "node 0 has 4.5 GPUs, must have a whole number of GPUs"),
+    (["cluster.num_nodes=1000000000000"], "with 0 to 1000000 nodes"),
     (["hydra.run.dir=w.csv"], "w.csv"),
     (["hydra.run.dir=w.csv/inside"], "w.csv"),
     (["workload.path=/proc/self/mem"], "/proc/self/mem: cannot be read"),
     (["seed=-1"], "seed is -1, must be a whole number of at least 0"),
     (["seed=1.5"], "seed is 1.5"),
-    (["cluster.num_nodes=0"], "the cluster has 0 nodes"),
+    (["cluster.num_nodes=0"], "the cluster has 0 nodes, must have at least one; set cluster.num_nodes=1 or more"),
     (["cluster=mixed"], "cluster.groups is missing; give it as cluster.groups=VALUE"),
     (["engine.round_interval=0"], "engine.round_interval is 0, must be a number from 1e-09 to 1e+11"),
     (["engine.whole_seconds=maybe"], "engine.whole_seconds is 'maybe', must be true or false"),
     (["workload.path=nowhere.csv"], "nowhere.csv: no such file"),
     (["profiles.path=nowhere"], "profiles.path is nowhere, must be a folder with cards"),
-    (["cluster.num_nodes=1", "cluster.gpus_per_node=3"], "num_replicas is 4, must be at most 3, the number of GPUs"),
+    (
+        ["cluster.num_nodes=1", "cluster.gpus_per_node=3"],
+        "num_replicas is 4, must be at most 3, the number of GPUs; use a larger cluster, or leave out larger jobs",
+    ),
 ]
 
 
@@ -573,6 +589,9 @@ def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands == [name for names in PURPOSES.values() for name in names]
     assert set(commands) == {name.partition(" ")[0] for name in COMMANDS}
     assert len(re.findall(r"^\S.*:$", shown, re.MULTILINE)) == 3  # what they are for
+    helped = in_process("--help", "cluster/failures=drawn", "policy=scaled", "cluster=elastic")
+    assert "    rate: ???                     failures of a node in 1,000 node-days\n" in helped.stdout
+    assert "  idle_time: 600.0                time without need after which nodes are released [s]\n" in helped.stdout
     helped = in_process("--help")
     assert helped.returncode == 0
     assert f"policy: {POLICY_NAMES}" in helped.stdout
@@ -619,6 +638,11 @@ def test_the_help_of_import_lists_the_formats() -> None:
         (["plot", "jct-cfd", "out"], "did you mean jct-cdf?"),
         (["workload", "generate", "-o", "w.csv", "--jobs", "many"], "generate: --jobs is many, must be a whole number"),
         (["table", "out", "--nope"], "table: there is no option --nope"),
+        (
+            ["table", "out", "-o", "t.tex"],
+            "-o in 'polluxsim table', which prints its result; write it to a file with >",
+        ),
+        (["run", "--policy", "easy"], "there is no option --policy; write policy=VALUE"),
         (["table", "out", "--metrc", "x"], "table: there is no option --metrc; did you mean --metric?"),
         (["why", "run", "job", "--target", "x"], "no option --target in 'polluxsim why'; 'polluxsim size' has it"),
     ],

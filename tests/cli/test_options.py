@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -18,6 +19,7 @@ from polluxsim.cli.main import main, parsed
 from polluxsim.cli.options import OPTIONS, SHORT
 from polluxsim.cli.run import own_parser
 from polluxsim.common.files import lock
+from polluxsim.statistics.frames import runs_at
 from polluxsim.studies.driver import LOCK, locked
 
 LOG = "submitted,GPUs,seconds\n0,1,60\n"
@@ -61,9 +63,17 @@ def test_a_what_if_of_a_run_refuses_options_of_logs(
 ) -> None:
     assert main(["whatif", "run", "--at", "10min", "--policy", "tiresias", *more]) == 2
     error = capsys.readouterr().err
-    assert "no option --policy in 'polluxsim whatif'; 'polluxsim log whatif' has --policies" in error
+    assert "no option --policy; write policy=VALUE ('polluxsim whatif --help' says more)" in error
     assert main(["whatif", "run", "--at", "10min", "--failures", "off", *more]) == 2
     assert "no option --failures in 'polluxsim whatif'; 'polluxsim log whatif' has it" in capsys.readouterr().err
+
+
+def test_equal_runs_of_two_sweeps_count_once(run: Path, tmp_path: Path) -> None:
+    for copy in ("a/0", "b/0"):
+        copytree(run, tmp_path / copy)
+    assert main(["run", *RUN, "seed=1", "hydra.run.dir=b/1"]) == 0
+    assert [found.info["seed"] for found in runs_at([tmp_path / "a", tmp_path / "b"])] == [0, 1]
+    assert len(runs_at([tmp_path / "a/0", tmp_path / "b/0"])) == 2
 
 
 def test_an_error_about_a_workload_names_the_option(

@@ -64,6 +64,9 @@ def test_one_command_from_the_log_to_the_page(
     told = " ".join(capsys.readouterr().out.split())
     assert "│ policy │ nodes │ load │ failures │ mean wait │ p50 wait │ p99 wait │" in told.replace("┃", "│")
     assert "failures as in drawn: raises the p50 wait from" in told
+    rare = ["--failures", "off,on", "--policies", "fifo", "seed=1"]
+    assert main(["log", "whatif", "sacct.txt", "--nodes", "3", *rare]) == 0
+    assert "failures as in rsc-1: no node fails in this replay; try" in " ".join(capsys.readouterr().out.split())
     for words, wrong in ((["--nodes", "3", "--percentile", "p80"], "--percentile is 'p80'"),
                          (["--nodes", "x"], "--nodes is 'x'"), (["--nodes", "3", "--load", "a"], "--load is 'a'"),
                          ([], "missing: --nodes")):  # fmt: skip

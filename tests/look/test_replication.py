@@ -12,6 +12,7 @@ import pytest
 
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.plot.sweep import drawn_of
+from polluxsim.look.plot.sweep import sweep as draw_sweep
 from polluxsim.look.settings_tables import (
     as_csv,
     as_html,
@@ -190,6 +191,15 @@ def test_bars_of_a_sweep_s_figure_are_the_table_s_changes() -> None:
     np.testing.assert_allclose(series.low[:2] / means - 1, table["change low"][["p = −10", "p = −1"]])
     assert np.isnan(series.low[2])
     assert "against p = 1, by pairs" in drawn.note
+
+
+def test_the_note_of_a_sweep_s_figure_stays_inside_it() -> None:
+    frame = sweep().rename(columns={"policy.p": "workload.num_jobs"})
+    frame["workload.num_jobs"] += 20_000
+    figure = draw_sweep(frame, "workload.num_jobs")
+    note = figure.axes[0]._left_title
+    assert "20001, by pairs" in note.get_text()
+    assert note.get_window_extent(figure.canvas.get_renderer()).x1 < figure.bbox.x1
 
 
 def test_names_stand_along_the_axis() -> None:

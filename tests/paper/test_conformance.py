@@ -12,7 +12,7 @@ import pytest
 from hydra.utils import get_object, instantiate
 from perturbed_schedulers import CASES, UNCHANGED, WIDTHS, Case, Job, run, study_of, turned
 
-from polluxsim.cli.main import main
+from polluxsim.cli.main import main, parsed
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.shipped import shipped
 from polluxsim.engine.simulation import simulate
@@ -81,6 +81,16 @@ def test_what_is_at_hand_runs_and_the_rest_is_told(
     assert (out / "conformance.csv").read_bytes() == before
     assert main(["paper", "reproduce", "muri", "--workers", "1", "-o", str(out)]) == 0
     assert "of 23 published numbers are met" in capsys.readouterr().out
+
+
+def test_the_help_does_not_show_the_folder_of_data(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLLUXSIM_DATA", "/some/data")
+    assert parsed(["paper", "conformance"]).data == Path("/some/data")
+    with pytest.raises(SystemExit):
+        main(["paper", "conformance", "--help"])
+    assert "/some/data" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

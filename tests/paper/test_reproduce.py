@@ -123,7 +123,7 @@ def test_results_are_written_one_by_one_and_what_cannot_be_made_is_told_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A search that is none: experiments of Pollux cannot be made, the others are."""
-    assert reproduce("fig8b", "table1", "fig1", *TINY, "-o", str(tmp_path), "policy.search=guesses") == 2
+    assert reproduce("fig8b", "table1", "fig1", *TINY, "-o", str(tmp_path), "policy.search=guesses") == 1
     captured = capsys.readouterr()
     assert captured.err.startswith("fig8b cannot be made: ")
     assert captured.err.index("fig8b") < captured.err.index("table1")
@@ -139,7 +139,7 @@ def test_an_experiment_that_fails_leaves_the_others_be(
         return {}
 
     monkeypatch.setattr("polluxsim.studies.paper.reproduction.make_runs", fails)
-    assert reproduce("table1", "fig1", *TINY, "-o", str(tmp_path)) == 2
+    assert reproduce("table1", "fig1", *TINY, "-o", str(tmp_path)) == 1
     assert "table1 cannot be made: the disk is full" in capsys.readouterr().err
     assert {path.stem for path in tmp_path.glob("*.csv")} == {"fig1"}
     assert reproduce("table1", *TINY, "-o", str(tmp_path)) == 2
@@ -163,6 +163,7 @@ def test_units_are_the_workloads_at_hand(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["fig77"], "there is no experiment 'fig77'; choose from table1"),
+        (["tabel2"], "sia and all; did you mean table2?"),
         (["policy.p=1"], "no table or figure is named"),
         (["fig1", "--profiles", "nowhere"], "nowhere"),
         (["fig8b", "--workloads", "nowhere"], "nowhere: has no folder workloads/"),

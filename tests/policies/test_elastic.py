@@ -158,7 +158,7 @@ def test_jsa_lets_no_job_overtake() -> None:
             "a",
             "It gets 2 GPUs: its user asked for 1, which comes to 2.00 in proportion, and it can",
         ),
-        (Afs(), "a", "It won 3 GPUs against the others, with 0:04:10 left on them; the last GPU went to b, by"),
+        (Afs(), "a", "It won 3 GPUs against the other jobs, with 0:04:10 left on them; the last GPU went to b, by"),
         (
             EffectiveScaling(),
             "a",

@@ -69,7 +69,7 @@ class PlacedRow(Row):
 
 @dataclass(frozen=True)
 class LogRow(PlacedRow):
-    """One row of a log with cells of text. `zone` is the zone of times that name none; None if all must name theirs."""
+    """One row of a log with cells of text. `zone` is the zone of times without a zone; None if every time needs one."""
 
     values: Mapping[str, str]
     zone: tzinfo | None = None
@@ -129,12 +129,14 @@ def read_time(text: str, zone: tzinfo | None) -> float | None:
     >>> from datetime import UTC
     >>> read_time("1970-01-02 00:00:00", UTC)
     86400.0
+    >>> read_time("1970-01-02 00:00", UTC)
+    86400.0
     >>> read_time("1970-01-01T08:00:00+08:00", None)
     0.0
     """
     text = text.strip()
     # Python also reads 20171002 and 2017-W40, which are more likely numbers or names in a wrong column.
-    if len(text) < 19 or text[4] != "-" or text[13] != ":" or text[10] not in " T":
+    if len(text) < 16 or text[4] != "-" or text[13] != ":" or text[10] not in " T":
         return None
     try:
         value = datetime.fromisoformat(text)

@@ -364,7 +364,6 @@ def _resources(tres: JsonRow, key: str) -> str:
 SLURM = SlurmFormat(
     name="slurm",
     citation="Slurm accounting, sacct --parsable2",
-    caveat="sacct prints times in the time zone of the machine it ran on: name that zone",
     layout=Layout(
         columns=("Submit", "State"),
         alternatives=(("JobID", "JobIDRaw"), ("AllocTRES", "ReqTRES", "AllocGRES"), ("ElapsedRaw", "Elapsed", "End")),

@@ -42,8 +42,8 @@ class Curve(NamedTuple):
 class Life(NamedTuple):
     """One job's life: the policy of its run decides the colour where runs are compared.
 
-    The batch size is in examples; the statistical efficiency is None where it is not known, and the speed beside others
-    on its GPUs, over that alone, where it shared none.
+    The batch size is in examples. The statistical efficiency is None if it is not known. The speed is relative to the
+    job alone, and None if the job shared no GPU.
     """
 
     label: str

@@ -75,7 +75,7 @@ def _log_ticks(axes: Axes, ticks: Sequence[int]) -> None:
 
 
 def _count(value: float, _: object = None) -> str:
-    """Return a number as short as fits beside an axis."""
+    """Return a short number for an axis: 2M, 15k or 300."""
     return f"{value / 1e6:g}M" if value >= 1e6 else f"{value / 1e3:.3g}k" if value >= 1e4 else f"{value:g}"
 
 

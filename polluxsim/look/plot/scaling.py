@@ -50,7 +50,7 @@ def decision_times(label: str, run: Run, timings: Sequence[TimingRecord]) -> pd.
         raise InvalidInputError(f"{run.name}: its {RUN_FILE} does not tell the GPUs of the cluster")
     rounds = run.result.round_records
     times = [record.time for record in rounds]
-    # A round that changed nothing is as the one recorded before it.
+    # Rounds without a change have no record; they have the jobs of the record before them.
     rows = [
         (label, gpus, rounds[bisect_right(times, record.time) - 1].active_jobs, record.seconds)
         for record in timings

@@ -48,7 +48,7 @@ ENDINGS = (".pdf", ".png", ".svg")
 
 PNG_DPI = 200
 SCREEN_DPI = 144
-"""At which a notebook shows what has more pixels: small type can be read, and stays sharp."""
+"""Resolution at which a notebook shows a figure: small type is readable and sharp."""
 
 RC = {
     "font.size": 8.0,
@@ -286,7 +286,7 @@ def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str], obstacles: P
 
 
 def ink(colour: str) -> str:
-    """Return a line's colour as text is written in it: darker where it would be faint on white.
+    """Return the colour for text beside a line: the colour of the line, darker if it is faint on white.
 
     >>> ink("#004488"), ink("#ddaa33")
     ('#004488', '#9a7724')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -181,6 +182,9 @@ AXES = {
 MOST_LETTERS = 11
 """Of names and numbers along the axis, for each inch of the figure; more are slanted."""
 
+LETTERS_OF_NOTE = 6.9
+"""Most letters in a line of the note above the axes, for each centimetre of the figure."""
+
 CROWDED = 0.06
 """Share of the axis between neighbours below which their numbers would overlap."""
 
@@ -208,8 +212,8 @@ def sweep(
         _colour_by_policy(axes, drawn)
     axes.set_ylabel(metric_of(metric, declared_in(frame)).heading)
     starts_at_0 = _y_axis(axes, drawn.series)
-    parts = [drawn.note] if starts_at_0 else [drawn.note, "the axis does not start at 0"]
-    if note := "\n".join(filter(None, parts)):
+    parts = [*drawn.note.splitlines(), *["the axis does not start at 0"] * (not starts_at_0)]
+    if note := "\n".join(fill(part, int(LETTERS_OF_NOTE * width)) for part in parts):
         axes.set_title(note, loc="left", fontsize=6.5, color=GREY)
     if any(lines.values()):
         name_lines(axes, lines, _bars(drawn.series))

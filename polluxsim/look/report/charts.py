@@ -51,7 +51,7 @@ class Shown(NamedTuple):
 class Panel(NamedTuple):
     """A figure of all runs over time: name of its columns, title, note, and unit ("%", "$" or "").
 
-    Its axis ends at the top, or where the values say.
+    Its axis ends at the upper limit, or at the largest value.
     """
 
     name: str

@@ -226,7 +226,7 @@ def _range(counts: Sequence[int]) -> str:
 
 
 def _what(runs: Sequence[Run], shown: Sequence[Shown]) -> str:
-    """Return what was run, each part once where the runs agree on it."""
+    """Return the clusters, workloads, seeds and engines of the runs in words. Equal parts are named once."""
     seeds = list(dict.fromkeys(str(run.info.get("seed", "–")) for run in runs))
     parts = [
         [descriptions.cluster_words(show.held.gpus_per_node, _types(show)) for show in shown],

@@ -24,7 +24,7 @@ def _gain_too_small(words: Words) -> str:
         return words.say(f"Every job has one GPU and none is left; {more}.")
     speed = "By its true speed"
     if "steps_left" in words.numbers:
-        speed = "By its own log, some {steps_left:.0f} steps to go,"
+        speed = "According to its log about {steps_left:.0f} steps remain,"
     return words.say(f"{speed} {more}; the last GPU went to {{first}}, which it saves {{winning_gain:clock}}.")
 
 
@@ -115,7 +115,7 @@ OF_ELASTIC: Mapping[str, Sentence] = {
         "can use {max_replicas}."
     ),
     "won-against": (
-        "It won {gpus:GPU} against the others, with {remaining_time:clock} left on them"
+        "It won {gpus:GPU} against the other jobs, with {remaining_time:clock} left on them"
         "[; the last GPU went to {first}, by what it gains and has left]."
     ),
     "leased": (
@@ -138,8 +138,8 @@ OF_ELASTIC: Mapping[str, Sentence] = {
         ", and waits until GPUs are to spare]."
     ),
     "planned-late": (
-        "It is slower than believed and will miss its deadline at {deadline:clock}: it has {gpus:GPU} of what the "
-        "others leave."
+        "It is slower than expected and will miss its deadline at {deadline:clock}: it has {gpus:GPU} that the other "
+        "jobs leave."
     ),
     "not-admitted": _not_admitted,
     "no-gpu-left": (
@@ -210,10 +210,10 @@ OF_GANGS: Mapping[str, Sentence] = {
         "{place}; it needs {gpus_needed:GPU} at once, and those ahead left {what_is_left}[: just ahead of it {others}]."
     ),
     "behind-head-of-line": (
-        "{place}; {first}, ahead of it, needs {head_gpus_needed:GPU} where {gpus_left} are left, and nobody may pass "
-        "it (this job needs {gpus_needed})."
+        "{place}; {first}, ahead of it, needs {head_gpus_needed:GPU} where {gpus_left} are left, and no job may "
+        "overtake it (this job needs {gpus_needed})."
     ),
-    "runs-on": "It runs, and nobody is preempted.",
+    "runs-on": "It runs on, because the policy preempts no job.",
     "reserved": ("{place}; it needs {gpus_needed:GPU} where {gpus_left} are free, and is the first to wait: {until}."),
     "backfilled": (
         "{place}; of the {gpus_left:GPU} left it may have its {gpus_needed}, as that does not delay {first}."
@@ -230,7 +230,7 @@ OF_GANGS: Mapping[str, Sentence] = {
     "market-later": "The plan gives it {rounds:more round} of this window, but not this one; {due}.",
     "worth-its-price": "{its_worth}",
     "not-worth-its-price": "{its_worth} It waits for lower prices.",
-    "passed-over": "{its_worth} It is passed over, as others make more of what it leaves them.",
+    "passed-over": "{its_worth} It waits, because other jobs gain more from these GPUs.",
     "within-quota": "It needs {gpus_needed:GPU}, which were within the quota; {its_quota}.",
     "borrows": "It borrows {gpus_needed:GPU} that other queues leave idle; {its_quota}.",
     "reclaimed": "Its GPUs were borrowed, and {first}, within the quota of its own queue, takes them; {its_quota}.",
@@ -239,7 +239,7 @@ OF_GANGS: Mapping[str, Sentence] = {
     "no-quota-left": "It needs {gpus_needed:GPU}, and {gpus_free} are idle; {its_quota}.",
     "in-pack": ("{place}; {gpus:GPU} for it[, which it shares with {others}: together they use resources most fully]."),
     "pack-waits": ("{place}; [in a pack with {others} it|it] needs {gpus_needed:GPU}, and those ahead left too few."),
-    "beyond-packs": "{place}; those ahead would fill the cluster even in packs of four.",
+    "beyond-packs": "{place}; the jobs ahead would fill the cluster even in packs of four.",
     "guaranteed": ("It has a guarantee, and its {gpus:GPU} as if alone[; {others} had what it leaves idle there]."),
     "keeps-gpus": _keeps_gpus,
     "beside-guaranteed": _beside,
@@ -252,7 +252,7 @@ OF_GANGS: Mapping[str, Sentence] = {
         "[, and {gpus_free:idle GPU} of its node besides]."
     ),
     "awaits-its-turn": "{place} by time had ({time_had:clock}), and awaits its turn.",
-    "least-share": "It has {needs}, as no other queue had less of what it uses most; {share}.",
+    "least-share": "It has {needs}, because no other queue had a lower dominant share; {share}.",
     "behind-only-job": "The policy gives all nodes to one job at a time, now to {first}.",
     "share-waits": "It needs {needs}, and those before it left too little on the nodes; {share}.",
 }
@@ -263,7 +263,7 @@ _PARTS = {**PLACE, **GANG_PARTS, **ELASTIC_PARTS}
 
 
 def sentence(record: ReasonRecord) -> str:
-    """Return what a reason says, in a sentence; a kind that is not ours is said as it is."""
+    """Return a reason as a sentence. The sentence of an unknown kind has its name and its numbers."""
     others = record.others and tuple("this job itself" if other == record.job else other for other in record.others)
     return _said(record.kind, record.numbers, others)
 

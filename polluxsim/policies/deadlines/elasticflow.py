@@ -205,8 +205,8 @@ class Schedule:
     def _wish(self, order: int, job_id: JobId, demand: Demand, tried: int = 0) -> Wish | None:
         """Return the next larger number of GPUs of a job and its extra time for each GPU [GPU s], or None."""
         now = self.plans[job_id].gpus
-        if now and now not in demand.times:  # an old plan goes on with it, though fewer GPUs on fewer nodes are faster
-            return None
+        if now and now not in demand.times:
+            return None  # a plan from before keeps its GPUs, although fewer GPUs on fewer nodes are now faster
         if (more := next((gpus for gpus in demand.times if gpus > max(now, tried)), None)) is None:
             return None
         extra = (more * demand.times[more] - now * demand.times[now]) / (more - now) if now else -inf

@@ -43,7 +43,7 @@ class Scale(Protocol):
     """Rule for the number of nodes."""
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
-        """Return the number of nodes that there should be."""
+        """Return the target number of nodes."""
 
     def until(self, time: float) -> float:
         """Return the time until which the answer stays the same without events [s]."""
@@ -318,7 +318,7 @@ class Forecast:
         return nodes_for(nodes, view.demand + (1 + self.headroom) * coming)
 
     def until(self, time: float) -> float:
-        """Return when the next hour begins, or the next hour of the forecast [s]."""
+        """Return the time at which the present hour or the hour of the forecast ends [s]."""
         return min((at // HOUR + 1) * HOUR - (at - time) for at in (time, time + self.ahead))
 
     def _expected(self, hour: int) -> float:

@@ -111,7 +111,7 @@ def report_of(job: JobView) -> Report:
     """Return the log of a job. Raise a `PolicyError` if the losses of its application are unknown."""
     if (report := job.report) is None:
         raise PolicyError(
-            f"job {job.job_id!r}: the profile of {job.application!r} says no losses, and this policy goes by them; "
+            f"job {job.job_id!r}: the profile of {job.application!r} has no losses, which this policy needs; "
             f"give 'losses' in its card, or 'best_metric' in applications.yaml beside measurements"
         )
     return report

@@ -173,7 +173,7 @@ class Bid:
 
     @property
     def time_left(self) -> float:
-        """Return the time to completion on what it has, or on the least that it can run on [s]."""
+        """Return the time to completion on the GPUs of the job, or on the fewest GPUs that it can use [s]."""
         return self._times[self.gpus or self._ladder[0]]
 
     @property

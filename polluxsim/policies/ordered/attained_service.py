@@ -183,7 +183,7 @@ class Tiresias:
 
 @dataclass
 class TiresiasL:
-    """Discretised least attained service in any number of queues; within one, jobs that run stay ahead of the others.
+    """Discretised least attained service in any number of queues. In a queue, running jobs stay ahead of waiting jobs.
 
     So a preempted job is behind all running jobs of its queue. There is no promotion of starved jobs.
 

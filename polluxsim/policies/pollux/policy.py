@@ -166,7 +166,7 @@ class Pollux:
 
     @property
     def traits(self) -> Traits:
-        """Return what it is."""
+        """Return the traits of the policy."""
         return Traits(adaptive=True, needs_profiles=True, known_throughput=self.known_throughput)
 
     @property
@@ -220,8 +220,8 @@ class _Look(NamedTuple):
 class _Lengths:
     """Lengths of jobs, by jobs that completed before: all jobs of an application do similar work.
 
-    The policy sees no job that has ended. So the work of an ended job is the work at the last look, plus its goodput
-    then times the time to its end.
+    The policy does not see ended jobs. The estimated work of an ended job is its work when the policy last saw it, plus
+    its goodput at that time, multiplied by the time from then to its end.
     """
 
     _looks: dict[JobId, _Look] = field(default_factory=dict, init=False)
@@ -229,7 +229,7 @@ class _Lengths:
     _most: dict[str, float] = field(default_factory=dict, init=False)
 
     def take_note(self, view: ClusterView) -> None:
-        """Look at all jobs, and at who is gone."""
+        """Record the work of the jobs in the view, and estimate the work of the jobs that ended."""
         for job_id, end in view.changes.ended.items():
             if (look := self._looks.pop(job_id, None)) is not None:
                 done = look.trained + look.rate * (end - look.time)
@@ -270,9 +270,9 @@ class PolluxByRemaining(Pollux):
     strength
         Exponent of the rank, ≥ 0; at 0 this is Pollux.
     critical
-        A job is critical for the makespan if what is left of it, alone on all that it can use, takes this share of the
-        time that all that is left takes on the whole cluster, at the least. Critical jobs have their mean rank, so that
-        they end together and not one after the other, when few of them have more GPUs than they can use well.
+        A job is critical for the makespan if its remaining time, alone on all GPUs that it can use, is at least this
+        share of the time that all remaining work takes on the whole cluster. Critical jobs get their mean rank. They
+        then end together, and few of them have more GPUs than they can use well.
     oracle
         Whether to use the true remaining work, which bounds the benefit of learning.
     """

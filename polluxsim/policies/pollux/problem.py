@@ -200,7 +200,7 @@ class SpeedupTables:
         self._goodputs: dict[JobId, _Speedups] = {}
 
     def build(self, view: ClusterView, jobs: Sequence[JobView]) -> NDArray[np.float64]:
-        """Return the speedups of `jobs`, shape (J, 2, K + 1), as `Problem.speedups` says; K is the most any may have.
+        """Return the speedups of jobs, shape (J, 2, K + 1), as in `Problem.speedups`; K is the largest limit of a job.
 
         The fair share is ceil(GPUs/jobs) GPUs, priced as if on one node; speedups are scaled by nodes per GPU. Until
         its first fit a job's speedup is linear in its GPUs. Beyond what a job may be given, speedups are 0.

@@ -1,4 +1,4 @@
-"""AntMan: jobs with a guarantee run as if alone, and other jobs use what they leave idle on the same GPUs."""
+"""AntMan: jobs with a guarantee run as if alone, and other jobs use the idle time of the same GPUs."""
 
 from __future__ import annotations
 

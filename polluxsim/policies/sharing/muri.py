@@ -69,8 +69,8 @@ class Pack:
 class Muri(AtEvents):
     """Run jobs in packs of up to four, by least remaining or least attained service; decided at arrivals and ends.
 
-    As many jobs are looked at as would fill the cluster in packs of four. Packs are merged, those first that use
-    resources most fully, until what was looked at fits. Jobs whose stages are not known have their GPUs alone.
+    The policy considers the first jobs that would fill the cluster in packs of four. It merges packs, first those that
+    use resources most fully, until these jobs fit. Jobs whose stages are not known have their GPUs alone.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Se
     rows = [np.array([(kind == one) + (kind == other) for one, other in pairs]) for kind in kinds]
     most, whole = list(left), 0
     sets: Sequence[frozenset[int]] = [*(frozenset((kind,)) for kind in kinds), frozenset(kinds)]
-    times = np.full(len(pairs), float(sum(left)))  # more than there can be
+    times = np.full(len(pairs), float(sum(left)))  # an upper bound
     while True:
         for each in sets:
             row, packs = np.array([each.issuperset(pair) for pair in pairs], int), sum(left[kind] for kind in each)

@@ -123,7 +123,7 @@ class Matrix:
     def _goodputs(
         self, job_id: JobId, gpu_type: str, model: Goodput, gpus: NDArray[np.int64], several: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Return the goodputs of configurations; guessed ones as on the nodes of the type that was tried."""
+        """Return the goodputs of configurations; guesses assume the nodes of the type on which the job ran."""
         learnt, ratio = model, 1.0
         if isinstance(model, ScaledGoodput):
             learnt, ratio, several = model.model, model.ratio, (gpus > model.gpus_per_node).astype(int)

@@ -163,7 +163,7 @@ class Sia:
 
     @property
     def traits(self) -> Traits:
-        """Return what it is."""
+        """Return the traits of the policy."""
         return Traits(adaptive=True, known_throughput=self.bootstrap == "oracle")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:

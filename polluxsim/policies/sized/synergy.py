@@ -32,9 +32,9 @@ ENDS = Change.JOBS_OR_NODES | Change.EVICTION
 class Synergy:
     """Let a policy choose the jobs with GPUs, and give these jobs CPUs and memory by their gain.
 
-    Each job is at least as fast as with the share of its GPUs. Spare CPUs and memory go to jobs that gain by more, the
-    largest demand first. A starting job goes to the node that fits its demand best. A running job stays. Where the
-    cluster does not say what its nodes have, it is the policy inside alone.
+    Each job is at least as fast as with the share of its GPUs. Spare CPUs and memory go to jobs that become faster
+    with them, the largest demand first. A starting job goes to the node that fits its demand best. A running job stays.
+    If the cluster states no CPUs and memory, Synergy equals the inner policy.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ class Synergy:
     allocation
         How CPUs and memory are given: `tuned`, or `proportional` to GPUs.
 
-    Source: Mohan et al., "Looking Beyond GPUs for DNN Scheduling on Multi-Tenant Clusters" (OSDI '22), §3 and §4. There
-    a job has its whole demand, or its share where that does not fit; here also what lies between.
+    Source: Mohan et al., "Looking Beyond GPUs for DNN Scheduling on Multi-Tenant Clusters" (OSDI '22), §3 and §4. In
+    the paper a job gets its whole demand, or its share if the demand does not fit; here also amounts in between.
     """
 
     order: Policy

@@ -101,7 +101,7 @@ class Themis:
 
 
 def auctioned(bids: Mapping[JobId, Mapping[int, float]], offer: int, fairness: float) -> dict[JobId, int]:
-    """Return who gets how many of the GPUs on offer: the product of 1/ρ is largest among those who may bid."""
+    """Return the numbers of offered GPUs by job: they maximise the product of 1/ρ over the jobs that may bid."""
     ranking = sorted(bids, key=lambda job_id: bids[job_id][0])
     may_bid = ranking[: max(ceil((1 - fairness) * len(ranking)), 1)]
     won = dict(zip(may_bid, best_counts([bids[job_id] for job_id in may_bid], offer), strict=True))

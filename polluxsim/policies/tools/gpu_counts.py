@@ -232,7 +232,7 @@ class Deal:
         return True
 
     def grow(self, job: JobView) -> bool:
-        """Give a job that has started one GPU more; return False if it cannot use it or none of its type is left."""
+        """Give a started job one more GPU; return False if it cannot use the GPU, or if no GPU of its type is left."""
         gpus = self.gpus[job.job_id] + 1
         if gpus not in counts_of(job, self._view.num_gpus) or not self._budget.take_one_more(self._types[job.job_id]):
             return False

@@ -156,7 +156,7 @@ class Hadar:
     eta
         η > 1: the least utility of all jobs over the price of the first GPU.
     most_ways
-        Ways to pass jobs over that are looked at side by side; 1 passes nobody over.
+        Largest number of partial assignments that the search keeps; with 1 it skips no job.
 
     Source: Sultana et al., "Hadar" (IPDPS '24), one type at a time.
     """
@@ -231,7 +231,7 @@ class Venn:
     """Serve groups of jobs that can use the same types, each on its own types first, by the least true GPU time left.
 
     If groups overlap, the group that can use the fewest GPUs goes first, unless another group has more jobs for each
-    GPU. What a group leaves goes to anybody who can use it.
+    GPU. Other groups may use the GPUs that a group leaves.
 
     Source: Liu et al., "Venn" (MLSys '25), where jobs request edge devices.
     """

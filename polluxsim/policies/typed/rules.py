@@ -127,9 +127,9 @@ class MinMakespan(Rule):
 
 @dataclass
 class FinishTimeFairness(Rule):
-    """Minimise the worst finish-time fairness: the time to completion over that alone on a share.
+    """Minimise the worst finish-time fairness: the time to completion, divided by the time on an equal share alone.
 
-    What a job would have done alone is added up from one computation of shares to the next.
+    The progress that a job would have made alone is summed over the computations of shares.
 
     Source: Themis' metric (NSDI '20), as Gavel (OSDI '20), §4.2, optimises it.
     """
@@ -226,9 +226,9 @@ class FirstCome(Rule):
 
 @dataclass(frozen=True)
 class WaterFilling(Rule):
-    """Raise everybody's effective throughput alike, as of `MaxMin`, and that of those who can have more beyond it.
+    """Raise the effective throughputs of all jobs equally, as `MaxMin` does, and then those of jobs that can have more.
 
-    Source: as `MaxMin`, §4.3. The prices of the linear programme tell which jobs can have no more.
+    Source: as `MaxMin`, §4.3. The prices of the linear programme show which jobs cannot have more.
     """
 
     def of(self, demand: Demand, solve: Solver) -> Array:

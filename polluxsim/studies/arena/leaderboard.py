@@ -27,7 +27,7 @@ SHARE = Metric("deadlines met", "percent", MORE)
 """Declaration of `deadlines_met` in an arena, which has shares of the jobs in per cent."""
 
 CLOCKS = ("decision_time",)
-"""Those that are of the clock, and so in no file that is to be the same twice."""
+"""Metrics of wall-clock time. Files whose bytes must be reproducible do not contain them."""
 
 LEAVES_JOBS = ("cut_off", "rejected")
 """Jobs that a policy did not serve. Its means leave them out, so it is listed after policies that served all jobs."""

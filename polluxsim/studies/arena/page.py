@@ -32,7 +32,7 @@ MOST_FLIPS = 8
 """Of them, told."""
 
 MOST_NAMES = 6
-"""Of policies that are not told apart from the best, named."""
+"""Largest number of names in the sentence about policies that may be as good as the best."""
 
 
 def name_of(board: Leaderboard, name: str) -> str:

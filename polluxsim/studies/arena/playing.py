@@ -81,7 +81,7 @@ def _said() -> dict[str, Any]:
 
 
 CONFIGS, RUNS = "policies", "runs"
-"""Folders of an arena: entries for policies of the user's, and the sweep."""
+"""Folders of an arena: configuration files of the user's policies, and the runs of the sweep."""
 
 MARK = "# Written by 'polluxsim arena'; the next arena in this folder replaces it.\n"
 """First line of an entry."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from omegaconf import OmegaConf
 
 from polluxsim.applications.folder import ProfileFolder
-from polluxsim.common.errors import InvalidConfigError, InvalidInputError
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, did_you_mean
 from polluxsim.common.shipped import shipped
 from polluxsim.run.configurations import quoted
 from polluxsim.run.execution import NOT_THE_RUNS
@@ -109,7 +109,8 @@ def _in_group(group: str) -> list[str]:
 def read_experiment(name: str) -> Experiment:
     """Compose the configuration of an experiment and read its published values."""
     if name not in (known := [*experiment_names(), *other_systems()]):
-        raise InvalidConfigError(f"there is no experiment {name!r}; choose from {', '.join(known)} and all")
+        meant = did_you_mean(name, known)
+        raise InvalidConfigError(f"there is no experiment {name!r}; choose from {', '.join(known)} and all{meant}")
     config = composer().compose([f"+{group_of(name)}={name}"])
     section = cast("dict[str, Any]", OmegaConf.to_container(config[NOT_THE_RUNS], resolve=True))
     if unknown := sorted(set(section) - set(SETTINGS)):

@@ -301,8 +301,8 @@ def read_job_times(path: Path, policy: str = "") -> dict[str, float]:
 def compare_job_times(ours: Mapping[str, float], published: Mapping[str, float]) -> dict[str, float]:
     """Return the `PER_JOB` metrics of two runs, given the completion time of each job [s], NaN if it did not complete.
 
-    Differences are |ours / published − 1| over the jobs that completed in both. They are left out, and so is the
-    correlation, if fewer than three jobs did.
+    Differences are |ours / published − 1| over the jobs that completed in both. With fewer than three of
+    these jobs, there are no differences and no correlation.
 
     >>> found = compare_job_times({"a": 10, "b": 110, "c": 1050}, {"a": 10, "b": 100, "c": 1000})
     >>> {metric: round(value, 4) for metric, value in found.items()}  # doctest: +NORMALIZE_WHITESPACE
