@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from math import isnan
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
-from polluxsim.agent.agent import FixedBatchAgent
+from polluxsim.agent.agent import Divide, FixedBatchAgent, Observation, Workers
 from polluxsim.common.errors import InvalidConfigError, check_range, short
 from polluxsim.hardware.gpu_types import ANY
+from polluxsim.hardware.placements import BatchChoice, Crew, DividedBatch
 from polluxsim.models.batch_size import ROUNDING_SLACK, split_batch_size, split_by_weight
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from polluxsim.agent.agent import Divide, Observation, Workers
-    from polluxsim.hardware.placements import BatchChoice, Crew, DividedBatch
-    from polluxsim.models.efficiency import GradientStatistics
-    from polluxsim.models.profile import Application
+from polluxsim.models.efficiency import GradientStatistics
+from polluxsim.models.profile import Application
 
 
 class Controller(NamedTuple):

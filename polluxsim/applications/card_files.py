@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -25,13 +27,7 @@ from polluxsim.applications.sections import Range, Section, read_section
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.files import appearing_whole
 from polluxsim.models.profile import Application
-from polluxsim.models.sensitivity import Sensitivity, is_curve
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from polluxsim.models.sensitivity import Curve
+from polluxsim.models.sensitivity import Curve, Sensitivity, is_curve
 
 FORMAT = 1
 """Version of the layout of card files."""

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from polluxsim.applications.card import GradTimes, SyncTimes
+from polluxsim.applications.card import CardSize, GradTimes, SyncTimes
 from polluxsim.applications.card_profile import FEW_NODES, is_packed
 from polluxsim.applications.interpolation import bracket
-from polluxsim.applications.measured import PlacementRow
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.applications.card import CardSize
-    from polluxsim.applications.measured import MeasuredProfile
-    from polluxsim.models.profile import Application
+from polluxsim.applications.measured import MeasuredProfile, PlacementRow
+from polluxsim.models.profile import Application
 
 
 def knots_over(measured: Iterable[int], most: int) -> tuple[int, ...]:

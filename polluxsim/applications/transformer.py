@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from polluxsim.applications.card import (
     About,
@@ -16,12 +17,8 @@ from polluxsim.applications.card import (
     rounded_figure,
 )
 from polluxsim.common.errors import InvalidConfigError
+from polluxsim.hardware.gpu_types import GpuType
 from polluxsim.models.profile import Application
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from polluxsim.hardware.gpu_types import GpuType
 
 GPUS_PER_NODE = 8
 MEMORY_SHARE = 0.9

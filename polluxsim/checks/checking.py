@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf, log
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from statistics import median
 from time import process_time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,22 +24,15 @@ from polluxsim.checks.shrinking import smallest
 from polluxsim.checks.worlds import Allowed, World, drawn
 from polluxsim.common.errors import PolicyError, PolluxSimError, short
 from polluxsim.engine.policy_calls import rare_collections
-from polluxsim.policies.contract.view import ClusterView, traits_of
+from polluxsim.policies.contract.view import ClusterView, Policy, traits_of
 from polluxsim.policies.elastic.cluster_size import PendingGpus, Scaled
-from polluxsim.records.results import Status
+from polluxsim.records.results import Result, Status
 from polluxsim.run.composing import NamedPolicy, named_policy
 from polluxsim.run.interrupt import ending_at_once, ending_with
 from polluxsim.run.workers import begin_worker, fresh, starting
 from polluxsim.workloads.workload import Job
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-    from multiprocessing.connection import Connection
-
-    from polluxsim.policies.contract.view import Policy
-    from polluxsim.records.results import Result
-
-    Make = Callable[..., Policy]
+Make = Callable[..., Policy]
 
 SIZES = (60, 250, 1000, 4000)
 """Numbers of jobs. The cluster has a quarter of the GPUs that they request."""

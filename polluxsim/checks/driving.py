@@ -5,30 +5,26 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
 from time import process_time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
+
+import numpy as np
 
 from polluxsim.checks.findings import Fault, Finding, observer, of_answer
+from polluxsim.checks.laws import Watch
+from polluxsim.checks.worlds import World
 from polluxsim.common.errors import InvalidAllocationError, PolluxSimError
 from polluxsim.engine.policy_calls import Interruption, guarded
 from polluxsim.engine.simulation import Simulation
-from polluxsim.policies.contract.view import Decision, traits_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import numpy as np
-
-    from polluxsim.checks.laws import Watch
-    from polluxsim.checks.worlds import World
-    from polluxsim.hardware.placements import Allocation
-    from polluxsim.policies.contract.view import ClusterView, Policy
-    from polluxsim.records.results import Result
+from polluxsim.hardware.placements import Allocation
+from polluxsim.policies.contract.view import ClusterView, Decision, Policy, traits_of
+from polluxsim.records.results import Result
 
 AnswerT = TypeVar("AnswerT")
 

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
-from polluxsim.hardware.placements import num_replicas
-from polluxsim.policies.contract.view import Decision
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from polluxsim.checks.worlds import World
-    from polluxsim.common.errors import InvalidAllocationError
-    from polluxsim.hardware.placements import Allocation, JobId, Placement
-    from polluxsim.policies.contract.view import ClusterView, Reason
+from polluxsim.checks.worlds import World
+from polluxsim.common.errors import InvalidAllocationError
+from polluxsim.hardware.placements import Allocation, JobId, Placement, num_replicas
+from polluxsim.policies.contract.view import ClusterView, Decision, Reason
 
 
 class SeenJob(NamedTuple):

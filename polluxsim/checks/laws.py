@@ -5,23 +5,16 @@ They are about idle GPUs, reservations, quotas, and deadlines of admitted jobs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil, inf
-from typing import TYPE_CHECKING
 
-from polluxsim.checks.findings import Fault, Finding, gpus_of
+from polluxsim.checks.findings import Fault, Finding, Seen, SeenJob, gpus_of
+from polluxsim.checks.worlds import World
+from polluxsim.hardware.placements import JobId
+from polluxsim.policies.contract.view import Policy, Reason
 from polluxsim.policies.tenants.cohort import ANY
-from polluxsim.records.results import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from polluxsim.checks.findings import Seen, SeenJob
-    from polluxsim.checks.worlds import World
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import Policy, Reason
-    from polluxsim.records.results import Result
+from polluxsim.records.results import Result, Status
 
 SLACK = 1e-6
 """Times may differ by this share, for rounding."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from hydra.utils import get_object
 
+from polluxsim.checks.worlds import World
 from polluxsim.common.errors import InvalidConfigError
-
-if TYPE_CHECKING:
-    from polluxsim.checks.worlds import World
-    from polluxsim.run.composing import NamedPolicy
-    from polluxsim.workloads.workload import Job
+from polluxsim.run.composing import NamedPolicy
+from polluxsim.workloads.workload import Job
 
 STREAM = 0xDA7A
 """Number of the random stream of parameters."""

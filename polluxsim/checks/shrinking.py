@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from polluxsim.checks.findings import Finding
+from polluxsim.checks.worlds import World
 from polluxsim.common.errors import PolluxSimError
 from polluxsim.models.known_duration import RIGID
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from polluxsim.checks.findings import Finding
-    from polluxsim.checks.worlds import World
-    from polluxsim.workloads.workload import Job
+from polluxsim.workloads.workload import Job
 
 MOST_TRIES = 80
 """Most worlds that are tried."""

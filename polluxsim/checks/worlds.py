@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from polluxsim.agent.rules import AdaBatch, FixedBatch, MostGoodput, OmniLearn
+from polluxsim.agent.rules import AdaBatch, BatchRule, FixedBatch, MostGoodput, OmniLearn
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.sharing import Tenant
 from polluxsim.hardware.checkpoints import Checkpoints
 from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
 from polluxsim.hardware.hosts import Host
+from polluxsim.hardware.placements import JobId
 from polluxsim.models.efficiency import GradientStatistics
-from polluxsim.models.profile import Application, StepTime
+from polluxsim.models.profile import Application, Profile, StepTime
 from polluxsim.models.stages import MOST_JOBS, Stages
+from polluxsim.policies.contract.view import Traits
 from polluxsim.workloads.workload import Job, Workload
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from polluxsim.agent.rules import BatchRule
-    from polluxsim.engine.sharing import Tenant
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.models.profile import Profile
-    from polluxsim.policies.contract.view import Traits
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,13 @@ import threading
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 # Intel's vector library, if it is installed, gives other last bits on other processors. Numba reads this setting when
 # it is first imported.
 os.environ.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
+
+from collections.abc import Callable, Iterator
 
 import numba
 from numba.core import config, event
@@ -24,10 +26,7 @@ from numba.core.registry import CPUDispatcher
 
 from polluxsim.common.files import lock
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Function = Callable[..., Any]
+Function = Callable[..., Any]
 
 PACKAGE = Path(__file__).parents[1]
 SOURCES = ("common/kernels.py", "models", "policies/pollux")

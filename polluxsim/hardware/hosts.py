@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from polluxsim.common.errors import check_range, invalid_setting
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    Placement = tuple[tuple[int, int], ...]
+Placement = tuple[tuple[int, int], ...]
 
 UNLIMITED = 1e12
 """CPUs or GB of a node without a stated number; larger than any request."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from polluxsim.common.durations import length
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from polluxsim.logs.formats.base import Place
+from polluxsim.logs.formats.base import Place
 
 SHOWN_PLACES = 5
 """Places kept for each kind of finding."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from polluxsim.common.durations import DAY, HOUR
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, check_range, invalid_setting
@@ -31,13 +34,6 @@ from polluxsim.logs.import_report import (
     rank_of,
 )
 from polluxsim.logs.trace_table import CORE_COLUMNS, TraceInfo, columns_of, trace_schema
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from datetime import tzinfo
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 LONG_DURATION = 60 * DAY
 """Durations above this are suspicious [s]."""

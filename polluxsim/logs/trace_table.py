@@ -6,26 +6,23 @@ of a field has its unit and meaning. The metadata of the schema has the log, its
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from pathlib import Path
 from sys import float_info
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from polluxsim.common.errors import InvalidInputError, bad_line
 from polluxsim.common.files import appearing_whole
 from polluxsim.hardware.hosts import UNLIMITED
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.log_rows import MAX_GPUS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 VERSION = "1"
 """Version of these columns. A reader refuses other versions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
 from numbers import Real
@@ -11,14 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidInputError, short
+from polluxsim.records.results import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import pandas as pd
     import pyarrow as pa
-
-    from polluxsim.records.results import Result
 
 LESS, MORE, NEITHER = "less", "more", ""
 ARROWS = {LESS: " ↓", MORE: " ↑", NEITHER: ""}

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.common.durations import HOUR
-from polluxsim.records.results import GpuSeconds, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.records.results import JobRecord, Result
+from polluxsim.records.results import GpuSeconds, JobRecord, Result, Status
 
 
 def shares_of_gpu_time(result: Result) -> Mapping[str, float]:

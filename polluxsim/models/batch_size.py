@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil, floor
-from typing import TYPE_CHECKING
 
 from polluxsim.hardware.placements import BatchChoice, DividedBatch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from polluxsim.models.profile import Application
+from polluxsim.models.profile import Application
 
 # A quotient this little above a whole number is that number: it came from rounding in a division.
 ROUNDING_SLACK = 1e-8

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.common.kernels import helper, kernel
 from polluxsim.hardware.placements import BatchChoice
 from polluxsim.models.batch_size import ROUNDING_SLACK, capped, split_batch_size
-from polluxsim.models.efficiency import gain
+from polluxsim.models.efficiency import GradientStatistics, gain
+from polluxsim.models.profile import Application, Profile
 from polluxsim.models.throughput import ThroughputParams, step_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from polluxsim.models.efficiency import GradientStatistics
-    from polluxsim.models.profile import Application, Profile
 
 NUM_CANDIDATES = 50
 """Total batch sizes tried for a placement. Source: artifact of Pollux (OSDI '21)."""

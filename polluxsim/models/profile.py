@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from polluxsim.common.errors import InvalidConfigError, PolluxSimError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from polluxsim.models.efficiency import GradientStatistics
-    from polluxsim.models.sensitivity import Sensitivity
+from polluxsim.models.efficiency import GradientStatistics
+from polluxsim.models.sensitivity import Sensitivity
 
 
 class ProfileRangeError(PolluxSimError):

@@ -7,6 +7,7 @@ import pickle
 import pkgutil
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -15,7 +16,7 @@ from io import TextIOWrapper
 from pathlib import Path, PurePath
 from threading import RLock
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from hydra import version
@@ -27,25 +28,18 @@ from hydra.core import plugins
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobStatus, setup_globals
+from hydra.core.utils import JobReturn, JobStatus, setup_globals
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError
 
 from polluxsim.common.errors import InvalidConfigError, allowed_among, did_you_mean
 from polluxsim.common.shipped import shipped
+from polluxsim.policies.contract.view import Policy
 from polluxsim.run.building import build, missing
 from polluxsim.run.configurations import PolicyText, known_settings, policy_text, quoted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from hydra.core.utils import JobReturn
-    from omegaconf import DictConfig
-
-    from polluxsim.policies.contract.view import Policy
 
 __all__ = [
     "Callbacks",

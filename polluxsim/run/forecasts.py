@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import floor, inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.stats import CensoredData, ecdf
 
 from polluxsim.common.errors import InvalidInputError
+from polluxsim.hardware.placements import JobId
 from polluxsim.models.known_duration import RIGID
+from polluxsim.records.results import JobRecord
+from polluxsim.records.storage import Run
 from polluxsim.run.moment import Moment
-from polluxsim.run.resampling import HORIZON, Arrivals, KnownState, futures
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.records.results import JobRecord
-    from polluxsim.records.storage import Run
-    from polluxsim.run.resampling import Times
+from polluxsim.run.resampling import HORIZON, Arrivals, KnownState, Times, futures
 
 FORKS = 29
 """Default number of futures: the 3rd and the 27th value are then exactly the ends of an 80 % interval."""

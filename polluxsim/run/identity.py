@@ -10,12 +10,13 @@ import json
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from importlib.metadata import version
 from multiprocessing import parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from polluxsim import __version__
 from polluxsim.common.errors import InvalidConfigError
@@ -25,10 +26,7 @@ from polluxsim.records.folders import SWEEP_FILES
 from polluxsim.records.storage import ALLOCATIONS_FILE, RUN_FILE, RUN_FILES, SOMETIMES
 from polluxsim.run.building import metric_modules
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    Json = Any
+Json = Any
 
 OUTPUTS = {RUN_FILE: (*RUN_FILES, *SOMETIMES), ".lock": SWEEP_FILES}
 """File that marks the folder of a run or of a sweep, and the files that the run or sweep writes. A folder of data may

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf, nextafter
 from operator import index
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from polluxsim.common.durations import clock, first_round, length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.engine.futures import Fork
-from polluxsim.engine.simulation import driven
+from polluxsim.engine.scenario import Scenario
+from polluxsim.engine.simulation import Simulation, driven
 from polluxsim.hardware.gpu_types import NodeTypes
+from polluxsim.hardware.placements import JobId
 from polluxsim.metrics.summary import summarise
+from polluxsim.models.profile import Profile
+from polluxsim.policies.contract.view import Policy
 from polluxsim.records.storage import Run
 from polluxsim.run.composing import composed, hydra_in_words
 from polluxsim.run.execution import Execution, resolved, settings_without_effect, unused_in
 from polluxsim.run.forks import Branch, Edits, lineage, recorded_descent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from omegaconf import DictConfig
-
-    from polluxsim.engine.scenario import Scenario
-    from polluxsim.engine.simulation import Simulation
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.models.profile import Profile
-    from polluxsim.policies.contract.view import Policy
-    from polluxsim.workloads.workload import Job
+from polluxsim.workloads.workload import Job
 
 RunT = TypeVar("RunT", bound=Run)
 

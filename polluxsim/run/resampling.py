@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from polluxsim.common.durations import DAY, clock
 from polluxsim.common.errors import InvalidInputError, listed
 from polluxsim.engine.futures import Fork
-from polluxsim.policies.contract.view import Decision
+from polluxsim.engine.simulation import Simulation
+from polluxsim.hardware.placements import JobId
+from polluxsim.policies.contract.view import Decision, Policy
 from polluxsim.records.results import Status
+from polluxsim.records.storage import Run
 from polluxsim.run.interrupt import exits_raised
 from polluxsim.run.moment import Moment
 from polluxsim.run.workers import as_finished, workers
 from polluxsim.workloads.history import Draw, Seen
+from polluxsim.workloads.job import Job
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from polluxsim.engine.simulation import Simulation
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import Policy
-    from polluxsim.records.storage import Run
-    from polluxsim.workloads.job import Job
-
-    Times = dict[JobId, tuple[float, float]]
-    """Start and completion time of each job [s]; ∞ if it is later than `HORIZON`."""
+Times = dict[JobId, tuple[float, float]]
+"""Start and completion time of each job [s]; ∞ if it is later than `HORIZON`."""
 
 LONGEST_ARRIVALS = 3 * DAY
 """Resampled jobs arrive for this long at most [s]."""

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import yaml
 
 from polluxsim.common.durations import clock
 from polluxsim.common.errors import InvalidInputError, did_you_mean
 from polluxsim.records.folders import OBJECT, POLICY, policy_name
-from polluxsim.records.storage import flat
+from polluxsim.records.storage import Run, flat
 from polluxsim.statistics.forks import CHANGES, fork_of
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
-
-    from polluxsim.records.storage import Run
-
-    Settings = Mapping[str, Any]
+Settings = Mapping[str, Any]
 
 REPLICATES = ("seed", "workload.seed", "workload.path")
 """Settings that replicate a run: runs that differ only in them are pooled."""

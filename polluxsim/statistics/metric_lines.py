@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import floor, log10
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from polluxsim.common.durations import HOUR, unit_of
-from polluxsim.metrics.declared import LESS, MORE, NEITHER, Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from polluxsim.metrics.declared import UserValues
-    from polluxsim.metrics.summary import Summary
-    from polluxsim.records.results import Result
+from polluxsim.metrics.declared import LESS, MORE, NEITHER, Metric, UserValues
+from polluxsim.metrics.summary import Summary
+from polluxsim.records.results import Result
 
 METRICS = {
     "num_jobs": Metric("jobs", better=NEITHER, formula="jobs of the workload"),

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidInputError
+from polluxsim.hardware.placements import Gpus
 from polluxsim.metrics.summary import waiting_time
-from polluxsim.records.results import AllocationRecord, Status
+from polluxsim.records.results import AllocationRecord, JobRecord, Result, SharingRecord, Status
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from polluxsim.hardware.placements import Gpus
-    from polluxsim.records.results import JobRecord, Result, SharingRecord
-
-    Array = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 _TIME = attrgetter("time")
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
+from omegaconf import DictConfig
 
 from polluxsim.common.errors import InvalidConfigError, PolluxSimError, SweepError
 from polluxsim.common.files import appearing_whole, lock
@@ -26,18 +29,21 @@ from polluxsim.run.building import declared_types
 from polluxsim.run.composing import CONFIG_NAME, Callbacks, hydra_in_words
 from polluxsim.run.configurations import quoted, report_replaced
 from polluxsim.run.interrupt import SweepInterrupted, raising
-from polluxsim.studies.launching import LocalWorkers, chosen_workers
-from polluxsim.studies.plan import arranged, clear, clear_runs, composer, copy_run, entry_of, finished_runs, is_finished
+from polluxsim.studies.launching import LocalWorkers, Workers, chosen_workers
+from polluxsim.studies.plan import (
+    Entry,
+    arranged,
+    clear,
+    clear_runs,
+    composer,
+    copy_run,
+    entry_of,
+    finished_runs,
+    is_finished,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
     import pandas as pd
-    from omegaconf import DictConfig
-
-    from polluxsim.studies.launching import Workers
-    from polluxsim.studies.plan import Entry
 
 DATASET = SWEEP_FILE
 TIMING = "sweep-timing.parquet"

@@ -7,6 +7,8 @@ import math
 import sys
 import warnings
 from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
+from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from polluxsim.common.errors import InvalidConfigError, LostProcessError, PolluxSimError, SweepError, check_range
@@ -27,18 +30,13 @@ from polluxsim.run.configurations import as_hydra_takes, quoted
 from polluxsim.run.execution import Execution
 from polluxsim.run.interrupt import exits_raised
 from polluxsim.run.workers import ONE_THREAD, as_finished, num_cores, one_thread_each, workers
+from polluxsim.studies.plan import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from concurrent.futures import ProcessPoolExecutor
-
     from hydra.plugins.launcher import Launcher
-    from hydra.types import HydraContext
 
-    from polluxsim.studies.plan import Entry
-
-    Told = tuple[str, type[Warning], str, int]
-    """A warning of a worker: its text, category, file and line."""
+Told = tuple[str, type[Warning], str, int]
+"""A warning of a worker: its text, category, file and line."""
 
 
 def perform(config: Mapping[str, Any], folder: Path) -> None:

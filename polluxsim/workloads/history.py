@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import exp, log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from polluxsim.common.durations import HOUR
+from polluxsim.hardware.placements import JobId
+from polluxsim.workloads.job import Job
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import numpy as np
-
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.workloads.job import Job
-
-    Runs = list[tuple[float, bool]]
-    """How long jobs ran, rising, and whether each is complete."""
+Runs = list[tuple[float, bool]]
+"""How long jobs ran, rising, and whether each is complete."""
 
 LEAST_ALIKE = 5
 """A first estimate needs this many similar jobs that ran for longer; otherwise less similar jobs are taken."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,20 +24,14 @@ from polluxsim.common.errors import (
 )
 from polluxsim.hardware.gpu_types import NamedTypes
 from polluxsim.hardware.placements import packed
-from polluxsim.logs.trace_table import read_trace
+from polluxsim.logs.trace_table import TraceJob, read_trace
 from polluxsim.models.batch_size import split_batch_size
+from polluxsim.models.profile import Profile
 from polluxsim.workloads.selection import Selection, UniqueNames, shared
 from polluxsim.workloads.source import check_whole
 from polluxsim.workloads.workload import Job, Workload
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from polluxsim.logs.trace_table import TraceJob
-    from polluxsim.models.profile import Profile
-
-    # Draws the request of a job of a trace that is mapped to an application.
-    Requests = Callable[[str, TraceJob, np.random.Generator], "Configuration"]
+Requests = Callable[[str, TraceJob, np.random.Generator], "Configuration"]
 
 # Source: Pollux (OSDI '21), §5.1, and its artifact.
 CLASSES: Sequence[tuple[str, float, tuple[str, ...]]] = (

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import ceil, exp, log
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from polluxsim.common.durations import HOUR
@@ -17,14 +20,8 @@ from polluxsim.logs.trace_table import TraceInfo, TraceJob, write_trace
 from polluxsim.workloads import philly_figures as figures
 from polluxsim.workloads.source import check_whole, draw
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    Integers = NDArray[np.int64]
-    Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 KINDS = tuple(figures.SIZE_CLASSES)
 NUM_TENANTS = len(figures.TENANTS[KINDS[0]])

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from polluxsim.common.errors import InvalidInputError, bad_line
-from polluxsim.common.tables import read_rows
-from polluxsim.models.known_duration import speed_at
+from polluxsim.common.tables import Row, read_rows
+from polluxsim.models.known_duration import Speeds, speed_at
+from polluxsim.models.profile import Profile
 from polluxsim.models.stages import Stages
 from polluxsim.workloads.gavel_lists import GavelList
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from polluxsim.common.tables import Row
-    from polluxsim.models.known_duration import Speeds
-    from polluxsim.models.profile import Profile
-
-    Build: TypeAlias = Callable[[Row, "_Columns"], Job]
+Build: TypeAlias = Callable[[Row, "_Columns"], Job]
 
 
 @dataclass(frozen=True)

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import check_choice, check_range, invalid_setting
 from polluxsim.common.shipped import shipped
-from polluxsim.common.tables import read_rows
+from polluxsim.common.tables import Row, read_rows
 from polluxsim.hardware.clusters import MOST_GPUS
-from polluxsim.models.sensitivity import is_curve
+from polluxsim.models.profile import Profile
+from polluxsim.models.sensitivity import Curve, is_curve
 from polluxsim.workloads.job import curve_of
 from polluxsim.workloads.source import check_whole, draw
 from polluxsim.workloads.workload import Job, Workload
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from polluxsim.common.tables import Row
-    from polluxsim.models.profile import Profile
-    from polluxsim.models.sensitivity import Curve
 
 MODELS = "synergy-models.csv"
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,17 +22,11 @@ from polluxsim.common.errors import (
 )
 from polluxsim.hardware.gpu_types import NamedTypes
 from polluxsim.logs.formats.base import JobStatus
-from polluxsim.logs.trace_table import read_trace
+from polluxsim.logs.trace_table import TraceJob, read_trace
+from polluxsim.models.profile import Profile
 from polluxsim.workloads.selection import UniqueNames, shared
 from polluxsim.workloads.source import check_whole, check_window
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from polluxsim.logs.trace_table import TraceJob
-    from polluxsim.models.profile import Profile
-
 
 QUEUES = ("tenant", "partition")
 

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from polluxsim.applications.card_profile import CardProfile
 from polluxsim.look.colours import PALETTE
 from polluxsim.look.plot import distributions, job_life, profiles, usage
-from polluxsim.look.plot.style import GREY, TWO_COLUMNS, legend, new_figure, styled
+from polluxsim.look.plot.style import GREY, TWO_COLUMNS, Drawing, legend, new_figure, styled
 from polluxsim.look.plot.sweep import sweep
 from polluxsim.records.folders import POLICY
 from polluxsim.records.storage import flat
 from polluxsim.statistics.groups import Group
 from polluxsim.studies.paper.measures import SHOWN, SMALL_JOB, choose, fits
-from polluxsim.studies.paper.published import BOUNDS, UNITS, Kind
+from polluxsim.studies.paper.published import BOUNDS, UNITS, Finding, Kind
+from polluxsim.studies.paper.runs import Runs
 from polluxsim.studies.paper.verdict_tables import by_quantity, unit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from polluxsim.look.plot.style import Drawing
-    from polluxsim.studies.paper.published import Finding
-    from polluxsim.studies.paper.runs import Runs
 
 OURS, SIMULATOR, PAPER, BOUND = "ours, with its 95 % interval", "artifact's simulator", "paper", "paper's bound"
 POINTS = {

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 from omegaconf import OmegaConf
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.common.shipped import shipped
+from polluxsim.models.profile import Profile
 from polluxsim.run.configurations import quoted
 from polluxsim.run.execution import NOT_THE_RUNS
 from polluxsim.studies.paper.published import Published, read_published
 from polluxsim.studies.plan import composer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from polluxsim.models.profile import Profile
 
 OTHERS = "conformance"
 """Configuration group of other systems. The experiments of the Pollux paper are in the group `experiment`."""

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from polluxsim.look.fitted_speed import FittedSpeed, agent_model, fitted_speed, mean_error
 from polluxsim.look.plot.distributions import FAIRNESS
-from polluxsim.look.plot.job_life import contention_between, life_of
+from polluxsim.look.plot.job_life import Curve, Life, contention_between, life_of
 from polluxsim.look.plot.profiles import REPLICAS, STAGES, best_choice, efficiencies
 from polluxsim.metrics.summary import FAIR, summarise
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.goodput import Alone
+from polluxsim.models.profile import Profile
+from polluxsim.records.results import JobRecord, Result
+from polluxsim.records.storage import Run
 from polluxsim.statistics.estimates import Sample
 from polluxsim.statistics.series import bin_edges, usage_by_bin
 from polluxsim.studies.paper.published import EQUAL, KNOWN
-from polluxsim.studies.paper.runs import compare_job_times, job_times_file, published_times, read_job_times
+from polluxsim.studies.paper.runs import Runs, compare_job_times, job_times_file, published_times, read_job_times
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    import pandas as pd
-    from numpy.typing import NDArray
-
-    from polluxsim.look.plot.job_life import Curve, Life
-    from polluxsim.models.profile import Profile
-    from polluxsim.records.results import JobRecord, Result
-    from polluxsim.records.storage import Run
-    from polluxsim.studies.paper.runs import Runs
-
-    Array = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 HIGH, LOW = 0.5, 0.25
 """Contention is high from the first share, and low up to the second share, of its maximum in the life of the job."""

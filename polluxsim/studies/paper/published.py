@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
 from polluxsim.common.durations import HOUR, MINUTE
-from polluxsim.common.tables import read_rows
-from polluxsim.statistics.estimates import Estimate, Measured
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from polluxsim.common.tables import Row
-    from polluxsim.statistics.estimates import Samples
+from polluxsim.common.tables import Row, read_rows
+from polluxsim.statistics.estimates import Estimate, Measured, Samples
 
 COLUMNS = ("metric", "arm", "against", "value", "unit", "measured", "embedded", "workloads", "source", "note")
 
