@@ -43,8 +43,7 @@ from polluxsim.run.interrupt import in_main_thread, stopping_between_rounds
 from polluxsim.run.progress_line import ignore, num_expected, progress
 from polluxsim.workloads.workload import Workload
 
-REFRESH = 0.25
-"""Time between two updates of the bar [s]."""
+REFRESH = 0.25  # time between two updates of the bar [s]
 
 
 def progress_shown(workload: Workload, cluster: Cluster, *, wanted: bool) -> AbstractContextManager[Watcher]:

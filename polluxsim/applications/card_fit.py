@@ -118,17 +118,13 @@ def _fit_noise_curve(
     return tuple(np.exp(least_squares(residuals, start).x).tolist())
 
 
-MOST_REPLICAS = 64
-"""GPUs of the measured cluster."""
+MOST_REPLICAS = 64  # GPUs of the measured cluster
 
 USE_SHARPNESS = 20.0
 """Power of the goodput in the weight of a batch size: a batch size with 5 % less goodput has a third of the weight."""
 
-LEAST_USE = 0.015
-"""Weight of a batch size that no job would choose, where the sum over a placement is 1."""
-
-RIDGE = 0.001
-"""Ridge penalty, which determines corrections without measurements nearby."""
+LEAST_USE = 0.015  # weight of a batch size that no job would choose, where the sum over a placement is 1
+RIDGE = 0.001  # ridge penalty, which determines corrections without measurements nearby
 
 
 class _Missed(NamedTuple):

@@ -34,11 +34,8 @@ from polluxsim.workloads.workload import Job
 
 Make = Callable[..., Policy]
 
-SIZES = (60, 250, 1000, 4000)
-"""Numbers of jobs. The cluster has a quarter of the GPUs that they request."""
-
-PATIENCE = 0.5
-"""No larger size is tried if a decision and its preparation take longer than this [s]."""
+SIZES = (60, 250, 1000, 4000)  # Numbers of jobs. The cluster has a quarter of the GPUs that they request.
+PATIENCE = 0.5  # no larger size is tried if a decision and its preparation take longer than this [s]
 
 SHARE, GPUS = 4, 4
 
@@ -48,20 +45,17 @@ STEEPEST, SHORTEST = 1.7, 0.1
 SUSPECT, AGAIN = 1.2, 4
 """If the power exceeds `SUSPECT`, both times are measured `AGAIN` times more, because the machine may be busy."""
 
-MEASURED = 3
-"""A growth is a fault if this number of measurements in a row show it."""
+MEASURED = 3  # a growth is a fault if this number of measurements in a row show it
 
 ROUNDS, WINDOW = 1500, 100
 """Number of rounds of a steady cluster, and number of early and of late rounds that are compared."""
 
-LONGEST = 1.5
-"""No larger size is tried if it is expected to take longer than this [s]."""
+LONGEST = 1.5  # no larger size is tried if it is expected to take longer than this [s]
 
 ALL_ROUNDS = 20.0
 """The check of many rounds ends without a finding if their decisions take longer than this in total [s]."""
 
-SLOWER, LEAST = 2.0, 2e-5
-"""Late decisions may take `SLOWER` times as long as early ones, or `LEAST` longer [s]."""
+SLOWER, LEAST = 2.0, 2e-5  # late decisions may take `SLOWER` times as long as early ones, or `LEAST` longer [s]
 
 
 class Decided(NamedTuple):
@@ -286,8 +280,7 @@ def _on_empty(guest: NamedPolicy, timeout: float | None) -> Iterator[Finding]:
         yield Finding(Fault.EMPTY, f"without jobs, it answers {short(given)}")
 
 
-BEGINS, FOUND_FAULT, FAILED, DONE = range(4)
-"""Kinds of messages from the other process."""
+BEGINS, FOUND_FAULT, FAILED, DONE = range(4)  # kinds of messages from the other process
 
 
 def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Iterator[tuple[str, str] | int]:

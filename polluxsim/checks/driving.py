@@ -28,8 +28,7 @@ from polluxsim.records.results import Result
 
 AnswerT = TypeVar("AnswerT")
 
-GRACE = 2.0
-"""Time after the limit at which a decision that still runs ends the process [s]."""
+GRACE = 2.0  # time after the limit at which a decision that still runs ends the process [s]
 
 
 class FoundError(Exception):

@@ -16,14 +16,9 @@ from polluxsim.policies.contract.view import Policy, Reason
 from polluxsim.policies.tenants.cohort import ANY
 from polluxsim.records.results import Result, Status
 
-SLACK = 1e-6
-"""Times may differ by this share, for rounding."""
-
-COST_ROUNDING = 0.2
-"""Share by which worths may differ at the same cost: Sia rounds costs worth^p to two decimals."""
-
-GPU_TYPE = "gpu"
-"""Name of the type on clusters of one type."""
+SLACK = 1e-6  # times may differ by this share, for rounding
+COST_ROUNDING = 0.2  # share by which worths may differ at the same cost: Sia rounds costs worth^p to two decimals
+GPU_TYPE = "gpu"  # name of the type on clusters of one type
 
 
 class Law:
@@ -105,8 +100,7 @@ class IdleGpus(Law):
         return gain > job.delay + seen.round_interval
 
 
-Test = Callable[["SeenJob", "Reason", "Seen"], bool]
-"""Test of whether the reason of a job is true at a round."""
+Test = Callable[["SeenJob", "Reason", "Seen"], bool]  # test of whether the reason of a job is true at a round
 
 
 def _head_does_not_fit(job: SeenJob, reason: Reason, seen: Seen) -> bool:
@@ -364,5 +358,4 @@ class Admission(Law):
                     yield Finding(Fault.DEADLINE, f"{late} and ended at {record.completion_time:g} s")
 
 
-CHECKPOINT_COST = 5.0
-"""Time of a checkpoint in drawn worlds [s]."""
+CHECKPOINT_COST = 5.0  # time of a checkpoint in drawn worlds [s]

@@ -13,11 +13,8 @@ from polluxsim.common.errors import PolluxSimError
 from polluxsim.models.known_duration import RIGID
 from polluxsim.workloads.workload import Job
 
-MOST_TRIES = 80
-"""Most worlds that are tried."""
-
-MOST_SECONDS = 30.0
-"""Longest time of the search [s]."""
+MOST_TRIES = 80  # most worlds that are tried
+MOST_SECONDS = 30.0  # longest time of the search [s]
 
 
 def smallest(finding: Finding, world: World, checked: Callable[[World], Iterable[Finding]]) -> Finding:

@@ -101,12 +101,10 @@ PROFILES = {
 }
 """Two applications; the second is eight times as slow."""
 
-TYPE_SPEEDS = (("t4", 1.0), ("v100", 3.0))
-"""Speeds of the toy applications on GPU types."""
+TYPE_SPEEDS = (("t4", 1.0), ("v100", 3.0))  # speeds of the toy applications on GPU types
 
 
-STREAM = 0xA7E4A
-"""Number of the random stream of worlds."""
+STREAM = 0xA7E4A  # number of the random stream of worlds
 
 APPLICATIONS: Mapping[str, ToyProfile] = {**PROFILES, "wide": ToyProfile(name="wide", seconds=1.0, spread=0.5)}
 """Applications of the jobs with profiles. `wide` is slower on several nodes."""
@@ -119,14 +117,9 @@ AGENTS: Mapping[str, BatchRule] = {
 STAGES = (Stages(1.0, 0.9, 0.05, 0.0), Stages(1.0, 0.05, 0.9, 0.0), Stages(1.0, 0.2, 0.2, 0.9), None)
 """Stages of the jobs in turn, if policies share GPUs."""
 
-HORIZON = 2e5
-"""End of a run [s]. The jobs of a world need less than a tenth of it if they run one after the other."""
-
-TIES, ONE_GPU = 5, 10
-"""In every TIES-th world all jobs are equal and come at once. Every ONE_GPU-th world has one GPU."""
-
-CPUS, MEMORY = 4.0, 32.0
-"""CPUs and memory of a node for each of its GPUs [cores; GB]."""
+HORIZON = 2e5  # End of a run [s]. The jobs of a world need less than a tenth of it if they run one after the other.
+TIES, ONE_GPU = 5, 10  # In every TIES-th world all jobs are equal and come at once. Every ONE_GPU-th world has one GPU.
+CPUS, MEMORY = 4.0, 32.0  # CPUs and memory of a node for each of its GPUs [cores; GB]
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,7 @@ FORMER_NAMES: Mapping[str, str] = {
 The line of a class also covers its methods, like `polluxsim.types.Cluster.uniform`.
 """
 
-TARGET = "_target_"
-"""Setting with the dotted name of the class or function that makes a part of a run."""
+TARGET = "_target_"  # setting with the dotted name of the class or function that makes a part of a run
 
 
 def present_name(target: object) -> object:

@@ -37,8 +37,7 @@ PATIENCE = 1.0
 
 ANNOUNCEMENT = "polluxsim: compiling kernels, once for each installation (10 to 30 s)"
 
-FOLDERS = "kernels-"
-"""Beginning of the names of our folders of machine code; the rest is a hash."""
+FOLDERS = "kernels-"  # beginning of the names of our folders of machine code; the rest is a hash
 
 # Without these settings, a quarter of the compiled code would be checks for division by zero and wrappers for C.
 LEAN = {"error_model": "numpy", "no_cfunc_wrapper": True}

@@ -15,8 +15,7 @@ from polluxsim.hardware.gpu_types import ANY, NOBODY_SAYS, GpuType, NodeTypes, a
 from polluxsim.hardware.hosts import MIB, NOTHING, Host, host_said, shares_of
 from polluxsim.hardware.hosts import as_said as host_as_said
 
-MOST_NODES = MOST_GPUS = 1_000_000
-"""Limits that catch errors in configurations; no real cluster is larger."""
+MOST_NODES = MOST_GPUS = 1_000_000  # limits that catch errors in configurations; no real cluster is larger
 
 
 class Outage(NamedTuple):

@@ -9,14 +9,9 @@ from polluxsim.common.errors import check_range, invalid_setting
 
 Placement = tuple[tuple[int, int], ...]
 
-UNLIMITED = 1e12
-"""CPUs or GB of a node without a stated number; larger than any request."""
-
-MIB = 2**20 / 1e9
-"""A mebibyte [GB]."""
-
-ROUNDING = 1e-9
-"""Largest relative rounding error of sums of CPUs or memory."""
+UNLIMITED = 1e12  # CPUs or GB of a node without a stated number; larger than any request
+MIB = 2**20 / 1e9  # a mebibyte [GB]
+ROUNDING = 1e-9  # largest relative rounding error of sums of CPUs or memory
 
 
 class Host(NamedTuple):
@@ -66,8 +61,7 @@ class Host(NamedTuple):
 
 NOTHING = Host(0.0, 0.0)
 
-NOBODY: Mapping[str, Host] = {}
-"""No CPUs and memory of jobs that differ from the shares of their GPUs."""
+NOBODY: Mapping[str, Host] = {}  # no CPUs and memory of jobs that differ from the shares of their GPUs
 
 
 class Hosted(NamedTuple):

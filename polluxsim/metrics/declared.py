@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 LESS, MORE, NEITHER = "less", "more", ""
 ARROWS = {LESS: " ↓", MORE: " ↑", NEITHER: ""}
 
-IN_FILES = ("title", "unit", "better", "can_be_negative")
-"""Parts of a declaration that run.json and sweep.parquet keep."""
+IN_FILES = ("title", "unit", "better", "can_be_negative")  # parts of a declaration that run.json and sweep.parquet keep
 
 PANDAS_ATTRIBUTES = b"PANDAS_ATTRS"
 """Key under which pandas keeps a frame's attributes in the schema of a Parquet table."""
@@ -102,8 +101,7 @@ class Metric:
         return -inf if self.can_be_negative else 0.0, 1.0 if self.unit == "%" else inf
 
 
-UserValues = dict[str, tuple[Metric, float | None]]
-"""The user's metrics of a run and their values, by name."""
+UserValues = dict[str, tuple[Metric, float | None]]  # the user's metrics of a run and their values, by name
 
 
 def values_in(info: Mapping[str, Any]) -> UserValues:

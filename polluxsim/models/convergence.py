@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-ENOUGH = 1e-12
-"""Decrease of the sum of squares that justifies another coefficient."""
+ENOUGH = 1e-12  # decrease of the sum of squares that justifies another coefficient
 
 
 def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
@@ -69,15 +68,13 @@ def _dot(one: Sequence[float], other: Sequence[float]) -> float:
     return fsum(a * b for a, b in zip(one, other, strict=True))
 
 
-LEAST_POINTS = 3
-"""Fewest losses to which a curve of three figures can be fitted."""
+LEAST_POINTS = 3  # fewest losses to which a curve of three figures can be fitted
 
 GRID, ROUNDS = 33, 5
 """Values tried for the nonlinear parameter in each round, and number of rounds, each around the best value so far."""
 
 
-Curve: TypeAlias = Callable[[float], float]
-"""Function from a number of epochs, also fractional, to the loss."""
+Curve: TypeAlias = Callable[[float], float]  # function from a number of epochs, also fractional, to the loss
 
 
 @dataclass(frozen=True, slots=True)

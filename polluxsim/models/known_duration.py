@@ -16,8 +16,7 @@ from polluxsim.models.profile import Application, DoesNotFitError, ProfileRangeE
 TypeSpeeds: TypeAlias = tuple[tuple[str, float], ...]
 """Pairs (GPU type, speed). At speed 1 a job takes its duration; 0 means that it does not fit in memory."""
 
-RIGID = "rigid"
-"""Name of the application of jobs without a profile."""
+RIGID = "rigid"  # name of the application of jobs without a profile
 
 
 @cache
@@ -98,11 +97,8 @@ class RigidProfile(KnownDuration):
         return StepTime(1.0 / self.speed, 0.0)
 
 
-Speeds: TypeAlias = tuple[tuple[int, float], ...]
-"""Pairs (GPUs, speed in any unit), with rising numbers of GPUs."""
-
-ELASTIC = "elastic"
-"""Name of the application of jobs with a speed for each number of GPUs."""
+Speeds: TypeAlias = tuple[tuple[int, float], ...]  # pairs (GPUs, speed in any unit), with rising numbers of GPUs
+ELASTIC = "elastic"  # name of the application of jobs with a speed for each number of GPUs
 
 
 @cache

@@ -54,8 +54,7 @@ VERSION_BASE = "1.3"
 
 _one_at_a_time = RLock()
 
-MOST_KEPT = 200
-"""Largest number of composed configurations that are kept."""
+MOST_KEPT = 200  # largest number of composed configurations that are kept
 
 _composed: dict[tuple[Any, ...], bytes] = {}
 """Composed configurations. Loading a pickled one takes a fifth of the time of a deep copy."""

@@ -101,11 +101,8 @@ def _of_jobs(scenario: Scenario) -> Iterator[str]:
 
 GROUPS = ("cluster", "engine", "policy", "profiles", "workload")
 TOP_LEVEL = ("agent", *GROUPS, "metrics", "seed")
-NOT_THE_RUNS = "reproduce"
-"""Part of experiment files that describes the comparison, not the runs."""
-
-KEPT = 8
-"""Number of loaded workloads, and of sets of profiles, that a process keeps for its next runs."""
+NOT_THE_RUNS = "reproduce"  # part of experiment files that describes the comparison, not the runs
+KEPT = 8  # number of loaded workloads, and of sets of profiles, that a process keeps for its next runs
 
 _one_loads = Lock()
 _loaded: dict[str, OrderedDict[str, Any]] = {"profiles": OrderedDict(), "workload": OrderedDict()}

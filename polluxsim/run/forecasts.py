@@ -18,13 +18,11 @@ from polluxsim.records.storage import Run
 from polluxsim.run.moment import Moment
 from polluxsim.run.resampling import HORIZON, Arrivals, KnownState, Times, futures
 
-FORKS = 29
-"""Default number of futures: the 3rd and the 27th value are then exactly the ends of an 80 % interval."""
+FORKS = 29  # default number of futures: the 3rd and the 27th value are then exactly the ends of an 80 % interval
 
 QUANTILES = (0.1, 0.5, 0.9)
 
-LEAST_ALIKE = 9
-"""A naive forecast needs this many jobs: the least and the greatest of nine values enclose 80 %."""
+LEAST_ALIKE = 9  # a naive forecast needs this many jobs: the least and the greatest of nine values enclose 80 %
 
 
 class Outlook(NamedTuple):

@@ -29,8 +29,7 @@ from polluxsim.workloads.job import Job
 if TYPE_CHECKING:
     from polluxsim.engine.simulation import Simulation
 
-BEFORE = "before"
-"""Part of a descent: the `config` of the parent, and the `descent` of a parent that is a fork itself."""
+BEFORE = "before"  # part of a descent: the `config` of the parent, and the `descent` of a parent that is a fork itself
 
 
 class Edits(NamedTuple):

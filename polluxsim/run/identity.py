@@ -32,11 +32,8 @@ OUTPUTS = {RUN_FILE: (*RUN_FILES, *SOMETIMES), ".lock": SWEEP_FILES}
 """File that marks the folder of a run or of a sweep, and the files that the run or sweep writes. A folder of data may
 contain these folders."""
 
-LARGE = 500_000_000
-"""Size of a folder of data from which on a message says that it is read [bytes]."""
-
-UNREADABLE = "unreadable"
-"""Digest of a file that cannot be read. The code that uses the file reports the error."""
+LARGE = 500_000_000  # size of a folder of data from which on a message says that it is read [bytes]
+UNREADABLE = "unreadable"  # Digest of a file that cannot be read. The code that uses the file reports the error.
 
 
 def folder_digest(folder: Path) -> str:
@@ -99,8 +96,7 @@ def digest_of(parts: Mapping[str, str]) -> str:
 
 
 INSTALLED = ("site-packages", "dist-packages")
-PYTHONS_OWN = ("built-in", "frozen")
-"""Origins of modules that change with Python's version only."""
+PYTHONS_OWN = ("built-in", "frozen")  # origins of modules that change with Python's version only
 
 CODE_ENDINGS = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
 
@@ -185,14 +181,9 @@ WITHOUT_INFLUENCE = ("api", "checks", "cli", "look", "measure", "run", "statisti
 EXECUTING = ("run/building.py", "run/execution.py")
 """Modules of these packages that count: they build and execute a run."""
 
-CLASS_SETTINGS = ("_target_", "rule")
-"""Settings that may name a class outside polluxsim, as module.Class."""
-
-LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "simpy", "pyarrow")
-"""Libraries that compute or write results."""
-
-TOLD = ("simpy", "numpy", "scipy", "numba", "pyarrow", "hydra-core")
-"""Libraries whose versions run.json states."""
+CLASS_SETTINGS = ("_target_", "rule")  # settings that may name a class outside polluxsim, as module.Class
+LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "simpy", "pyarrow")  # libraries that compute or write results
+TOLD = ("simpy", "numpy", "scipy", "numba", "pyarrow", "hydra-core")  # libraries whose versions run.json states
 
 
 def key_of(config: Mapping[str, Json]) -> str:

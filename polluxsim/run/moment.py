@@ -173,8 +173,7 @@ class Moment(Generic[RunT]):
         return tuple(name for name in found if name not in self.left_out)
 
 
-MOST_NODES = 64
-"""Largest number of additional nodes that is tried."""
+MOST_NODES = 64  # largest number of additional nodes that is tried
 
 
 class LeastChange(NamedTuple):

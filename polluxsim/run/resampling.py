@@ -25,17 +25,10 @@ from polluxsim.run.workers import as_finished, workers
 from polluxsim.workloads.history import Draw, Seen
 from polluxsim.workloads.job import Job
 
-Times = dict[JobId, tuple[float, float]]
-"""Start and completion time of each job [s]; ∞ if it is later than `HORIZON`."""
-
-LONGEST_ARRIVALS = 3 * DAY
-"""Resampled jobs arrive for this long at most [s]."""
-
-HORIZON = 30 * DAY
-"""A future is simulated for this long at most [s]."""
-
-WORTH_PROCESSES = 20.0
-"""Several processes draw the futures if one process would take longer than this [s]."""
+Times = dict[JobId, tuple[float, float]]  # start and completion time of each job [s]; ∞ if it is later than `HORIZON`
+LONGEST_ARRIVALS = 3 * DAY  # resampled jobs arrive for this long at most [s]
+HORIZON = 30 * DAY  # a future is simulated for this long at most [s]
+WORTH_PROCESSES = 20.0  # several processes draw the futures if one process would take longer than this [s]
 
 TRIES = 10
 """Number of times that the durations of waiting jobs are drawn again because the policy would have started the jobs."""
@@ -87,8 +80,7 @@ def _jobs(number: int, adjective: str = "") -> str:
     return f"{number} {adjective}job{'s' * (number != 1)}"
 
 
-_THERE: list[KnownState] = []
-"""In a worker process: the state from which it draws futures."""
+_THERE: list[KnownState] = []  # in a worker process: the state from which it draws futures
 
 
 def futures(here: KnownState, asked: Collection[JobId], forks: int, processes: int) -> Iterator[Times]:

@@ -21,8 +21,7 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 """Variables that limit the libraries of a worker to one thread. There is already one worker for each core."""
 
 
-PATIENCE = 0.2
-"""Longest time from Ctrl-C to its effect [s]."""
+PATIENCE = 0.2  # longest time from Ctrl-C to its effect [s]
 
 KeyT = TypeVar("KeyT")
 

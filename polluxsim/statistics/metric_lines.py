@@ -157,11 +157,8 @@ def metric_of(column: str, declared: Mapping[str, Metric] | None = None) -> Metr
 COMPARED_WITHOUT_DIRECTION = {"restarts", "time_between_restarts"}
 """Metrics with changes that are neither better nor worse: a policy may restart jobs in order to adapt them."""
 
-MANIFOLD = 10.0
-"""Values of at least this many times the baseline are written as a factor."""
-
-FAR = 99.99
-"""Ends of intervals above this change are not written in full."""
+MANIFOLD = 10.0  # values of at least this many times the baseline are written as a factor
+FAR = 99.99  # ends of intervals above this change are not written in full
 
 
 class Line(NamedTuple):

@@ -30,8 +30,7 @@ class Share(NamedTuple):
     speed: float
 
 
-ALONE = Share((), 1.0)
-"""Share of a job that shares no GPU."""
+ALONE = Share((), 1.0)  # share of a job that shares no GPU
 
 
 class Stretch(NamedTuple):
@@ -86,8 +85,7 @@ def shares_of(result: Result, job: str) -> list[Stretch]:
     return found
 
 
-MOST_EFFICIENCY = 1 - 1e-6
-"""An efficiency above this value counts as 1."""
+MOST_EFFICIENCY = 1 - 1e-6  # an efficiency above this value counts as 1
 
 
 class Steps(NamedTuple):
@@ -354,8 +352,7 @@ def failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:
                 yield (record.job, before.time), record.time
 
 
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Largest numbers of GPUs of groups of jobs of similar size."""
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # largest numbers of GPUs of groups of jobs of similar size
 
 
 def size_name(place: int) -> str:

@@ -35,8 +35,7 @@ from polluxsim.studies.plan import Entry
 if TYPE_CHECKING:
     from hydra.plugins.launcher import Launcher
 
-Told = tuple[str, type[Warning], str, int]
-"""A warning of a worker: its text, category, file and line."""
+Told = tuple[str, type[Warning], str, int]  # a warning of a worker: its text, category, file and line
 
 
 def perform(config: Mapping[str, Any], folder: Path) -> None:

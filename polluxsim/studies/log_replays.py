@@ -125,8 +125,7 @@ def _pairs(run: Path, recorded: Mapping[str, float]) -> tuple[NDArray[np.float64
 
 PERCENTILES = ("p50", "p90", "p95", "p99")
 
-OFF = "off"
-"""Value of `failures` for replays in which no node fails."""
+OFF = "off"  # value of `failures` for replays in which no node fails
 
 
 class Case(NamedTuple):

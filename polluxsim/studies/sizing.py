@@ -27,11 +27,8 @@ from polluxsim.studies.plan import Entry, composer, entry_of
 
 MOST_LEVELS = 100_000
 
-PLACE = "{}"
-"""Placeholder for the level in overrides."""
-
-NEIGHBOURS = 2
-"""Number of levels on either side of an answer that are run too."""
+PLACE = "{}"  # placeholder for the level in overrides
+NEIGHBOURS = 2  # number of levels on either side of an answer that are run too
 
 
 @dataclass(frozen=True)

@@ -62,11 +62,8 @@ def _are_stages(value: object) -> bool:
     return bool(value[0]) and any(value[1:]) and all(_is_within(0.0, MOST_SECONDS, time) for time in value)
 
 
-MOST_COUNT = 10**9
-"""Largest number of GPUs or examples of one job, to catch errors in workloads."""
-
-MOST_SPEED = 1e12
-"""Largest speed, in any unit."""
+MOST_COUNT = 10**9  # largest number of GPUs or examples of one job, to catch errors in workloads
+MOST_SPEED = 1e12  # largest speed, in any unit
 
 _KeyT = TypeVar("_KeyT")
 

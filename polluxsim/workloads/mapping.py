@@ -129,8 +129,7 @@ class GpuTimeClass:
         return None if found is None else found[1][rng.integers(len(found[1]))]
 
 
-RULES: Mapping[str, Callable[[], MappingRule]] = {DEFAULT_RULE: GpuTimeClass}
-"""Rules by name."""
+RULES: Mapping[str, Callable[[], MappingRule]] = {DEFAULT_RULE: GpuTimeClass}  # rules by name
 
 KNOWN_RULES = f"one of {', '.join(RULES)}, or a class as module.Class"
 
@@ -151,11 +150,8 @@ def find_rule(name: str) -> MappingRule:
 
 
 # Source of both: Pollux (OSDI '21), §5.2, and its artifact.
-REDRAWN_CLASSES = ("L", "XL")
-"""Classes whose realistic numbers of GPUs are drawn from their jobs of at most a day."""
-
-LONGEST_REQUEST = 24.0 * HOUR
-"""Longest job in this draw [s]."""
+REDRAWN_CLASSES = ("L", "XL")  # classes whose realistic numbers of GPUs are drawn from their jobs of at most a day
+LONGEST_REQUEST = 24.0 * HOUR  # longest job in this draw [s]
 
 
 def tuned_requests(profiles: Mapping[str, Profile]) -> Requests:

@@ -16,14 +16,9 @@ from polluxsim.models.profile import Profile
 from polluxsim.workloads.source import check_whole
 from polluxsim.workloads.workload import Job, Workload
 
-FIRST = 10
-"""Number of first trials, with uniform draws of the parameters."""
-
-GOOD = 0.25
-"""Share of the best complete trials, near which later trials are drawn."""
-
-NEAR = 0.1
-"""Standard deviation of these draws [share of a parameter's range]."""
+FIRST = 10  # number of first trials, with uniform draws of the parameters
+GOOD = 0.25  # share of the best complete trials, near which later trials are drawn
+NEAR = 0.1  # standard deviation of these draws [share of a parameter's range]
 
 
 class HyperParameters(NamedTuple):

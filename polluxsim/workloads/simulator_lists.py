@@ -33,8 +33,7 @@ class GavelJobs(GavelList):
 MURI_COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "iteration_time")
 MILLISECOND = 1e-3
 STAGES = ("resource_time_0", "resource_time_1", "resource_time_2")
-PROFILED_TO_REAL = 1.015
-"""Time of an iteration divided by its profiled time. Source: Muri's simulator."""
+PROFILED_TO_REAL = 1.015  # time of an iteration divided by its profiled time. Source: Muri's simulator
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,7 @@ def _muri_job(row: Row) -> Job:
         raise bad_line(row.path, row.line, str(error)) from None
 
 
-Table: TypeAlias = "Mapping[tuple[str, int], Speeds]"
-"""Iterations/s by GPUs, for each model and global batch size."""
+Table: TypeAlias = "Mapping[tuple[str, int], Speeds]"  # iterations/s by GPUs, for each model and global batch size
 
 BATCH_SIZE = "global_batch_size"
 GPUS = re.compile("[1-9][0-9]{0,8}")

@@ -24,8 +24,7 @@ from polluxsim.workloads.workload import Job, Workload
 MODELS = "synergy-models.csv"
 
 MINUTE = 60.0
-SHORT, LONG = (1.5, 3.0), (3.0, 4.0)
-"""Limits of x for short and long jobs of 10^x minutes, with uniform x."""
+SHORT, LONG = (1.5, 3.0), (3.0, 4.0)  # limits of x for short and long jobs of 10^x minutes, with uniform x
 
 SHARE_OF_SHORT = 0.8
 

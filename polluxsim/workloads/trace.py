@@ -30,8 +30,7 @@ from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
 QUEUES = ("tenant", "partition")
 
-LEAST_SHARE = 0.95
-"""Share of the last piece of a resampled log that must be in the log."""
+LEAST_SHARE = 0.95  # share of the last piece of a resampled log that must be in the log
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from polluxsim.logs.formats.base import Clock, Dropped, JobStatus, LogJob, Reaso
 from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow
 from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, counts_beside
 
-PHILLY_GPUS = 2490
-"""GPUs of the 552 machines in Philly's machine list (Jeon et al., ATC '19) [GPUs]."""
+PHILLY_GPUS = 2490  # GPUs of the 552 machines in Philly's machine list (Jeon et al., ATC '19) [GPUs]
 
 
 def _parse_csv(row: LogRow) -> LogJob:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from math import exp, isclose, log
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,10 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 
 from polluxsim.metrics.declared import MORE, NEITHER, Metric
-from polluxsim.statistics.estimates import ROUNDING, Measured, Sample, Samples
+from polluxsim.statistics.estimates import ROUNDING, Sample, Samples
 from polluxsim.statistics.metric_lines import metric_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from polluxsim.statistics.estimates import Measured
     from polluxsim.studies.arena.playing import Played, Player
 
 RANKED = "avg_jct"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from math import exp, log
-from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined
@@ -17,10 +15,18 @@ from polluxsim.look.colours import POLICY_COLOURS, looks, on_page
 from polluxsim.look.settings_tables import QUANTITY, interval_notes, measured_change
 from polluxsim.look.tables import markdown
 from polluxsim.look.why.phrases import listed
-from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, Estimate
+from polluxsim.statistics.estimates import LEAST_FOR_VERDICT
 from polluxsim.statistics.metric_lines import change_text
-from polluxsim.studies.arena.leaderboard import CLOCKS, RANKED, SHARE, Flip, Leaderboard, Standing, is_as_good
-from polluxsim.studies.arena.playing import RUNS, Played, Player, Suite
+from polluxsim.studies.arena.leaderboard import CLOCKS, RANKED, SHARE, is_as_good
+from polluxsim.studies.arena.playing import RUNS, Player
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from polluxsim.statistics.estimates import Estimate
+    from polluxsim.studies.arena.leaderboard import Flip, Leaderboard, Standing
+    from polluxsim.studies.arena.playing import Played, Suite
 
 MOST_FLIPS = 8
 """Of them, told."""

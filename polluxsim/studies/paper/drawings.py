@@ -37,11 +37,8 @@ POINTS = {
 }
 """Marker, colour and size of each kind of value."""
 
-LINE_HEIGHT, PANEL_HEIGHT = 0.5, 1.5
-"""Height of a quantity, and of the title and axis of a panel [cm]."""
-
-WIDE = 30.0
-"""Panels whose values differ by more than this factor have a logarithmic axis."""
+LINE_HEIGHT, PANEL_HEIGHT = 0.5, 1.5  # height of a quantity, and of the title and axis of a panel [cm]
+WIDE = 30.0  # panels whose values differ by more than this factor have a logarithmic axis
 
 
 class Line(NamedTuple):
@@ -119,8 +116,7 @@ def _handle(name: str) -> Line2D:
     return Line2D([], [], marker=marker, color=colour, markersize=size, linestyle="None")
 
 
-LOAD = "workload.load"
-"""Column of the number of jobs. The settings of a workload from a file do not have it."""
+LOAD = "workload.load"  # Column of the number of jobs. The settings of a workload from a file do not have it.
 
 LINES = {LOAD: [POLICY], "engine.interference": ["policy.avoid_interference"]}
 """Settings that all runs of a line share, by the setting along the axis."""
@@ -177,8 +173,7 @@ DRAWINGS: Mapping[str, Callable[[Runs], Figure | None]] = {
     "usage_over_time": usage_over_time,
 }
 
-COMPARISON = "comparison"
-"""Name of the drawing that compares our values with those of the simulator and of the paper."""
+COMPARISON = "comparison"  # name of the drawing that compares our values with those of the simulator and of the paper
 
 
 def draw(runs: Runs, findings: Sequence[Finding]) -> dict[str, Figure]:

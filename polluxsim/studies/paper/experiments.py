@@ -24,8 +24,7 @@ from polluxsim.studies.plan import composer
 OTHERS = "conformance"
 """Configuration group of other systems. The experiments of the Pollux paper are in the group `experiment`."""
 
-DATA = "{data}"
-"""Placeholder for the folder of other systems' data in the overrides of an arm."""
+DATA = "{data}"  # placeholder for the folder of other systems' data in the overrides of an arm
 
 SETTINGS = ("title", "system", "measure", "draw", "arms", "axis", "workloads", "own_workload", "published_runs", "note")
 
@@ -141,8 +140,7 @@ def _arms(arms: Mapping[str, Mapping[str, Any]], axis: Mapping[str, Sequence[Any
         yield Arm(label, load, request, largest, is_long, tuple(f"{setting}={chosen[setting]}" for setting in chosen))
 
 
-JOBS = 160
-"""Jobs of a workload at load 1. Source: Pollux (OSDI '21), §5.1."""
+JOBS = 160  # jobs of a workload at load 1. Source: Pollux (OSDI '21), §5.1
 
 
 class Unit(NamedTuple):

@@ -118,8 +118,7 @@ def _mean(values: Array, weights: Array) -> float:
     return float(np.average(values[known], weights=weights[known]))
 
 
-SHOWN = "cifar10"
-"""The application of Figures 1 and 2."""
+SHOWN = "cifar10"  # the application of Figures 1 and 2
 
 
 def of_profiles(runs: Runs) -> Iterator[Sample]:
@@ -167,14 +166,9 @@ def fits(profiles: Mapping[str, Profile]) -> dict[str, FittedSpeed]:
     return {name: fitted_speed(profile, agent_model(profile), name) for name, profile in profiles.items()}
 
 
-LARGE = "imagenet"
-"""The application whose mean completion time is the "99 %" JCT in the paper's table."""
-
-SHORT = ("cifar10", "ncf")
-"""Applications of the smallest size class. Source: Pollux (OSDI '21), Table 1."""
-
-SHORTEST_STAGE = 15 * 60.0
-"""Shorter periods with a constant number of nodes are not counted as stages [s]."""
+LARGE = "imagenet"  # the application whose mean completion time is the "99 %" JCT in the paper's table
+SHORT = ("cifar10", "ncf")  # applications of the smallest size class. Source: Pollux (OSDI '21), Table 1
+SHORTEST_STAGE = 15 * 60.0  # shorter periods with a constant number of nodes are not counted as stages [s]
 
 
 def _of_jobs(metrics: Callable[[pd.DataFrame], Mapping[str, float]], runs: Runs) -> Iterator[Sample]:

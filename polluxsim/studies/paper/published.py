@@ -21,8 +21,7 @@ COLUMNS = ("metric", "arm", "against", "value", "unit", "measured", "embedded", 
 UNITS: Mapping[str, float] = {"h": HOUR, "min": MINUTE, "s": 1.0, "%": 0.01, "jobs": 1.0, "1": 1.0}
 """Factors that convert published values to seconds and shares. A change is mean / mean − 1."""
 
-ROUNDING = 1e-9
-"""Relative difference that counts as rounding: the order of additions and divisions [1]."""
+ROUNDING = 1e-9  # relative difference that counts as rounding: the order of additions and divisions [1]
 
 
 class Kind(StrEnum):
@@ -40,8 +39,7 @@ class Kind(StrEnum):
     NONE = "none"
 
 
-SHARES = {Kind.WITHIN, Kind.POINTS}
-"""Kinds that files write as a number."""
+SHARES = {Kind.WITHIN, Kind.POINTS}  # kinds that files write as a number
 
 BOUNDS = {Kind.ABOVE: "> ", Kind.BELOW: "< ", Kind.AT_LEAST: "≥ ", Kind.AT_MOST: "≤ "}
 """The kinds with a bound as published value, and the sign in front of it."""

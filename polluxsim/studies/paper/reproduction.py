@@ -49,8 +49,7 @@ from polluxsim.studies.paper.verdict_tables import (
 
 FIGURE_ENDINGS = (".png", ".pdf")
 
-GROWTH = 1.5
-"""Factor by which the number of seeds grows in each step of --until."""
+GROWTH = 1.5  # factor by which the number of seeds grows in each step of --until
 
 
 @dataclass(frozen=True)
@@ -191,8 +190,7 @@ def _print_failure(name: str, error: PolluxSimError) -> None:
     print(f"{name} cannot be made: {error}", file=sys.stderr)
 
 
-SHORT_EXPERIMENTS = ("table2",)
-"""The experiments on Pollux's own numbers that run without --all."""
+SHORT_EXPERIMENTS = ("table2",)  # the experiments on Pollux's own numbers that run without --all
 
 CONFORMANCE_COLUMNS = ("system", "case", "number", "published", "ours", "difference", "tolerance", "verdict")
 VERDICT_WORDS = {True: "met", False: "not met", None: "not run"}

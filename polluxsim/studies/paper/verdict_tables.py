@@ -12,8 +12,7 @@ from polluxsim.common.durations import HOUR, MINUTE
 from polluxsim.studies.paper.published import BOUNDS, Finding, Published, in_points
 
 COLUMNS = ("", "ours", "95 % interval", "paper", "off", "verdict", "published simulator", "off", "verdict")
-LEFT = (0, 5, 8)
-"""Columns with text, which are aligned to the left."""
+LEFT = (0, 5, 8)  # columns with text, which are aligned to the left
 
 STYLES = {True: "green", False: "red", None: "dim"}
 
