@@ -16,10 +16,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from polluxsim.checks.findings import Fault, Finding, observer, of_answer
+from polluxsim.checks.findings import Fault, Finding, observer, of_error
 from polluxsim.checks.laws import Watch
 from polluxsim.checks.worlds import World
-from polluxsim.common.errors import InvalidAllocationError, PolluxSimError
+from polluxsim.common.errors import PolluxSimError
 from polluxsim.engine.policy_calls import Interruption, guarded
 from polluxsim.engine.simulation import Simulation
 from polluxsim.hardware.placements import Allocation
@@ -145,13 +145,11 @@ def _answered(policy: Policy, time: float, ask: Callable[[], AnswerT]) -> Answer
             return ask()
     except DecisionTimeoutError:
         raise
-    except InvalidAllocationError as error:
-        raise FoundError(of_answer(error)) from None
     except PolluxSimError as error:
-        raise FoundError(Finding(Fault.ERROR, str(error))) from error
+        raise FoundError(of_error(error, str(error))) from error
     except BaseException as error:
         what = f"policy {name} raised {type(error).__name__} in the round at {time:g} s, which would end the program"
-        raise FoundError(Finding(Fault.ERROR, what)) from error
+        raise FoundError(of_error(error, what)) from error
 
 
 @contextmanager

@@ -197,10 +197,7 @@ WAITING: Mapping[str, Test] = {
 }
 """Reasons for which a job may wait beside idle GPUs, each with a test of its truth."""
 
-RUNNING: Mapping[str, Test] = {
-    "best-configuration": _has_largest_configuration,
-    "restart-not-worth": _loses_by_restart,
-}
+RUNNING: Mapping[str, Test] = {"best-configuration": _has_largest_configuration, "restart-not-worth": _loses_by_restart}
 """Reasons for which a job may have fewer GPUs than it could use."""
 
 

@@ -11,7 +11,7 @@ from math import ceil, inf
 from typing import TypeAlias
 
 from polluxsim.models.efficiency import GradientStatistics
-from polluxsim.models.profile import Application, DoesNotFitError, ProfileRangeError, StepTime
+from polluxsim.models.profile import Application, DoesNotFitError, FixedReplicasError, ProfileRangeError, StepTime
 
 TypeSpeeds: TypeAlias = tuple[tuple[str, float], ...]
 """Pairs (GPU type, speed). At speed 1 a job takes its duration; 0 means that it does not fit in memory."""
@@ -61,7 +61,7 @@ class KnownDuration:
 
 def _check_gang(gpus_by_node: tuple[int, ...], num_replicas: int) -> None:
     if sum(gpus_by_node) != num_replicas:
-        raise ProfileRangeError(f"a rigid job has {sum(gpus_by_node)} GPUs, must have {num_replicas}, as requested")
+        raise FixedReplicasError(f"a rigid job has {sum(gpus_by_node)} GPUs, must have {num_replicas}, as requested")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,10 @@ class ProfileRangeError(PolluxSimError):
     """A profile has no value for this placement or batch size."""
 
 
+class FixedReplicasError(ProfileRangeError):
+    """A job without a profile runs only on the number of GPUs that its user requests."""
+
+
 class DoesNotFitError(ProfileRangeError):
     """The batch on a GPU exceeds its memory."""
 

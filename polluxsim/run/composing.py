@@ -41,14 +41,7 @@ from polluxsim.policies.contract.view import Policy
 from polluxsim.run.building import build, missing
 from polluxsim.run.configurations import PolicyText, known_settings, policy_text, quoted
 
-__all__ = [
-    "Callbacks",
-    "Loader",
-    "error_of",
-    "get_args_parser",
-    "get_overrides_dirname",
-    "mode_from_options",
-]
+__all__ = ["Callbacks", "Loader", "error_of", "get_args_parser", "get_overrides_dirname", "mode_from_options"]
 
 VERSION_BASE = "1.3"
 

@@ -19,9 +19,7 @@ METRICS = {
     "rejected": Metric("rejected", formula="jobs that the policy rejected"),
     "failed": Metric("failed", formula="jobs that failed"),
     "not_submitted": Metric(
-        "not even submitted",
-        better=NEITHER,
-        formula="jobs with a submission after the end of the run",
+        "not even submitted", better=NEITHER, formula="jobs with a submission after the end of the run"
     ),
     "avg_jct": Metric(
         "average JCT",
@@ -41,11 +39,7 @@ METRICS = {
         formula="changes of GPUs that the policy ordered after a job's first start, of all jobs",
     ),
     "time_between_restarts": Metric(
-        "time between restarts",
-        "h",
-        NEITHER,
-        is_part=True,
-        formula="time with GPUs of all jobs / restarts",
+        "time between restarts", "h", NEITHER, is_part=True, formula="time with GPUs of all jobs / restarts"
     ),
     "restart_share": Metric(
         "share of run time in starts and restarts",
@@ -55,22 +49,15 @@ METRICS = {
         formula="time for starts and restarts / time with GPUs, of all jobs",
     ),
     "max_fairness": Metric(
-        "largest finish-time fairness ρ",
-        formula="largest ρ, with ρ = JCT / JCT alone on an equal share of the cluster",
+        "largest finish-time fairness ρ", formula="largest ρ, with ρ = JCT / JCT alone on an equal share of the cluster"
     ),
     "p99_fairness": Metric("99th percentile ρ", is_part=True, formula="99th percentile of ρ"),
     "fair_share": Metric("jobs below 2", "%", MORE, is_part=True, formula="jobs with ρ < 2 / jobs with a known ρ"),
     "unknown_fairness": Metric(
-        "not known, jobs",
-        better=NEITHER,
-        is_part=True,
-        formula="complete jobs without a known ρ",
+        "not known, jobs", better=NEITHER, is_part=True, formula="complete jobs without a known ρ"
     ),
     "deadlines_met": Metric(
-        "deadlines met",
-        "%",
-        MORE,
-        formula="jobs complete by their deadline / jobs with a deadline",
+        "deadlines met", "%", MORE, formula="jobs complete by their deadline / jobs with a deadline"
     ),
     "outages": Metric("outages of nodes", better=NEITHER, formula="outages of nodes"),
     "restarts_by_failure": Metric("restarts by failure", formula="times that a failure took a job's GPUs"),
@@ -88,10 +75,7 @@ METRICS = {
         formula="GPU time of jobs without checkpoints, starts and lost training / GPU time of all nodes",
     ),
     "gpu_time.checkpoint": Metric(
-        "GPU time: checkpoints",
-        "%",
-        is_part=True,
-        formula="GPU time of checkpoints / GPU time of all nodes",
+        "GPU time: checkpoints", "%", is_part=True, formula="GPU time of checkpoints / GPU time of all nodes"
     ),
     "gpu_time.restart": Metric(
         "GPU time: starts and restarts",
@@ -113,16 +97,10 @@ METRICS = {
         formula="GPU time of free GPUs on nodes that were up / GPU time of all nodes",
     ),
     "gpu_time.down": Metric(
-        "GPU time: nodes down",
-        "%",
-        is_part=True,
-        formula="GPU time of nodes that were down / GPU time of all nodes",
+        "GPU time: nodes down", "%", is_part=True, formula="GPU time of nodes that were down / GPU time of all nodes"
     ),
     "availability": Metric(
-        "availability of GPUs",
-        "%",
-        MORE,
-        formula="1 − GPU time of nodes that were down / GPU time of all nodes",
+        "availability of GPUs", "%", MORE, formula="1 − GPU time of nodes that were down / GPU time of all nodes"
     ),
     "gpu_hours": Metric("GPU time", "GPU h", formula="sum of GPUs × time over all jobs"),
     "cost": Metric("cost of nodes", "$", formula="sum of price × time over all nodes that were rented"),

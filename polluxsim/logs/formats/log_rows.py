@@ -179,9 +179,7 @@ def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) ->
     missing += [" or ".join(map(repr, group)) for group in layout.alternatives if not set(group) & set(names)]
     if missing:
         raise bad_line(
-            path,
-            line,
-            f"the header lacks {', '.join(missing)}; it has {_shortened(names)}; choose another format",
+            path, line, f"the header lacks {', '.join(missing)}; it has {_shortened(names)}; choose another format"
         )
     return names
 
