@@ -18,8 +18,7 @@ from polluxsim.models.goodput import Goodput, GoodputModel, ScaledGoodput
 from polluxsim.models.profile import Application, StepTime
 from polluxsim.models.throughput import ThroughputParams
 
-NO_NOISE = GradientStatistics(sqr=1.0, var=0.0)
-"""Assumed before the first measurement: a noise scale of 0."""
+NO_NOISE = GradientStatistics(sqr=1.0, var=0.0)  # assumed before the first measurement: a noise scale of 0
 
 ALL_NOISE = GradientStatistics(sqr=0.0, var=1.0)
 """An infinite noise scale: efficiency is 1 at every batch size, so goodput equals throughput."""

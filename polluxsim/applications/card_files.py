@@ -29,8 +29,7 @@ from polluxsim.common.files import appearing_whole
 from polluxsim.models.profile import Application
 from polluxsim.models.sensitivity import Curve, Sensitivity, is_curve
 
-FORMAT = 1
-"""Version of the layout of card files."""
+FORMAT = 1  # version of the layout of card files
 
 
 SECONDS = Range(1e-6, 1e4)
@@ -183,8 +182,7 @@ def _losses_text(card: Card) -> list[str]:
     ]
 
 
-POOR = 0.15
-"""Root mean square of the log errors above which the card calls a fit poor."""
+POOR = 0.15  # root mean square of the log errors above which the card calls a fit poor
 
 
 def _types_text(card: Card) -> list[str]:

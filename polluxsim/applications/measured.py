@@ -19,8 +19,7 @@ from polluxsim.models.profile import Application, ProfileRangeError, StepTime
 
 MAX_MEASURED_NODES = 16
 
-LEAST_LOSS = 1e-9
-"""Loss of a perfect metric, because losses are > 0."""
+LEAST_LOSS = 1e-9  # loss of a perfect metric, because losses are > 0
 
 
 class PlacementRow(NamedTuple):

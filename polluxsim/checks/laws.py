@@ -18,6 +18,7 @@ from polluxsim.records.results import Result, Status
 
 SLACK = 1e-6  # times may differ by this share, for rounding
 COST_ROUNDING = 0.2  # share by which worths may differ at the same cost: Sia rounds costs worth^p to two decimals
+CHECKPOINT_COST = 5.0  # time of a checkpoint in drawn worlds [s]
 GPU_TYPE = "gpu"  # name of the type on clusters of one type
 
 
@@ -353,6 +354,3 @@ class Admission(Law):
                 if record.completion_time is not None and record.completion_time > due * (1 + SLACK):
                     late = f"job {record.job!r} was admitted with deadline {deadline:g} s"
                     yield Finding(Fault.DEADLINE, f"{late} and ended at {record.completion_time:g} s")
-
-
-CHECKPOINT_COST = 5.0  # time of a checkpoint in drawn worlds [s]

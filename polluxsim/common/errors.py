@@ -71,8 +71,7 @@ class LostProcessError(PolluxSimError):
     """The process of a run ended unexpectedly."""
 
 
-MOST_LISTED = 20
-"""Largest number of names in an error."""
+MOST_LISTED = 20  # largest number of names in an error
 
 
 def short(value: object) -> str:

@@ -35,20 +35,11 @@ from polluxsim.logs.import_report import (
 )
 from polluxsim.logs.trace_table import CORE_COLUMNS, TraceInfo, columns_of, trace_schema
 
-LONG_DURATION = 60 * DAY
-"""Durations above this are suspicious [s]."""
-
-BULK_SHARE = 0.01
-"""Largest share of the jobs before or after the bulk [1]."""
-
-BULK_GAP = DAY
-"""Shortest pause between these jobs and the bulk [s]."""
-
-BULK_JOBS = 10
-"""Fewest jobs of a trace with a bulk."""
-
-BURST = 10
-"""Submissions within one second that make a burst [1]."""
+LONG_DURATION = 60 * DAY  # durations above this are suspicious [s]
+BULK_SHARE = 0.01  # largest share of the jobs before or after the bulk [1]
+BULK_GAP = DAY  # shortest pause between these jobs and the bulk [s]
+BULK_JOBS = 10  # fewest jobs of a trace with a bulk
+BURST = 10  # submissions within one second that make a burst [1]
 
 BEFORE_BULK = "submitted before the bulk (in the first 1 %, cut off by a pause of more than a day)"
 AFTER_BULK = "submitted after the bulk (in the last 1 %, cut off by a pause of more than a day)"
@@ -139,14 +130,9 @@ def _quantiles(values: NDArray[np.float64]) -> tuple[Quantile, ...]:
     return tuple(Quantile(share, float(ranked[rank_of(share, ranked.size)])) for share in QUANTILES)
 
 
-BATCH_ROWS = 1 << 13
-"""Rows held as Python values before they become a batch of columns."""
-
-GROUP_ROWS = 1 << 16
-"""Rows of one row group of the Parquet file."""
-
-MAX_DAYS = 10_000
-"""Longest trace whose report lists days without a submission too [1]."""
+BATCH_ROWS = 1 << 13  # rows held as Python values before they become a batch of columns
+GROUP_ROWS = 1 << 16  # rows of one row group of the Parquet file
+MAX_DAYS = 10_000  # longest trace whose report lists days without a submission too [1]
 
 
 def import_trace(

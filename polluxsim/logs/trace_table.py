@@ -24,11 +24,8 @@ from polluxsim.hardware.hosts import UNLIMITED
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.log_rows import MAX_GPUS
 
-VERSION = "1"
-"""Version of these columns. A reader refuses other versions."""
-
-PREFIX = "polluxsim."
-"""Prefix of the keys in the metadata of a file."""
+VERSION = "1"  # Version of these columns. A reader refuses other versions.
+PREFIX = "polluxsim."  # prefix of the keys in the metadata of a file
 
 
 class Column(NamedTuple):

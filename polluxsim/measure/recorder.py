@@ -123,8 +123,7 @@ def _described(path: Path, application: str, num_epochs: int, about: Mapping[str
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
-WARM_UP = 3
-"""First steps of a setting that are not counted, because they compile code and fill caches."""
+WARM_UP = 3  # first steps of a setting that are not counted, because they compile code and fill caches
 
 
 class Recorder:

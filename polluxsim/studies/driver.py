@@ -172,39 +172,17 @@ def run_sweep(
     config_dirs: Sequence[Path] = (),
     cache: Path | None = None,
 ) -> pd.DataFrame:
-    """Make the runs of a plan that are not finished, and return the results of all runs.
+    """Make the runs of a plan that are not finished, and return a row for each distinct run, in the order of the plan.
 
-    Parameters
-    ----------
-    plan
-        The overrides of each run, as for `polluxsim run`. Equal runs are made once.
-    folder
-        Folder of the sweep. Finished runs in it are not made again.
-    launcher
-        Name of a launcher of Hydra (submitit_local, submitit_slurm, ray), or overrides that choose and set a launcher
-        (`["hydra/launcher=ray", "hydra.launcher.ray.init.address=auto"]`). The default is processes on this machine.
-    workers
-        Largest number of processes on this machine. The default is one for each core.
-    config_dirs
-        Folders of configuration files, like `--config-dir`. They replace shipped files of the same names.
-    cache
-        A folder of finished runs. Runs in it are copied instead of made, and new runs are copied into it.
+    `plan` has the overrides of each run, as for `polluxsim run`. `launcher` is the name of a launcher of Hydra
+    (submitit_local, submitit_slurm, ray), or overrides that choose and set one. By default, at most `workers` processes
+    on this machine make the runs. Files in `config_dirs` replace shipped files of the same names. Finished runs in the
+    folder `cache` are copied instead of made, and new runs are copied into it.
 
-    Returns
-    -------
-    pandas.DataFrame
-        A row for each distinct run, in the order of the plan: `folder`, the name of the policy, the settings by dotted
-        names (`policy.p`), the metrics of `Summary`, the user's metrics, and the `key` of the run. `sweep.parquet` in
-        the folder of the sweep has the same columns, with relative folders.
-
-    Raises
-    ------
-    SweepError
-        If runs failed. The other runs are finished and kept.
-
-    Notes
-    -----
-    Workers are separate processes, so a script must call this function under `if __name__ == "__main__":`.
+    The columns are `folder`, the name of the policy, the settings by dotted names (`policy.p`), the metrics of
+    `Summary`, the user's metrics, and the `key` of the run. `sweep.parquet` in the folder of the sweep has the same
+    columns, with relative folders. If runs failed, a `SweepError` is raised; the other runs are kept. Workers are
+    separate processes, so a script must call this function under `if __name__ == "__main__":`.
     """
     if not plan:
         raise InvalidConfigError("the plan of the sweep has no runs; give the overrides of at least one run")

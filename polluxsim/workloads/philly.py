@@ -220,8 +220,7 @@ def _realistic(
     return Configuration(gpus, limits.init_batch_size * gpus)
 
 
-LEAST_SLACK = 1.2
-"""Smallest time from submission to deadline, relative to the duration."""
+LEAST_SLACK = 1.2  # smallest time from submission to deadline, relative to the duration
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -17,8 +17,6 @@ from polluxsim.models.profile import Profile
 from polluxsim.models.stages import Stages
 from polluxsim.workloads.gavel_lists import GavelList
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
-
-Build: TypeAlias = Callable[[Row, "_Columns"], Job]
 
 
 @dataclass(frozen=True)
