@@ -24,21 +24,11 @@ from polluxsim.records.results import Status
 
 @dataclass(slots=True)
 class Stay:
-    """A job in the system.
+    """A job in the system."""
 
-    Parameters
-    ----------
-    job
-        View of the job.
-    alone
-        Time from submission to completion on the requested GPUs alone [s]; ∞ if the reward does not use it.
-    done
-        Share of its work that is done; 0 if the job ended without completing.
-    """
-
-    job: JobView
-    alone: float
-    done: float = 0.0
+    job: JobView  # view of the job
+    alone: float  # time from submission to completion on the requested GPUs alone [s]; ∞ if the reward does not use it
+    done: float = 0.0  # share of its work that is done; 0 if the job ended without completing
 
 
 REWARDS: Mapping[str, Callable[[Stay, float], float]] = {

@@ -82,27 +82,13 @@ EXTRA_COLUMNS = {
 
 @dataclass(frozen=True)
 class TraceInfo:
-    """Metadata of a trace.
+    """Metadata of a trace."""
 
-    Parameters
-    ----------
-    format
-        Name of the format of the log.
-    source
-        Name of the file or folder of the log, without the path.
-    citation
-        Source and licence of logs of this format.
-    time_zone
-        Time zone of the log (IANA name); empty if its times are relative.
-    origin_time
-        Instant of second 0 in ISO format with an offset; if times are relative, the second of the log.
-    """
-
-    format: str
-    source: str
-    citation: str
-    time_zone: str
-    origin_time: str
+    format: str  # name of the format of the log
+    source: str  # name of the file or folder of the log, without the path
+    citation: str  # source and licence of logs of this format
+    time_zone: str  # time zone of the log (IANA name); empty if its times are relative
+    origin_time: str  # instant of second 0 in ISO format with an offset; if times are relative, the second of the log
 
 
 def columns_of(extras: Sequence[str]) -> tuple[Column, ...]:

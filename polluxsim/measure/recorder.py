@@ -44,18 +44,12 @@ class SquaredNorms(NamedTuple):
 
 
 class NoiseScale(NamedTuple):
-    """Noise scale of the gradients of several steps.
+    """Noise scale of the gradients of several steps."""
 
-    Attributes
-    ----------
-    sqr, trace
-        Means of the estimates of |G|² and tr Σ [1]. A negative mean is replaced by 0.
-    standard_error
-        Standard error of trace / sqr if all steps have the same parameters [examples]. It is infinite for one step.
-    """
-
+    # Means of the estimates of |G|² and tr Σ [1]. A negative mean is replaced by 0.
     sqr: float
     trace: float
+    # Standard error of trace / sqr if all steps have the same parameters [examples]. It is infinite for one step.
     standard_error: float
 
     @property

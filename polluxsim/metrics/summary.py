@@ -69,93 +69,51 @@ class Summary:
     """Metrics of one run.
 
     A job that was cut off counts with its age at the end of the run. Completion times and the makespan are then lower
-    bounds. Means leave out the jobs that ended without completion: cancelled, rejected
-    and failed jobs.
-
-    Attributes
-    ----------
-    num_jobs
-        Jobs of the workload.
-    cut_off
-        Names of jobs that were not complete when the run ended.
-    not_submitted
-        Names of jobs that were not submitted before the end of the run. They are in no mean.
-    avg_jct, p50_jct, p99_jct
-        Mean and percentiles (linear between ranks) of the job completion time [s]; None if there is no job to tell.
-    jct_by_application
-        Mean completion time by application [s].
-    makespan
-        Last completion less first submission [s]; None where the mean is.
-    restarts
-        Re-allocations of all jobs.
-    gpu_hours
-        GPUs held, over time [GPU h].
-    time_between_restarts
-        Time that jobs held GPUs, over their re-allocations [s]; None if there were none.
-    restart_share
-        Part of the time that jobs held GPUs which went into starts and restarts; 0 if none ever ran.
-    max_fairness
-        Largest finish-time fairness ρ of a complete job; None if none has one.
-    fair_share
-        Part of the complete jobs with a ρ that have ρ < 2; None if there was none.
-    cost
-        Price of all nodes until the run ended, in the unit of the cluster's `node_price`.
-    p99_fairness
-        99th percentile of the ρ of complete jobs (linear between ranks); None if none has one.
-    unknown_fairness
-        Complete jobs without a ρ, as their profiles say nothing about their share of the cluster.
-    cancelled
-        Names of jobs that their users cancelled, and of jobs that depend on a cancelled job.
-    rejected
-        Names of jobs that the policy did not admit.
-    avg_queueing_delay
-        Mean time from submission to the first GPU [s], of the jobs in the mean JCT. A job that never had a GPU counts
-        with its age at the end of the run. None where the mean is.
-    avg_waiting_time
-        Mean time without a GPU from submission to the end of the job or of the run [s], of the jobs in the mean JCT. It
-        contains the time to the first GPU. None where the mean is.
-    deadlines, deadlines_met
-        Jobs with a deadline, and jobs that were complete by their deadline. All other jobs with a deadline missed it.
-    failed
-        Names of jobs that failed too often.
-    outages
-        How often nodes were down.
-    restarts_by_failure
-        How often failures took the GPUs of jobs; not in `restarts`.
-    effective_time_ratio
-        Useful training time over the time since the first start, of all jobs together; None if none ever ran.
-    gpu_time
-        Shares of all GPU time, which add up to 1: useful, checkpoint, restart, lost, idle, down. Empty if the GPU time
-        of the cluster is unknown.
+    bounds. Means leave out the jobs that ended without completion: cancelled, rejected and failed jobs.
     """
 
-    num_jobs: int
-    cut_off: tuple[str, ...]
+    num_jobs: int  # jobs of the workload
+    cut_off: tuple[str, ...]  # names of jobs that were not complete when the run ended
+    # Names of jobs that were not submitted before the end of the run. They are in no mean.
     not_submitted: tuple[str, ...]
+    # Mean and percentiles (linear between ranks) of the job completion time [s]; None if there is no job to tell.
     avg_jct: float | None
     p50_jct: float | None
     p99_jct: float | None
-    jct_by_application: Mapping[str, float]
-    makespan: float | None
-    restarts: int
-    gpu_hours: float
+    jct_by_application: Mapping[str, float]  # mean completion time by application [s]
+    makespan: float | None  # last completion less first submission [s]; None where the mean is
+    restarts: int  # re-allocations of all jobs
+    gpu_hours: float  # GPUs held, over time [GPU h]
+    # Time that jobs held GPUs, over their re-allocations [s]; None if there were none.
     time_between_restarts: float | None = None
+    # Part of the time that jobs held GPUs which went into starts and restarts; 0 if none ever ran.
     restart_share: float = 0.0
-    max_fairness: float | None = None
-    fair_share: float | None = None
-    cost: float = 0.0
+    max_fairness: float | None = None  # largest finish-time fairness ρ of a complete job; None if none has one
+    fair_share: float | None = None  # part of the complete jobs with a ρ that have ρ < 2; None if there was none
+    cost: float = 0.0  # price of all nodes until the run ended, in the unit of the cluster's `node_price`
+    # Complete jobs without a ρ, as their profiles say nothing about their share of the cluster.
     unknown_fairness: int = 0
+    # Names of jobs that their users cancelled, and of jobs that depend on a cancelled job.
     cancelled: tuple[str, ...] = ()
+    # 99th percentile of the ρ of complete jobs (linear between ranks); None if none has one.
     p99_fairness: float | None = None
-    rejected: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()  # names of jobs that the policy did not admit
+    # Jobs with a deadline, and jobs that were complete by their deadline; all others missed their deadline.
     deadlines: int = 0
     deadlines_met: int = 0
-    failed: tuple[str, ...] = ()
-    outages: int = 0
-    restarts_by_failure: int = 0
+    failed: tuple[str, ...] = ()  # names of jobs that failed too often
+    outages: int = 0  # number of outages of nodes
+    restarts_by_failure: int = 0  # number of times that failures took the GPUs of jobs; not in `restarts`
+    # Useful training time over the time since the first start, of all jobs together; None if none ever ran.
     effective_time_ratio: float | None = None
+    # Shares of all GPU time, which add up to 1: useful, checkpoint, restart, lost, idle, down. Empty if the GPU
+    # time of the cluster is unknown.
     gpu_time: Mapping[str, float] = field(default_factory=dict)
+    # Mean time from submission to the first GPU [s], of the jobs in the mean JCT. A job that never had a GPU
+    # counts with its age at the end of the run. None where the mean is.
     avg_queueing_delay: float | None = None
+    # Mean time without a GPU from submission to the end of the job or of the run [s], of the jobs in the mean
+    # JCT. It contains the time to the first GPU. None where the mean is.
     avg_waiting_time: float | None = None
 
 

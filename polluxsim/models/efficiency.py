@@ -6,18 +6,10 @@ from typing import NamedTuple
 
 
 class GradientStatistics(NamedTuple):
-    """Squared norm and variance of the (pre-conditioned) gradient at one moment of training.
+    """Squared norm and variance of the (pre-conditioned) gradient at one moment of training."""
 
-    Attributes
-    ----------
-    sqr
-        Squared norm of the mean gradient; some measured rows have 0 (an infinite noise scale).
-    var
-        Variance of the gradient at the initial batch size.
-    """
-
-    sqr: float
-    var: float
+    sqr: float  # squared norm of the mean gradient; some measured rows have 0 (an infinite noise scale)
+    var: float  # variance of the gradient at the initial batch size
 
     def noise_scale(self, init_batch_size: int) -> float:
         """Return the gradient noise scale φ = M0·var/sqr [examples].

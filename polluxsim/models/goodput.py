@@ -34,21 +34,12 @@ class Goodput(Protocol):
 class ScaledGoodput:
     """Goodput on a GPU type without observations, scaled from another type by the ratio of the speeds on one GPU.
 
-    Parameters
-    ----------
-    model
-        Model learnt on the other type.
-    ratio
-        Speed on one GPU of this type divided by the speed on one GPU of the other type.
-    gpus_per_node
-        GPUs of a node of the other type, from which the number of nodes of a placement follows.
-
     Source: the published simulator of Sia (SOSP '23).
     """
 
-    model: GoodputModel
-    ratio: float
-    gpus_per_node: int
+    model: GoodputModel  # model learnt on the other type
+    ratio: float  # speed on one GPU of this type divided by the speed on one GPU of the other type
+    gpus_per_node: int  # GPUs of a node of the other type, from which the number of nodes of a placement follows
 
     def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
         """Return the scaled goodput on `num_replicas` GPUs of the other type, and its batch choice."""

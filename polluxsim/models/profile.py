@@ -36,40 +36,19 @@ class StepTime(NamedTuple):
 
 @dataclass(frozen=True)
 class Application:
-    """Properties of an application (a model on a data set), which are equal for all its jobs.
+    """Properties of an application (a model on a data set), which are equal for all its jobs."""
 
-    Parameters
-    ----------
-    name
-        Name in workloads.
-    init_batch_size
-        M0, the batch size for which the hyper-parameters were tuned [examples].
-    max_batch_size
-        Largest batch size [examples].
-    min_atomic_batch_size, max_atomic_batch_size
-        Limits of the examples per GPU and pass; the upper limit is the GPU's memory [examples].
-    num_epochs
-        Statistical epochs until a job is complete.
-    learning_rate_rule
-        Name of the rule that scales the learning rate with the batch size.
-    fixed_batch_size
-        Batch size of adaptive jobs if the application cannot change it [examples].
-    max_replicas
-        Largest number of GPUs of a job, or None.
-    gang_size
-        Number of GPUs on which every job runs, or None.
-    """
-
-    name: str
-    init_batch_size: int
-    max_batch_size: int
+    name: str  # name in workloads
+    init_batch_size: int  # M0, the batch size for which the hyper-parameters were tuned [examples]
+    max_batch_size: int  # largest batch size [examples]
+    # Limits of the examples per GPU and pass; the upper limit is the GPU's memory [examples].
     min_atomic_batch_size: int
     max_atomic_batch_size: int
-    num_epochs: int
-    learning_rate_rule: str = "adascale"
-    fixed_batch_size: int | None = None
-    max_replicas: int | None = None
-    gang_size: int | None = None
+    num_epochs: int  # statistical epochs until a job is complete
+    learning_rate_rule: str = "adascale"  # name of the rule that scales the learning rate with the batch size
+    fixed_batch_size: int | None = None  # batch size of adaptive jobs if the application cannot change it [examples]
+    max_replicas: int | None = None  # largest number of GPUs of a job, or None
+    gang_size: int | None = None  # number of GPUs on which every job runs, or None
 
     def __post_init__(self) -> None:
         sizes = (self.min_atomic_batch_size, self.max_atomic_batch_size, self.init_batch_size, self.max_batch_size)

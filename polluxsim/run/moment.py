@@ -33,31 +33,17 @@ RunT = TypeVar("RunT", bound=Run)
 
 @dataclass(frozen=True)
 class WhatIfRequest:
-    """Changes of a run from a round on.
+    """Changes of a run from a round on."""
 
-    Parameters
-    ----------
-    entries
-        By configuration group (`policy` or `cluster`): the name of another entry, or None for the present entry, and
-        settings.
-    objects
-        By configuration group: an object in place of an entry, and its description for run.json.
-    drop_nodes
-        Numbers of nodes that go down for good.
-    without
-        Names of jobs that are cancelled, or never submitted.
-    added
-        Additional jobs, at their times since the start of the run [s].
-    seed
-        Seed of the policy's random generator from this round on; None continues the generator.
-    """
-
+    # By configuration group (`policy` or `cluster`): the name of another entry, or None for the present entry,
+    # and settings.
     entries: Mapping[str, tuple[str | None, Mapping[str, object]]] = field(default_factory=dict)
+    # By configuration group: an object in place of an entry, and its description for run.json.
     objects: Mapping[str, tuple[Any, Mapping[str, object]]] = field(default_factory=dict)
-    drop_nodes: Collection[int] = ()
-    without: Collection[str] = ()
-    added: tuple[Job, ...] = ()
-    seed: int | None = None
+    drop_nodes: Collection[int] = ()  # numbers of nodes that go down for good
+    without: Collection[str] = ()  # names of jobs that are cancelled, or never submitted
+    added: tuple[Job, ...] = ()  # additional jobs, at their times since the start of the run [s]
+    seed: int | None = None  # seed of the policy's random generator from this round on; None continues the generator
 
     def config(self, present: DictConfig) -> DictConfig:
         """Return the settings of the fork, given those of the run."""

@@ -38,18 +38,12 @@ NONE, RECENT = "none", "recent"
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Jobs that are assumed to arrive after the time of a forecast.
+    """Jobs that are assumed to arrive after the time of a forecast."""
 
-    Parameters
-    ----------
-    source
-        `none`, `recent`, or the name of the file with the jobs. `recent` resamples the jobs that have arrived. They
-        arrive for the duration of the run so far, at most three days, and no jobs after that.
-    jobs
-        The jobs of the file, at their times since the start of the run. Earlier ones are left out.
-    """
-
+    # `none`, `recent`, or the name of the file with the jobs. `recent` resamples the jobs that have arrived. They
+    # arrive for the duration of the run so far, at most three days, and no jobs after that.
     source: str = RECENT
+    # The jobs of the file, at their times since the start of the run. Earlier ones are left out.
     jobs: tuple[Job, ...] = ()
 
     def after(self, time: float) -> tuple[Job, ...]:

@@ -207,26 +207,14 @@ class ReplayLike:
     Bursts arrive at a rate that depends on the hour, the weekday and a random activity of each day. The jobs of a burst
     belong to one virtual cluster, mostly have the same number of GPUs, and have similar durations. Some periods of a
     few hours have no submissions.
-
-    Parameters
-    ----------
-    hours
-        Length [h]; 1,920 are the trace's 80 days, with about 81,000 jobs.
-    start
-        Start after Monday midnight UTC [h].
-    rate
-        Multiplier of the arrival rate of bursts and of the number of virtual clusters [1].
-    heartbeat
-        Whether one virtual cluster submits a job of about 68 s every ten minutes, 12 % of the trace's jobs.
-    seed
-        Seed of the draws.
     """
 
-    hours: int = 1920
-    start: int = 0
-    rate: float = 1.0
+    hours: int = 1920  # length [h]; 1,920 are the trace's 80 days, with about 81,000 jobs
+    start: int = 0  # start after Monday midnight UTC [h]
+    rate: float = 1.0  # multiplier of the arrival rate of bursts and of the number of virtual clusters [1]
+    # Whether one virtual cluster submits a job of about 68 s every ten minutes, 12 % of the trace's jobs.
     heartbeat: bool = True
-    seed: int = 0
+    seed: int = 0  # seed of the draws
 
     def __post_init__(self) -> None:
         check_whole("hours", self.hours, 1, MOST_HOURS)
