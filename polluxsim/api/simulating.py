@@ -258,10 +258,7 @@ def _configuration(parts: Mapping[str, Part], seed: int) -> DictConfig:
 def stated(arguments: Mapping[str, Any], seed: int) -> tuple[DictConfig, list[str]]:
     """Return the configuration of a run that another process can make, and the choices in words.
 
-    Raises
-    ------
-    InvalidConfigError
-        If a configuration cannot state a part of the run.
+    Raise an InvalidConfigError if a configuration cannot state a part of the run.
     """
     parts = _parts(**arguments)
     words = []

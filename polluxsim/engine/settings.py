@@ -92,12 +92,12 @@ class EngineSettings:
 
     @cached_property
     def delays(self) -> RestartDelays:
-        """Return what a start costs by application and GPU type."""
+        """Return the restart delays by application and GPU type."""
         return RestartDelays(self.restart_delay, self.restart_delays)
 
     @property
     def named_applications(self) -> Mapping[str, Iterable[str]]:
-        """Return the applications of which something is set, by setting."""
+        """Return the applications that settings name, by setting."""
         named: dict[str, Iterable[str]] = {"restart_delays": self.restart_delays}
         if self.checkpoints is not None:
             named |= {"checkpoints.costs": self.checkpoints.costs, "checkpoints.sizes": self.checkpoints.sizes}
@@ -105,7 +105,7 @@ class EngineSettings:
 
     @property
     def disturbance(self) -> Sharing | None:
-        """Return what slows jobs down that share GPUs or nodes, None if nothing does."""
+        """Return the model that slows jobs down on shared GPUs or nodes; None if nothing slows them down."""
         return Interference(self.interference) if self.interference else self.sharing
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a cluster is to keep: a bound on a metric, as one writes it."""
+"""Targets: bounds on a metric of a run, read from a text like `p90 wait < 10 min`."""
 
 from __future__ import annotations
 
@@ -29,35 +29,37 @@ class Target(NamedTuple):
 
     @property
     def metric(self) -> str:
-        """Return what is bounded, in words."""
+        """Return the bounded metric as text, like `p90 wait`."""
         return f"{self.statistic} {self.quantity}".strip()
 
     @property
     def unit(self) -> tuple[str, int]:
-        """Return the unit that the bound is told in, and how long it is [s]; ρ has none."""
+        """Return the unit of the bound and its length [s]; the unit of ρ is empty."""
         return ("", 1) if self.quantity == "rho" else unit_of(self.bound)
 
     def __str__(self) -> str:
-        return f"{self.metric} {self.sign} {self.told(self.bound)}"
+        return f"{self.metric} {self.sign} {self.in_unit(self.bound)}"
 
-    def told(self, value: float) -> str:
-        """Return a value of the metric in the bound's unit."""
+    def in_unit(self, value: float) -> str:
+        """Return a value of the metric as text in the unit of the bound."""
         unit, size = self.unit
         return f"{value / size:{'.3g' if value < 1000 * size else '.0f'}} {unit}".strip()
 
     def is_met(self, value: float) -> bool:
-        """Return whether a value of the metric is within the bound."""
+        """Return whether a value of the metric meets the bound."""
         return value < self.bound or (self.sign == "<=" and value == self.bound)
 
     def value(self, result: Result) -> float:
-        """Return the metric of a run [s; 1 for ρ]; infinite where jobs were left that it could not serve."""
+        """Return the metric of a run [s; 1 for ρ]; ∞ if jobs were cut off, rejected or not submitted."""
         summary = summarise(result)
         if summary is not None and (summary.cut_off or summary.not_submitted or summary.rejected):
             return inf
         values = [summary.makespan] if self.quantity == "makespan" and summary else self._of_jobs(result)
         known = [value for value in values if value is not None]
         if not known:
-            raise InvalidInputError(f"no job of the workload has a {self.quantity}, so that no cluster can be judged")
+            raise InvalidInputError(
+                f"no job of the workload has a {self.quantity}, so the target cannot be evaluated; bound another metric"
+            )
         percentile = self.statistic.removeprefix("p")
         return float(np.percentile(known, int(percentile)) if percentile.isdigit() else np.mean(known))
 
@@ -69,7 +71,7 @@ class Target(NamedTuple):
 
 
 def read_target(text: str) -> Target:
-    """Return the target that a text says.
+    """Read a target from a text.
 
     >>> print(read_target("p90 wait<0:10"), "|", read_target("mean rho <= 1.5"))
     p90 wait < 10 min | mean rho <= 1.5

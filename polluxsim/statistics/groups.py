@@ -164,8 +164,11 @@ def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
     text = str(value).rstrip("/")
     if last == "_target_" and key.count(".") > 1:  # a part of a part: drawn failures
         return re.sub("(?<=[a-z])(?=[A-Z])", " ", text.rpartition(".")[2]).lower()
-    short = text.rpartition("/")[2] if "/" in text else text.rpartition(".")[2] if last == "_target_" else text
-    return short if last in {"search", "_target_", "path", "run"} else f"{name} = {short}"
+    if "/" in text:
+        text = text.rpartition("/")[2]
+    elif last == "_target_":
+        text = text.rpartition(".")[2]
+    return text if last in {"search", "_target_", "path", "run"} else f"{name} = {text}"
 
 
 def _hashable(value: object) -> Hashable:

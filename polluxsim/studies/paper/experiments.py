@@ -206,7 +206,7 @@ class Inputs:
         ]
 
     def own(self, arm: Arm) -> list[Unit]:
-        """Return the one unit of an experiment that chooses its workload; none if its data are missing."""
+        """Return the unit of an experiment that chooses its own workload; an empty list if its data are missing."""
         if not (paths := arm.data):
             return [Unit("", 0, (*self._profiles(), "seed=0"))]
         if self.data is None:
