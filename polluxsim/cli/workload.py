@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.cli.options import path, take, take_output
 from polluxsim.common.durations import HOUR, MINUTE, length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
+from polluxsim.models.profile import Profile
+from polluxsim.workloads.source import Source
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from polluxsim.models.profile import Profile
     from polluxsim.workloads.mapping import MappedTrace
-    from polluxsim.workloads.source import Source
     from polluxsim.workloads.workload import Workload
 
 SUFFIX = ".csv"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite, isnan
 from numbers import Real
 from operator import index, is_
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 from polluxsim.common.errors import (
     BrokenGangError,
@@ -17,29 +17,21 @@ from polluxsim.common.errors import (
     TooFewReplicasError,
     short,
 )
-from polluxsim.engine.job import Move
+from polluxsim.engine.job import ActiveJob, Move
+from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.progress import spread
-from polluxsim.engine.sharing import ceded_gpus, tenant_of
-from polluxsim.engine.truth import MixedPace
+from polluxsim.engine.sharing import Sharing, Tenant, ceded_gpus, tenant_of
+from polluxsim.engine.state import State
+from polluxsim.engine.truth import MixedPace, Pace
 from polluxsim.hardware.gpu_types import ANY
 from polluxsim.hardware.hosts import ROUNDING as HOST_ROUNDING
 from polluxsim.hardware.hosts import Host, with_gpus
+from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
 from polluxsim.hardware.restarts import LONGEST_DELAY
 from polluxsim.models.profile import FixedReplicasError, ProfileRangeError
 from polluxsim.policies.contract.view import Change, Decision
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from polluxsim.engine.job import ActiveJob
-    from polluxsim.engine.nodes import Nodes
-    from polluxsim.engine.sharing import Sharing, Tenant
-    from polluxsim.engine.state import State
-    from polluxsim.engine.truth import Pace
-    from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
-
-ROUNDING = 1e-9
-"""Share by which an objective may exceed its bound."""
+ROUNDING = 1e-9  # share by which an objective may exceed its bound
 
 
 class Plan(NamedTuple):

@@ -16,15 +16,11 @@ from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.former_names import with_present_names
 from polluxsim.records.storage import RUN_FILE, flat
 
-SWEEP_FILE = "sweep.parquet"
-"""Table of a sweep, in the sweep's folder."""
-
-SWEEP_FILES = (SWEEP_FILE, "sweep-timing.parquet", "multirun.yaml")
-"""Files that a sweep leaves beside its runs."""
+SWEEP_FILE = "sweep.parquet"  # table of a sweep, in the sweep's folder
+SWEEP_FILES = (SWEEP_FILE, "sweep-timing.parquet", "multirun.yaml")  # files that a sweep leaves beside its runs
 
 POLICY = "policy._target_"
-OBJECT = "policy.object"
-"""Setting with the class of a policy that a Python program gave as an object."""
+OBJECT = "policy.object"  # setting with the class of a policy that a Python program gave as an object
 
 POLICY_NAMES = {"Afs": "AFS", "Easy": "EASY", "Fifo": "FIFO", "Srsf": "SRSF", "Srtf": "SRTF"}
 """Names of policies that differ from the names of their classes."""

@@ -25,16 +25,12 @@ _RecordT = TypeVar("_RecordT", bound=NamedTuple)
 
 FORMAT_VERSION = 1
 
-LATEST = 1e16
-"""Upper bound of times in a run [s]. From this time on, adding a second changes nothing."""
-
-MOST_GPU_SECONDS = LATEST * MOST_GPUS * MOST_NODES
-"""[GPU s]"""
+LATEST = 1e16  # Upper bound of times in a run [s]. From this time on, adding a second changes nothing.
+MOST_GPU_SECONDS = LATEST * MOST_GPUS * MOST_NODES  # [GPU s]
 
 _MOST = {"s": LATEST, "GPU s": MOST_GPU_SECONDS}
 
-_LARGEST = 1e100
-"""Upper bound of figures in other units, whose sums and squares are still finite."""
+_LARGEST = 1e100  # upper bound of figures in other units, whose sums and squares are still finite
 
 # The Parquet type of every type that a record's field may have.
 _ARROW_TYPES = {

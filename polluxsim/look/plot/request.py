@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from polluxsim.common.errors import InvalidConfigError, allowed_among, did_you_mean, short
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 FIGURE_KINDS = {
     "jct-cdf": "the distribution of the completion times of jobs",
@@ -31,8 +29,7 @@ FIGURE_KINDS = {
 }
 """Kinds of figures, with a description of each."""
 
-OF_PROFILES = ("throughput", "batch-size", "goodput", "training")
-"""Kinds that show profiles instead of runs."""
+OF_PROFILES = ("throughput", "batch-size", "goodput", "training")  # kinds that show profiles instead of runs
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(
@@ -47,14 +44,9 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Options of each kind, besides the width."""
 
-LISTS = ("job", "by")
-"""Options with several values."""
-
-ONE_COLUMN, TWO_COLUMNS = 8.5, 17.0
-"""Default widths of figures with one panel and with panels side by side [cm]."""
-
-WIDTHS = (5.0, 60.0)
-"""Smallest and largest width of a legible figure [cm]."""
+LISTS = ("job", "by")  # options with several values
+ONE_COLUMN, TWO_COLUMNS = 8.5, 17.0  # default widths of figures with one panel and with panels side by side [cm]
+WIDTHS = (5.0, 60.0)  # smallest and largest width of a legible figure [cm]
 
 
 @dataclass(frozen=True)

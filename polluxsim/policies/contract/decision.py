@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Flag, auto
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from polluxsim.common.errors import PolicyError, short
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from polluxsim.hardware.hosts import Host
-    from polluxsim.hardware.placements import Allocation, Gpus, JobId
+from polluxsim.hardware.hosts import Host
+from polluxsim.hardware.placements import Allocation, Gpus, JobId
 
 
 class Change(Flag):

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from polluxsim.hardware.hosts import Host
+from polluxsim.hardware.placements import BatchChoice, JobId, Placement
+from polluxsim.models.known_duration import BatchPlan
+from polluxsim.models.profile import Application
+from polluxsim.models.sensitivity import Sensitivity
+from polluxsim.models.stages import Stages
 
-    from polluxsim.hardware.hosts import Host
-    from polluxsim.hardware.placements import BatchChoice, JobId, Placement
+if TYPE_CHECKING:
     from polluxsim.models.goodput import Goodput, GoodputModel
-    from polluxsim.models.known_duration import BatchPlan
-    from polluxsim.models.profile import Application
-    from polluxsim.models.sensitivity import Sensitivity
-    from polluxsim.models.stages import Stages
 
 
 class Oracle(Protocol):

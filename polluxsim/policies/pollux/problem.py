@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.common.kernels import kernel
-from polluxsim.hardware.placements import num_replicas
-from polluxsim.models.goodput import KnownGoodputs
+from polluxsim.hardware.placements import JobId, Placement, num_replicas
+from polluxsim.models.goodput import GoodputModel, KnownGoodputs
+from polluxsim.policies.contract.view import ClusterView, JobView
 from polluxsim.policies.tools.gpu_counts import fewest_gpus, most_gpus
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.hardware.placements import JobId, Placement
-    from polluxsim.models.goodput import GoodputModel
-    from polluxsim.policies.contract.view import ClusterView, JobView
 
 # Added to every speedup, so that a job without GPUs has a finite cost. Source: artifact of Pollux (OSDI '21).
 SPEEDUP_FLOOR = 1e-3

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -18,19 +20,12 @@ from polluxsim.common.errors import (
     allowed_among,
 )
 from polluxsim.common.shipped import shipped
-from polluxsim.metrics.declared import Metric, values_in
+from polluxsim.metrics.declared import Metric, UserValues, values_in
 from polluxsim.records.folders import info_of
 from polluxsim.records.storage import flat, read_timings
 from polluxsim.run.composing import NamedPolicy, named_policy
 from polluxsim.studies.driver import reserved, run_entries
-from polluxsim.studies.plan import composer, entry_of, finished_runs
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
-
-    from polluxsim.metrics.declared import UserValues
-    from polluxsim.studies.plan import Entry
+from polluxsim.studies.plan import Entry, composer, entry_of, finished_runs
 
 
 class Scenario(NamedTuple):
@@ -80,14 +75,9 @@ def _said() -> dict[str, Any]:
     return found
 
 
-CONFIGS, RUNS = "policies", "runs"
-"""Folders of an arena: entries for policies of the user's, and the sweep."""
-
-MARK = "# Written by 'polluxsim arena'; the next arena in this folder replaces it.\n"
-"""First line of an entry."""
-
-FAILURES = (PolicyError, InvalidAllocationError, LostProcessError)
-"""Errors of a policy itself."""
+CONFIGS, RUNS = "policies", "runs"  # folders of an arena: entries for policies of the user's, and the sweep
+MARK = "# Written by 'polluxsim arena'; the next arena in this folder replaces it.\n"  # first line of an entry
+FAILURES = (PolicyError, InvalidAllocationError, LostProcessError)  # errors of a policy itself
 
 
 class Player(NamedTuple):
