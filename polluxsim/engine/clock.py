@@ -144,15 +144,10 @@ class ExactTime:
 class WholeSeconds:
     """Epochs end at whole seconds, and progress is added interval by interval.
 
-    Parameters
-    ----------
-    round_interval
-        Length of an interval [s]. Intervals start at its multiples.
-
     Source: the artifact of Pollux (OSDI '21). Its rounding is kept to reproduce its results to the second.
     """
 
-    round_interval: float
+    round_interval: float  # Length of an interval [s]. Intervals start at its multiples.
     has_intervals: ClassVar[bool] = True
 
     def course(

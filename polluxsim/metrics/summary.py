@@ -106,14 +106,14 @@ class Summary:
     restarts_by_failure: int = 0  # number of times that failures took the GPUs of jobs; not in `restarts`
     # Useful training time over the time since the first start, of all jobs together; None if none ever ran.
     effective_time_ratio: float | None = None
-    # Shares of all GPU time, which add up to 1: useful, checkpoint, restart, lost, idle, down. Empty if the GPU
-    # time of the cluster is unknown.
+    # Shares of all GPU time, which add up to 1: useful, checkpoint, restart, lost, idle, down. Empty if the GPU time of
+    # the cluster is unknown.
     gpu_time: Mapping[str, float] = field(default_factory=dict)
-    # Mean time from submission to the first GPU [s], of the jobs in the mean JCT. A job that never had a GPU
-    # counts with its age at the end of the run. None where the mean is.
+    # Mean time from submission to the first GPU [s], of the jobs in the mean JCT. A job that never had a GPU counts
+    # with its age at the end of the run. None where the mean is.
     avg_queueing_delay: float | None = None
-    # Mean time without a GPU from submission to the end of the job or of the run [s], of the jobs in the mean
-    # JCT. It contains the time to the first GPU. None where the mean is.
+    # Mean time without a GPU from submission to the end of the job or of the run [s], of the jobs in the mean JCT. It
+    # contains the time to the first GPU. None where the mean is.
     avg_waiting_time: float | None = None
 
 

@@ -35,8 +35,8 @@ RunT = TypeVar("RunT", bound=Run)
 class WhatIfRequest:
     """Changes of a run from a round on."""
 
-    # By configuration group (`policy` or `cluster`): the name of another entry, or None for the present entry,
-    # and settings.
+    # By configuration group (`policy` or `cluster`): the name of another entry, or None for the present entry, and
+    # settings.
     entries: Mapping[str, tuple[str | None, Mapping[str, object]]] = field(default_factory=dict)
     # By configuration group: an object in place of an entry, and its description for run.json.
     objects: Mapping[str, tuple[Any, Mapping[str, object]]] = field(default_factory=dict)

@@ -53,45 +53,26 @@ WIDTHS = (5.0, 60.0)  # smallest and largest width of a legible figure [cm]
 class PlotRequest:
     """A kind of figure with its options.
 
-    Parameters
-    ----------
-    kind
-        A key of `FIGURE_KINDS`.
-    width
-        Width in print [cm]. The default depends on the kind.
-    dark
-        Whether the figure is for a dark page.
-    each
-        Whether each run has a line. By default, the runs of a setting are pooled.
-    bin
-        Length of the averaging window [min].
-    job
-        Names of jobs. The default is the job with the most GPU time.
-    profiles, cards
-        Folders of profiles, and of cards to compare them with.
-    x, metric, by
-        The setting on the horizontal axis, the metric to draw, and the settings that have a line for each value.
-    application
-        Application to draw; for `throughput`, a list of applications.
-
     Raises
     ------
     InvalidConfigError
         If the kind is unknown, or the value of an option is invalid.
     """
 
-    kind: str
-    width: float | None = None
-    dark: bool = False
-    each: bool = False
-    bin: float = 30.0
-    job: Sequence[str] | None = None
+    kind: str  # a key of `FIGURE_KINDS`
+    width: float | None = None  # Width in print [cm]. The default depends on the kind.
+    dark: bool = False  # whether the figure is for a dark page
+    each: bool = False  # Whether each run has a line. By default, the runs of a setting are pooled.
+    bin: float = 30.0  # length of the averaging window [min]
+    job: Sequence[str] | None = None  # Names of jobs. The default is the job with the most GPU time.
+    # Folders of profiles, and of cards to compare them with.
     profiles: Path | None = None
     cards: Path | None = None
+    # The setting on the horizontal axis, the metric to draw, and the settings that have a line for each value.
     x: str | None = None
     metric: str = "avg_jct"
     by: Sequence[str] | None = None
-    application: Any = None
+    application: Any = None  # application to draw; for `throughput`, a list of applications
 
     def __post_init__(self) -> None:
         if self.kind not in FIGURE_KINDS:

@@ -62,28 +62,15 @@ class Oracle(Protocol):
 
 
 class Report(NamedTuple):
-    """The log of a job so far.
+    """The log of a job so far."""
 
-    Attributes
-    ----------
-    epochs
-        Statistical epochs done, with the completed part of the present epoch.
-    losses
-        Loss after each complete epoch. Its unit depends on the application.
-    steps_per_epoch
-        Optimiser steps of the last complete epoch at the user's batch size; in the first epoch, the examples of an
-        epoch over that batch size.
-    step_time
-        Present time of an optimiser step [s]; None while the job does not train.
-    last_drop
-        The training is complete when the loss falls by less than this in an epoch.
-    """
-
-    epochs: float
-    losses: tuple[float, ...]
+    epochs: float  # statistical epochs done, with the completed part of the present epoch
+    losses: tuple[float, ...]  # Loss after each complete epoch. Its unit depends on the application.
+    # Optimiser steps of the last complete epoch at the user's batch size; in the first epoch, the examples of an epoch
+    # over that batch size.
     steps_per_epoch: float
-    step_time: float | None
-    last_drop: float
+    step_time: float | None  # present time of an optimiser step [s]; None while the job does not train
+    last_drop: float  # the training is complete when the loss falls by less than this in an epoch
 
 
 @dataclass(frozen=True, eq=False, slots=True)
