@@ -29,8 +29,8 @@ class Change(Flag):
 class Reason(NamedTuple):
     """The reason for the allocation of a job in a round."""
 
-    # Kind of the reason, a word that the policy chooses. `look/why/sentences.py` has sentences for the kinds of polluxsim,
-    # and prints other kinds unchanged.
+    # A word that the policy chooses. `look/why/sentences.py` has sentences for the kinds of polluxsim, and prints other
+    # kinds unchanged.
     kind: str
     # Numbers by name. `REASON_UNITS` in `records/results.py` has the units of polluxsim's numbers.
     numbers: Mapping[str, float]
