@@ -73,14 +73,12 @@ class Sharing(Protocol):
 
     def fits(self, tenants: Sequence[Tenant]) -> bool:
         """Return whether two or more jobs can be on one GPU together. This GPU is among the GPUs of each."""
-        ...
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
         """Return the share of its speed that each job loses, in [0, 1). Jobs without a loss can be left out.
 
         `tenants` are all jobs with GPUs, in order of submission.
         """
-        ...
 
 
 def losses_by(sharing: Sharing, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:

@@ -38,7 +38,6 @@ class Outages(Protocol):
 
         Raise InvalidInputError if the cluster has fewer nodes than the source.
         """
-        ...
 
     def outage(self, unit: int, number: int, since: float, draw: Callable[[int], Sequence[float]]) -> Outage | None:
         """Return the next outage of a unit, or None.
@@ -46,7 +45,6 @@ class Outages(Protocol):
         `number` counts its outages so far. `since` is the end of the last outage, and 0 before the first [s]. `draw`
         takes a count, and returns that many random numbers in (0, 1). The draws of an outage are fixed.
         """
-        ...
 
 
 @dataclass(frozen=True)

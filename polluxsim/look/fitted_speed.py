@@ -31,11 +31,9 @@ class Speed(Protocol):
     @property
     def application(self) -> Application:
         """Return the application's properties."""
-        ...
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
         """Return the step time on a placement, given as the GPUs on each of its nodes."""
-        ...
 
 
 class Curve(NamedTuple):

@@ -27,7 +27,6 @@ class Goodput(Protocol):
 
     def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
         """Return the largest goodput on a placement, and the batch choice that reaches it."""
-        ...
 
 
 @dataclass(frozen=True)

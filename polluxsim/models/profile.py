@@ -81,35 +81,28 @@ class Profile(Protocol):
     @property
     def application(self) -> Application:
         """Return the application's properties."""
-        ...
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
         """Return the true step time on a placement, given as the GPUs on each of its nodes, in order.
 
         Raise ProfileRangeError if the profile has no value for this placement or atomic batch size.
         """
-        ...
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
         """Return the true gradient statistics at a batch size [examples] in an epoch."""
-        ...
 
     def epoch_end(self, epoch: int) -> float:
         """Return the progress at which an epoch ends [M0-steps]."""
-        ...
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
         """Return the total batch sizes at which whole trainings are known, rising [examples]."""
-        ...
 
     def total_iterations(self, batch_size: int) -> float:
         """Return the optimiser steps of a whole training at a fixed batch size."""
-        ...
 
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
         """Return the optimiser steps from the end of `epoch` to the end of training at a fixed batch size."""
-        ...
 
 
 def by_type(profile: Profile) -> Mapping[str, Profile]:

@@ -214,7 +214,6 @@ class Workers(Protocol):
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
         """Make all runs; return the failed runs with their errors."""
-        ...
 
 
 class HydraWorkers:

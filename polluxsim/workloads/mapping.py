@@ -114,7 +114,6 @@ class MappingRule(Protocol):
 
     def application(self, job: TraceJob, rng: np.random.Generator) -> str | None:
         """Return the name of an application that has a profile, or None to leave the job out."""
-        ...
 
 
 class GpuTimeClass:

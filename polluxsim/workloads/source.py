@@ -24,7 +24,6 @@ class Source(Protocol):
         Raise InvalidInputError if a file cannot be read, a row is invalid, or no job is left; InvalidConfigError if the
         settings contradict the file; and UnknownApplicationError if an application has no profile.
         """
-        ...
 
 
 def check_window(start: object, hours: object) -> None:

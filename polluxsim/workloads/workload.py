@@ -41,7 +41,6 @@ class Arrivals(Protocol):
 
     def after(self, job: Job, time: float) -> Sequence[Job]:
         """Return the jobs that are submitted, now or later, because `job` was complete at `time` [s]."""
-        ...
 
 
 class NothingFollows:
