@@ -10,7 +10,7 @@ from griffe import Extension, Object
 
 SOURCE = re.compile(r"\n\n(?=Source: )")
 DOCTEST = re.compile(r"\n\n(?=>>> )")
-FIELD = re.compile(r"    (?P<name>[a-z]\w*): [^#]*?(?:  # (?P<text>.+))?")
+FIELD = re.compile(r"    (?P<name>[A-Za-z]\w*)(?::| =) [^#]*?(?:  # (?P<text>.+))?")
 COMMENT = re.compile(r"    # (?P<text>.+)")
 
 

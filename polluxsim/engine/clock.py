@@ -27,16 +27,11 @@ MOST_ROUNDS = 2.0**52
 class Rank(IntEnum):
     """The order of events at one instant. Events of one rank happen in the order of submission of their jobs."""
 
-    PROGRESS = 1
-    """Epochs end, jobs complete."""
-    ARRIVAL = 2
-    """Jobs are submitted or cancelled, nodes fail or come up, a fork begins."""
-    HORIZON = 3
-    """The run ends."""
-    ROUND = 4
-    """The policy decides."""
-    AFTER_ROUND = 5
-    """Epochs end that belong to the interval that begins at this instant."""
+    PROGRESS = 1  # epochs end, jobs complete
+    ARRIVAL = 2  # jobs are submitted or cancelled, nodes fail or come up, a fork begins
+    HORIZON = 3  # the run ends
+    ROUND = 4  # the policy decides
+    AFTER_ROUND = 5  # epochs end that belong to the interval that begins at this instant
 
 
 class Event(simpy.Event):

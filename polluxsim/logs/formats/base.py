@@ -23,19 +23,15 @@ class JobStatus(StrEnum):
     NODE_FAIL = "node_fail"
     PREEMPTED = "preempted"
     OUT_OF_MEMORY = "out_of_memory"
-    RUNNING = "running"
-    """The job had not ended, so its duration is a lower bound."""
+    RUNNING = "running"  # the job had not ended, so its duration is a lower bound
 
 
 class Clock(StrEnum):
     """Form of the times in a log."""
 
-    LOCAL = "local"
-    """Dates and times of day without a zone. The zone is an assumption."""
-    ZONED = "zoned"
-    """Times with a zone, or in a zone that the format defines."""
-    RELATIVE = "relative"
-    """Seconds from an unknown instant, without a time of day."""
+    LOCAL = "local"  # Dates and times of day without a zone. The zone is an assumption.
+    ZONED = "zoned"  # times with a zone, or in a zone that the format defines
+    RELATIVE = "relative"  # seconds from an unknown instant, without a time of day
 
 
 class Place(NamedTuple):
