@@ -92,7 +92,7 @@ def _plainer(world: World) -> Iterator[World]:
     """Yield worlds whose jobs arrive at once, or have no optional fields."""
     if any(job.submit_time for job in world.jobs):
         yield replace(world, jobs=tuple(replace(job, submit_time=0.0) for job in world.jobs))
-    plain = tuple(replace(job, **_said(job)) for job in world.jobs)
+    plain = tuple(replace(job, **_set_optional_fields(job)) for job in world.jobs)
     if plain != world.jobs:
         yield replace(world, jobs=plain)
 
@@ -103,7 +103,7 @@ STEPS = (_plainer, _fewer_jobs, _fewer_outages, _smaller_cluster, _simpler_setti
 
 def _simpler(job: Job) -> Iterator[Job]:
     """Yield the job without its optional fields, then without one of them, then with simpler values."""
-    said = _said(job)
+    said = _set_optional_fields(job)
     if len(said) > 1:
         yield replace(job, **said)
     for name, default in said.items():
@@ -120,16 +120,16 @@ def _simpler(job: Job) -> Iterator[Job]:
         yield replace(job, num_replicas=1, batch_size=batch_size, min_replicas=None, max_replicas=None)
 
 
-def _said(job: Job) -> dict[str, Any]:
+def _set_optional_fields(job: Job) -> dict[str, Any]:
     """Return the defaults of the optional fields that a job has."""
     return {
         field.name: field.default
         for field in fields(job)
-        if field.name in _SAID and getattr(job, field.name) != field.default
+        if field.name in _OPTIONAL_FIELDS and getattr(job, field.name) != field.default
     }
 
 
-_SAID = (
+_OPTIONAL_FIELDS = (
     "user", "queue", "priority", "deadline", "time_limit", "cancel_time", "min_replicas", "max_replicas", "gpu_types",
     "type_speeds", "cpus", "cpu_speeds",
 )  # fmt: skip

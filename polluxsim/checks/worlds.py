@@ -205,12 +205,12 @@ class World:
 
     def __repr__(self) -> str:
         """Return code that makes the world. It leaves out default values."""
-        jobs = ", ".join(f"Job({', '.join(_given(job))})" for job in self.jobs)
-        said = [f"nodes={self.nodes}", f"jobs=({jobs},)", *_given(self)[2:]]
+        jobs = ", ".join(f"Job({', '.join(_arguments(job))})" for job in self.jobs)
+        said = [f"nodes={self.nodes}", f"jobs=({jobs},)", *_arguments(self)[2:]]
         return f"World({', '.join(said)})"
 
 
-def _given(made: World | Job) -> list[str]:
+def _arguments(made: World | Job) -> list[str]:
     """Return the arguments that differ from the defaults, as code."""
     return [
         f"{field.name}={getattr(made, field.name)!r}"
@@ -286,7 +286,7 @@ def _job(
     has_hosts: bool,
 ) -> Job:
     gpus = int(rng.integers(1, most + 1)) if rng.random() < 0.7 else most
-    said = _said(time, gpus, rng) if rng.random() < 0.5 else {}
+    said = _optional_fields(time, gpus, rng) if rng.random() < 0.5 else {}
     if has_hosts and rng.random() < 0.5:
         said |= {"cpus": gpus * 2.0, "cpu_speeds": ((1.0, 0.4), (CPUS, 1.0))}
     wide_enough = [name for name in sorted(types) if gpus <= types[name]]
@@ -301,7 +301,7 @@ def _job(
     return Job(f"job-{index}", time, str(rng.choice(sorted(APPLICATIONS))), gpus, 10 * gpus, **said)
 
 
-def _said(time: float, gpus: int, rng: np.random.Generator) -> dict[str, Any]:
+def _optional_fields(time: float, gpus: int, rng: np.random.Generator) -> dict[str, Any]:
     """Return optional fields of a job."""
     choices: dict[str, list[Any]] = {
         "user": ["ada", "bob", None],

@@ -74,7 +74,7 @@ def _jobs(number: int, adjective: str = "") -> str:
     return f"{number} {adjective}job{'s' * (number != 1)}"
 
 
-_THERE: list[KnownState] = []  # in a worker process: the state from which it draws futures
+_known_states: list[KnownState] = []  # in a worker process: the state from which it draws futures
 
 
 def futures(here: KnownState, asked: Collection[JobId], forks: int, processes: int) -> Iterator[Times]:
@@ -85,25 +85,25 @@ def futures(here: KnownState, asked: Collection[JobId], forks: int, processes: i
     if processes == 1 or (monotonic() - started) * len(rest) < WORTH_PROCESSES:
         yield from (here.future(asked, number) for number in rest)
         return
-    begin = partial(_be_there, here.moment.origin, here.moment.time, here.arrivals)
+    begin = partial(_begin_worker, here.moment.origin, here.moment.time, here.arrivals)
     count, number = min(processes, len(rest)), 1
     found: dict[int, Times] = {}
     with workers(count, begin) as pool:
-        for done, future in as_finished(pool, ((number, _there, (asked, number)) for number in rest), count):
+        for done, future in as_finished(pool, ((number, _future_in_worker, (asked, number)) for number in rest), count):
             found[done] = future.result()
             while number in found:
                 yield found.pop(number)
                 number += 1
 
 
-def _be_there(run: Run, time: float, arrivals: Arrivals) -> None:
+def _begin_worker(run: Run, time: float, arrivals: Arrivals) -> None:
     """Simulate a run up to a time, in a worker process."""
-    _THERE.append(KnownState(Moment(run, time), arrivals))
+    _known_states.append(KnownState(Moment(run, time), arrivals))
 
 
-def _there(asked: Collection[JobId], number: int) -> Times:
+def _future_in_worker(asked: Collection[JobId], number: int) -> Times:
     with exits_raised():
-        return _THERE[-1].future(asked, number)
+        return _known_states[-1].future(asked, number)
 
 
 class KnownState:

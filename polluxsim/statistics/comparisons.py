@@ -58,7 +58,7 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
         check_column(frame, name, "metric")
     shown = {name: metric_of(name, declared) for name in names}
     rows = rows_of(frame)
-    labels = told_apart(rows)
+    labels = distinct_labels(rows)
     pairs = baselines(rows, labels, baseline)
     samples = samples_of(rows, labels, shown)
     cut_off = with_jobs_cut_off(rows, labels)
@@ -110,7 +110,7 @@ def samples_of(
     )
 
 
-def told_apart(rows: Sequence[Row]) -> list[str]:
+def distinct_labels(rows: Sequence[Row]) -> list[str]:
     """Return a label for each run from the settings that differ, with its folder if runs have equal settings."""
     settings = [settings_in(row) for row in rows]
     labels = labels_of(settings)
@@ -212,7 +212,7 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
     default all settings but the seed and the workload's file are compared. `baseline` names a setting, as for
     `settings_table`; by default it is the setting of the first run.
     """
-    runs, rows, declared = _unlike(runs)
+    runs, rows, declared = _distinct_runs(runs)
     labels, pooled = _labels_and_pooled(rows, by)
     if len(set(labels)) < 2:
         what = f"all runs have the same {by}" if by else "all runs have the same settings"
@@ -237,12 +237,12 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
 
 def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Result]]:
     """Return the runs of each setting, with the settings that `compared` would have."""
-    runs, rows, _ = _unlike(runs)
+    runs, rows, _ = _distinct_runs(runs)
     labels, _ = _labels_and_pooled(rows, by)
     return {label: [run.result for run, own in zip(runs, labels, strict=True) if own == label] for label in labels}
 
 
-def _unlike(runs: Sequence[Run]) -> tuple[list[Run], list[Row], dict[str, Metric]]:
+def _distinct_runs(runs: Sequence[Run]) -> tuple[list[Run], list[Row], dict[str, Metric]]:
     frame = frame_of(runs)
     found = {repr(row): (run, row) for run, row in zip(runs, every_row_of(frame), strict=True)}
     return [run for run, _ in found.values()], [row for _, row in found.values()], declared_in(frame)
@@ -250,7 +250,7 @@ def _unlike(runs: Sequence[Run]) -> tuple[list[Run], list[Row], dict[str, Metric
 
 def _labels_and_pooled(rows: Sequence[Row], by: str | None) -> tuple[list[str], list[str]]:
     if not by:
-        return told_apart(rows), list(REPLICATES)
+        return distinct_labels(rows), list(REPLICATES)
     keys = list(dict.fromkeys(key for row in rows for key in settings_in(row)))
     if by == "policy":
         return [policy_name(row) for row in rows], [key for key in keys if not key.startswith("policy.")]

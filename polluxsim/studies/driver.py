@@ -250,16 +250,16 @@ def _complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: P
     for name in (DATASET, TIMING):
         (folder / name).unlink(missing_ok=True)
     if cache is not None:
-        _take(entries, cache)
+        _copy_from_cache(entries, cache)
     if left := [entry for entry in entries if not is_finished(entry)]:
-        _do(left, workers, known=len(entries) - len(left))
+        _make_missing(left, workers, known=len(entries) - len(left))
     table = write_dataset(entries, folder)
     if cache is not None:
-        _give(entries, cache)
+        _copy_to_cache(entries, cache)
     return Completed(len(left), entries, table)
 
 
-def _do(left: Sequence[Entry], workers: Workers, known: int) -> None:
+def _make_missing(left: Sequence[Entry], workers: Workers, known: int) -> None:
     """Make runs. Raise an error that names the first failed run."""
     with sweep_progress(left, known):
         failed = workers.launch(left)
@@ -274,7 +274,7 @@ def _do(left: Sequence[Entry], workers: Workers, known: int) -> None:
         raise SweepError(f"{changed[0]}: the files that it reads changed while it ran; start the sweep again")
 
 
-def _take(entries: Sequence[Entry], cache: Path) -> None:
+def _copy_from_cache(entries: Sequence[Entry], cache: Path) -> None:
     """Copy finished runs from a cache into the folder of the sweep."""
     if not cache.is_dir():
         return
@@ -285,7 +285,7 @@ def _take(entries: Sequence[Entry], cache: Path) -> None:
             copy_run(cached[entry.key], entry.folder)
 
 
-def _give(entries: Sequence[Entry], cache: Path) -> None:
+def _copy_to_cache(entries: Sequence[Entry], cache: Path) -> None:
     """Copy runs into a cache that does not have them. Sweeps do this one after another."""
     cache.mkdir(parents=True, exist_ok=True)
     with locked(cache, CACHE_LOCK, waiting=True):

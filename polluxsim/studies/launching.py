@@ -35,7 +35,7 @@ from polluxsim.studies.plan import Entry
 if TYPE_CHECKING:
     from hydra.plugins.launcher import Launcher
 
-Told = tuple[str, type[Warning], str, int]  # a warning of a worker: its text, category, file and line
+WorkerWarning = tuple[str, type[Warning], str, int]  # a warning of a worker: its text, category, file and line
 
 
 def perform(config: Mapping[str, Any], folder: Path) -> None:
@@ -76,7 +76,7 @@ class LocalWorkers:
         check_range("workers", workers, least=1, whole=True, or_null=True)
         self._workers = workers or num_cores()
         self._in_this_process = in_this_process and self._workers == 1
-        self._told: set[Told] = set()
+        self._issued: set[WorkerWarning] = set()
         self._kept: ExitStack | None = None
         self._pool: ProcessPoolExecutor | None = None
 
@@ -126,8 +126,8 @@ class LocalWorkers:
                 elif error is not None:
                     raise error
                 else:
-                    for warning in set(future.result()) - self._told:  # each once for all runs
-                        self._told.add(warning)
+                    for warning in set(future.result()) - self._issued:  # each once for all runs
+                        self._issued.add(warning)
                         warnings.warn_explicit(*warning)
         if lost:
             self._pool = None
@@ -160,7 +160,7 @@ def _made_here(entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
     return failed
 
 
-def _perform(config: Mapping[str, Any], folder: Path) -> list[Told]:
+def _perform(config: Mapping[str, Any], folder: Path) -> list[WorkerWarning]:
     """Make one run; return its warnings, which the parent process issues once for all runs."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
