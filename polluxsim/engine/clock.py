@@ -110,14 +110,8 @@ class ExactTime:
     ) -> list[tuple[float, bool]]:
         """Return when a job reaches each boundary in turn, as pairs of `Milestone`.
 
-        Parameters
-        ----------
-        progress, start
-            Work done [M0-steps] at a time [s].
-        rates
-            M0-steps per second up to each boundary, positive.
-        boundaries
-            Work to be done, rising [M0-steps].
+        `progress` is the work done [M0-steps] at the time `start` [s]. `boundaries` rise [M0-steps]; `rates` are the
+        speeds up to each of them [M0-steps/s], above 0.
         """
         course: list[tuple[float, bool]] = []
         for rate, boundary in zip(rates, boundaries, strict=True):

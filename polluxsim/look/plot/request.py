@@ -51,13 +51,7 @@ WIDTHS = (5.0, 60.0)  # smallest and largest width of a legible figure [cm]
 
 @dataclass(frozen=True)
 class PlotRequest:
-    """A kind of figure with its options.
-
-    Raises
-    ------
-    InvalidConfigError
-        If the kind is unknown, or the value of an option is invalid.
-    """
+    """A kind of figure with its options."""
 
     kind: str  # a key of `FIGURE_KINDS`
     width: float | None = None  # Width in print [cm]. The default depends on the kind.
@@ -86,13 +80,7 @@ class PlotRequest:
 
     @classmethod
     def of(cls, kind: str, options: Mapping[str, Any]) -> PlotRequest:
-        """Return the request for a kind of figure with options by name, as `run.plot` takes them.
-
-        Raises
-        ------
-        InvalidConfigError
-            If the kind has no such option.
-        """
+        """Return the request for a kind of figure with options by name, as `run.plot` takes them."""
         request = cls(kind, x=options.get("x") or "")
         known = ("width", "dark", *OPTIONS[kind])
         given = {"metric" if name == "y" else name: value for name, value in options.items() if value is not None}

@@ -45,13 +45,7 @@ class Suite(NamedTuple):
 
 
 def read_suite(name: str, only: tuple[str, ...] = (), seeds: int | None = None) -> Suite:
-    """Return a suite, `quick` or `full`, with all of its scenarios or only some, and its number of seeds or another.
-
-    Raises
-    ------
-    InvalidConfigError
-        If there is no such scenario, or no seed.
-    """
+    """Return a suite, `quick` or `full`, with all of its scenarios or only some, and its number of seeds or another."""
     said = _said()
     known = said["scenarios"]
     if unknown := [word for word in only if word not in known]:
@@ -109,15 +103,7 @@ class Place(NamedTuple):
 
 
 def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
-    """Make all runs that are not finished yet, and return what is in them.
-
-    Raises
-    ------
-    InvalidConfigError
-        If a policy does not exist, or two policies have the same name.
-    SweepError
-        If another sweep has locked the folder, or runs failed for another reason than their policy.
-    """
+    """Make all runs that are not finished yet, and return their results. Raise a SweepError if runs fail."""
     absent: dict[Player, PolluxSimError] = {}
     with reserved(place.folder / RUNS):
         policies = _listed(names, place.folder / CONFIGS)
@@ -167,10 +153,7 @@ def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
 def _earlier_entries(folder: Path) -> list[Path]:
     """Return the entries of an earlier arena, which would win over shipped entries of the same name.
 
-    Raises
-    ------
-    InvalidConfigError
-        If the folder holds anything else: it would take part in all runs, and may be a file of the user's.
+    Raise an error if the folder has other files: they would take part in all runs, and may be the user's.
     """
     found = sorted((folder / "policy").iterdir())
     written = [path for path in found if path.is_file() and path.read_bytes().startswith(MARK.encode())]
