@@ -27,26 +27,11 @@ _FUNCTIONS = {"engine": "settings"}
 
 @dataclass(frozen=True, repr=False)
 class Choice:
-    """A configuration file of a group, with changed settings.
+    """A configuration file of a group, with changed settings."""
 
-    Parameters
-    ----------
-    group
-        The group: policy, agent, cluster, workload, profiles, engine.
-    name
-        Name of the YAML file; None for the default.
-    settings
-        Values by the name of the setting.
-
-    Raises
-    ------
-    InvalidConfigError
-        If the group has no entry of that name.
-    """
-
-    group: str
-    name: str | None = None
-    settings: Mapping[str, object] = field(default_factory=dict)
+    group: str  # the group: policy, agent, cluster, workload, profiles, engine
+    name: str | None = None  # name of the YAML file; None for the default
+    settings: Mapping[str, object] = field(default_factory=dict)  # values by the name of the setting
 
     def __post_init__(self) -> None:
         if self.name is not None and self.name not in (names := entries(self.group)):
