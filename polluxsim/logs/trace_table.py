@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from polluxsim.common.errors import InvalidInputError, bad_line
 from polluxsim.common.files import appearing_whole
+from polluxsim.common.tables import reading_parquet
 from polluxsim.hardware.hosts import UNLIMITED
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.log_rows import MAX_GPUS
@@ -108,12 +109,8 @@ def trace_schema(extras: Sequence[str], info: TraceInfo) -> pa.Schema:
 
 def read_info(path: Path) -> TraceInfo:
     """Return the metadata of a trace; raise InvalidInputError if the file is not a trace of this version."""
-    try:
+    with reading_parquet(path):
         schema = pq.read_schema(path)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(
-            f"{path}: not a Parquet file ({str(error).splitlines()[0]}); give another file"
-        ) from None
     about = {
         key.decode(errors="replace"): value.decode(errors="replace") for key, value in (schema.metadata or {}).items()
     }
@@ -166,12 +163,10 @@ def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
         what = "the file must be a trace in .parquet; make it with polluxsim log import FORMAT LOG -o FILE.parquet"
         raise InvalidInputError(f"{path}: {what}")
     info = read_info(path)
-    try:
+    with reading_parquet(path, "cannot be read", remedy=""):
         schema = _schema_of_jobs(pq.read_schema(path).names)
         table = pq.read_table(path, columns=schema.names).cast(schema)
         table.validate(full=True)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
     columns = {
         name: table[name] if name in schema.names else pa.chunked_array([pa.nulls(table.num_rows)])
         for name in TraceJob._fields

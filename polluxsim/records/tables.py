@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from polluxsim.common.errors import InvalidInputError, bad_line, one_of, short
+from polluxsim.common.tables import reading_parquet
 from polluxsim.hardware.clusters import MOST_GPUS, MOST_NODES
 from polluxsim.records.columns import Records
 from polluxsim.records.results import AllocationRecord, Column, JobRecord, SharingRecord, Status, columns_of
@@ -116,12 +117,10 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
     import pyarrow.compute as pc
 
     schema = schema_of(record_type)
-    try:
+    with reading_parquet(path, "not a table of a polluxsim run", remedy=""):
         with pq.ParquetFile(path) as file:  # `read_table` loads pandas for it
             table = _completed(file.read(), schema, record_type._field_defaults).select(schema.names).cast(schema)
         table.validate(full=True)
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        raise InvalidInputError(f"{path}: not a table of a polluxsim run ({str(error).splitlines()[0]})") from None
     declared = columns_of(record_type).items()
     columns = [_values(path, name, table.column(name), column) for name, column in declared]
     if record_type in (AllocationRecord, SharingRecord):

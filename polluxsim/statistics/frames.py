@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 
 from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.tables import reading_parquet
 from polluxsim.metrics.declared import Metric, declare, declared_in, values_in
 from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.records.folders import policy_name, run_folders
@@ -104,9 +104,5 @@ def frame_at(paths: Sequence[Path]) -> pd.DataFrame:
 def _dataset(path: Path) -> pd.DataFrame:
     if not path.exists():
         raise InvalidInputError(f"{path}: no such file; check the path")
-    try:
+    with reading_parquet(path, "not a Parquet dataset"):
         return pd.read_parquet(path)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InvalidInputError(
-            f"{path}: not a Parquet dataset ({str(error).splitlines()[0]}); give another file"
-        ) from None
