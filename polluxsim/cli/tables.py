@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from polluxsim.cli.options import RUNS, path, take, take_forms
-from polluxsim.metrics.summary import Summary
 
 if TYPE_CHECKING:
+    from polluxsim.metrics.summary import Summary
     from polluxsim.records.storage import Run
 
 TENANTS = ("user", "queue")

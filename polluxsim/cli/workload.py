@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from polluxsim.cli.options import path, take, take_output
 from polluxsim.common.durations import HOUR, MINUTE, length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
-from polluxsim.models.profile import Profile
-from polluxsim.workloads.source import Source
 
 if TYPE_CHECKING:
+    from polluxsim.models.profile import Profile
     from polluxsim.workloads.mapping import MappedTrace
+    from polluxsim.workloads.source import Source
     from polluxsim.workloads.workload import Workload
 
 SUFFIX = ".csv"
