@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from polluxsim.cli.former import OPTIONS as FORMER_OPTIONS
 from polluxsim.cli.options import take
 from polluxsim.common.errors import InvalidConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 SUCCESS, WRONG_INPUT = "after success", "for wrong input"
 

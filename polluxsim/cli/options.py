@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
-from collections.abc import Callable, Collection, Mapping
+from argparse import ArgumentTypeError, BooleanOptionalAction
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from polluxsim.common.durations import UNITS, from_clock
 
-Kind = Callable[[str], object]  # type of the value of an option
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Callable, Collection, Mapping
+
+    Kind = Callable[[str], object]
+    """Type of the value of an option."""
 
 
 def text(word: str) -> str:
@@ -284,8 +288,11 @@ OPTIONS: Mapping[str, Option] = {
 }  # fmt: skip
 """Options by name, in groups of what they are about."""
 
-SHORT = {"output": "-o"}  # options with a short form
-FORMS = ("markdown", "latex", "csv", "json")  # options that choose the form of what a command prints
+SHORT = {"output": "-o"}
+"""Options with a short form."""
+
+FORMS = ("markdown", "latex", "csv", "json")
+"""Options that choose the form of what a command prints."""
 
 
 class TakesArguments(Protocol):

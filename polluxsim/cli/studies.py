@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from polluxsim.cli.loading import show_progress
@@ -12,10 +11,15 @@ from polluxsim.cli.options import SETTINGS, take, take_output
 from polluxsim.common.errors import InvalidConfigError
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
     from polluxsim.studies.sizing import Answer
 
-FAULTS = 1  # exit status if a fault was found
-STEP = 20  # number of worlds between two updates of the progress line
+FAULTS = 1
+"""Exit status if a fault was found."""
+
+STEP = 20
+"""Number of worlds between two updates of the progress line."""
 
 
 def add_check(parser: ArgumentParser) -> None:
@@ -54,7 +58,8 @@ def _check(options: Namespace) -> int:
 
 
 SUITES = ("quick", "full")
-NOT_ALL_PLAYED = 2  # exit status if a policy failed
+NOT_ALL_PLAYED = 2
+"""Exit status if a policy failed."""
 
 
 def add_arena(parser: ArgumentParser) -> None:
@@ -109,7 +114,8 @@ def _arena(options: Namespace) -> int:
     return NOT_ALL_PLAYED if found.played.failed else 0
 
 
-NOT_MET = 1  # exit status if no level that was tried meets the target
+NOT_MET = 1
+"""Exit status if no level that was tried meets the target."""
 
 OTHER_WEEKS = "; workload.resample_hours=168 draws other weeks of the log with each seed"
 

@@ -1,18 +1,21 @@
-"""Targets: bounds on a metric of a run, read from a text like `p90 wait < 10 min`."""
+"""What a cluster is to keep: a bound on a metric, as one writes it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from polluxsim.common.durations import from_clock, unit_of
 from polluxsim.common.errors import InvalidInputError, short
 from polluxsim.metrics.summary import counted, jct, queueing_delay, summarise
-from polluxsim.records.results import Result
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from polluxsim.records.results import Result
 
 WORDS = re.compile(r"(?:(mean|p50|p90|p95|p99) +(wait|jct|rho)|(makespan)) *(<=|<) *(.+)")
 NUMBER = re.compile(r"[\d.]+")
@@ -29,37 +32,35 @@ class Target(NamedTuple):
 
     @property
     def metric(self) -> str:
-        """Return the bounded metric as text, like `p90 wait`."""
+        """Return what is bounded, in words."""
         return f"{self.statistic} {self.quantity}".strip()
 
     @property
     def unit(self) -> tuple[str, int]:
-        """Return the unit of the bound and its length [s]; the unit of ρ is empty."""
+        """Return the unit that the bound is told in, and how long it is [s]; ρ has none."""
         return ("", 1) if self.quantity == "rho" else unit_of(self.bound)
 
     def __str__(self) -> str:
-        return f"{self.metric} {self.sign} {self.in_unit(self.bound)}"
+        return f"{self.metric} {self.sign} {self.told(self.bound)}"
 
-    def in_unit(self, value: float) -> str:
-        """Return a value of the metric as text in the unit of the bound."""
+    def told(self, value: float) -> str:
+        """Return a value of the metric in the bound's unit."""
         unit, size = self.unit
         return f"{value / size:{'.3g' if value < 1000 * size else '.0f'}} {unit}".strip()
 
     def is_met(self, value: float) -> bool:
-        """Return whether a value of the metric meets the bound."""
+        """Return whether a value of the metric is within the bound."""
         return value < self.bound or (self.sign == "<=" and value == self.bound)
 
     def value(self, result: Result) -> float:
-        """Return the metric of a run [s; 1 for ρ]; ∞ if jobs were cut off, rejected or not submitted."""
+        """Return the metric of a run [s; 1 for ρ]; infinite where jobs were left that it could not serve."""
         summary = summarise(result)
         if summary is not None and (summary.cut_off or summary.not_submitted or summary.rejected):
             return inf
         values = [summary.makespan] if self.quantity == "makespan" and summary else self._of_jobs(result)
         known = [value for value in values if value is not None]
         if not known:
-            raise InvalidInputError(
-                f"no job of the workload has a {self.quantity}, so the target cannot be evaluated; bound another metric"
-            )
+            raise InvalidInputError(f"no job of the workload has a {self.quantity}, so that no cluster can be judged")
         percentile = self.statistic.removeprefix("p")
         return float(np.percentile(known, int(percentile)) if percentile.isdigit() else np.mean(known))
 
@@ -71,7 +72,7 @@ class Target(NamedTuple):
 
 
 def read_target(text: str) -> Target:
-    """Read a target from a text.
+    """Return the target that a text says.
 
     >>> print(read_target("p90 wait<0:10"), "|", read_target("mean rho <= 1.5"))
     p90 wait < 10 min | mean rho <= 1.5

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import pyarrow as pa
 
 from polluxsim.common.errors import InvalidInputError
-from polluxsim.common.tables import reading_parquet
 from polluxsim.metrics.declared import Metric, declare, declared_in, values_in
-from polluxsim.metrics.summary import Summary, summarise
+from polluxsim.metrics.summary import summarise
 from polluxsim.records.folders import policy_name, run_folders
-from polluxsim.records.storage import Run, flat, read_run
+from polluxsim.records.storage import flat, read_run
 from polluxsim.statistics.groups import settings_of
 
-Row = Mapping[str, Any]
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from polluxsim.metrics.summary import Summary
+    from polluxsim.records.storage import Run
+
+    Row = Mapping[str, Any]
 
 SETTINGS = ("agent.", "cluster.", "engine.", "policy.", "profiles.", "workload.")
 """Beginnings of the names of columns with settings. The column `seed` is a setting too."""
@@ -104,5 +109,9 @@ def frame_at(paths: Sequence[Path]) -> pd.DataFrame:
 def _dataset(path: Path) -> pd.DataFrame:
     if not path.exists():
         raise InvalidInputError(f"{path}: no such file; check the path")
-    with reading_parquet(path, "not a Parquet dataset"):
+    try:
         return pd.read_parquet(path)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InvalidInputError(
+            f"{path}: not a Parquet dataset ({str(error).splitlines()[0]}); give another file"
+        ) from None

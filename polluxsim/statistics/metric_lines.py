@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import floor, log10
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from polluxsim.common.durations import HOUR, unit_of
-from polluxsim.metrics.declared import LESS, MORE, NEITHER, Metric, UserValues
-from polluxsim.metrics.summary import Summary
-from polluxsim.records.results import Result
+from polluxsim.metrics.declared import LESS, MORE, NEITHER, Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from polluxsim.metrics.declared import UserValues
+    from polluxsim.metrics.summary import Summary
+    from polluxsim.records.results import Result
 
 METRICS = {
     "num_jobs": Metric("jobs", better=NEITHER, formula="jobs of the workload"),
@@ -19,7 +23,9 @@ METRICS = {
     "rejected": Metric("rejected", formula="jobs that the policy rejected"),
     "failed": Metric("failed", formula="jobs that failed"),
     "not_submitted": Metric(
-        "not even submitted", better=NEITHER, formula="jobs with a submission after the end of the run"
+        "not even submitted",
+        better=NEITHER,
+        formula="jobs with a submission after the end of the run",
     ),
     "avg_jct": Metric(
         "average JCT",
@@ -39,7 +45,11 @@ METRICS = {
         formula="changes of GPUs that the policy ordered after a job's first start, of all jobs",
     ),
     "time_between_restarts": Metric(
-        "time between restarts", "h", NEITHER, is_part=True, formula="time with GPUs of all jobs / restarts"
+        "time between restarts",
+        "h",
+        NEITHER,
+        is_part=True,
+        formula="time with GPUs of all jobs / restarts",
     ),
     "restart_share": Metric(
         "share of run time in starts and restarts",
@@ -49,15 +59,22 @@ METRICS = {
         formula="time for starts and restarts / time with GPUs, of all jobs",
     ),
     "max_fairness": Metric(
-        "largest finish-time fairness ρ", formula="largest ρ, with ρ = JCT / JCT alone on an equal share of the cluster"
+        "largest finish-time fairness ρ",
+        formula="largest ρ, with ρ = JCT / JCT alone on an equal share of the cluster",
     ),
     "p99_fairness": Metric("99th percentile ρ", is_part=True, formula="99th percentile of ρ"),
     "fair_share": Metric("jobs below 2", "%", MORE, is_part=True, formula="jobs with ρ < 2 / jobs with a known ρ"),
     "unknown_fairness": Metric(
-        "not known, jobs", better=NEITHER, is_part=True, formula="complete jobs without a known ρ"
+        "not known, jobs",
+        better=NEITHER,
+        is_part=True,
+        formula="complete jobs without a known ρ",
     ),
     "deadlines_met": Metric(
-        "deadlines met", "%", MORE, formula="jobs complete by their deadline / jobs with a deadline"
+        "deadlines met",
+        "%",
+        MORE,
+        formula="jobs complete by their deadline / jobs with a deadline",
     ),
     "outages": Metric("outages of nodes", better=NEITHER, formula="outages of nodes"),
     "restarts_by_failure": Metric("restarts by failure", formula="times that a failure took a job's GPUs"),
@@ -75,7 +92,10 @@ METRICS = {
         formula="GPU time of jobs without checkpoints, starts and lost training / GPU time of all nodes",
     ),
     "gpu_time.checkpoint": Metric(
-        "GPU time: checkpoints", "%", is_part=True, formula="GPU time of checkpoints / GPU time of all nodes"
+        "GPU time: checkpoints",
+        "%",
+        is_part=True,
+        formula="GPU time of checkpoints / GPU time of all nodes",
     ),
     "gpu_time.restart": Metric(
         "GPU time: starts and restarts",
@@ -97,10 +117,16 @@ METRICS = {
         formula="GPU time of free GPUs on nodes that were up / GPU time of all nodes",
     ),
     "gpu_time.down": Metric(
-        "GPU time: nodes down", "%", is_part=True, formula="GPU time of nodes that were down / GPU time of all nodes"
+        "GPU time: nodes down",
+        "%",
+        is_part=True,
+        formula="GPU time of nodes that were down / GPU time of all nodes",
     ),
     "availability": Metric(
-        "availability of GPUs", "%", MORE, formula="1 − GPU time of nodes that were down / GPU time of all nodes"
+        "availability of GPUs",
+        "%",
+        MORE,
+        formula="1 − GPU time of nodes that were down / GPU time of all nodes",
     ),
     "gpu_hours": Metric("GPU time", "GPU h", formula="sum of GPUs × time over all jobs"),
     "cost": Metric("cost of nodes", "$", formula="sum of price × time over all nodes that were rented"),
@@ -135,8 +161,11 @@ def metric_of(column: str, declared: Mapping[str, Metric] | None = None) -> Metr
 COMPARED_WITHOUT_DIRECTION = {"restarts", "time_between_restarts"}
 """Metrics with changes that are neither better nor worse: a policy may restart jobs in order to adapt them."""
 
-MANIFOLD = 10.0  # values of at least this many times the baseline are written as a factor
-FAR = 99.99  # ends of intervals above this change are not written in full
+MANIFOLD = 10.0
+"""Values of at least this many times the baseline are written as a factor."""
+
+FAR = 99.99
+"""Ends of intervals above this change are not written in full."""
 
 
 class Line(NamedTuple):

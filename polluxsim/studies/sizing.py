@@ -102,7 +102,7 @@ class Answer(NamedTuple):
 
     def in_unit(self, value: float) -> str:
         """Return a value of the metric in the unit of the target."""
-        return "jobs left" if isinf(value) else self.target.in_unit(value).partition(" ")[0]
+        return "jobs left" if isinf(value) else self.target.told(value).partition(" ")[0]
 
     def interval(self, found: Estimate) -> str:
         """Return the 95 % interval of an estimate, or nothing."""
@@ -156,7 +156,7 @@ class Answer(NamedTuple):
     def _at(self, level: float) -> str:
         value = self.curve[level].value
         where = f"{level:g} node{'s' * (level != 1)}" if self.of_sizes else f"load {level:g}"
-        return f"{where}, {'jobs left' if isinf(value) else self.target.in_unit(value)}"
+        return f"{where}, {'jobs left' if isinf(value) else self.target.told(value)}"
 
 
 def size(request: SizeRequest) -> Answer:

@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from matplotlib.ticker import LogLocator, MaxNLocator
-from numpy.typing import NDArray
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.colours import DASHES, MARKERS, PALETTE, Look, looks
 from polluxsim.look.job_progress import progress_of
-from polluxsim.look.plot.style import (
-    GREY,
-    ONE_COLUMN,
-    Drawing,
-    hour_ticks,
-    legend,
-    mark_forks,
-    new_figure,
-    plain,
-    steps,
-    styled,
-)
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, legend, mark_forks, new_figure, plain, steps, styled
 from polluxsim.look.run_facts import start_delay
-from polluxsim.models.profile import Profile
-from polluxsim.records.results import JobRecord, Result
-from polluxsim.records.storage import Run
-from polluxsim.statistics.groups import Group
 from polluxsim.statistics.series import active_jobs, lifetime, shares_of
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from collections.abc import Mapping, Sequence
 
-Array = NDArray[np.float64]
-Profiles = Mapping[str, Profile]
+    from matplotlib.axes import Axes
+    from numpy.typing import NDArray
+
+    from polluxsim.look.plot.style import Drawing
+    from polluxsim.models.profile import Profile
+    from polluxsim.records.results import JobRecord, Result
+    from polluxsim.records.storage import Run
+    from polluxsim.statistics.groups import Group
+
+    Array = NDArray[np.float64]
+    Profiles = Mapping[str, Profile]
 
 
 class Curve(NamedTuple):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from itertools import pairwise, product
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
@@ -22,8 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.ticker import MultipleLocator
-from matplotlib.transforms import Bbox, BboxBase
-from numpy.typing import ArrayLike, NDArray
+from matplotlib.transforms import Bbox
 
 from polluxsim.common.durations import HOUR, clock
 from polluxsim.common.errors import InvalidInputError
@@ -32,19 +29,26 @@ from polluxsim.look.colours import luminance, mixed, on_dark
 from polluxsim.statistics.forks import fork_times
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from os import PathLike
+
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.transforms import BboxBase
+    from numpy.typing import ArrayLike, NDArray
 
     from polluxsim.statistics.groups import Group
 
-Points = NDArray[np.float64]
+    Points = NDArray[np.float64]
 
-ONE_COLUMN, TWO_COLUMNS = 8.5, 17.0  # widths in print [cm]
+ONE_COLUMN, TWO_COLUMNS = 8.5, 17.0
+"""Widths in print [cm]."""
 
 ENDINGS = (".pdf", ".png", ".svg")
 
 PNG_DPI = 200
-SCREEN_DPI = 144  # at which a notebook shows what has more pixels: small type can be read, and stays sharp
+SCREEN_DPI = 144
+"""At which a notebook shows what has more pixels: small type can be read, and stays sharp."""
 
 RC = {
     "font.size": 8.0,
@@ -86,7 +90,8 @@ def in_style() -> Iterator[None]:
         yield
 
 
-styled = in_style()  # makes a function draw its figure in the house's style
+styled = in_style()
+"""Makes a function draw its figure in the house's style."""
 
 
 class Drawing(Figure):
@@ -202,16 +207,19 @@ def plain(value: float, _: object = None) -> str:
     return f"{value:g}"
 
 
-MOST_LABELS = 4  # more lines than this have a legend
+MOST_LABELS = 4
+"""More lines than this have a legend."""
 
 FONT_SIZE = 7.0
 
-OFFSET = 3.0  # from a line to its label [pt]
+OFFSET = 3.0
+"""From a line to its label [pt]."""
 
 LEAST_CONTRAST = 4.0
 """Of a name and the paper, as a ratio of luminances. Source: between the 3 and the 4.5 of WCAG 2.2, 1.4.3."""
 
-FAR = 14.0  # a label this far from all other lines is as good as farther [pt]
+FAR = 14.0
+"""A label this far from all other lines is as good as farther [pt]."""
 
 
 def name_lines(axes: Axes, names: Mapping[Line2D, str], obstacles: Points | None = None) -> None:

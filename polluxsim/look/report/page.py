@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -33,15 +31,23 @@ from polluxsim.look.run_facts import cluster_of, is_rented, steady_gpus
 from polluxsim.look.why.events import fork_sentence, outage_sentence
 from polluxsim.look.why.phrases import listed
 from polluxsim.metrics.declared import values_in
-from polluxsim.metrics.summary import Summary, summarise
+from polluxsim.metrics.summary import summarise
 from polluxsim.records.folders import policy_name, run_folders
-from polluxsim.records.results import ReasonRecord
-from polluxsim.records.storage import Run, read_reasons, read_run
+from polluxsim.records.storage import read_reasons, read_run
 from polluxsim.records.tables import nothing_collected
 from polluxsim.statistics.forks import FROM_FORK, fork_of, fork_times, parts_from_fork
 from polluxsim.statistics.groups import baseline_first, grouped, settings_of
-from polluxsim.statistics.metric_lines import Line, baseline_note, difference, first_of_same_jobs, metric_lines
+from polluxsim.statistics.metric_lines import baseline_note, difference, first_of_same_jobs, metric_lines
 from polluxsim.statistics.series import fairness, is_adaptive
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from polluxsim.metrics.summary import Summary
+    from polluxsim.records.results import ReasonRecord
+    from polluxsim.records.storage import Run
+    from polluxsim.statistics.metric_lines import Line
 
 __all__ = [
     "Subject",
@@ -65,7 +71,8 @@ SCRIPTS = (
 )
 """The page's own scripts, in the order in which they need each other."""
 
-MOST_NAMED = 3  # more policies than this are counted in the headline, not named
+MOST_NAMED = 3
+"""More policies than this are counted in the headline, not named."""
 
 
 class Subject(NamedTuple):

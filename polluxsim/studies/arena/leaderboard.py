@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from math import exp, isclose, log
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,10 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 
 from polluxsim.metrics.declared import MORE, NEITHER, Metric
-from polluxsim.statistics.estimates import ROUNDING, Measured, Sample, Samples
+from polluxsim.statistics.estimates import ROUNDING, Sample, Samples
 from polluxsim.statistics.metric_lines import metric_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from polluxsim.statistics.estimates import Measured
     from polluxsim.studies.arena.playing import Played, Player
 
 RANKED = "avg_jct"
@@ -24,7 +26,8 @@ METRICS = (RANKED, "p99_jct", "makespan", "p99_fairness", "gpu_hours", "restarts
 SHARE = Metric("deadlines met", "percent", MORE)
 """Declaration of `deadlines_met` in an arena, which has shares of the jobs in per cent."""
 
-CLOCKS = ("decision_time",)  # those that are of the clock, and so in no file that is to be the same twice
+CLOCKS = ("decision_time",)
+"""Those that are of the clock, and so in no file that is to be the same twice."""
 
 LEAVES_JOBS = ("cut_off", "rejected")
 """Jobs that a policy did not serve. Its means leave them out, so it is listed after policies that served all jobs."""

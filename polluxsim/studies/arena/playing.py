@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -20,12 +18,19 @@ from polluxsim.common.errors import (
     allowed_among,
 )
 from polluxsim.common.shipped import shipped
-from polluxsim.metrics.declared import Metric, UserValues, values_in
+from polluxsim.metrics.declared import Metric, values_in
 from polluxsim.records.folders import info_of
 from polluxsim.records.storage import flat, read_timings
 from polluxsim.run.composing import NamedPolicy, named_policy
 from polluxsim.studies.driver import reserved, run_entries
-from polluxsim.studies.plan import Entry, composer, entry_of, finished_runs
+from polluxsim.studies.plan import composer, entry_of, finished_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
+
+    from polluxsim.metrics.declared import UserValues
+    from polluxsim.studies.plan import Entry
 
 
 class Scenario(NamedTuple):
@@ -45,7 +50,13 @@ class Suite(NamedTuple):
 
 
 def read_suite(name: str, only: tuple[str, ...] = (), seeds: int | None = None) -> Suite:
-    """Return a suite, `quick` or `full`, with all of its scenarios or only some, and its number of seeds or another."""
+    """Return a suite, `quick` or `full`, with all of its scenarios or only some, and its number of seeds or another.
+
+    Raises
+    ------
+    InvalidConfigError
+        If there is no such scenario, or no seed.
+    """
     said = _said()
     known = said["scenarios"]
     if unknown := [word for word in only if word not in known]:
@@ -69,9 +80,14 @@ def _said() -> dict[str, Any]:
     return found
 
 
-CONFIGS, RUNS = "policies", "runs"  # folders of an arena: entries for policies of the user's, and the sweep
-MARK = "# Written by 'polluxsim arena'; the next arena in this folder replaces it.\n"  # first line of an entry
-FAILURES = (PolicyError, InvalidAllocationError, LostProcessError)  # errors of a policy itself
+CONFIGS, RUNS = "policies", "runs"
+"""Folders of an arena: entries for policies of the user's, and the sweep."""
+
+MARK = "# Written by 'polluxsim arena'; the next arena in this folder replaces it.\n"
+"""First line of an entry."""
+
+FAILURES = (PolicyError, InvalidAllocationError, LostProcessError)
+"""Errors of a policy itself."""
 
 
 class Player(NamedTuple):
@@ -103,7 +119,15 @@ class Place(NamedTuple):
 
 
 def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
-    """Make all runs that are not finished yet, and return their results. Raise a SweepError if runs fail."""
+    """Make all runs that are not finished yet, and return what is in them.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a policy does not exist, or two policies have the same name.
+    SweepError
+        If another sweep has locked the folder, or runs failed for another reason than their policy.
+    """
     absent: dict[Player, PolluxSimError] = {}
     with reserved(place.folder / RUNS):
         policies = _listed(names, place.folder / CONFIGS)
@@ -153,7 +177,10 @@ def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
 def _earlier_entries(folder: Path) -> list[Path]:
     """Return the entries of an earlier arena, which would win over shipped entries of the same name.
 
-    Raise an error if the folder has other files: they would take part in all runs, and may be the user's.
+    Raises
+    ------
+    InvalidConfigError
+        If the folder holds anything else: it would take part in all runs, and may be a file of the user's.
     """
     found = sorted((folder / "policy").iterdir())
     written = [path for path in found if path.is_file() and path.read_bytes().startswith(MARK.encode())]
