@@ -50,10 +50,10 @@ sys.meta_path.append(_FormerModules)
 # Each name is imported at its first use, so the command line starts fast. __init__.pyi has the types for editors and
 # checkers.
 _ROOMS = {
-    "polluxsim.api": (
-        "simulate", "start", "sweep", "compare", "read", "read_sweep", "policy", "cluster", "workload", "profiles",
-        "settings", "config_dirs", "Result", "Comparison", "Sweep",
-    ),
+    "polluxsim.api.parts": ("cluster", "config_dirs", "policy", "profiles", "settings", "workload"),
+    "polluxsim.api.results": ("Comparison", "Result", "compare", "read"),
+    "polluxsim.api.simulating": ("simulate", "start"),
+    "polluxsim.api.sweeps": ("Sweep", "read_sweep", "sweep"),
     "polluxsim.engine.settings": ("EngineSettings",),
     "polluxsim.engine.scenario": ("Scenario",),
     "polluxsim.engine.simulation": ("Simulation",),

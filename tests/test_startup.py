@@ -52,3 +52,11 @@ def test_a_launcher_is_imported_where_a_users_file_names_it(tmp_path: Path) -> N
         "print(config.hydra.launcher._target_, file=sys.stderr)"
     )
     assert run_python(code, tmp_path).endswith("submitit_launcher.LocalLauncher")
+
+
+@pytest.mark.parametrize(
+    "command", [("table",), ("compare",), ("profile", "card"), ("workload", "generate"), ("size",)]
+)
+def test_the_help_of_a_command_imports_no_library_of_numbers(command: tuple[str, ...], tmp_path: Path) -> None:
+    modules = modules_of(*command, "--help", folder=tmp_path)
+    assert not {"numpy", "pandas", "matplotlib", "scipy", "numba"} & set(modules)

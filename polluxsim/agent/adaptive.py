@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy, deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from polluxsim.agent.agent import Observation
+from polluxsim.agent.rules import RuledAgent
 from polluxsim.hardware.gpu_types import ANY
+from polluxsim.hardware.placements import BatchChoice
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.fitting import fit_throughput
-from polluxsim.models.goodput import GoodputModel, ScaledGoodput
+from polluxsim.models.goodput import Goodput, GoodputModel, ScaledGoodput
+from polluxsim.models.profile import Application, StepTime
+from polluxsim.models.throughput import ThroughputParams
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from polluxsim.agent.agent import Observation
-    from polluxsim.agent.rules import RuledAgent
-    from polluxsim.hardware.placements import BatchChoice
-    from polluxsim.models.goodput import Goodput
-    from polluxsim.models.profile import Application, StepTime
-    from polluxsim.models.throughput import ThroughputParams
-
-NO_NOISE = GradientStatistics(sqr=1.0, var=0.0)
-"""Assumed before the first measurement: a noise scale of 0."""
+NO_NOISE = GradientStatistics(sqr=1.0, var=0.0)  # assumed before the first measurement: a noise scale of 0
 
 ALL_NOISE = GradientStatistics(sqr=0.0, var=1.0)
 """An infinite noise scale: efficiency is 1 at every batch size, so goodput equals throughput."""

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from polluxsim.hardware.gpu_types import ANY
-from polluxsim.hardware.placements import BatchChoice
+from polluxsim.hardware.placements import BatchChoice, Crew, DividedBatch
 from polluxsim.models.batch_size import split_batch_size
+from polluxsim.models.efficiency import GradientStatistics
+from polluxsim.models.known_duration import BatchPlan
+from polluxsim.models.profile import Application, StepTime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from polluxsim.hardware.placements import Crew, DividedBatch
-    from polluxsim.models.efficiency import GradientStatistics
     from polluxsim.models.goodput import Goodput, GoodputModel
-    from polluxsim.models.known_duration import BatchPlan
-    from polluxsim.models.profile import Application, StepTime
 
-    # Divides a batch by the GPUs of each type and the epoch.
-    Divide = Callable[[Crew, int], DividedBatch]
+Divide = Callable[[Crew, int], DividedBatch]
 
 
 class Workers(NamedTuple):

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from math import isnan
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
-from polluxsim.agent.agent import FixedBatchAgent
+from polluxsim.agent.agent import Divide, FixedBatchAgent, Observation, Workers
 from polluxsim.common.errors import InvalidConfigError, check_range, short
 from polluxsim.hardware.gpu_types import ANY
+from polluxsim.hardware.placements import BatchChoice, Crew, DividedBatch
 from polluxsim.models.batch_size import ROUNDING_SLACK, split_batch_size, split_by_weight
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from polluxsim.agent.agent import Divide, Observation, Workers
-    from polluxsim.hardware.placements import BatchChoice, Crew, DividedBatch
-    from polluxsim.models.efficiency import GradientStatistics
-    from polluxsim.models.profile import Application
+from polluxsim.models.efficiency import GradientStatistics
+from polluxsim.models.profile import Application
 
 
 class Controller(NamedTuple):
@@ -51,43 +47,23 @@ class Controller(NamedTuple):
 
 
 class BatchRule(Protocol):
-    """Chooses the total batch size of a job. Derive your own rule from `FixedBatch`.
+    """Chooses the total batch size of a job. Derive your own rule from `FixedBatch`."""
 
-    Attributes
-    ----------
-    by_goodput
-        Whether the agent maximises the goodput. The rule is then not called.
-    learns
-        Whether the rule depends on the gradient statistics.
-    plans
-        Whether the rule depends on the epoch.
-    controller
-        Controller that makes workers on different GPU types equally fast, or None if a job uses one type at a time.
-    """
-
-    by_goodput: ClassVar[bool]
-    learns: ClassVar[bool]
-    plans: ClassVar[bool]
+    by_goodput: ClassVar[bool]  # whether the agent maximises the goodput; the rule is then not called
+    learns: ClassVar[bool]  # whether the rule depends on the gradient statistics
+    plans: ClassVar[bool]  # whether the rule depends on the epoch
 
     @property
     def controller(self) -> Controller | None:
-        """Return the controller."""
+        """Return the controller that makes workers on several GPU types equally fast; None for one type at a time."""
 
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
     ) -> float:
         """Return the batch size before the limits of the application are applied [examples].
 
-        Parameters
-        ----------
-        asked
-            Requested batch size [examples].
-        application
-            Application of the job.
-        epoch
-            Present epoch, from 0.
-        statistics
-            Latest gradient statistics; None before the first measurement.
+        The request is for `asked` examples. The present epoch counts from 0. The gradient statistics are the latest
+        ones, or None before the first measurement.
         """
 
 

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from polluxsim.api.parts import Choice, cluster_part, policy_part, workload_part
+import pandas as pd
+
+from polluxsim.api.parts import (
+    Choice,
+    ClusterLike,
+    Part,
+    PolicyLike,
+    WorkloadLike,
+    cluster_part,
+    policy_part,
+    workload_part,
+)
 from polluxsim.common.durations import clock
 from polluxsim.records.storage import Run
 from polluxsim.run import moment
@@ -15,14 +27,7 @@ from polluxsim.run.composing import composed
 from polluxsim.run.forecasts import FORKS, forecast, forecast_frame
 from polluxsim.run.identity import own_modules
 from polluxsim.run.resampling import NONE, RECENT, Arrivals
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    import pandas as pd
-
-    from polluxsim.api.parts import ClusterLike, Part, PolicyLike, WorkloadLike
-    from polluxsim.workloads.workload import Job, Workload
+from polluxsim.workloads.workload import Job, Workload
 
 RunT = TypeVar("RunT", bound=Run)
 

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from hashlib import sha256
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import pandas as pd
 
+from polluxsim.agent.rules import BatchRule
 from polluxsim.common.errors import InvalidConfigError, allowed_among
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.models.profile import Profile
+from polluxsim.policies.contract.view import Policy
 from polluxsim.run.configurations import entries, report_replaced, searched_first
 from polluxsim.workloads.workload import Workload, workload_from_frame
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from os import PathLike
-
-    from polluxsim.agent.rules import BatchRule
-    from polluxsim.models.profile import Profile
-    from polluxsim.policies.contract.view import Policy
 
 # Names of the functions below that differ from the name of their configuration group.
 _FUNCTIONS = {"engine": "settings"}
@@ -31,26 +27,11 @@ _FUNCTIONS = {"engine": "settings"}
 
 @dataclass(frozen=True, repr=False)
 class Choice:
-    """A configuration file of a group, with changed settings.
+    """A configuration file of a group, with changed settings."""
 
-    Parameters
-    ----------
-    group
-        The group: policy, agent, cluster, workload, profiles, engine.
-    name
-        Name of the YAML file; None for the default.
-    settings
-        Values by the name of the setting.
-
-    Raises
-    ------
-    InvalidConfigError
-        If the group has no entry of that name.
-    """
-
-    group: str
-    name: str | None = None
-    settings: Mapping[str, object] = field(default_factory=dict)
+    group: str  # the group: policy, agent, cluster, workload, profiles, engine
+    name: str | None = None  # name of the YAML file; None for the default
+    settings: Mapping[str, object] = field(default_factory=dict)  # values by the name of the setting
 
     def __post_init__(self) -> None:
         if self.name is not None and self.name not in (names := entries(self.group)):

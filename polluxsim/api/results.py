@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,11 @@ from polluxsim.common.durations import HOUR, instant
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.plot.kinds import Subject
 from polluxsim.look.plot.request import OF_PROFILES, PlotRequest
+from polluxsim.look.plot.style import Drawing
 from polluxsim.look.run_facts import steady_gpus
 from polluxsim.look.side_by_side import SideBySide, crowd_html, runs_html
 from polluxsim.look.why.story import at, find_job
-from polluxsim.metrics.declared import values_in
+from polluxsim.metrics.declared import UserValues, values_in
 from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.records.storage import Run, read_reasons, read_run, read_timings, write_run
 from polluxsim.run.claim import claimed, recorded_settings
@@ -27,11 +29,7 @@ from polluxsim.statistics.groups import settings_of
 from polluxsim.statistics.metric_lines import first_of_same_jobs
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from polluxsim.api.futures import Moment
-    from polluxsim.look.plot.style import Drawing
-    from polluxsim.metrics.declared import UserValues
 
 
 def figure_of(kind: str, subject: Subject, options: Mapping[str, object]) -> Drawing:

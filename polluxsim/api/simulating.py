@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from omegaconf import DictConfig
 
 from polluxsim.api.parts import (
+    AgentLike,
     Choice,
+    ClusterLike,
+    Part,
+    PolicyLike,
+    ProfilesLike,
+    SettingsLike,
+    WorkloadLike,
     agent_part,
     cluster_part,
     policy_part,
@@ -20,29 +30,20 @@ from polluxsim.api.parts import (
 from polluxsim.api.results import Result
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidConfigError
+from polluxsim.engine.simulation import Simulation, Watcher
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.metrics.declared import Metric
+from polluxsim.policies.contract.view import Policy
+from polluxsim.records.results import RoundRecord
 from polluxsim.run.composing import composed
 from polluxsim.run.configurations import default_entry
 from polluxsim.run.execution import Execution
 from polluxsim.run.identity import own_modules
 from polluxsim.run.interrupt import in_main_thread, stopping_between_rounds
 from polluxsim.run.progress_line import ignore, num_expected, progress
+from polluxsim.workloads.workload import Workload
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from contextlib import AbstractContextManager
-
-    from omegaconf import DictConfig
-
-    from polluxsim.api.parts import AgentLike, ClusterLike, Part, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
-    from polluxsim.engine.simulation import Simulation, Watcher
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.metrics.declared import Metric
-    from polluxsim.policies.contract.view import Policy
-    from polluxsim.records.results import RoundRecord
-    from polluxsim.workloads.workload import Workload
-
-REFRESH = 0.25
-"""Time between two updates of the bar [s]."""
+REFRESH = 0.25  # time between two updates of the bar [s]
 
 
 def progress_shown(workload: Workload, cluster: Cluster, *, wanted: bool) -> AbstractContextManager[Watcher]:
@@ -257,10 +258,7 @@ def _configuration(parts: Mapping[str, Part], seed: int) -> DictConfig:
 def stated(arguments: Mapping[str, Any], seed: int) -> tuple[DictConfig, list[str]]:
     """Return the configuration of a run that another process can make, and the choices in words.
 
-    Raises
-    ------
-    InvalidConfigError
-        If a configuration cannot state a part of the run.
+    Raise an InvalidConfigError if a configuration cannot state a part of the run.
     """
     parts = _parts(**arguments)
     words = []

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from math import log
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from polluxsim.applications.interpolation import bracket, interpolated, log_interpolated
 from polluxsim.models.overlap import overlapped
-from polluxsim.models.profile import ProfileRangeError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from polluxsim.models.profile import Application
-    from polluxsim.models.sensitivity import Sensitivity
+from polluxsim.models.profile import Application, ProfileRangeError
+from polluxsim.models.sensitivity import Sensitivity
 
 
 @dataclass(frozen=True)

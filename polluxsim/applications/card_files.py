@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -25,16 +27,9 @@ from polluxsim.applications.sections import Range, Section, read_section
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.files import appearing_whole
 from polluxsim.models.profile import Application
-from polluxsim.models.sensitivity import Sensitivity, is_curve
+from polluxsim.models.sensitivity import Curve, Sensitivity, is_curve
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from polluxsim.models.sensitivity import Curve
-
-FORMAT = 1
-"""Version of the layout of card files."""
+FORMAT = 1  # version of the layout of card files
 
 
 SECONDS = Range(1e-6, 1e4)
@@ -187,8 +182,7 @@ def _losses_text(card: Card) -> list[str]:
     ]
 
 
-POOR = 0.15
-"""Root mean square of the log errors above which the card calls a fit poor."""
+POOR = 0.15  # root mean square of the log errors above which the card calls a fit poor
 
 
 def _types_text(card: Card) -> list[str]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from polluxsim.applications.card import (
+    About,
     Card,
     CardSize,
     Corrections,
@@ -22,8 +25,10 @@ from polluxsim.applications.card import (
     rounded_figure,
 )
 from polluxsim.applications.card_profile import PLACEMENT_CLASSES, CardProfile, compactness, placement_class
+from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.applications.step_time_fit import (
     GPUS_PER_NODE,
+    Step,
     fit_grad,
     fit_sync,
     hats,
@@ -34,15 +39,6 @@ from polluxsim.applications.step_time_fit import (
 from polluxsim.hardware.placements import packed
 from polluxsim.models.goodput import Alone
 from polluxsim.models.profile import ProfileRangeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.applications.card import About
-    from polluxsim.applications.measured import MeasuredProfile
-    from polluxsim.applications.step_time_fit import Step
 
 LEAST_SQR_SHARE = 1e-9
 """Smallest sqr/(sqr + var), for an infinite noise scale. Smaller values change the gain of no batch size in use."""
@@ -122,17 +118,13 @@ def _fit_noise_curve(
     return tuple(np.exp(least_squares(residuals, start).x).tolist())
 
 
-MOST_REPLICAS = 64
-"""GPUs of the measured cluster."""
+MOST_REPLICAS = 64  # GPUs of the measured cluster
 
 USE_SHARPNESS = 20.0
 """Power of the goodput in the weight of a batch size: a batch size with 5 % less goodput has a third of the weight."""
 
-LEAST_USE = 0.015
-"""Weight of a batch size that no job would choose, where the sum over a placement is 1."""
-
-RIDGE = 0.001
-"""Ridge penalty, which determines corrections without measurements nearby."""
+LEAST_USE = 0.015  # weight of a batch size that no job would choose, where the sum over a placement is 1
+RIDGE = 0.001  # ridge penalty, which determines corrections without measurements nearby
 
 
 class _Missed(NamedTuple):

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
-from polluxsim.applications.card import place_in_use
+from polluxsim.applications.card import Card, place_in_use
 from polluxsim.models.efficiency import GradientStatistics, gain
 from polluxsim.models.overlap import overlapped
-from polluxsim.models.profile import DoesNotFitError, ProfileRangeError, StepTime
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from polluxsim.applications.card import Card
-    from polluxsim.models.profile import Application
-    from polluxsim.models.sensitivity import Sensitivity
+from polluxsim.models.profile import Application, DoesNotFitError, ProfileRangeError, StepTime
+from polluxsim.models.sensitivity import Sensitivity
 
 PLACEMENT_CLASSES = ("one_gpu", "one_node", "few_nodes", "many_nodes", "unpacked")
 """Classes of placements with separate errors; see `placement_class`."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from polluxsim.applications.card_files import read_cards
 from polluxsim.applications.osdi21 import find_traces, read_profiles
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.shipped import shipped
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from polluxsim.models.profile import Profile
+from polluxsim.models.profile import Profile
 
 
 @dataclass(frozen=True)

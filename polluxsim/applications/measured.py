@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isnan
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.applications.interpolation import bracket
 from polluxsim.hardware.placements import packed
 from polluxsim.models.efficiency import GradientStatistics
-from polluxsim.models.profile import ProfileRangeError, StepTime
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.models.profile import Application
+from polluxsim.models.profile import Application, ProfileRangeError, StepTime
 
 MAX_MEASURED_NODES = 16
 
-LEAST_LOSS = 1e-9
-"""Loss of a perfect metric, because losses are > 0."""
+LEAST_LOSS = 1e-9  # loss of a perfect metric, because losses are > 0
 
 
 class PlacementRow(NamedTuple):

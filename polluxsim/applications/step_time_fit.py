@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from polluxsim.applications.card import GradTimes, SyncTimes
+from polluxsim.applications.card import CardSize, GradTimes, SyncTimes
 from polluxsim.applications.card_profile import FEW_NODES, is_packed
 from polluxsim.applications.interpolation import bracket
-from polluxsim.applications.measured import PlacementRow
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.applications.card import CardSize
-    from polluxsim.applications.measured import MeasuredProfile
-    from polluxsim.models.profile import Application
+from polluxsim.applications.measured import MeasuredProfile, PlacementRow
+from polluxsim.models.profile import Application
 
 
 def knots_over(measured: Iterable[int], most: int) -> tuple[int, ...]:
@@ -48,14 +42,9 @@ def log_hats(knots: Sequence[float], points: Iterable[float]) -> NDArray[np.floa
     return hats([log(knot) for knot in knots], [log(x) for x in points])
 
 
-GPUS_PER_NODE = 4
-"""GPUs per node of the measured cluster."""
-
-UNPACKED_WEIGHT = 0.5
-"""Weight of a step on scattered GPUs relative to packed GPUs, because schedulers pack."""
-
-UNUSED_WEIGHT = 0.05
-"""Weight of a step at a total batch size outside the application's limits."""
+GPUS_PER_NODE = 4  # GPUs per node of the measured cluster
+UNPACKED_WEIGHT = 0.5  # weight of a step on scattered GPUs relative to packed GPUs, because schedulers pack
+UNUSED_WEIGHT = 0.05  # weight of a step at a total batch size outside the application's limits
 
 
 class Step(NamedTuple):
@@ -112,8 +101,7 @@ def _weight(limits: Application, gpus_by_node: tuple[int, ...], atomic_batch_siz
 NODE_KNOTS = (2, 3, 4, 6, 8, 12, 16)
 """Measured numbers of nodes, the knots of the constant part of the time to synchronise."""
 
-GAMMA_STARTS = (1.1, 1.5, 2.5, 5.0)
-"""Initial overlaps of the searches; the best result is kept."""
+GAMMA_STARTS = (1.1, 1.5, 2.5, 5.0)  # initial overlaps of the searches; the best result is kept
 
 
 def fit_grad(steps: list[Step], size: CardSize) -> GradTimes:

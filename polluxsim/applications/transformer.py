@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from polluxsim.applications.card import (
     About,
@@ -16,18 +17,12 @@ from polluxsim.applications.card import (
     rounded_figure,
 )
 from polluxsim.common.errors import InvalidConfigError
+from polluxsim.hardware.gpu_types import GpuType
 from polluxsim.models.profile import Application
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from polluxsim.hardware.gpu_types import GpuType
-
 GPUS_PER_NODE = 8
-MEMORY_SHARE = 0.9
-"""Share of a GPU's memory for the model; the framework needs the rest."""
-LINK_SHARE = 0.8
-"""Share of a link's peak that a ring reaches; NCCL's tests print about this."""
+MEMORY_SHARE = 0.9  # share of a GPU's memory for the model; the framework needs the rest
+LINK_SHARE = 0.8  # share of a link's peak that a ring reaches; NCCL's tests print about this
 
 
 class Speed(NamedTuple):
@@ -147,10 +142,8 @@ def loss_after(params: float, tokens: float, batch: float) -> float:
     return high
 
 
-STAGES = 8
-"""Epochs of a training, for each of which the noise is told."""
-GAMMA = 2.0
-"""Overlap of a pass with adding up gradients; between none (1) and full (10)."""
+STAGES = 8  # epochs of a training, for each of which the noise is told
+GAMMA = 2.0  # overlap of a pass with adding up gradients; between none (1) and full (10)
 ERROR = 0.24
 """Root mean square of log(computed / published) over the throughputs in `tests/applications/test_transformer.py`."""
 NUM_NODES = (2, 4, 8, 16)

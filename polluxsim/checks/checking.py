@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf, log
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from statistics import median
 from time import process_time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from polluxsim.checks.driving import AskedEveryRound, FoundError, Noted, begun, decided, driven, salted, take_turn
+from polluxsim.checks.driving import (
+    AskedEveryRound,
+    FoundError,
+    ObservedPolicy,
+    decision_of,
+    run_policy,
+    start_run,
+    take_turn,
+    with_other_hashes,
+)
 from polluxsim.checks.findings import Fault, Finding, as_test
 from polluxsim.checks.laws import Watch
 from polluxsim.checks.parameters import with_parameters
@@ -23,30 +33,20 @@ from polluxsim.checks.shrinking import smallest
 from polluxsim.checks.worlds import Allowed, World, drawn
 from polluxsim.common.errors import PolicyError, PolluxSimError, short
 from polluxsim.engine.policy_calls import rare_collections
-from polluxsim.policies.contract.view import ClusterView, traits_of
+from polluxsim.policies.contract.view import ClusterView, Policy, traits_of
 from polluxsim.policies.elastic.cluster_size import PendingGpus, Scaled
-from polluxsim.records.results import Status
+from polluxsim.records.results import Result, Status
 from polluxsim.run.composing import NamedPolicy, named_policy
 from polluxsim.run.interrupt import ending_at_once, ending_with
 from polluxsim.run.workers import begin_worker, fresh, starting
 from polluxsim.workloads.workload import Job
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-    from multiprocessing.connection import Connection
+Make = Callable[..., Policy]
 
-    from polluxsim.policies.contract.view import Policy
-    from polluxsim.records.results import Result
+SIZES = (60, 250, 1000, 4000)  # Numbers of jobs. The cluster has a quarter of the GPUs that they request.
+PATIENCE = 0.5  # no larger size is tried if a decision and its preparation take longer than this [s]
 
-    Make = Callable[..., Policy]
-
-SIZES = (60, 250, 1000, 4000)
-"""Numbers of jobs. The cluster has a quarter of the GPUs that they request."""
-
-PATIENCE = 0.5
-"""No larger size is tried if a decision and its preparation take longer than this [s]."""
-
-SHARE, GPUS = 4, 4
+JOBS_PER_GPU, GPUS_PER_NODE = 4, 4
 
 STEEPEST, SHORTEST = 1.7, 0.1
 """A fault: decision times that grow with a higher power of the jobs than STEEPEST, and exceed SHORTEST [s]."""
@@ -54,34 +54,31 @@ STEEPEST, SHORTEST = 1.7, 0.1
 SUSPECT, AGAIN = 1.2, 4
 """If the power exceeds `SUSPECT`, both times are measured `AGAIN` times more, because the machine may be busy."""
 
-MEASURED = 3
-"""A growth is a fault if this number of measurements in a row show it."""
+MEASURED = 3  # a growth is a fault if this number of measurements in a row show it
 
 ROUNDS, WINDOW = 1500, 100
 """Number of rounds of a steady cluster, and number of early and of late rounds that are compared."""
 
-LONGEST = 1.5
-"""No larger size is tried if it is expected to take longer than this [s]."""
+LONGEST = 1.5  # no larger size is tried if it is expected to take longer than this [s]
 
 ALL_ROUNDS = 20.0
 """The check of many rounds ends without a finding if their decisions take longer than this in total [s]."""
 
-SLOWER, LEAST = 2.0, 2e-5
-"""Late decisions may take `SLOWER` times as long as early ones, or `LEAST` longer [s]."""
+SLOWER, LEAST = 2.0, 2e-5  # late decisions may take `SLOWER` times as long as early ones, or `LEAST` longer [s]
 
 
-class Decided(NamedTuple):
+class DecisionTimes(NamedTuple):
     """Processor time of a decision, and of the decision with its preparation [s]."""
 
     seconds: float
     spent: float
 
-    def least(self, other: Decided) -> Decided:
+    def least(self, other: DecisionTimes) -> DecisionTimes:
         """Return the smaller of both times, each by itself."""
-        return Decided(min(self.seconds, other.seconds), min(self.spent, other.spent))
+        return DecisionTimes(min(self.seconds, other.seconds), min(self.spent, other.spent))
 
 
-def growing(guest: NamedPolicy, timeout: float | None = None, *, with_rigid: bool) -> Iterator[Finding]:
+def growth_findings(guest: NamedPolicy, timeout: float | None = None, *, with_rigid: bool) -> Iterator[Finding]:
     """Yield a finding if the time of a decision grows too fast with the jobs, and one if it grows with the rounds."""
     try:
         yield from _confirmed(lambda: _by_jobs(guest, timeout, with_rigid=with_rigid))
@@ -100,19 +97,21 @@ def _confirmed(measured: Callable[[], Finding | None]) -> Iterator[Finding]:
 
 
 def _by_jobs(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> Finding | None:
-    def decided(size: int) -> Decided:
-        world = World((GPUS,) * (size // SHARE // GPUS), tuple(_jobs(size, 600.0, with_rigid=with_rigid)))
+    def times_with(size: int) -> DecisionTimes:
+        world = World(
+            (GPUS_PER_NODE,) * (size // JOBS_PER_GPU // GPUS_PER_NODE), tuple(_jobs(size, 600.0, with_rigid=with_rigid))
+        )
         return _second_decision(guest, world, timeout)
 
-    small, before = 0, Decided(0.0, inf)
+    small, before = 0, DecisionTimes(0.0, inf)
     for size in SIZES:
-        now = decided(size)
+        now = times_with(size)
         if not small or now.spent < PATIENCE:  # the first measurement may include compilation
-            now = now.least(decided(size))
+            now = now.least(times_with(size))
         if now.seconds > SHORTEST and small and _power(size, now, small, before) > SUSPECT:
             for _ in range(AGAIN):  # in turn, because the machine may be slow for some time only
-                now = now.least(decided(size))
-                before = before.least(decided(small))
+                now = now.least(times_with(size))
+                before = before.least(times_with(small))
             if (power := _power(size, now, small, before)) > STEEPEST:
                 what = f"with {size} jobs takes {now.seconds:.2g} s, with {small} jobs {before.seconds:.2g} s"
                 return Finding(Fault.GROWTH, f"a decision {what}: it grows with a power of {power:.1f}")
@@ -122,25 +121,25 @@ def _by_jobs(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> 
     return None
 
 
-def _power(size: int, now: Decided, small: int, before: Decided) -> float:
+def _power(size: int, now: DecisionTimes, small: int, before: DecisionTimes) -> float:
     return log(now.seconds / before.seconds) / log(size / small)
 
 
-def _second_decision(guest: NamedPolicy, world: World, timeout: float | None) -> Decided:
+def _second_decision(guest: NamedPolicy, world: World, timeout: float | None) -> DecisionTimes:
     """Return the time of the second decision in a world, about the same jobs as the first."""
     started = process_time()
     policy = AskedEveryRound(guest.make(afresh=True))
     with rare_collections():  # a garbage collection may take longer than a decision
-        run = begun(world, policy)
+        run = start_run(world, policy)
         for _ in range(2):
             seconds = take_turn(run, policy, run.advance(), timeout)  # type: ignore[arg-type]
-    return Decided(seconds, process_time() - started)
+    return DecisionTimes(seconds, process_time() - started)
 
 
 def _by_rounds(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> Finding | None:
     policy = AskedEveryRound(guest.make(afresh=True))
     world = World((2,), tuple(_jobs(3, 2 * ROUNDS * 60.0, with_rigid=with_rigid)))
-    run = begun(world, policy)
+    run = start_run(world, policy)
     times: list[float] = []
     spent = 0.0
     while len(times) < ROUNDS and spent < ALL_ROUNDS and (view := run.advance()) is not None:
@@ -203,7 +202,7 @@ def found(
     """Yield the findings of `check` one by one; call `begins` with the number of each world before it begins."""
     guest = named_policy(policy) if isinstance(policy, str) else policy
     known = set()
-    for finding in _everywhere(guest, worlds, timeout, begins):
+    for finding in _all_findings(guest, worlds, timeout, begins):
         if finding.kind not in known:
             known.add(finding.kind)
             again = partial(checked_world, guest, timeout=timeout, faults=RUNS.get(finding.fault, ()))
@@ -212,16 +211,16 @@ def found(
                 return
 
 
-def _everywhere(
+def _all_findings(
     guest: NamedPolicy, worlds: Iterable[int], timeout: float | None, begins: Callable[[int], object]
 ) -> Iterator[Finding]:
     allowed = Allowed.under(traits_of(guest.make()))
-    yield from _on_empty(guest, timeout)
+    yield from _on_empty_cluster(guest, timeout)
     for number in worlds:
         begins(number)
         world = with_parameters(drawn(number, allowed), guest, number)
         yield from checked_world(guest, world, timeout=timeout, faults=ALL if number % SALTED == 0 else MOST)
-    yield from growing(guest, timeout, with_rigid=allowed.rigid)
+    yield from growth_findings(guest, timeout, with_rigid=allowed.rigid)
 
 
 def checked_world(
@@ -234,19 +233,24 @@ def checked_world(
     guest = named_policy(policy) if isinstance(policy, str) else policy
     make = partial(_made, guest, world)
     try:
-        run = partial(driven, world, timeout=timeout)
-        noted = Noted(make(afresh=True))
-        watch = Watch(world, noted.policy)
-        once = run(noted, watch=watch)
-        shown = [*_starving(once)]
+        run = partial(run_policy, world, timeout=timeout)
+        observed = ObservedPolicy(make(afresh=True))
+        watch = Watch(world, observed.policy)
+        once = run(observed, watch=watch)
+        shown = [*_starvation(once)]
         if Fault.CHANCE in faults:
-            shown += _differing(make, run, once, TRIES if len(world.jobs) <= FEW else 1)
+            shown += _differing_runs(make, run, once, TRIES if len(world.jobs) <= FEW else 1)
         elif Fault.MEMORY in faults:
-            shown += _differing(make, run, once, 1)
-        if Fault.STANDING in faults and noted.stood and not shown and run(AskedEveryRound(make(afresh=True))) != once:
+            shown += _differing_runs(make, run, once, 1)
+        if (
+            Fault.STANDING in faults
+            and observed.had_lasting_decision
+            and not shown
+            and run(AskedEveryRound(make(afresh=True))) != once
+        ):
             shown.append(Finding(Fault.STANDING, "before valid_until, it decides otherwise when it is called again"))
         if Fault.ORDER in faults and not shown:
-            shown += _by_order(make, world, timeout)
+            shown += _order_dependence(make, world, timeout)
         shown += watch.findings.values()
     except FoundError as error:
         shown = [error.finding]
@@ -259,31 +263,31 @@ def _made(guest: NamedPolicy, world: World, *, afresh: bool = False) -> Policy:
     return Scaled(policy, PendingGpus()) if world.is_scaled else policy
 
 
-def _differing(make: Make, run: Callable[[Policy], Result], once: Result, tries: int) -> Iterator[Finding]:
+def _differing_runs(make: Make, run: Callable[[Policy], Result], once: Result, tries: int) -> Iterator[Finding]:
     if any(run(make(afresh=True)) != once for _ in range(tries)):
         yield Finding(Fault.CHANCE, "two runs with the same seed differ: draw from rng, and use no clock")
     elif run(make()) != once:
         yield Finding(Fault.MEMORY, "a second run in one process differs: remember things in the policy only")
 
 
-def _by_order(make: Make, world: World, timeout: float | None) -> Iterator[Finding]:
+def _order_dependence(make: Make, world: World, timeout: float | None) -> Iterator[Finding]:
     with suppress(FoundError):  # the policy may need names that are plain strings
-        results = [driven(salted(world, salt), make(), timeout) for salt in SALTS]
+        results = [run_policy(with_other_hashes(world, salt), make(), timeout) for salt in SALTS]
         if any(result != results[0] for result in results):
             yield Finding(Fault.ORDER, "the result depends on the order of a set of names, which no seed fixes")
 
 
-def _starving(result: Result) -> Iterator[Finding]:
+def _starvation(result: Result) -> Iterator[Finding]:
     left = [job.job for job in result.job_records if job.status is Status.CUT_OFF]
     if left:
         late = f"{len(left)} jobs, the first is {left[0]!r}, are not complete at {result.end_time:g} s"
         yield Finding(Fault.STARVATION, result.standstill or late)
 
 
-def _on_empty(guest: NamedPolicy, timeout: float | None) -> Iterator[Finding]:
+def _on_empty_cluster(guest: NamedPolicy, timeout: float | None) -> Iterator[Finding]:
     view = ClusterView(0.0, (4, 2), [], round_interval=60.0)
     try:
-        answer = decided(guest.make(afresh=True), view, np.random.default_rng(0), timeout)
+        answer = decision_of(guest.make(afresh=True), view, np.random.default_rng(0), timeout)
     except FoundError as error:
         yield Finding(Fault.EMPTY, f"without jobs: {error.finding.message}")
         return
@@ -292,8 +296,7 @@ def _on_empty(guest: NamedPolicy, timeout: float | None) -> Iterator[Finding]:
         yield Finding(Fault.EMPTY, f"without jobs, it answers {short(given)}")
 
 
-BEGINS, FOUND_FAULT, FAILED, DONE = range(4)
-"""Kinds of messages from the other process."""
+BEGINS, FOUND_FAULT, FAILED, DONE = range(4)  # kinds of messages from the other process
 
 
 def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Iterator[tuple[str, str] | int]:

@@ -5,35 +5,30 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
 from time import process_time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from polluxsim.checks.findings import Fault, Finding, observer, of_answer
-from polluxsim.common.errors import InvalidAllocationError, PolluxSimError
+import numpy as np
+
+from polluxsim.checks.findings import Fault, Finding, observer, of_error
+from polluxsim.checks.laws import Watch
+from polluxsim.checks.worlds import World
+from polluxsim.common.errors import PolluxSimError
 from polluxsim.engine.policy_calls import Interruption, guarded
 from polluxsim.engine.simulation import Simulation
-from polluxsim.policies.contract.view import Decision, traits_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import numpy as np
-
-    from polluxsim.checks.laws import Watch
-    from polluxsim.checks.worlds import World
-    from polluxsim.hardware.placements import Allocation
-    from polluxsim.policies.contract.view import ClusterView, Policy
-    from polluxsim.records.results import Result
+from polluxsim.hardware.placements import Allocation
+from polluxsim.policies.contract.view import ClusterView, Decision, Policy, traits_of
+from polluxsim.records.results import Result
 
 AnswerT = TypeVar("AnswerT")
 
-GRACE = 2.0
-"""Time after the limit at which a decision that still runs ends the process [s]."""
+GRACE = 2.0  # time after the limit at which a decision that still runs ends the process [s]
 
 
 class FoundError(Exception):
@@ -48,22 +43,22 @@ class DecisionTimeoutError(Interruption):
     """A decision takes too long. It is no `Exception`, so that `except Exception` in a policy does not catch it."""
 
 
-class Noted:
+class ObservedPolicy:
     """A policy with a record of whether any of its decisions was valid for more than one round."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.traits = traits_of(policy)
-        self.stood = False
+        self.had_lasting_decision = False
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:
         """Return what the policy decides."""
         answer = self.policy.allocate(view, rng)
-        self.stood |= isinstance(answer, Decision) and answer.valid_until > view.time
+        self.had_lasting_decision |= isinstance(answer, Decision) and answer.valid_until > view.time
         return answer
 
 
-class AskedEveryRound(Noted):
+class AskedEveryRound(ObservedPolicy):
     """A policy that is asked in every round, because its decisions expire immediately."""
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:
@@ -74,7 +69,7 @@ class AskedEveryRound(Noted):
 
 def policy_name(policy: Policy) -> str:
     """Return the name of a policy in error messages."""
-    return type(policy.policy if isinstance(policy, Noted) else policy).__name__
+    return type(policy.policy if isinstance(policy, ObservedPolicy) else policy).__name__
 
 
 class Name(str):
@@ -92,7 +87,7 @@ class Name(str):
         return self
 
 
-def salted(world: World, salt: int) -> World:
+def with_other_hashes(world: World, salt: int) -> World:
     """Return a world whose jobs have the same names with other hashes."""
     names = [Name(job.job_id) for job in world.jobs]
     for name in names:
@@ -100,13 +95,13 @@ def salted(world: World, salt: int) -> World:
     return replace(world, jobs=tuple(map(lambda job, name: replace(job, job_id=name), world.jobs, names)))
 
 
-def driven(world: World, policy: Policy, timeout: float | None = None, watch: Watch | None = None) -> Result:
+def run_policy(world: World, policy: Policy, timeout: float | None = None, watch: Watch | None = None) -> Result:
     """Return the result of a run of a policy in a world.
 
     `timeout` is the longest time of a decision [s], and `watch` the laws that watch the run. A policy that fails, gives
     an invalid answer or takes too long raises a `FoundError`.
     """
-    run = begun(world, policy)
+    run = start_run(world, policy)
     while (view := run.advance()) is not None:
         take_turn(run, policy, view, timeout, watch)
     result = run.result()
@@ -115,7 +110,7 @@ def driven(world: World, policy: Policy, timeout: float | None = None, watch: Wa
     return result
 
 
-def begun(world: World, policy: Policy) -> Simulation:
+def start_run(world: World, policy: Policy) -> Simulation:
     """Return the run of a policy in a world, at its beginning."""
     return Simulation(world.scenario(traits_of(policy), policy_name(policy)), seed=1)
 
@@ -123,9 +118,9 @@ def begun(world: World, policy: Policy) -> Simulation:
 def take_turn(
     run: Simulation, policy: Policy, view: ClusterView, timeout: float | None = None, watch: Watch | None = None
 ) -> float:
-    """Ask a policy for a decision and apply it. Return the processor time of the decision [s]; raise as `driven`."""
+    """Ask a policy for a decision and apply it; return the time of the decision [s of CPU]. Raise as `run_policy`."""
     time, started = view.time, process_time()
-    decision = decided(policy, view, run.rng, timeout)
+    decision = decision_of(policy, view, run.rng, timeout)
     seconds = process_time() - started
     seen = None if watch is None else observer(view, decision, partial(_answered, policy, time))
     _answered(policy, time, partial(run.commit, decision))
@@ -134,10 +129,10 @@ def take_turn(
     return seconds
 
 
-def decided(
+def decision_of(
     policy: Policy, view: ClusterView, rng: np.random.Generator, timeout: float | None = None
 ) -> Allocation | Decision:
-    """Return the decision of a policy. Raise as `driven` does."""
+    """Return the decision of a policy. Raise as `run_policy` does."""
     with _within(timeout, policy, view.time):
         return _answered(policy, view.time, partial(policy.allocate, view, rng))
 
@@ -150,13 +145,11 @@ def _answered(policy: Policy, time: float, ask: Callable[[], AnswerT]) -> Answer
             return ask()
     except DecisionTimeoutError:
         raise
-    except InvalidAllocationError as error:
-        raise FoundError(of_answer(error)) from None
     except PolluxSimError as error:
-        raise FoundError(Finding(Fault.ERROR, str(error))) from error
+        raise FoundError(of_error(error, str(error))) from error
     except BaseException as error:
         what = f"policy {name} raised {type(error).__name__} in the round at {time:g} s, which would end the program"
-        raise FoundError(Finding(Fault.ERROR, what)) from error
+        raise FoundError(of_error(error, what)) from error
 
 
 @contextmanager

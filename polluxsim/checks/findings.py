@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, cast
+from traceback import walk_tb
+from typing import NamedTuple, cast
 
-from polluxsim.hardware.placements import num_replicas
-from polluxsim.policies.contract.view import Decision
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from polluxsim.checks.worlds import World
-    from polluxsim.common.errors import InvalidAllocationError
-    from polluxsim.hardware.placements import Allocation, JobId, Placement
-    from polluxsim.policies.contract.view import ClusterView, Reason
+from polluxsim.checks.worlds import World
+from polluxsim.common.errors import BrokenGangError, InvalidAllocationError, OverAllocationError, TooFewReplicasError
+from polluxsim.hardware.placements import Allocation, JobId, Placement, num_replicas
+from polluxsim.policies.contract.view import ClusterView, Decision, Reason
 
 
 class SeenJob(NamedTuple):
@@ -175,22 +170,30 @@ class Finding:
     fault: Fault
     message: str
     world: World | None = None  # in which it happens; None if it needs no world
+    origin: tuple[str, int] | None = None  # file and line that raised an error; None if there is no error
 
     @property
-    def kind(self) -> tuple[Fault, str]:
-        """Return the fault and its message without numbers and names, which findings with one cause share."""
-        told = self.fault in (Fault.ERROR, Fault.ANSWER)
-        return self.fault, re.sub(r"[\d.]+|'.*?'|\(.*\)", "", self.message) if told else ""
+    def kind(self) -> tuple[Fault, tuple[str, int] | None]:
+        """Return what findings with one cause share."""
+        return self.fault, self.origin
 
 
-def of_answer(error: InvalidAllocationError) -> Finding:
-    """Return the finding for an invalid answer."""
-    text = str(error)
-    if "over-allocated" in text:
-        return Finding(Fault.OVER_ALLOCATION, text)
-    if "its min_replicas is" in text:
-        return Finding(Fault.MIN_REPLICAS, text)
-    return Finding(Fault.GANG if "a rigid job has" in text else Fault.ANSWER, text)
+FAULTS: dict[type, Fault] = {
+    OverAllocationError: Fault.OVER_ALLOCATION,
+    BrokenGangError: Fault.GANG,
+    TooFewReplicasError: Fault.MIN_REPLICAS,
+    InvalidAllocationError: Fault.ANSWER,
+}
+"""Faults of invalid answers by the type of the error."""
+
+
+def of_error(error: BaseException, message: str) -> Finding:
+    """Return the finding for an error of a policy, or for its invalid answer."""
+    fault = FAULTS.get(type(error), Fault.ERROR)
+    if fault not in (Fault.ANSWER, Fault.ERROR):
+        return Finding(fault, message)
+    *_, (frame, line) = walk_tb((error.__cause__ or error).__traceback__)
+    return Finding(fault, message, origin=(frame.f_code.co_filename, line))
 
 
 def as_test(finding: Finding, policy: str) -> str:

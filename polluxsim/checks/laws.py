@@ -5,32 +5,21 @@ They are about idle GPUs, reservations, quotas, and deadlines of admitted jobs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil, inf
-from typing import TYPE_CHECKING
 
-from polluxsim.checks.findings import Fault, Finding, gpus_of
+from polluxsim.checks.findings import Fault, Finding, Seen, SeenJob, gpus_of
+from polluxsim.checks.worlds import World
+from polluxsim.hardware.placements import JobId
+from polluxsim.policies.contract.view import Policy, Reason
 from polluxsim.policies.tenants.cohort import ANY
-from polluxsim.records.results import Status
+from polluxsim.records.results import Result, Status
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from polluxsim.checks.findings import Seen, SeenJob
-    from polluxsim.checks.worlds import World
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import Policy, Reason
-    from polluxsim.records.results import Result
-
-SLACK = 1e-6
-"""Times may differ by this share, for rounding."""
-
-COST_ROUNDING = 0.2
-"""Share by which worths may differ at the same cost: Sia rounds costs worth^p to two decimals."""
-
-GPU_TYPE = "gpu"
-"""Name of the type on clusters of one type."""
+SLACK = 1e-6  # times may differ by this share, for rounding
+COST_ROUNDING = 0.2  # share by which worths may differ at the same cost: Sia rounds costs worth^p to two decimals
+CHECKPOINT_COST = 5.0  # time of a checkpoint in drawn worlds [s]
+GPU_TYPE = "gpu"  # name of the type on clusters of one type
 
 
 class Law:
@@ -112,8 +101,7 @@ class IdleGpus(Law):
         return gain > job.delay + seen.round_interval
 
 
-Test = Callable[["SeenJob", "Reason", "Seen"], bool]
-"""Test of whether the reason of a job is true at a round."""
+Test = Callable[["SeenJob", "Reason", "Seen"], bool]  # test of whether the reason of a job is true at a round
 
 
 def _head_does_not_fit(job: SeenJob, reason: Reason, seen: Seen) -> bool:
@@ -210,10 +198,7 @@ WAITING: Mapping[str, Test] = {
 }
 """Reasons for which a job may wait beside idle GPUs, each with a test of its truth."""
 
-RUNNING: Mapping[str, Test] = {
-    "best-configuration": _has_largest_configuration,
-    "restart-not-worth": _loses_by_restart,
-}
+RUNNING: Mapping[str, Test] = {"best-configuration": _has_largest_configuration, "restart-not-worth": _loses_by_restart}
 """Reasons for which a job may have fewer GPUs than it could use."""
 
 
@@ -369,7 +354,3 @@ class Admission(Law):
                 if record.completion_time is not None and record.completion_time > due * (1 + SLACK):
                     late = f"job {record.job!r} was admitted with deadline {deadline:g} s"
                     yield Finding(Fault.DEADLINE, f"{late} and ended at {record.completion_time:g} s")
-
-
-CHECKPOINT_COST = 5.0
-"""Time of a checkpoint in drawn worlds [s]."""

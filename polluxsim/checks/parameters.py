@@ -5,29 +5,23 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from hydra.utils import get_object
 
+from polluxsim.checks.worlds import World
 from polluxsim.common.errors import InvalidConfigError
+from polluxsim.run.composing import NamedPolicy
+from polluxsim.workloads.workload import Job
 
-if TYPE_CHECKING:
-    from polluxsim.checks.worlds import World
-    from polluxsim.run.composing import NamedPolicy
-    from polluxsim.workloads.workload import Job
-
-STREAM = 0xDA7A
-"""Number of the random stream of parameters."""
+STREAM = 0xDA7A  # number of the random stream of parameters
 
 SHARE, EACH = 0.35, 0.5
 """Share of the worlds with random parameters, and share of the parameters that are random in these worlds."""
 
-FACTORS = (0.1, 0.5, 2.0, 10.0)
-"""Factors of a number."""
-
-NO_OWNER = "none"
-"""Queue of the jobs without a queue."""
+FACTORS = (0.1, 0.5, 2.0, 10.0)  # factors of a number
+NO_OWNER = "none"  # queue of the jobs without a queue
 
 KEPT = {"idle_newcomers"}
 """Parameters that keep their defaults: with `idle_newcomers`, GPUs stay idle until the next computation of shares."""
@@ -126,8 +120,7 @@ def _limits(world: World, rng: np.random.Generator) -> dict[str, Any]:
     return limits
 
 
-LIMITED = 0.3
-"""Share of the queues that have a limit of borrowing, or of lending."""
+LIMITED = 0.3  # share of the queues that have a limit of borrowing, or of lending
 
 OWNERS = {
     "gpus": _quotas, "borrowing_limits": _limits, "lending_limits": _limits, "weights": _weights, "shares": _shares,

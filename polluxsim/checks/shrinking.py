@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from polluxsim.checks.findings import Finding
+from polluxsim.checks.worlds import World
 from polluxsim.common.errors import PolluxSimError
 from polluxsim.models.known_duration import RIGID
+from polluxsim.workloads.workload import Job
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from polluxsim.checks.findings import Finding
-    from polluxsim.checks.worlds import World
-    from polluxsim.workloads.workload import Job
-
-MOST_TRIES = 80
-"""Most worlds that are tried."""
-
-MOST_SECONDS = 30.0
-"""Longest time of the search [s]."""
+MOST_TRIES = 80  # most worlds that are tried
+MOST_SECONDS = 30.0  # longest time of the search [s]
 
 
 def smallest(finding: Finding, world: World, checked: Callable[[World], Iterable[Finding]]) -> Finding:
@@ -98,7 +92,7 @@ def _plainer(world: World) -> Iterator[World]:
     """Yield worlds whose jobs arrive at once, or have no optional fields."""
     if any(job.submit_time for job in world.jobs):
         yield replace(world, jobs=tuple(replace(job, submit_time=0.0) for job in world.jobs))
-    plain = tuple(replace(job, **_said(job)) for job in world.jobs)
+    plain = tuple(replace(job, **_set_optional_fields(job)) for job in world.jobs)
     if plain != world.jobs:
         yield replace(world, jobs=plain)
 
@@ -109,7 +103,7 @@ STEPS = (_plainer, _fewer_jobs, _fewer_outages, _smaller_cluster, _simpler_setti
 
 def _simpler(job: Job) -> Iterator[Job]:
     """Yield the job without its optional fields, then without one of them, then with simpler values."""
-    said = _said(job)
+    said = _set_optional_fields(job)
     if len(said) > 1:
         yield replace(job, **said)
     for name, default in said.items():
@@ -126,16 +120,16 @@ def _simpler(job: Job) -> Iterator[Job]:
         yield replace(job, num_replicas=1, batch_size=batch_size, min_replicas=None, max_replicas=None)
 
 
-def _said(job: Job) -> dict[str, Any]:
+def _set_optional_fields(job: Job) -> dict[str, Any]:
     """Return the defaults of the optional fields that a job has."""
     return {
         field.name: field.default
         for field in fields(job)
-        if field.name in _SAID and getattr(job, field.name) != field.default
+        if field.name in _OPTIONAL_FIELDS and getattr(job, field.name) != field.default
     }
 
 
-_SAID = (
+_OPTIONAL_FIELDS = (
     "user", "queue", "priority", "deadline", "time_limit", "cancel_time", "min_replicas", "max_replicas", "gpu_types",
     "type_speeds", "cpus", "cpu_speeds",
 )  # fmt: skip

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from polluxsim.agent.rules import AdaBatch, FixedBatch, MostGoodput, OmniLearn
+from polluxsim.agent.rules import AdaBatch, BatchRule, FixedBatch, MostGoodput, OmniLearn
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.sharing import Tenant
 from polluxsim.hardware.checkpoints import Checkpoints
 from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
 from polluxsim.hardware.hosts import Host
+from polluxsim.hardware.placements import JobId
 from polluxsim.models.efficiency import GradientStatistics
-from polluxsim.models.profile import Application, StepTime
+from polluxsim.models.profile import Application, Profile, StepTime
 from polluxsim.models.stages import MOST_JOBS, Stages
+from polluxsim.policies.contract.view import Traits
 from polluxsim.workloads.workload import Job, Workload
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from polluxsim.agent.rules import BatchRule
-    from polluxsim.engine.sharing import Tenant
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.models.profile import Profile
-    from polluxsim.policies.contract.view import Traits
 
 
 @dataclass(frozen=True)
@@ -106,12 +101,10 @@ PROFILES = {
 }
 """Two applications; the second is eight times as slow."""
 
-TYPE_SPEEDS = (("t4", 1.0), ("v100", 3.0))
-"""Speeds of the toy applications on GPU types."""
+TYPE_SPEEDS = (("t4", 1.0), ("v100", 3.0))  # speeds of the toy applications on GPU types
 
 
-STREAM = 0xA7E4A
-"""Number of the random stream of worlds."""
+STREAM = 0xA7E4A  # number of the random stream of worlds
 
 APPLICATIONS: Mapping[str, ToyProfile] = {**PROFILES, "wide": ToyProfile(name="wide", seconds=1.0, spread=0.5)}
 """Applications of the jobs with profiles. `wide` is slower on several nodes."""
@@ -124,14 +117,9 @@ AGENTS: Mapping[str, BatchRule] = {
 STAGES = (Stages(1.0, 0.9, 0.05, 0.0), Stages(1.0, 0.05, 0.9, 0.0), Stages(1.0, 0.2, 0.2, 0.9), None)
 """Stages of the jobs in turn, if policies share GPUs."""
 
-HORIZON = 2e5
-"""End of a run [s]. The jobs of a world need less than a tenth of it if they run one after the other."""
-
-TIES, ONE_GPU = 5, 10
-"""In every TIES-th world all jobs are equal and come at once. Every ONE_GPU-th world has one GPU."""
-
-CPUS, MEMORY = 4.0, 32.0
-"""CPUs and memory of a node for each of its GPUs [cores; GB]."""
+HORIZON = 2e5  # End of a run [s]. The jobs of a world need less than a tenth of it if they run one after the other.
+TIES, ONE_GPU = 5, 10  # In every TIES-th world all jobs are equal and come at once. Every ONE_GPU-th world has one GPU.
+CPUS, MEMORY = 4.0, 32.0  # CPUs and memory of a node for each of its GPUs [cores; GB]
 
 
 @dataclass(frozen=True)
@@ -217,12 +205,12 @@ class World:
 
     def __repr__(self) -> str:
         """Return code that makes the world. It leaves out default values."""
-        jobs = ", ".join(f"Job({', '.join(_given(job))})" for job in self.jobs)
-        said = [f"nodes={self.nodes}", f"jobs=({jobs},)", *_given(self)[2:]]
+        jobs = ", ".join(f"Job({', '.join(_arguments(job))})" for job in self.jobs)
+        said = [f"nodes={self.nodes}", f"jobs=({jobs},)", *_arguments(self)[2:]]
         return f"World({', '.join(said)})"
 
 
-def _given(made: World | Job) -> list[str]:
+def _arguments(made: World | Job) -> list[str]:
     """Return the arguments that differ from the defaults, as code."""
     return [
         f"{field.name}={getattr(made, field.name)!r}"
@@ -298,7 +286,7 @@ def _job(
     has_hosts: bool,
 ) -> Job:
     gpus = int(rng.integers(1, most + 1)) if rng.random() < 0.7 else most
-    said = _said(time, gpus, rng) if rng.random() < 0.5 else {}
+    said = _optional_fields(time, gpus, rng) if rng.random() < 0.5 else {}
     if has_hosts and rng.random() < 0.5:
         said |= {"cpus": gpus * 2.0, "cpu_speeds": ((1.0, 0.4), (CPUS, 1.0))}
     wide_enough = [name for name in sorted(types) if gpus <= types[name]]
@@ -313,7 +301,7 @@ def _job(
     return Job(f"job-{index}", time, str(rng.choice(sorted(APPLICATIONS))), gpus, 10 * gpus, **said)
 
 
-def _said(time: float, gpus: int, rng: np.random.Generator) -> dict[str, Any]:
+def _optional_fields(time: float, gpus: int, rng: np.random.Generator) -> dict[str, Any]:
     """Return optional fields of a job."""
     choices: dict[str, list[Any]] = {
         "user": ["ada", "bob", None],

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from polluxsim.cli.options import DATASET, path, take, take_output, take_run, take_runs
 from polluxsim.common.durations import MINUTE
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.plot.request import FIGURE_KINDS, OF_PROFILES, OPTIONS, PlotRequest
-
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
 
 FIGURE_EXAMPLES = {"sweep": " SWEEP --x policy.p", "job": " RUN --job cifar10-97"} | dict.fromkeys(OF_PROFILES, "")
 """Arguments in the examples of the kinds that need more than a sweep."""

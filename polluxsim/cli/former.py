@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 COMMANDS = {
     **{name: f"log {name}" for name in ("import", "calibrate")},
@@ -40,8 +37,7 @@ POSITIONALS = {
 }
 """Options whose values were once arguments without a name, the last of a command."""
 
-LISTS = {"arena": ("--policies", "--scenarios")}
-"""Options whose values were once separate words, by command."""
+LISTS = {"arena": ("--policies", "--scenarios")}  # options whose values were once separate words, by command
 
 FIGURES = (".png", ".pdf", ".svg")
 OUTPUT = ("-o", "--output")

@@ -7,6 +7,7 @@ import select
 import signal
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from time import perf_counter
@@ -15,40 +16,33 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from rich.color import Color
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.segment import Segment
 from rich.style import Style
 
 from polluxsim.common.durations import clock, length
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import Allocation, Gpu, Gpus, JobId
 from polluxsim.look.colours import job_colour
 from polluxsim.look.why.phrases import percent
 from polluxsim.metrics.summary import shares
+from polluxsim.records.results import RoundRecord
 from polluxsim.run.interrupt import alternate_screen, ending_with, in_main_thread
 from polluxsim.run.progress_line import num_expected, progress
 from polluxsim.statistics.series import MOST_EFFICIENCY, Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from rich.console import ConsoleOptions, RenderResult
-
     from polluxsim.engine.simulation import Simulation, Watcher
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.hardware.placements import Allocation, Gpu, Gpus, JobId
-    from polluxsim.records.results import RoundRecord
     from polluxsim.workloads.workload import Workload
 
-    KeyReader = Callable[[bool], str]
+KeyReader = Callable[[bool], str]
 
 CELLS = ((6, True), (4, True), (2, True), (1, True), (1, False))
 """Characters for a GPU, and whether nodes show their numbers, from the largest form to the smallest."""
 
-JOB_WIDTH = 28
-"""Characters for a job in the list of running jobs."""
-
-LEAST_FOR_LINES = 60
-"""Least width of the terminal for sparklines [characters]."""
+JOB_WIDTH = 28  # characters for a job in the list of running jobs
+LEAST_FOR_LINES = 60  # least width of the terminal for sparklines [characters]
 
 FREE, DOWN, USED, BOTH, LEFT = "·", "×", "█", "▀", "▌"
 LEVELS = " ▁▂▃▄▅▆▇█"
@@ -309,11 +303,8 @@ def _rows(count: int, columns: int) -> Iterator[range]:
 PAUSE, QUIT = (" ", "p"), ("q", "Q")
 RUNNING, PAUSED = "space: pause, q: quit", "paused; space: go on, q: quit"
 
-FRAME_TIME = 0.1
-"""Least time between two frames [s]."""
-
-SHARE = 0.04
-"""Largest share of the time that drawing frames may take."""
+FRAME_TIME = 0.1  # least time between two frames [s]
+SHARE = 0.04  # largest share of the time that drawing frames may take
 
 
 @contextmanager

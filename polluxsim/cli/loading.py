@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from polluxsim.common.errors import InvalidConfigError
 
 if TYPE_CHECKING:
-    from argparse import Namespace
-
     from polluxsim.records.storage import Run
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from argparse import Action
+from argparse import Action, ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim.cli.options import OPTIONS, SETTINGS, path, take, take_output
@@ -12,12 +12,9 @@ from polluxsim.common.durations import length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-
     from polluxsim.studies.log_replays import LogWhatIf
 
-EXAMPLE = "example-sacct.txt"
-"""File of the shipped example log."""
+EXAMPLE = "example-sacct.txt"  # file of the shipped example log
 
 
 LOG_FORMATS = {

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from polluxsim.cli.options import path, take, take_output
 from polluxsim.common.errors import InvalidConfigError, did_you_mean
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from polluxsim.applications.card import Card
     from polluxsim.applications.transformer import Speed, Transformer
     from polluxsim.hardware.gpu_types import GpuType

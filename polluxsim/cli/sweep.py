@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import OmegaConf, open_dict
+from hydra.types import HydraContext
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from polluxsim.common.files import appearing_whole
 from polluxsim.look.console import console
@@ -17,19 +20,9 @@ from polluxsim.metrics.declared import frame_of_table
 from polluxsim.statistics.comparisons import settings_table
 from polluxsim.studies.driver import DATASET, complete
 from polluxsim.studies.launching import chosen_workers
-from polluxsim.studies.plan import Composer, entry_of
+from polluxsim.studies.plan import Composer, Entry, entry_of
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
-    from hydra.types import HydraContext
-    from omegaconf import DictConfig
-
-    from polluxsim.studies.plan import Entry
-
-MOST_ROWS = 40
-"""Sweeps of more settings than this print no table of them."""
+MOST_ROWS = 40  # sweeps of more settings than this print no table of them
 
 
 def sweep_by_command(

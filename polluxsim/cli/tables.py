@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from polluxsim.cli.options import DATASET, take, take_forms, take_runs
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-    from collections.abc import Sequence
-    from pathlib import Path
-
     from polluxsim.metrics.summary import Summary
     from polluxsim.records.storage import Run
 
 TENANTS = ("user", "queue")
 
-LONGEST_NAME = 24
-"""Runs in folders with longer names, like those of sweeps, are named by the settings that differ."""
+LONGEST_NAME = 24  # runs in folders with longer names, like those of sweeps, are named by the settings that differ
 
 
 def add_table(parser: ArgumentParser) -> None:

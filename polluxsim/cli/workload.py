@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.cli.options import path, take, take_output
@@ -11,10 +14,6 @@ from polluxsim.common.durations import HOUR, MINUTE, length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
     from polluxsim.models.profile import Profile
     from polluxsim.workloads.mapping import MappedTrace
     from polluxsim.workloads.source import Source

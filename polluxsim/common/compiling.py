@@ -6,11 +6,8 @@ import multiprocessing
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def compile_ahead(modules: Iterable[str]) -> None:

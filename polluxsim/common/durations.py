@@ -6,11 +6,8 @@ from math import ceil, isfinite
 
 from polluxsim.common.errors import InvalidInputError
 
-MINUTE, HOUR, DAY = 60, 3600, 86400
-"""[s]"""
-
-NODE_DAYS = 1000 * DAY
-"""Unit of time of published failure rates, 1,000 node-days [s]."""
+MINUTE, HOUR, DAY = 60, 3600, 86400  # [s]
+NODE_DAYS = 1000 * DAY  # unit of time of published failure rates, 1,000 node-days [s]
 
 UNITS = (("s", 1), ("min", MINUTE), ("h", HOUR), ("d", DAY))
 

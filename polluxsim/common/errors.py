@@ -31,6 +31,18 @@ class InvalidAllocationError(PolluxSimError):
     """A policy returned an allocation that the cluster cannot apply."""
 
 
+class OverAllocationError(InvalidAllocationError):
+    """A policy gave more GPUs, CPUs or memory of a node than the node has."""
+
+
+class BrokenGangError(InvalidAllocationError):
+    """A policy gave a job without a profile another number of GPUs than its user requests."""
+
+
+class TooFewReplicasError(InvalidAllocationError):
+    """A policy gave a job fewer GPUs than the job can run on."""
+
+
 class PolicyError(PolluxSimError):
     """A policy raised an exception."""
 
@@ -59,8 +71,7 @@ class LostProcessError(PolluxSimError):
     """The process of a run ended unexpectedly."""
 
 
-MOST_LISTED = 20
-"""Largest number of names in an error."""
+MOST_LISTED = 20  # largest number of names in an error
 
 
 def short(value: object) -> str:

@@ -83,18 +83,8 @@ FORMER_NAMES: Mapping[str, str] = {
     **{
         f"polluxsim.records.{name}": f"polluxsim.records.results.{name}"
         for name in (
-            "AllocationRecord",
-            "CheckpointRecord",
-            "GpuSeconds",
-            "HostRecord",
-            "JobRecord",
-            "OutageRecord",
-            "ReasonRecord",
-            "Result",
-            "RoundRecord",
-            "SharingRecord",
-            "Status",
-            "TimingRecord",
+            "AllocationRecord", "CheckpointRecord", "GpuSeconds", "HostRecord", "JobRecord", "OutageRecord",
+            "ReasonRecord", "Result", "RoundRecord", "SharingRecord", "Status", "TimingRecord",
         )
     },
     "polluxsim.sweeps.run_sweep": "polluxsim.studies.driver.run_sweep",
@@ -105,14 +95,13 @@ FORMER_NAMES: Mapping[str, str] = {
     "polluxsim.types.Outages": "polluxsim.hardware.clusters.Outages",
     "polluxsim.types.Repairs": "polluxsim.hardware.clusters.Repairs",
     "polluxsim.workloads.philly_like.LONGEST": "polluxsim.workloads.philly.MOST_HOURS",
-}
+}  # fmt: skip
 """Present dotted names of classes and functions that left their module or were renamed, by former name.
 
 The line of a class also covers its methods, like `polluxsim.types.Cluster.uniform`.
 """
 
-TARGET = "_target_"
-"""Setting with the dotted name of the class or function that makes a part of a run."""
+TARGET = "_target_"  # setting with the dotted name of the class or function that makes a part of a run
 
 
 def present_name(target: object) -> object:

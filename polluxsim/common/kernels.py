@@ -12,11 +12,13 @@ import threading
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 # Intel's vector library, if it is installed, gives other last bits on other processors. Numba reads this setting when
 # it is first imported.
 os.environ.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
+
+from collections.abc import Callable, Iterator
 
 import numba
 from numba.core import config, event
@@ -24,10 +26,7 @@ from numba.core.registry import CPUDispatcher
 
 from polluxsim.common.files import lock
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Function = Callable[..., Any]
+Function = Callable[..., Any]
 
 PACKAGE = Path(__file__).parents[1]
 SOURCES = ("common/kernels.py", "models", "policies/pollux")
@@ -38,8 +37,7 @@ PATIENCE = 1.0
 
 ANNOUNCEMENT = "polluxsim: compiling kernels, once for each installation (10 to 30 s)"
 
-FOLDERS = "kernels-"
-"""Beginning of the names of our folders of machine code; the rest is a hash."""
+FOLDERS = "kernels-"  # beginning of the names of our folders of machine code; the rest is a hash
 
 # Without these settings, a quarter of the compiled code would be checks for division by zero and wrappers for C.
 LEAN = {"error_model": "numpy", "no_cfunc_wrapper": True}

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    # Takes the number done, the total and a note.
-    Update = Callable[[int, int, str], None]
+Update = Callable[[int, int, str], None]
 
 
 def is_shown() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -96,6 +97,20 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
         raise InvalidInputError(f"{path}: the file has no rows; it must have the columns {', '.join(columns)}")
 
 
+@contextmanager
+def reading_parquet(
+    path: Path, what: str = "not a Parquet file", remedy: str = "; give another file"
+) -> Iterator[None]:
+    """Raise an `InvalidInputError` about a file if the block cannot read it as Parquet."""
+    import pyarrow as pa  # noqa: PLC0415  (slow to load, and not needed for CSV)
+
+    try:
+        yield
+    # Values that Python cannot hold (broken UTF-8, far-off dates) are a ValueError or an OverflowError.
+    except (pa.ArrowException, OSError, KeyError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"{path}: {what} ({str(error).splitlines()[0]}){remedy}") from None
+
+
 def _csv_rows(path: Path) -> Iterator[Row]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -118,14 +133,8 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:
-    import pyarrow as pa  # noqa: PLC0415  (slow to load, and not needed for CSV)
-    import pyarrow.parquet as pq  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415  (slow to load, and not needed for CSV)
 
-    try:
-        # Values that Python cannot hold (broken UTF-8, far-off dates) are a ValueError or an OverflowError.
+    with reading_parquet(path):
         records = pq.read_table(path).to_pylist()
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise InvalidInputError(
-            f"{path}: not a Parquet file ({str(error).splitlines()[0]}); give another file"
-        ) from None
     yield from (Row(path, number, record) for number, record in enumerate(records, start=1))

@@ -27,16 +27,11 @@ MOST_ROUNDS = 2.0**52
 class Rank(IntEnum):
     """The order of events at one instant. Events of one rank happen in the order of submission of their jobs."""
 
-    PROGRESS = 1
-    """Epochs end, jobs complete."""
-    ARRIVAL = 2
-    """Jobs are submitted or cancelled, nodes fail or come up, a fork begins."""
-    HORIZON = 3
-    """The run ends."""
-    ROUND = 4
-    """The policy decides."""
-    AFTER_ROUND = 5
-    """Epochs end that belong to the interval that begins at this instant."""
+    PROGRESS = 1  # epochs end, jobs complete
+    ARRIVAL = 2  # jobs are submitted or cancelled, nodes fail or come up, a fork begins
+    HORIZON = 3  # the run ends
+    ROUND = 4  # the policy decides
+    AFTER_ROUND = 5  # epochs end that belong to the interval that begins at this instant
 
 
 class Event(simpy.Event):
@@ -115,14 +110,8 @@ class ExactTime:
     ) -> list[tuple[float, bool]]:
         """Return when a job reaches each boundary in turn, as pairs of `Milestone`.
 
-        Parameters
-        ----------
-        progress, start
-            Work done [M0-steps] at a time [s].
-        rates
-            M0-steps per second up to each boundary, positive.
-        boundaries
-            Work to be done, rising [M0-steps].
+        `progress` is the work done [M0-steps] at the time `start` [s]. `boundaries` rise [M0-steps]; `rates` are the
+        speeds up to each of them [M0-steps/s], above 0.
         """
         course: list[tuple[float, bool]] = []
         for rate, boundary in zip(rates, boundaries, strict=True):
@@ -144,15 +133,10 @@ class ExactTime:
 class WholeSeconds:
     """Epochs end at whole seconds, and progress is added interval by interval.
 
-    Parameters
-    ----------
-    round_interval
-        Length of an interval [s]. Intervals start at its multiples.
-
     Source: the artifact of Pollux (OSDI '21). Its rounding is kept to reproduce its results to the second.
     """
 
-    round_interval: float
+    round_interval: float  # Length of an interval [s]. Intervals start at its multiples.
     has_intervals: ClassVar[bool] = True
 
     def course(

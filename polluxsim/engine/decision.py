@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite, isnan
 from numbers import Real
 from operator import index, is_
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
-from polluxsim.common.errors import InvalidAllocationError, short
-from polluxsim.engine.job import Move
+from polluxsim.common.errors import (
+    BrokenGangError,
+    InvalidAllocationError,
+    OverAllocationError,
+    TooFewReplicasError,
+    short,
+)
+from polluxsim.engine.job import ActiveJob, Move
+from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.progress import spread
-from polluxsim.engine.sharing import ceded_gpus, tenant_of
-from polluxsim.engine.truth import MixedPace
+from polluxsim.engine.sharing import Sharing, Tenant, ceded_gpus, tenant_of
+from polluxsim.engine.state import State
+from polluxsim.engine.truth import MixedPace, Pace
 from polluxsim.hardware.gpu_types import ANY
 from polluxsim.hardware.hosts import ROUNDING as HOST_ROUNDING
 from polluxsim.hardware.hosts import Host, with_gpus
+from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
 from polluxsim.hardware.restarts import LONGEST_DELAY
-from polluxsim.models.profile import ProfileRangeError
+from polluxsim.models.profile import FixedReplicasError, ProfileRangeError
 from polluxsim.policies.contract.view import Change, Decision
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from polluxsim.engine.job import ActiveJob
-    from polluxsim.engine.nodes import Nodes
-    from polluxsim.engine.sharing import Sharing, Tenant
-    from polluxsim.engine.state import State
-    from polluxsim.engine.truth import Pace
-    from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
-
-ROUNDING = 1e-9
-"""Share by which an objective may exceed its bound."""
+ROUNDING = 1e-9  # share by which an objective may exceed its bound
 
 
 class Plan(NamedTuple):
@@ -54,7 +52,7 @@ def plan_of(answer: object, state: State) -> Plan:
         moves = _moves(decision, state)
         return Plan(decision, moves, _granted(decision, moves, state) if decision.hosts else {})
     except InvalidAllocationError as error:
-        raise InvalidAllocationError(f"policy {state.scenario.policy_name} {error}") from error
+        raise type(error)(f"policy {state.scenario.policy_name} {error}") from error
 
 
 def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
@@ -241,8 +239,8 @@ def _check_nodes(job_id: JobId, placement: Placement, num_nodes: int) -> None:
             raise InvalidAllocationError(f"gave job {job_id!r} {gpus} GPUs of node {node}, must be 1 or more")
 
 
-def _over(node: int, given: str, size: str, when: str = "") -> InvalidAllocationError:
-    return InvalidAllocationError(f"over-allocated node {node}: {when}jobs would hold {given}, the node has {size}")
+def _over(node: int, given: str, size: str, when: str = "") -> OverAllocationError:
+    return OverAllocationError(f"over-allocated node {node}: {when}jobs would hold {given}, the node has {size}")
 
 
 def _check_free(new: Mapping[JobId, Placement], up: Sequence[int], state: State) -> None:
@@ -332,12 +330,14 @@ def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) ->
         raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, must be at most {most}")
     if gpus < (fewest := job.job.min_replicas or 1):
         reason = f"its min_replicas is {fewest}: give it none, or {fewest} or more"
-        raise InvalidAllocationError(f"gave job {job.job_id!r} {gpus} GPUs, but {reason}")
+        raise TooFewReplicasError(f"gave job {job.job_id!r} {gpus} GPUs, but {reason}")
     try:
         if len(types) > 1:
             return Move(job, placement, _mixed_pace(job, placement, nodes, numbered))
         choice = job.agent.choose(len(placement), gpus, types[0], job.segment.epoch)
         return Move(job, placement, job.truth.on(types[0]).pace(shape, choice), numbered)
+    except FixedReplicasError as error:
+        raise BrokenGangError(f"gave job {job.job_id!r} {placement}: {error}") from error
     except ProfileRangeError as error:
         raise InvalidAllocationError(f"gave job {job.job_id!r} {placement}: {error}") from error
 

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import exp, gamma, inf, log
 from pathlib import Path
 from statistics import NormalDist
 from sys import float_info
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from polluxsim.common.durations import HOUR, NODE_DAYS
 from polluxsim.common.errors import check_range
-from polluxsim.common.tables import read_rows
+from polluxsim.common.tables import Row, read_rows
 from polluxsim.hardware.clusters import Outage
 from polluxsim.hardware.placements import MOST_SECONDS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+Draw = Callable[[int], Sequence[float]]
 
-    from polluxsim.common.tables import Row
-
-    Draw = Callable[[int], Sequence[float]]
-
-COLUMNS = ("node", "time", "down_until")
-"""Columns that a file of failures must have."""
+COLUMNS = ("node", "time", "down_until")  # columns that a file of failures must have
 
 _NORMAL = NormalDist()
 

@@ -5,58 +5,37 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from polluxsim.engine.clock import Rank
+from polluxsim.engine.clock import Event, Rank
 from polluxsim.engine.job import Move
+from polluxsim.engine.outages import Crashes, Downtime
+from polluxsim.engine.rounds import Rounds
+from polluxsim.engine.state import State
+from polluxsim.engine.submissions import Submissions
 from polluxsim.engine.tables import in_order
+from polluxsim.hardware.placements import JobId
+from polluxsim.workloads.workload import Job
 
 if TYPE_CHECKING:
-    from polluxsim.engine.clock import Event
-    from polluxsim.engine.outages import Crashes, Downtime
-    from polluxsim.engine.rounds import Rounds
     from polluxsim.engine.scenario import Scenario
-    from polluxsim.engine.state import State
-    from polluxsim.engine.submissions import Submissions
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.workloads.workload import Job
 
 
 class Fork(NamedTuple):
-    """The changes of a run at a time.
+    """The changes of a run at a time."""
 
-    Attributes
-    ----------
-    time
-        Time of the changes [s].
-    scenario
-        The scenario from then on: another policy, or more nodes. Everything else is as before.
-    has_new_policy
-        Whether the policy has not seen the run before. All active jobs are then announced to it.
-    lost_nodes
-        Nodes that go down for good.
-    without
-        Jobs that are cancelled, or that are not submitted. Those that have ended stay as they are.
-    added
-        Jobs that are submitted in addition.
-    seed
-        Seed of the policy's random generator from then on. With None, the generator goes on.
-    altered
-        Active jobs with another duration or, while they wait, another request. A job that ends at this instant ends.
-    overtaken
-        Pairs of jobs. The first job is placed just before the second in the order of submission.
-    chance
-        Seed by which nodes and jobs fail from then on. With None, they fail as before.
-    """
-
-    time: float
-    scenario: Scenario
+    time: float  # time of the changes [s]
+    scenario: Scenario  # The scenario from then on: another policy, or more nodes. Everything else is as before.
+    # Whether the policy has not seen the run before. All active jobs are then announced to it.
     has_new_policy: bool = False
-    lost_nodes: tuple[int, ...] = ()
+    lost_nodes: tuple[int, ...] = ()  # nodes that go down for good
+    # Jobs that are cancelled, or that are not submitted. Those that have ended stay as they are.
     without: tuple[JobId, ...] = ()
-    added: tuple[Job, ...] = ()
-    seed: int | None = None
+    added: tuple[Job, ...] = ()  # jobs that are submitted in addition
+    seed: int | None = None  # Seed of the policy's random generator from then on. With None, the generator goes on.
+    # Active jobs with another duration or, while they wait, another request. A job that ends now ends.
     altered: tuple[Job, ...] = ()
+    # Pairs of jobs. The first job is placed just before the second in the order of submission.
     overtaken: tuple[tuple[JobId, JobId], ...] = ()
-    chance: int | None = None
+    chance: int | None = None  # Seed by which nodes and jobs fail from then on. With None, they fail as before.
 
     def trimmed(self, num_nodes: int) -> Fork:
         """Return the fork without nodes that it adds and drops at once, given the present number of nodes."""

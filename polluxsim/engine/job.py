@@ -7,17 +7,15 @@ from copy import copy, deepcopy
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from polluxsim.engine.clock import NEVER, Milestone
-from polluxsim.engine.progress import CheckpointCycle, Holding, Segment
+from polluxsim.agent.agent import Agent
+from polluxsim.engine.clock import NEVER, Milestone, TimeRule
+from polluxsim.engine.progress import CheckpointCycle, Holding, Losses, Segment
+from polluxsim.engine.truth import Pace, Truth
+from polluxsim.hardware.placements import Gpus, Placement
 from polluxsim.records.columns import Records
 from polluxsim.records.results import Status
 
 if TYPE_CHECKING:
-    from polluxsim.agent.agent import Agent
-    from polluxsim.engine.clock import TimeRule
-    from polluxsim.engine.progress import Losses
-    from polluxsim.engine.truth import Pace, Truth
-    from polluxsim.hardware.placements import Gpus, Placement
     from polluxsim.workloads.workload import Job
 
 ObjectT = TypeVar("ObjectT")

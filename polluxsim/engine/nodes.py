@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from polluxsim.common.durations import HOUR
 from polluxsim.engine.sharing import SharedGpus
-from polluxsim.hardware.hosts import NOBODY
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.gpu_types import NodeTypes
+from polluxsim.hardware.hosts import NOBODY, Host
+from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.view import Health, NodeCounts
 from polluxsim.records.columns import Records
 from polluxsim.records.results import OutageRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.hardware.gpu_types import NodeTypes
-    from polluxsim.hardware.hosts import Host
-    from polluxsim.hardware.placements import JobId, Placement
 
 
 class Account(NamedTuple):

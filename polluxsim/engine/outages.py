@@ -8,15 +8,13 @@ from math import inf, log
 from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.common.durations import HOUR
-from polluxsim.engine.clock import Rank, Stream, uniforms
-from polluxsim.hardware.clusters import Outage
+from polluxsim.engine.clock import Event, Rank, Stream, uniforms
+from polluxsim.hardware.clusters import Outage, Repairs
 from polluxsim.records.results import Status
 
 if TYPE_CHECKING:
-    from polluxsim.engine.clock import Event
     from polluxsim.engine.job import ActiveJob, Transition
     from polluxsim.engine.state import State
-    from polluxsim.hardware.clusters import Repairs
 
 
 class ComingOutage(NamedTuple):

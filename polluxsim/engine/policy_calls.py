@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from math import isnan
 from pathlib import Path
 from threading import Lock
 from traceback import extract_tb
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from polluxsim.common.errors import PolicyError, PolluxSimError, did_you_mean, short
-from polluxsim.engine.job import copy_containers
-from polluxsim.engine.views import JobWindows
+from polluxsim.engine.job import Transition, copy_containers
+from polluxsim.engine.rounds import Rounds
+from polluxsim.engine.sharing import Sharing
+from polluxsim.engine.state import State
+from polluxsim.engine.views import JobWindow, JobWindows
+from polluxsim.hardware.gpu_types import NodeTypes
+from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, JobView, Oracle, Reason, SharedGpus, Standing
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator, Sequence
-
-    from polluxsim.engine.job import Transition
-    from polluxsim.engine.rounds import Rounds
-    from polluxsim.engine.sharing import Sharing
-    from polluxsim.engine.state import State
-    from polluxsim.engine.views import JobWindow
-    from polluxsim.hardware.gpu_types import NodeTypes
-    from polluxsim.hardware.placements import JobId
 
 PACKAGE = Path(__file__).parents[1]
 
-RUNNING = 8
-"""Rounds after which the reasons of a job that keeps its GPUs are due for the first time."""
-
-ALLOCATIONS = 50_000
-"""Allocations before a collection of young objects. Python's default is 700."""
+RUNNING = 8  # rounds after which the reasons of a job that keeps its GPUs are due for the first time
+ALLOCATIONS = 50_000  # Allocations before a collection of young objects. Python's default is 700.
 
 _LOCK = Lock()
 _BEFORE: list[tuple[int, int, int]] = []

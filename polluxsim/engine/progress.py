@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import ceil, inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from polluxsim.engine.clock import NEVER, Milestone
-from polluxsim.hardware.placements import gpus_by_node
-
-if TYPE_CHECKING:
-    from polluxsim.hardware.placements import Placement
+from polluxsim.hardware.placements import Placement, gpus_by_node
 
 
 class CheckpointCycle(NamedTuple):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from copy import copy, deepcopy
 from math import inf
 from operator import attrgetter
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from polluxsim.engine.fairness import finish_time_fairness
-from polluxsim.engine.job import copy_containers
+from polluxsim.engine.job import ActiveJob, Transition, copy_containers
 from polluxsim.engine.progress import NO_LOSSES, Holding
-from polluxsim.hardware.placements import BatchChoice, DividedBatch
+from polluxsim.engine.state import Share, State
+from polluxsim.hardware.hosts import Hosted
+from polluxsim.hardware.placements import BatchChoice, DividedBatch, JobId, Placement
+from polluxsim.policies.contract.view import Decision, Reason
 from polluxsim.records.columns import Records
 from polluxsim.records.results import (
     AllocationRecord,
@@ -31,15 +35,6 @@ from polluxsim.records.results import (
 )
 from polluxsim.workloads.job import Job
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from polluxsim.engine.job import ActiveJob, Transition
-    from polluxsim.engine.state import Share, State
-    from polluxsim.hardware.hosts import Hosted
-    from polluxsim.hardware.placements import JobId, Placement
-    from polluxsim.policies.contract.view import Decision, Reason
-
 NO_BATCH = BatchChoice(0, 0)
 
 REQUESTED = tuple(name for name in JobRecord._fields if name in Job.__slots__ and name != "submit_time")
@@ -47,8 +42,7 @@ REQUESTED = tuple(name for name in JobRecord._fields if name in Job.__slots__ an
 
 _requested = attrgetter(*REQUESTED)
 
-MATERIAL = 0.1
-"""Share by which a number must change for a reason to be recorded again."""
+MATERIAL = 0.1  # share by which a number must change for a reason to be recorded again
 
 
 class Recorder:

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
 from polluxsim.common.durations import first_round
-from polluxsim.engine.clock import Rank, check_range
-from polluxsim.policies.contract.view import Change, Changes
+from polluxsim.engine.clock import Action, Clock, Rank, check_range
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.views import JobWindow
+from polluxsim.hardware.placements import JobId
+from polluxsim.policies.contract.view import Change, Changes, Decision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from polluxsim.engine.clock import Action, Clock
     from polluxsim.engine.job import Transition
-    from polluxsim.engine.settings import EngineSettings
     from polluxsim.engine.state import State
-    from polluxsim.engine.views import JobWindow
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import Decision
 
-AT_ONCE = 0
-"""Stands for the number of a round that is not at a multiple of the interval."""
-
-FAILURES = Change.NODES.value | Change.EVICTION.value
-"""Changes that do not let a job progress."""
+AT_ONCE = 0  # stands for the number of a round that is not at a multiple of the interval
+FAILURES = Change.NODES.value | Change.EVICTION.value  # changes that do not let a job progress
 
 LEAST_TIME, LEAST_ROUNDS, DELAYS = 60_000.0, 100, 10
 """Time [s], number of rounds, and number of restart delays on top, without progress, after which a run ends."""

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from polluxsim.agent.agent import FixedBatchAgent, PlanningAgent
-from polluxsim.agent.rules import BalancingAgent, RuledAgent, check_rule
+from polluxsim.agent.agent import Agent, FixedBatchAgent, PlanningAgent
+from polluxsim.agent.rules import BalancingAgent, BatchRule, RuledAgent, check_rule
 from polluxsim.common.errors import InvalidConfigError, allowed_among
 from polluxsim.engine.clock import check_range
+from polluxsim.engine.nodes import Nodes
 from polluxsim.engine.progress import CheckpointCycle
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.truth import Truth
+from polluxsim.engine.truth import Paces, Truth
 from polluxsim.hardware.checkpoints import failure_rate
-from polluxsim.models.known_duration import PlannedProfile, RigidProfile, ScalingProfile
-from polluxsim.models.profile import sensitivity_of
-from polluxsim.policies.contract.view import Traits, traits_of
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.models.known_duration import PlannedProfile, RigidProfile, ScalingProfile, Speeds
+from polluxsim.models.profile import Profile, sensitivity_of
+from polluxsim.models.sensitivity import Sensitivity
+from polluxsim.policies.contract.view import Policy, Traits, traits_of
 from polluxsim.workloads.feasibility import speeds_of
+from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from polluxsim.agent.adaptive import AdaptiveAgent
-    from polluxsim.agent.agent import Agent
-    from polluxsim.agent.rules import BatchRule
-    from polluxsim.engine.nodes import Nodes
-    from polluxsim.engine.truth import Paces
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.models.known_duration import Speeds
-    from polluxsim.models.profile import Profile
-    from polluxsim.models.sensitivity import Sensitivity
     from polluxsim.models.throughput import ThroughputParams
-    from polluxsim.policies.contract.view import Policy
-    from polluxsim.workloads.workload import Job, Workload
 
 
 @dataclass(frozen=True)

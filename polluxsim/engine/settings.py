@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_number, check_range
 from polluxsim.engine.clock import ExactTime, TimeRule, WholeSeconds
 from polluxsim.engine.failures import JobFailures
-from polluxsim.engine.sharing import Interference
+from polluxsim.engine.sharing import Interference, Sharing
 from polluxsim.hardware.checkpoints import Checkpoints
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.hardware.restarts import RESTART_DELAY, ROUND_INTERVAL, RestartDelays
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from polluxsim.engine.sharing import Sharing
-
 SHORTEST_INTERVAL = 1e-9
 """Shortest interval between rounds [s]. A float can count 2^52 of these intervals, which are 52 days."""
 
-REASONS = ("changes", "rounds", "none")
-"""Values of the setting `reasons`."""
+REASONS = ("changes", "rounds", "none")  # values of the setting `reasons`
 
 
 @dataclass(frozen=True)
@@ -92,12 +86,12 @@ class EngineSettings:
 
     @cached_property
     def delays(self) -> RestartDelays:
-        """Return what a start costs by application and GPU type."""
+        """Return the restart delays by application and GPU type."""
         return RestartDelays(self.restart_delay, self.restart_delays)
 
     @property
     def named_applications(self) -> Mapping[str, Iterable[str]]:
-        """Return the applications of which something is set, by setting."""
+        """Return the applications that settings name, by setting."""
         named: dict[str, Iterable[str]] = {"restart_delays": self.restart_delays}
         if self.checkpoints is not None:
             named |= {"checkpoints.costs": self.checkpoints.costs, "checkpoints.sizes": self.checkpoints.sizes}
@@ -105,7 +99,7 @@ class EngineSettings:
 
     @property
     def disturbance(self) -> Sharing | None:
-        """Return what slows jobs down that share GPUs or nodes, None if nothing does."""
+        """Return the model that slows jobs down on shared GPUs or nodes; None if nothing slows them down."""
         return Interference(self.interference) if self.interference else self.sharing
 
     @cached_property

@@ -7,22 +7,21 @@ A sharing model has two methods, `fits` and `lost` (`Sharing`). The models are `
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.tables import read_rows
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.gpu_types import NodeTypes
+from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
 from polluxsim.models.stages import MOST_JOBS, beside, goes_beside, interleaved
 from polluxsim.policies.contract.settings import check_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from polluxsim.engine.job import ActiveJob
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.hardware.gpu_types import NodeTypes
-    from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
     from polluxsim.workloads.workload import Job
 
 ModelAndBatch: TypeAlias = tuple[str, int]
@@ -74,14 +73,12 @@ class Sharing(Protocol):
 
     def fits(self, tenants: Sequence[Tenant]) -> bool:
         """Return whether two or more jobs can be on one GPU together. This GPU is among the GPUs of each."""
-        ...
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
         """Return the share of its speed that each job loses, in [0, 1). Jobs without a loss can be left out.
 
         `tenants` are all jobs with GPUs, in order of submission.
         """
-        ...
 
 
 def losses_by(sharing: Sharing, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from polluxsim.common.durations import clock
 from polluxsim.common.errors import TurnError
-from polluxsim.engine.clock import Rank
-from polluxsim.engine.decision import plan_of
-from polluxsim.engine.futures import Forks
+from polluxsim.engine.clock import Event, Rank
+from polluxsim.engine.decision import Plan, plan_of
+from polluxsim.engine.futures import Fork, Forks
+from polluxsim.engine.job import ActiveJob, Move
 from polluxsim.engine.outages import Crashes, Downtime
 from polluxsim.engine.policy_calls import DueReasons, checked_reasons, cluster_view, guarded, rare_collections
 from polluxsim.engine.recorder import Recorder
@@ -22,21 +23,12 @@ from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.state import Observers, State
 from polluxsim.engine.submissions import Submissions
-from polluxsim.records.results import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from polluxsim.engine.clock import Event
-    from polluxsim.engine.decision import Plan
-    from polluxsim.engine.futures import Fork
-    from polluxsim.engine.job import ActiveJob, Move
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.hardware.placements import Allocation, Gpus, JobId, Placement
-    from polluxsim.models.profile import Profile
-    from polluxsim.policies.contract.view import ClusterView, Decision, Policy, Reason
-    from polluxsim.records.results import GpuSeconds, JobRecord, Result, RoundRecord
-    from polluxsim.workloads.workload import Job, Workload
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import Allocation, Gpus, JobId, Placement
+from polluxsim.models.profile import Profile
+from polluxsim.policies.contract.view import ClusterView, Decision, Policy, Reason
+from polluxsim.records.results import GpuSeconds, JobRecord, Result, RoundRecord, Status
+from polluxsim.workloads.workload import Job, Workload
 
 
 class Simulation:

@@ -6,32 +6,25 @@ observers of this transition, in a fixed order. The order is part of the order o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from polluxsim.engine.clock import Clock, Rank, check_range
+from polluxsim.engine.clock import Clock, Event, Rank, check_range
 from polluxsim.engine.job import ActiveJob, Move, Transition
 from polluxsim.engine.nodes import Nodes
+from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.sharing import losses_by, tenant_of
 from polluxsim.engine.tables import JobTables, in_order
 from polluxsim.engine.truth import MixedPace
 from polluxsim.engine.views import Shutter
-from polluxsim.hardware.hosts import Hosted, with_gpus
+from polluxsim.hardware.clusters import Cluster, Outage
+from polluxsim.hardware.hosts import Host, Hosted, with_gpus
 from polluxsim.hardware.placements import Gpus, JobId
 from polluxsim.records.results import Status
+from polluxsim.workloads.workload import Job
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from polluxsim.engine.clock import Event
-    from polluxsim.engine.scenario import Scenario
-    from polluxsim.hardware.clusters import Cluster, Outage
-    from polluxsim.hardware.hosts import Host
-    from polluxsim.workloads.workload import Job
-
-Share: TypeAlias = tuple[Gpus, float]
-"""GPUs by number of a job, and its speed relative to its speed alone."""
+Share: TypeAlias = tuple[Gpus, float]  # GPUs by number of a job, and its speed relative to its speed alone
 
 
 Observer: TypeAlias = Callable[[Transition], None]

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from math import inf, nextafter
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from polluxsim.engine.job import copy_containers
-from polluxsim.engine.views import JobWindow, set_field
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from polluxsim.engine.job import ActiveJob, Transition
-    from polluxsim.engine.views import Shutter
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.workloads.workload import Job
+from polluxsim.engine.job import ActiveJob, Transition, copy_containers
+from polluxsim.engine.views import JobWindow, Shutter, set_field
+from polluxsim.hardware.placements import JobId
+from polluxsim.workloads.workload import Job
 
 ORDER = attrgetter("order")
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from polluxsim.agent.agent import Observation, Workers
+from polluxsim.agent.agent import Agent, Divide, Observation, Workers
 from polluxsim.hardware.gpu_types import ANY
+from polluxsim.hardware.placements import BatchChoice, Crew, DividedBatch
 from polluxsim.models.convergence import last_drop
 from polluxsim.models.efficiency import gain
-from polluxsim.models.profile import ProfileRangeError, by_type, losses_of
+from polluxsim.models.profile import Profile, ProfileRangeError, StepTime, by_type, losses_of
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from polluxsim.agent.agent import Agent, Divide
-    from polluxsim.hardware.placements import BatchChoice, Crew, DividedBatch
-    from polluxsim.models.profile import Profile, StepTime
-
-    Paces = dict[tuple[tuple[int, ...], BatchChoice], "Pace"]
-    Gains = dict[int, dict[int, float]]  # by batch size and epoch
+Paces = dict[tuple[tuple[int, ...], BatchChoice], "Pace"]
+Gains = dict[int, dict[int, float]]  # by batch size and epoch
 
 
 class Pace:

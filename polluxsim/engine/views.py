@@ -8,24 +8,19 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim.common.errors import ViewClosedError
-from polluxsim.engine.sharing import tenant_of
-from polluxsim.hardware.gpu_types import ANY
-from polluxsim.hardware.placements import packed
+from polluxsim.engine.sharing import Tenant, tenant_of
+from polluxsim.engine.truth import Truth
+from polluxsim.hardware.gpu_types import ANY, NodeTypes
+from polluxsim.hardware.placements import BatchChoice, Placement, packed
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.models.profile import sensitivity_of
-from polluxsim.policies.contract.view import HEALTHY, JobView, Report, largest_node
+from polluxsim.models.profile import Application, sensitivity_of
+from polluxsim.models.sensitivity import Sensitivity
+from polluxsim.policies.contract.view import HEALTHY, Health, JobView, Report, largest_node
 
 if TYPE_CHECKING:
     from polluxsim.engine.job import ActiveJob
     from polluxsim.engine.scenario import Scenario
-    from polluxsim.engine.sharing import Tenant
-    from polluxsim.engine.truth import Truth
-    from polluxsim.hardware.gpu_types import NodeTypes
-    from polluxsim.hardware.placements import BatchChoice, Placement
     from polluxsim.models.goodput import Goodput, GoodputModel
-    from polluxsim.models.profile import Application
-    from polluxsim.models.sensitivity import Sensitivity
-    from polluxsim.policies.contract.view import Health
 
 
 class ReadOnly:
@@ -43,8 +38,7 @@ class ReadOnly:
         raise AttributeError(f"a view is read-only, {name} cannot be deleted")
 
 
-set_field = object.__setattr__
-"""Set an attribute of a view, for the engine itself."""
+set_field = object.__setattr__  # set an attribute of a view, for the engine itself
 
 
 class Shutter:

@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, Space
+from numpy.typing import NDArray
 
+from polluxsim.api.parts import ClusterLike, ProfilesLike, SettingsLike, WorkloadLike
 from polluxsim.api.simulating import starter
 from polluxsim.common.errors import InvalidConfigError, TurnError, check_choice, check_range
+from polluxsim.engine.simulation import Simulation
 from polluxsim.gym.policy import AgentPolicy, Layout, Observation, Turn, time_left
+from polluxsim.hardware.placements import JobId
+from polluxsim.policies.contract.view import ClusterView, JobView
 from polluxsim.records.results import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from numpy.typing import NDArray
-
-    from polluxsim.api.parts import ClusterLike, ProfilesLike, SettingsLike, WorkloadLike
-    from polluxsim.engine.simulation import Simulation
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import ClusterView, JobView
 
 
 @dataclass(slots=True)
 class Stay:
-    """A job in the system.
+    """A job in the system."""
 
-    Parameters
-    ----------
-    job
-        View of the job.
-    alone
-        Time from submission to completion on the requested GPUs alone [s]; ∞ if the reward does not use it.
-    done
-        Share of its work that is done; 0 if the job ended without completing.
-    """
-
-    job: JobView
-    alone: float
-    done: float = 0.0
+    job: JobView  # view of the job
+    alone: float  # time from submission to completion on the requested GPUs alone [s]; ∞ if the reward does not use it
+    done: float = 0.0  # share of its work that is done; 0 if the job ended without completing
 
 
 REWARDS: Mapping[str, Callable[[Stay, float], float]] = {

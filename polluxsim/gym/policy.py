@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidConfigError, check_range, short
-from polluxsim.hardware.placements import num_replicas, packed
+from polluxsim.hardware.placements import JobId, Placement, num_replicas, packed
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.policies.contract.view import Change, Decision
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView
 from polluxsim.policies.tools.free_gpus import FreeGpus, remove
 from polluxsim.policies.tools.gpu_counts import counts_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from polluxsim.hardware.placements import JobId, Placement
-    from polluxsim.policies.contract.view import ClusterView, JobView
 
 Observation: TypeAlias = "dict[str, NDArray[np.float32]]"
 

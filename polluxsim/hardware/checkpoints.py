@@ -9,8 +9,7 @@ from math import inf, sqrt
 from polluxsim.common.durations import NODE_DAYS
 from polluxsim.common.errors import InvalidConfigError, check_range, invalid_setting
 
-WORDS = ("epoch", "young-daly")
-"""Values of `every` that are not times."""
+WORDS = ("epoch", "young-daly")  # values of `every` that are not times
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from polluxsim.common.errors import InvalidConfigError, bad_line, check_range, invalid_setting, short
-from polluxsim.common.tables import read_rows
+from polluxsim.common.tables import Row, read_rows
 from polluxsim.hardware.gpu_types import ANY, NOBODY_SAYS, GpuType, NodeTypes, as_said, gpu_type, types_in
 from polluxsim.hardware.hosts import MIB, NOTHING, Host, host_said, shares_of
 from polluxsim.hardware.hosts import as_said as host_as_said
 
-if TYPE_CHECKING:
-    from polluxsim.common.tables import Row
-
-MOST_NODES = MOST_GPUS = 1_000_000
-"""Limits that catch errors in configurations; no real cluster is larger."""
+MOST_NODES = MOST_GPUS = 1_000_000  # limits that catch errors in configurations; no real cluster is larger
 
 
 class Outage(NamedTuple):
@@ -42,7 +38,6 @@ class Outages(Protocol):
 
         Raise InvalidInputError if the cluster has fewer nodes than the source.
         """
-        ...
 
     def outage(self, unit: int, number: int, since: float, draw: Callable[[int], Sequence[float]]) -> Outage | None:
         """Return the next outage of a unit, or None.
@@ -50,7 +45,6 @@ class Outages(Protocol):
         `number` counts its outages so far. `since` is the end of the last outage, and 0 before the first [s]. `draw`
         takes a count, and returns that many random numbers in (0, 1). The draws of an outage are fixed.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -53,11 +53,8 @@ class NodeTypes(tuple[GpuType, ...]):
         return self
 
 
-NOBODY_SAYS = NodeTypes()
-"""Types of a cluster that states no types."""
-
-ANY = GpuType("gpu")
-"""The only type of a cluster that states no types."""
+NOBODY_SAYS = NodeTypes()  # types of a cluster that states no types
+ANY = GpuType("gpu")  # the only type of a cluster that states no types
 
 # Memory, peak and bandwidth: NVIDIA's data sheets, named below with their revisions. Prices: on demand, price of a node
 # divided by its GPUs; AWS in us-east-1 in November 2025, unless another provider is named. Prices change, so a cluster
@@ -117,8 +114,7 @@ Examples are `V100M32` in PAI and openb, and NVIDIA's product name `nvidia_a100-
 writes into Slurm's GRES. An A100 without a stated memory has 40 GB.
 """
 
-NO_TYPE = ("misc", "cpu")
-"""Words of logs that mean any type."""
+NO_TYPE = ("misc", "cpu")  # words of logs that mean any type
 
 _MAKERS = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|[^a-z0-9]")
 

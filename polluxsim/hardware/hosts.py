@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from polluxsim.common.errors import check_range, invalid_setting
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+Placement = tuple[tuple[int, int], ...]
 
-    Placement = tuple[tuple[int, int], ...]
-
-UNLIMITED = 1e12
-"""CPUs or GB of a node without a stated number; larger than any request."""
-
-MIB = 2**20 / 1e9
-"""A mebibyte [GB]."""
-
-ROUNDING = 1e-9
-"""Largest relative rounding error of sums of CPUs or memory."""
+UNLIMITED = 1e12  # CPUs or GB of a node without a stated number; larger than any request
+MIB = 2**20 / 1e9  # a mebibyte [GB]
+ROUNDING = 1e-9  # largest relative rounding error of sums of CPUs or memory
 
 
 class Host(NamedTuple):
@@ -69,8 +61,7 @@ class Host(NamedTuple):
 
 NOTHING = Host(0.0, 0.0)
 
-NOBODY: Mapping[str, Host] = {}
-"""No CPUs and memory of jobs that differ from the shares of their GPUs."""
+NOBODY: Mapping[str, Host] = {}  # no CPUs and memory of jobs that differ from the shares of their GPUs
 
 
 class Hosted(NamedTuple):

@@ -11,17 +11,10 @@ JobId: TypeAlias = str
 Placement: TypeAlias = tuple[tuple[int, int], ...]
 """A job's GPUs as pairs (node, number of GPUs) in the order of allocation; empty without GPUs."""
 
-Gpu: TypeAlias = tuple[int, int]
-"""A GPU as (node, number on this node)."""
-
-Gpus: TypeAlias = tuple[Gpu, ...]
-"""A job's GPUs by number, which it may share with other jobs."""
-
-Crew: TypeAlias = tuple[tuple[str, int], ...]
-"""Pairs (name of a GPU type, number of GPUs) of a job on several types."""
-
-Allocation: TypeAlias = Mapping[JobId, Placement]
-"""Placements by job; a missing job has no GPU."""
+Gpu: TypeAlias = tuple[int, int]  # a GPU as (node, number on this node)
+Gpus: TypeAlias = tuple[Gpu, ...]  # a job's GPUs by number, which it may share with other jobs
+Crew: TypeAlias = tuple[tuple[str, int], ...]  # pairs (name of a GPU type, number of GPUs) of a job on several types
+Allocation: TypeAlias = Mapping[JobId, Placement]  # placements by job; a missing job has no GPU
 
 
 MOST_SECONDS = 1e11

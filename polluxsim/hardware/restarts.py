@@ -8,14 +8,9 @@ from itertools import chain
 
 from polluxsim.common.errors import check_range, invalid_setting
 
-LONGEST_DELAY = 1e6
-"""Longest restart delay, eleven days [s]."""
-
-ROUND_INTERVAL = 60.0
-"""Time between two scheduling rounds by default [s]."""
-
-RESTART_DELAY = 30.0
-"""Time without training after each change of a job's GPUs by default [s]."""
+LONGEST_DELAY = 1e6  # longest restart delay, eleven days [s]
+ROUND_INTERVAL = 60.0  # time between two scheduling rounds by default [s]
+RESTART_DELAY = 30.0  # time without training after each change of a job's GPUs by default [s]
 
 
 @dataclass(frozen=True)

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from polluxsim.common.durations import length
+from polluxsim.logs.formats.base import Place
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from polluxsim.logs.formats.base import Place
-
-SHOWN_PLACES = 5
-"""Places kept for each kind of finding."""
-
-QUANTILES = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
-"""Quantiles reported."""
+SHOWN_PLACES = 5  # places kept for each kind of finding
+QUANTILES = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)  # quantiles reported
 
 
 @dataclass(frozen=True)
@@ -136,11 +130,8 @@ def rank_of(share: float, count: int) -> int:
     return max(0, math.ceil(share * count) - 1)
 
 
-MAX_LINES = 20
-"""Largest number of lines of a list. Longer lists are shortened and state it."""
-
-BAR = 40
-"""Width of the longest bar [characters]."""
+MAX_LINES = 20  # Largest number of lines of a list. Longer lists are shortened and state it.
+BAR = 40  # width of the longest bar [characters]
 
 
 def as_text(report: Report) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from polluxsim.common.durations import DAY, HOUR
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, check_range, invalid_setting
@@ -32,27 +35,11 @@ from polluxsim.logs.import_report import (
 )
 from polluxsim.logs.trace_table import CORE_COLUMNS, TraceInfo, columns_of, trace_schema
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from datetime import tzinfo
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-LONG_DURATION = 60 * DAY
-"""Durations above this are suspicious [s]."""
-
-BULK_SHARE = 0.01
-"""Largest share of the jobs before or after the bulk [1]."""
-
-BULK_GAP = DAY
-"""Shortest pause between these jobs and the bulk [s]."""
-
-BULK_JOBS = 10
-"""Fewest jobs of a trace with a bulk."""
-
-BURST = 10
-"""Submissions within one second that make a burst [1]."""
+LONG_DURATION = 60 * DAY  # durations above this are suspicious [s]
+BULK_SHARE = 0.01  # largest share of the jobs before or after the bulk [1]
+BULK_GAP = DAY  # shortest pause between these jobs and the bulk [s]
+BULK_JOBS = 10  # fewest jobs of a trace with a bulk
+BURST = 10  # submissions within one second that make a burst [1]
 
 BEFORE_BULK = "submitted before the bulk (in the first 1 %, cut off by a pause of more than a day)"
 AFTER_BULK = "submitted after the bulk (in the last 1 %, cut off by a pause of more than a day)"
@@ -143,14 +130,9 @@ def _quantiles(values: NDArray[np.float64]) -> tuple[Quantile, ...]:
     return tuple(Quantile(share, float(ranked[rank_of(share, ranked.size)])) for share in QUANTILES)
 
 
-BATCH_ROWS = 1 << 13
-"""Rows held as Python values before they become a batch of columns."""
-
-GROUP_ROWS = 1 << 16
-"""Rows of one row group of the Parquet file."""
-
-MAX_DAYS = 10_000
-"""Longest trace whose report lists days without a submission too [1]."""
+BATCH_ROWS = 1 << 13  # rows held as Python values before they become a batch of columns
+GROUP_ROWS = 1 << 16  # rows of one row group of the Parquet file
+MAX_DAYS = 10_000  # longest trace whose report lists days without a submission too [1]
 
 
 def import_trace(

@@ -6,32 +6,27 @@ of a field has its unit and meaning. The metadata of the schema has the log, its
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from pathlib import Path
 from sys import float_info
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from polluxsim.common.errors import InvalidInputError, bad_line
 from polluxsim.common.files import appearing_whole
+from polluxsim.common.tables import reading_parquet
 from polluxsim.hardware.hosts import UNLIMITED
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.log_rows import MAX_GPUS
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-VERSION = "1"
-"""Version of these columns. A reader refuses other versions."""
-
-PREFIX = "polluxsim."
-"""Prefix of the keys in the metadata of a file."""
+VERSION = "1"  # Version of these columns. A reader refuses other versions.
+PREFIX = "polluxsim."  # prefix of the keys in the metadata of a file
 
 
 class Column(NamedTuple):
@@ -88,27 +83,13 @@ EXTRA_COLUMNS = {
 
 @dataclass(frozen=True)
 class TraceInfo:
-    """Metadata of a trace.
+    """Metadata of a trace."""
 
-    Parameters
-    ----------
-    format
-        Name of the format of the log.
-    source
-        Name of the file or folder of the log, without the path.
-    citation
-        Source and licence of logs of this format.
-    time_zone
-        Time zone of the log (IANA name); empty if its times are relative.
-    origin_time
-        Instant of second 0 in ISO format with an offset; if times are relative, the second of the log.
-    """
-
-    format: str
-    source: str
-    citation: str
-    time_zone: str
-    origin_time: str
+    format: str  # name of the format of the log
+    source: str  # name of the file or folder of the log, without the path
+    citation: str  # source and licence of logs of this format
+    time_zone: str  # time zone of the log (IANA name); empty if its times are relative
+    origin_time: str  # instant of second 0 in ISO format with an offset; if times are relative, the second of the log
 
 
 def columns_of(extras: Sequence[str]) -> tuple[Column, ...]:
@@ -128,12 +109,8 @@ def trace_schema(extras: Sequence[str], info: TraceInfo) -> pa.Schema:
 
 def read_info(path: Path) -> TraceInfo:
     """Return the metadata of a trace; raise InvalidInputError if the file is not a trace of this version."""
-    try:
+    with reading_parquet(path):
         schema = pq.read_schema(path)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(
-            f"{path}: not a Parquet file ({str(error).splitlines()[0]}); give another file"
-        ) from None
     about = {
         key.decode(errors="replace"): value.decode(errors="replace") for key, value in (schema.metadata or {}).items()
     }
@@ -186,12 +163,10 @@ def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
         what = "the file must be a trace in .parquet; make it with polluxsim log import FORMAT LOG -o FILE.parquet"
         raise InvalidInputError(f"{path}: {what}")
     info = read_info(path)
-    try:
+    with reading_parquet(path, "cannot be read", remedy=""):
         schema = _schema_of_jobs(pq.read_schema(path).names)
         table = pq.read_table(path, columns=schema.names).cast(schema)
         table.validate(full=True)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from None
     columns = {
         name: table[name] if name in schema.names else pa.chunked_array([pa.nulls(table.num_rows)])
         for name in TraceJob._fields

@@ -6,20 +6,16 @@ import json
 import re
 import sys
 from collections import Counter, defaultdict
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Any
 
 import pyarrow.parquet as pq
 
 from polluxsim.hardware.restarts import RESTART_DELAY, ROUND_INTERVAL
 from polluxsim.records.folders import info_of
+from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import labels_of, settings_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from polluxsim.records.storage import Run
 
 
 def labels(runs: Sequence[Run]) -> list[str]:

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from polluxsim.applications.card import Card
 from polluxsim.applications.card_profile import PLACEMENT_CLASSES
 from polluxsim.hardware.placements import packed
 from polluxsim.models.fitting import fit_throughput
-from polluxsim.models.profile import ProfileRangeError, StepTime
-from polluxsim.models.throughput import grad_time, step_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from polluxsim.applications.card import Card
-    from polluxsim.models.profile import Application
-    from polluxsim.models.throughput import ThroughputParams
+from polluxsim.models.profile import Application, ProfileRangeError, StepTime
+from polluxsim.models.throughput import ThroughputParams, grad_time, step_time
 
 POINTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """GPU counts of the measured points; the card's line goes through all counts in between."""
 
 NUM_BATCH_SIZES = 12
 
-NUM_REPLICAS = 16
-"""GPUs of the curves by batch size."""
+NUM_REPLICAS = 16  # GPUs of the curves by batch size
 
 
 class Speed(Protocol):
@@ -37,11 +31,9 @@ class Speed(Protocol):
     @property
     def application(self) -> Application:
         """Return the application's properties."""
-        ...
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
         """Return the step time on a placement, given as the GPUs on each of its nodes."""
-        ...
 
 
 class Curve(NamedTuple):

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import isnan
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.former_names import present_name
 from polluxsim.hardware.placements import BatchChoice
-from polluxsim.look.run_facts import start_delay
+from polluxsim.look.run_facts import Delay, start_delay
 from polluxsim.models.efficiency import efficiency, gain
-from polluxsim.models.profile import ProfileRangeError
+from polluxsim.models.profile import Profile, ProfileRangeError
+from polluxsim.records.results import AllocationRecord, JobRecord, Result
+from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import settings_of
 from polluxsim.statistics.series import lifetime
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
-
-    from polluxsim.look.run_facts import Delay
-    from polluxsim.models.profile import Profile
-    from polluxsim.records.results import AllocationRecord, JobRecord, Result
-    from polluxsim.records.storage import Run
 
 
 class Progress(NamedTuple):
@@ -102,8 +96,7 @@ def _joined(start: float, pieces: Sequence[_Piece]) -> Progress:
     )
 
 
-SMALLEST_CHANGE = 0.01
-"""Of efficiency, and of the share of the work that is done; smaller ones are not told one by one."""
+SMALLEST_CHANGE = 0.01  # of efficiency, and of the share of the work that is done; smaller ones are not told one by one
 
 LARGEST_MISFIT = 0.05
 """Of the share of its work that half the completed jobs have done by the end; whole seconds cost short jobs a few %."""

@@ -8,26 +8,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, count, groupby, pairwise, repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.common.errors import InvalidInputError
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import NOBODY_SAYS, NodeTypes
-from polluxsim.hardware.placements import Gpu
-from polluxsim.statistics.series import ALONE, instants
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.hardware.placements import Gpus
-    from polluxsim.records.results import AllocationRecord, Result, SharingRecord
-    from polluxsim.statistics.series import Share
+from polluxsim.hardware.placements import Gpu, Gpus
+from polluxsim.records.results import AllocationRecord, Result, SharingRecord
+from polluxsim.statistics.series import ALONE, Share, instants
 
 
 class Slot(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -12,17 +13,14 @@ from polluxsim.hardware.checkpoints import Checkpoints, failure_rate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import ANY, NOBODY_SAYS
 from polluxsim.hardware.restarts import RestartDelays
+from polluxsim.records.results import CheckpointRecord
+from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from polluxsim.look.occupancy import Stay
-    from polluxsim.records.results import CheckpointRecord
-    from polluxsim.records.storage import Run
 
-    # The delay of a start on nodes by number, by the names of job and application, and the time of the start [s].
-    Delay = Callable[[str, str, Sequence[int], float], float]
+Delay = Callable[[str, str, Sequence[int], float], float]
 
 
 def cluster_of(run: Run) -> Cluster:

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import floor, log10
 from textwrap import fill
 from typing import TYPE_CHECKING
 
 import pandas as pd
+from rich.table import Table
 
 from polluxsim.common.durations import HOUR, clock, length
 from polluxsim.look.tables import boxed, html, latex, markdown, text_blocks
-from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS
+from polluxsim.metrics.declared import Metric
+from polluxsim.records.results import Result
+from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS, Measured
 from polluxsim.statistics.metric_lines import change_text, with_interval
+from polluxsim.statistics.series import Rank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from rich.table import Table
-
-    from polluxsim.metrics.declared import Metric
-    from polluxsim.records.results import Result
     from polluxsim.statistics.comparisons import Against, Cell, FromFork, SettingsTable
-    from polluxsim.statistics.estimates import Measured
-    from polluxsim.statistics.series import Rank
 
-    Lines = list[list[str]]
+Lines = list[list[str]]
 
 NARROWEST = 40
 PARTS = ("mean", "low", "high", "runs", "change", "change low", "change high", "pairs")
@@ -33,11 +30,8 @@ PARTS = ("mean", "low", "high", "runs", "change", "change low", "change high", "
 MOST_RANKS = 40
 RANK_COLUMNS = ("rank", "to first GPU [h]", "waiting [h]", "JCT [h]", "GPU h")
 
-MOST_JOBS = 3
-"""Number of jobs named in a comparison: the jobs that lose most."""
-
-QUANTITY = "ratio of geometric means over pairs, minus 1"
-"""The change that is reported."""
+MOST_JOBS = 3  # number of jobs named in a comparison: the jobs that lose most
+QUANTITY = "ratio of geometric means over pairs, minus 1"  # the change that is reported
 
 
 def as_text(table: SettingsTable, width: int = 80) -> str:

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
 from rich.text import Text
 
 from polluxsim.common.durations import HOUR
 from polluxsim.look.console import UNBOUNDED
 from polluxsim.look.tables import NOTE, boxed, html
-from polluxsim.statistics.metric_lines import baseline_note, difference, metric_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.table import Table
-
-    from polluxsim.metrics.declared import UserValues
-    from polluxsim.metrics.summary import Summary
-    from polluxsim.records.results import RoundRecord
-    from polluxsim.statistics.metric_lines import Line
+from polluxsim.metrics.declared import UserValues
+from polluxsim.metrics.summary import Summary
+from polluxsim.records.results import RoundRecord
+from polluxsim.statistics.metric_lines import Line, baseline_note, difference, metric_lines
 
 MOST_NAMES = 3
-MOST_COLUMNS = 4
-"""Most runs side by side; more runs are shown by their settings."""
+MOST_COLUMNS = 4  # most runs side by side; more runs are shown by their settings
 
 MOST_POINTS = 400
-WIDTH, HEIGHT = 600, 60
-"""Of the drawing of active jobs: points, and size [px]."""
+WIDTH, HEIGHT = 600, 60  # of the drawing of active jobs: points, and size [px]
 
 COLOURS = {"better": "green", "worse": "red"}
 

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    Lines = Sequence[Sequence[str]]
+Lines = Sequence[Sequence[str]]
 
 GAP = "  "
 WIDEST_LABEL = 30
 
-NOTE = "font-size: 85%; opacity: 0.7"
-"""Style of a note below a table in HTML."""
+NOTE = "font-size: 85%; opacity: 0.7"  # style of a note below a table in HTML
 
 _TABLE = "border-collapse: collapse; font-variant-numeric: tabular-nums"
 _CELL = "padding: 1px 10px; text-align:"

@@ -9,30 +9,26 @@ import gzip
 import io
 import json
 from collections import deque
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import product, repeat
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from polluxsim.look.occupancy import Slot, most_lanes, stays
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.look.occupancy import Slot, Stay, most_lanes, stays
 from polluxsim.look.run_facts import Pauses, cluster_of, is_rented, start_delay
 from polluxsim.look.why.events import fork_sentence, losses, outage_sentence
 from polluxsim.records.folders import policy_name
+from polluxsim.records.results import Result
+from polluxsim.records.storage import Run
 from polluxsim.statistics.forks import fork_of
 from polluxsim.statistics.groups import settings_of
 from polluxsim.statistics.series import active_jobs, lifetime, submitted, waiting_jobs
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
-
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.look.occupancy import Stay
-    from polluxsim.records.results import Result
-    from polluxsim.records.storage import Run
-
-    Event = dict[str, Any]
+Event = dict[str, Any]
 
 CLUSTER_PID = 1
 """Process of the counters; node n is process n + 2. Processes and threads are numbered from 1, since 0 means idle."""
@@ -40,8 +36,7 @@ CLUSTER_PID = 1
 COUNTERS = (("queue", "jobs"), ("active", "jobs"), ("GPUs", "in use"), ("efficiency", "weighted by GPUs"))
 """Names of the counters and of their one series; Perfetto shows them together."""
 
-OF_RENTED = (("nodes", "up"), ("price", "an hour"))
-"""Those of clusters whose nodes are rented as a policy needs them."""
+OF_RENTED = (("nodes", "up"), ("price", "an hour"))  # those of clusters whose nodes are rented as a policy needs them
 
 FLOW = {"name": "re-allocation", "cat": "re-allocation"}
 

@@ -44,18 +44,12 @@ class SquaredNorms(NamedTuple):
 
 
 class NoiseScale(NamedTuple):
-    """Noise scale of the gradients of several steps.
+    """Noise scale of the gradients of several steps."""
 
-    Attributes
-    ----------
-    sqr, trace
-        Means of the estimates of |G|² and tr Σ [1]. A negative mean is replaced by 0.
-    standard_error
-        Standard error of trace / sqr if all steps have the same parameters [examples]. It is infinite for one step.
-    """
-
+    # Means of the estimates of |G|² and tr Σ [1]. A negative mean is replaced by 0.
     sqr: float
     trace: float
+    # Standard error of trace / sqr if all steps have the same parameters [examples]. It is infinite for one step.
     standard_error: float
 
     @property
@@ -123,8 +117,7 @@ def _described(path: Path, application: str, num_epochs: int, about: Mapping[str
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
-WARM_UP = 3
-"""First steps of a setting that are not counted, because they compile code and fill caches."""
+WARM_UP = 3  # first steps of a setting that are not counted, because they compile code and fill caches
 
 
 class Recorder:

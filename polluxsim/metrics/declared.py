@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf, isfinite
 from numbers import Real
@@ -11,20 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidInputError, short
+from polluxsim.records.results import Result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import pandas as pd
     import pyarrow as pa
-
-    from polluxsim.records.results import Result
 
 LESS, MORE, NEITHER = "less", "more", ""
 ARROWS = {LESS: " ↓", MORE: " ↑", NEITHER: ""}
 
-IN_FILES = ("title", "unit", "better", "can_be_negative")
-"""Parts of a declaration that run.json and sweep.parquet keep."""
+IN_FILES = ("title", "unit", "better", "can_be_negative")  # parts of a declaration that run.json and sweep.parquet keep
 
 PANDAS_ATTRIBUTES = b"PANDAS_ATTRS"
 """Key under which pandas keeps a frame's attributes in the schema of a Parquet table."""
@@ -104,8 +101,7 @@ class Metric:
         return -inf if self.can_be_negative else 0.0, 1.0 if self.unit == "%" else inf
 
 
-UserValues = dict[str, tuple[Metric, float | None]]
-"""The user's metrics of a run and their values, by name."""
+UserValues = dict[str, tuple[Metric, float | None]]  # the user's metrics of a run and their values, by name
 
 
 def values_in(info: Mapping[str, Any]) -> UserValues:

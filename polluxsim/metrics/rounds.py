@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from polluxsim.common.durations import HOUR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from polluxsim.records.results import Result, RoundRecord
+from polluxsim.records.results import Result, RoundRecord
 
 
 def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:

@@ -1,22 +1,17 @@
-"""Where the GPU time of a run went: into useful training, or what else."""
+"""Metrics of a run: completion times, fairness, cost, and the shares of GPU time."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.common.durations import HOUR
-from polluxsim.records.results import GpuSeconds, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.records.results import JobRecord, Result
+from polluxsim.records.results import GpuSeconds, JobRecord, Result, Status
 
 
 def shares_of_gpu_time(result: Result) -> Mapping[str, float]:
@@ -51,9 +46,9 @@ def shares(spent: GpuSeconds) -> Mapping[str, float]:
 
 
 def effective_time_ratio(jobs: Iterable[JobRecord], end: float) -> float | None:
-    """Return the useful training time of jobs over the time since they first started; None if none did.
+    """Return the useful training time of jobs over the time since they first started; None if no job started.
 
-    Those that were not complete count up to the end of the run [s].
+    Incomplete jobs count up to the end of the run [s].
 
     Source: Kokolis et al. (HPCA '25), ETTR, with the time in the queue before the first start left out.
     """
@@ -74,103 +69,61 @@ class Summary:
     """Metrics of one run.
 
     A job that was cut off counts with its age at the end of the run. Completion times and the makespan are then lower
-    bounds. Means leave out the jobs that ended without completion: cancelled, rejected
-    and failed jobs.
-
-    Attributes
-    ----------
-    num_jobs
-        Jobs of the workload.
-    cut_off
-        Names of jobs that were not complete when the run ended.
-    not_submitted
-        Names of jobs that were not submitted before the end of the run. They are in no mean.
-    avg_jct, p50_jct, p99_jct
-        Mean and percentiles (linear between ranks) of the job completion time [s]; None if there is no job to tell.
-    jct_by_application
-        Mean completion time by application [s].
-    makespan
-        Last completion less first submission [s]; None where the mean is.
-    restarts
-        Re-allocations of all jobs.
-    gpu_hours
-        GPUs held, over time [GPU h].
-    time_between_restarts
-        Time that jobs held GPUs, over their re-allocations [s]; None if there were none.
-    restart_share
-        Part of the time that jobs held GPUs which went into starts and restarts; 0 if none ever ran.
-    max_fairness
-        Largest finish-time fairness ρ of a complete job; None if none has one.
-    fair_share
-        Part of the complete jobs with a ρ that have ρ < 2; None if there was none.
-    cost
-        Price of all nodes until the run ended, in the unit of the cluster's `node_price`.
-    p99_fairness
-        99th percentile of the ρ of complete jobs (linear between ranks); None if none has one.
-    unknown_fairness
-        Complete jobs without a ρ, as their profiles say nothing about their share of the cluster.
-    cancelled
-        Names of jobs that their users cancelled, and of jobs that depend on a cancelled job.
-    rejected
-        Names of jobs that the policy did not admit.
-    avg_queueing_delay
-        Mean time from submission to the first GPU [s], of the jobs in the mean JCT. A job that never had a GPU counts
-        with its age at the end of the run. None where the mean is.
-    avg_waiting_time
-        Mean time without a GPU from submission to the end of the job or of the run [s], of the jobs in the mean JCT. It
-        contains the time to the first GPU. None where the mean is.
-    deadlines, deadlines_met
-        Jobs with a deadline, and jobs that were complete by their deadline. All other jobs with a deadline missed it.
-    failed
-        Names of jobs that failed too often.
-    outages
-        How often nodes were down.
-    restarts_by_failure
-        How often failures took the GPUs of jobs; not in `restarts`.
-    effective_time_ratio
-        Useful training time over the time since the first start, of all jobs together; None if none ever ran.
-    gpu_time
-        Shares of all GPU time, which add up to 1: useful, checkpoint, restart, lost, idle, down. Empty if the GPU time
-        of the cluster is unknown.
+    bounds. Means leave out the jobs that ended without completion: cancelled, rejected and failed jobs.
     """
 
-    num_jobs: int
-    cut_off: tuple[str, ...]
+    num_jobs: int  # jobs of the workload
+    cut_off: tuple[str, ...]  # names of jobs that were not complete when the run ended
+    # Names of jobs that were not submitted before the end of the run. They are in no mean.
     not_submitted: tuple[str, ...]
+    # Mean and percentiles (linear between ranks) of the job completion time [s]; None if no job counts.
     avg_jct: float | None
     p50_jct: float | None
     p99_jct: float | None
-    jct_by_application: Mapping[str, float]
-    makespan: float | None
-    restarts: int
-    gpu_hours: float
+    jct_by_application: Mapping[str, float]  # mean completion time by application [s]
+    makespan: float | None  # last completion less first submission [s]; None if `avg_jct` is None
+    restarts: int  # re-allocations of all jobs
+    gpu_hours: float  # GPUs held, over time [GPU h]
+    # Time with GPUs over re-allocations, of all jobs [s]; None without re-allocations.
     time_between_restarts: float | None = None
+    # Time for starts and restarts over the time with GPUs; 0 if no job ran.
     restart_share: float = 0.0
-    max_fairness: float | None = None
-    fair_share: float | None = None
-    cost: float = 0.0
+    max_fairness: float | None = None  # largest finish-time fairness ρ of complete jobs; None if no job has a ρ
+    fair_share: float | None = None  # share of jobs with ρ < 2 among jobs with a ρ; None if no job has a ρ
+    cost: float = 0.0  # price of all nodes until the run ended, in the unit of the cluster's `node_price`
+    # Complete jobs without a ρ, because their profiles lack step times on their share of the cluster.
     unknown_fairness: int = 0
+    # Names of jobs that their users cancelled, and of jobs that depend on a cancelled job.
     cancelled: tuple[str, ...] = ()
+    # 99th percentile of the ρ of complete jobs (linear between ranks); None if no job has a ρ.
     p99_fairness: float | None = None
-    rejected: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()  # names of jobs that the policy did not admit
+    # Jobs with a deadline, and jobs that were complete by their deadline; all others missed their deadline.
     deadlines: int = 0
     deadlines_met: int = 0
-    failed: tuple[str, ...] = ()
-    outages: int = 0
-    restarts_by_failure: int = 0
+    failed: tuple[str, ...] = ()  # names of jobs that failed too often
+    outages: int = 0  # number of outages of nodes
+    restarts_by_failure: int = 0  # number of times that failures took the GPUs of jobs; not in `restarts`
+    # Useful training time over the time since the first start, of all jobs together; None if no job ran.
     effective_time_ratio: float | None = None
+    # Shares of all GPU time, which add up to 1: useful, checkpoint, restart, lost, idle, down. Empty if the GPU time of
+    # the cluster is unknown.
     gpu_time: Mapping[str, float] = field(default_factory=dict)
+    # Mean time from submission to the first GPU [s], of the jobs in the mean JCT. A job that never had a GPU counts
+    # with its age at the end of the run. None if `avg_jct` is None.
     avg_queueing_delay: float | None = None
+    # Mean time without a GPU from submission to the end of the job or of the run [s], of the jobs in the mean JCT. It
+    # contains the time to the first GPU. None if `avg_jct` is None.
     avg_waiting_time: float | None = None
 
 
 def summarise(result: Result) -> Summary | None:
     """Return the metrics of a run, None if it had no jobs."""
-    everybody = result.job_records
-    if not everybody:
+    records = result.job_records
+    if not records:
         return None
-    never = tuple(job.job for job in everybody if job.submit_time > result.end_time)
-    jobs = [job for job in everybody if job.submit_time <= result.end_time]
+    never = tuple(job.job for job in records if job.submit_time > result.end_time)
+    jobs = [job for job in records if job.submit_time <= result.end_time]
     in_means = counted(result)
     jcts = np.array([jct(job, result.end_time) for job in in_means])
     by_application = defaultdict[str, list[float]](list)
@@ -180,39 +133,40 @@ def summarise(result: Result) -> Summary | None:
     fairness = np.array([job.finish_time_fairness for job in jobs if job.finish_time_fairness is not None])
     ends = [result.end_time if job.completion_time is None else job.completion_time for job in in_means]
     return Summary(
-        num_jobs=len(everybody),
+        num_jobs=len(records),
         not_submitted=never,
-        cut_off=_named(everybody, Status.CUT_OFF),
-        cancelled=_named(everybody, Status.CANCELLED),
-        rejected=_named(everybody, Status.REJECTED),
-        failed=_named(everybody, Status.FAILED),
-        deadlines=sum(job.deadline is not None for job in everybody),
-        deadlines_met=sum(map(_met, everybody)),
-        avg_jct=_of_any(np.mean, jcts),
-        p50_jct=_of_any(np.percentile, jcts, 50),
-        p99_jct=_of_any(np.percentile, jcts, 99),
+        cut_off=_named(records, Status.CUT_OFF),
+        cancelled=_named(records, Status.CANCELLED),
+        rejected=_named(records, Status.REJECTED),
+        failed=_named(records, Status.FAILED),
+        deadlines=sum(job.deadline is not None for job in records),
+        deadlines_met=sum(map(_met, records)),
+        avg_jct=_statistic(np.mean, jcts),
+        p50_jct=_statistic(np.percentile, jcts, 50),
+        p99_jct=_statistic(np.percentile, jcts, 99),
         jct_by_application={name: float(np.mean(by_application[name])) for name in sorted(by_application)},
         makespan=max(ends) - min(job.submit_time for job in in_means) if in_means else None,
         restarts=restarts,
         gpu_hours=sum(job.gpu_seconds for job in jobs) / HOUR,
         time_between_restarts=run_time / restarts if restarts else None,
         restart_share=sum(job.restart_time for job in jobs) / run_time if run_time else 0.0,
-        max_fairness=_of_any(np.max, fairness),
-        p99_fairness=_of_any(np.percentile, fairness, 99),
-        fair_share=_of_any(np.mean, fairness < FAIR),
+        max_fairness=_statistic(np.max, fairness),
+        p99_fairness=_statistic(np.percentile, fairness, 99),
+        fair_share=_statistic(np.mean, fairness < FAIR),
         cost=_cost(result),
         outages=len(result.outage_records),
         restarts_by_failure=sum(job.num_failures for job in jobs),
         effective_time_ratio=effective_time_ratio(jobs, result.end_time),
         gpu_time=shares_of_gpu_time(result),
-        avg_queueing_delay=_of_any(np.mean, np.array([queueing_delay(job, result.end_time) for job in in_means])),
-        avg_waiting_time=_of_any(np.mean, np.array([waiting_time(job, result.end_time) for job in in_means])),
+        avg_queueing_delay=_statistic(np.mean, np.array([queueing_delay(job, result.end_time) for job in in_means])),
+        avg_waiting_time=_statistic(np.mean, np.array([waiting_time(job, result.end_time) for job in in_means])),
         unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),
     )
 
 
-def _of_any(statistic: Callable[..., Any], values: NDArray[Any], *options: float) -> float | None:
-    return float(statistic(values, *options)) if values.size else None
+def _statistic(function: Callable[..., Any], values: NDArray[Any], *options: float) -> float | None:
+    """Return a statistic of values; None without values."""
+    return float(function(values, *options)) if values.size else None
 
 
 def _named(jobs: Sequence[JobRecord], status: Status) -> tuple[str, ...]:
@@ -237,7 +191,7 @@ def counted(result: Result) -> list[JobRecord]:
 
 
 def queueing_delay(job: JobRecord, end_time: float) -> float:
-    """Return the time from submission to the first GPU, or to the end of the run where it had none [s]."""
+    """Return the time from submission to the first GPU, or to the end of the run if the job never had one [s]."""
     return max((end_time if job.start_time is None else job.start_time) - job.submit_time, 0.0)
 
 
@@ -248,5 +202,5 @@ def waiting_time(job: JobRecord, end_time: float) -> float:
 
 
 def jct(job: JobRecord, end_time: float) -> float:
-    """Return the completion time, or the age at the end of the run where it was cut off [s]."""
+    """Return the completion time, or the age at the end of the run if the job was cut off [s]."""
     return max(end_time - job.submit_time, 0.0) if job.jct is None else job.jct

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import ceil, floor
-from typing import TYPE_CHECKING
 
 from polluxsim.hardware.placements import BatchChoice, DividedBatch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from polluxsim.models.profile import Application
+from polluxsim.models.profile import Application
 
 # A quotient this little above a whole number is that number: it came from rounding in a division.
 ROUNDING_SLACK = 1e-8
@@ -20,24 +16,11 @@ ROUNDING_SLACK = 1e-8
 def split_batch_size(
     application: Application, batch_size: int, num_replicas: int, *, accumulate_alone: bool | None = None
 ) -> BatchChoice:
-    """Split a batch over replicas: as few accumulation steps as the GPU's memory allows.
+    """Split a total batch size [examples] over replicas, with as few accumulation steps as the GPU's memory allows.
 
-    Parameters
-    ----------
-    application
-        Limits of the atomic batch size.
-    batch_size
-        Total batch size [examples].
-    num_replicas
-        GPUs, at least 1.
-    accumulate_alone
-        Whether a single GPU takes at least two passes, so that the noise scale can be measured; by default when
-        the batch is larger than the initial one.
-
-    Returns
-    -------
-    BatchChoice
-        Rounded up to whole examples per GPU, then capped so that the total stays within the largest batch size.
+    Parts are rounded up to whole examples per GPU, then capped so that the total stays within the largest batch size.
+    With `accumulate_alone`, a single GPU takes at least two passes, so that the noise scale can be measured; by default
+    if the batch is larger than the initial batch size.
 
     Source: artifact of Pollux (OSDI '21).
     """
@@ -64,24 +47,12 @@ def capped(choice: BatchChoice, num_replicas: int, most: int) -> BatchChoice:
 def split_by_weight(
     limits: Sequence[Application], batch_size: int, gpus: Sequence[int], weights: Sequence[float]
 ) -> DividedBatch:
-    """Split a batch over GPUs of several types by weights, as far as their memories allow.
+    """Split a total batch size [examples] over GPUs of several types by weights, as far as their memories allow.
 
-    Parameters
-    ----------
-    limits
-        The application on each type.
-    batch_size
-        Total batch size [examples].
-    gpus
-        GPUs of each type.
-    weights
-        Part of one GPU of each type, in proportion; above 0.
-
-    Returns
-    -------
-    DividedBatch
-        It has the fewest accumulation steps that memory allows. The total may exceed the batch size by fewer examples
-        than there are GPUs, because all GPUs of a type have equal parts. It never exceeds the largest batch size.
+    `limits`, `gpus` and `weights` have the application, the number of GPUs, and the relative part of one GPU (> 0) for
+    each type. The result has the fewest accumulation steps that memory allows. Its total may exceed the batch size by
+    fewer examples than there are GPUs, because all GPUs of a type have equal parts. It never exceeds the largest batch
+    size.
     """
     most = [each.max_atomic_batch_size for each in limits]
     steps = ceil(batch_size / sum(map(int.__mul__, gpus, most)) - ROUNDING_SLACK) - 1

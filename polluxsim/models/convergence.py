@@ -8,23 +8,18 @@ Source: Peng et al., "Optimus" (EuroSys '18), §3.1, without its removal of outl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import fsum, inf, sqrt
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+Array = NDArray[np.float64]
 
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-
-ENOUGH = 1e-12
-"""Decrease of the sum of squares that justifies another coefficient."""
+ENOUGH = 1e-12  # decrease of the sum of squares that justifies another coefficient
 
 
 def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
@@ -73,15 +68,13 @@ def _dot(one: Sequence[float], other: Sequence[float]) -> float:
     return fsum(a * b for a, b in zip(one, other, strict=True))
 
 
-LEAST_POINTS = 3
-"""Fewest losses to which a curve of three figures can be fitted."""
+LEAST_POINTS = 3  # fewest losses to which a curve of three figures can be fitted
 
 GRID, ROUNDS = 33, 5
 """Values tried for the nonlinear parameter in each round, and number of rounds, each around the best value so far."""
 
 
-Curve: TypeAlias = Callable[[float], float]
-"""Function from a number of epochs, also fractional, to the loss."""
+Curve: TypeAlias = Callable[[float], float]  # function from a number of epochs, also fractional, to the loss
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,18 +6,10 @@ from typing import NamedTuple
 
 
 class GradientStatistics(NamedTuple):
-    """Squared norm and variance of the (pre-conditioned) gradient at one moment of training.
+    """Squared norm and variance of the (pre-conditioned) gradient at one moment of training."""
 
-    Attributes
-    ----------
-    sqr
-        Squared norm of the mean gradient; some measured rows have 0 (an infinite noise scale).
-    var
-        Variance of the gradient at the initial batch size.
-    """
-
-    sqr: float
-    var: float
+    sqr: float  # squared norm of the mean gradient; some measured rows have 0 (an infinite noise scale)
+    var: float  # variance of the gradient at the initial batch size
 
     def noise_scale(self, init_batch_size: int) -> float:
         """Return the gradient noise scale φ = M0·var/sqr [examples].
@@ -30,17 +22,7 @@ class GradientStatistics(NamedTuple):
 def gain(statistics: GradientStatistics, scale: float) -> float:
     """Return the gain: the progress of one optimiser step at batch size `scale`·M0 [M0-steps].
 
-    Parameters
-    ----------
-    statistics
-        Present gradient statistics.
-    scale
-        Batch size over the initial batch size, M/M0.
-
-    Returns
-    -------
-    float
-        (var + sqr) / (var/scale + sqr), in [1, scale] for scale ≥ 1; 1 where the denominator is not positive.
+    It is (var + sqr) / (var/scale + sqr), in [1, scale] for scale ≥ 1; 1 if the denominator is not positive.
 
     Source: AdaScale's gain as Pollux (OSDI '21), §3.1, uses it.
 

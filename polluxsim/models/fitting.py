@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import exp, inf, log
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.common.kernels import helper, kernel
 from polluxsim.hardware.placements import packed
@@ -22,15 +23,8 @@ from polluxsim.models.lbfgsb import (
     remember,
     subspace_minimum,
 )
-from polluxsim.models.profile import ProfileRangeError
+from polluxsim.models.profile import Profile, ProfileRangeError
 from polluxsim.models.throughput import TINY, ThroughputParams
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.models.profile import Profile
 
 # Start and bounds of the fit, by parameter. Source: artifact of Pollux (OSDI '21).
 START = (0.1, 0.01, 0.1, 0.01, 0.1, 0.01, 1.001)

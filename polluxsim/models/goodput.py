@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.common.kernels import helper, kernel
 from polluxsim.hardware.placements import BatchChoice
 from polluxsim.models.batch_size import ROUNDING_SLACK, capped, split_batch_size
-from polluxsim.models.efficiency import gain
+from polluxsim.models.efficiency import GradientStatistics, gain
+from polluxsim.models.profile import Application, Profile
 from polluxsim.models.throughput import ThroughputParams, step_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from polluxsim.models.efficiency import GradientStatistics
-    from polluxsim.models.profile import Application, Profile
 
 NUM_CANDIDATES = 50
 """Total batch sizes tried for a placement. Source: artifact of Pollux (OSDI '21)."""
@@ -32,28 +27,18 @@ class Goodput(Protocol):
 
     def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
         """Return the largest goodput on a placement, and the batch choice that reaches it."""
-        ...
 
 
 @dataclass(frozen=True)
 class ScaledGoodput:
     """Goodput on a GPU type without observations, scaled from another type by the ratio of the speeds on one GPU.
 
-    Parameters
-    ----------
-    model
-        Model learnt on the other type.
-    ratio
-        Speed on one GPU of this type divided by the speed on one GPU of the other type.
-    gpus_per_node
-        GPUs of a node of the other type, from which the number of nodes of a placement follows.
-
     Source: the published simulator of Sia (SOSP '23).
     """
 
-    model: GoodputModel
-    ratio: float
-    gpus_per_node: int
+    model: GoodputModel  # model learnt on the other type
+    ratio: float  # speed on one GPU of this type divided by the speed on one GPU of the other type
+    gpus_per_node: int  # GPUs of a node of the other type, from which the number of nodes of a placement follows
 
     def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
         """Return the scaled goodput on `num_replicas` GPUs of the other type, and its batch choice."""

@@ -11,13 +11,12 @@ from math import ceil, inf
 from typing import TypeAlias
 
 from polluxsim.models.efficiency import GradientStatistics
-from polluxsim.models.profile import Application, DoesNotFitError, ProfileRangeError, StepTime
+from polluxsim.models.profile import Application, DoesNotFitError, FixedReplicasError, ProfileRangeError, StepTime
 
 TypeSpeeds: TypeAlias = tuple[tuple[str, float], ...]
 """Pairs (GPU type, speed). At speed 1 a job takes its duration; 0 means that it does not fit in memory."""
 
-RIGID = "rigid"
-"""Name of the application of jobs without a profile."""
+RIGID = "rigid"  # name of the application of jobs without a profile
 
 
 @cache
@@ -62,7 +61,7 @@ class KnownDuration:
 
 def _check_gang(gpus_by_node: tuple[int, ...], num_replicas: int) -> None:
     if sum(gpus_by_node) != num_replicas:
-        raise ProfileRangeError(f"a rigid job has {sum(gpus_by_node)} GPUs, must have {num_replicas}, as requested")
+        raise FixedReplicasError(f"a rigid job has {sum(gpus_by_node)} GPUs, must have {num_replicas}, as requested")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +97,8 @@ class RigidProfile(KnownDuration):
         return StepTime(1.0 / self.speed, 0.0)
 
 
-Speeds: TypeAlias = tuple[tuple[int, float], ...]
-"""Pairs (GPUs, speed in any unit), with rising numbers of GPUs."""
-
-ELASTIC = "elastic"
-"""Name of the application of jobs with a speed for each number of GPUs."""
+Speeds: TypeAlias = tuple[tuple[int, float], ...]  # pairs (GPUs, speed in any unit), with rising numbers of GPUs
+ELASTIC = "elastic"  # name of the application of jobs with a speed for each number of GPUs
 
 
 @cache

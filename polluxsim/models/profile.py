@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from polluxsim.common.errors import InvalidConfigError, PolluxSimError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from polluxsim.models.efficiency import GradientStatistics
-    from polluxsim.models.sensitivity import Sensitivity
+from polluxsim.models.efficiency import GradientStatistics
+from polluxsim.models.sensitivity import Sensitivity
 
 
 class ProfileRangeError(PolluxSimError):
     """A profile has no value for this placement or batch size."""
+
+
+class FixedReplicasError(ProfileRangeError):
+    """A job without a profile runs only on the number of GPUs that its user requests."""
 
 
 class DoesNotFitError(ProfileRangeError):
@@ -35,40 +36,19 @@ class StepTime(NamedTuple):
 
 @dataclass(frozen=True)
 class Application:
-    """Properties of an application (a model on a data set), which are equal for all its jobs.
+    """Properties of an application (a model on a data set), which are equal for all its jobs."""
 
-    Parameters
-    ----------
-    name
-        Name in workloads.
-    init_batch_size
-        M0, the batch size for which the hyper-parameters were tuned [examples].
-    max_batch_size
-        Largest batch size [examples].
-    min_atomic_batch_size, max_atomic_batch_size
-        Limits of the examples per GPU and pass; the upper limit is the GPU's memory [examples].
-    num_epochs
-        Statistical epochs until a job is complete.
-    learning_rate_rule
-        Name of the rule that scales the learning rate with the batch size.
-    fixed_batch_size
-        Batch size of adaptive jobs if the application cannot change it [examples].
-    max_replicas
-        Largest number of GPUs of a job, or None.
-    gang_size
-        Number of GPUs on which every job runs, or None.
-    """
-
-    name: str
-    init_batch_size: int
-    max_batch_size: int
+    name: str  # name in workloads
+    init_batch_size: int  # M0, the batch size for which the hyper-parameters were tuned [examples]
+    max_batch_size: int  # largest batch size [examples]
+    # Limits of the examples per GPU and pass; the upper limit is the GPU's memory [examples].
     min_atomic_batch_size: int
     max_atomic_batch_size: int
-    num_epochs: int
-    learning_rate_rule: str = "adascale"
-    fixed_batch_size: int | None = None
-    max_replicas: int | None = None
-    gang_size: int | None = None
+    num_epochs: int  # statistical epochs until a job is complete
+    learning_rate_rule: str = "adascale"  # name of the rule that scales the learning rate with the batch size
+    fixed_batch_size: int | None = None  # batch size of adaptive jobs if the application cannot change it [examples]
+    max_replicas: int | None = None  # largest number of GPUs of a job, or None
+    gang_size: int | None = None  # number of GPUs on which every job runs, or None
 
     def __post_init__(self) -> None:
         sizes = (self.min_atomic_batch_size, self.max_atomic_batch_size, self.init_batch_size, self.max_batch_size)
@@ -101,35 +81,28 @@ class Profile(Protocol):
     @property
     def application(self) -> Application:
         """Return the application's properties."""
-        ...
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
         """Return the true step time on a placement, given as the GPUs on each of its nodes, in order.
 
         Raise ProfileRangeError if the profile has no value for this placement or atomic batch size.
         """
-        ...
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
         """Return the true gradient statistics at a batch size [examples] in an epoch."""
-        ...
 
     def epoch_end(self, epoch: int) -> float:
         """Return the progress at which an epoch ends [M0-steps]."""
-        ...
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
         """Return the total batch sizes at which whole trainings are known, rising [examples]."""
-        ...
 
     def total_iterations(self, batch_size: int) -> float:
         """Return the optimiser steps of a whole training at a fixed batch size."""
-        ...
 
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
         """Return the optimiser steps from the end of `epoch` to the end of training at a fixed batch size."""
-        ...
 
 
 def by_type(profile: Profile) -> Mapping[str, Profile]:

@@ -21,13 +21,6 @@ class Sensitivity:
     Loading data, preparing data and computing overlap, so the smaller of both speeds counts. Below its first pair a
     curve falls linearly to 0; above its last pair it is constant.
 
-    Parameters
-    ----------
-    cpus
-        Speed by CPUs per GPU [cores], limited by the preparation of data.
-    memory
-        Speed by memory per GPU [GB], limited by the data that does not fit in the cache.
-
     >>> alexnet = Sensitivity(((3, 1.0), (12, 2.94)), ((20, 0.1), (62.5, 2.0), (125, 2.94)))
     >>> alexnet.speed(Host(3, 62.5)), alexnet.speed(Host(12, 62.5)), alexnet.full
     (1.0, 2.0, 2.94)
@@ -35,8 +28,8 @@ class Sensitivity:
     Source: Mohan et al., Synergy (OSDI '22), §4.1. Its measured tables are minima of both speeds.
     """
 
-    cpus: Curve = ()
-    memory: Curve = ()
+    cpus: Curve = ()  # speed by CPUs per GPU [cores], limited by the preparation of data
+    memory: Curve = ()  # speed by memory per GPU [GB], limited by the data that does not fit in the cache
 
     def speed(self, host: Host) -> float:
         """Return the speed with these CPUs and memory per GPU."""

@@ -8,14 +8,12 @@ from itertools import permutations
 from math import inf
 from typing import NamedTuple
 
-MOST_JOBS = 4
-"""Largest number of jobs on the same GPUs. Source: Muri (SIGCOMM '22)."""
+MOST_JOBS = 4  # largest number of jobs on the same GPUs. Source: Muri (SIGCOMM '22)
 
 OVERHEAD = {2: 1.33 / 1.015, 3: 1.5 / 1.015, 4: 1.37 / 1.015}
 """Measured time of a cycle relative to the sum of its stages, by number of jobs. Source: Muri's simulator."""
 
-STEADY = 1e-3
-"""Largest relative change between two cycles that counts as steady."""
+STEADY = 1e-3  # largest relative change between two cycles that counts as steady
 
 
 class Stages(NamedTuple):

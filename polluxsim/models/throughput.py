@@ -16,27 +16,19 @@ overlapped = helper(overlap.overlapped)
 class ThroughputParams(NamedTuple):
     """The parameters θ_sys of an application's step time.
 
-    Attributes
-    ----------
-    alpha_grad, beta_grad
-        Time of a forward-backward pass: constant part and part per example [s; s/example].
-    alpha_node, beta_node
-        Time to synchronise over several nodes: constant part and part per GPU beyond two [s; s/GPU].
-    alpha_local, beta_local
-        The same within one node [s; s/GPU].
-    gamma
-        Overlap of computing and synchronising, from 1 (none) to 10 (nearly full).
-
     Source: Pollux (OSDI '21), §3.2.
     """
 
+    # Time of a forward-backward pass: constant part and part per example [s; s/example].
     alpha_grad: float
     beta_grad: float
+    # Time to synchronise over several nodes: constant part and part per GPU beyond two [s; s/GPU].
     alpha_node: float
     beta_node: float
+    # Time to synchronise within one node: constant part and part per GPU beyond two [s; s/GPU].
     alpha_local: float
     beta_local: float
-    gamma: float
+    gamma: float  # overlap of computing and synchronising, from 1 (none) to 10 (nearly full)
 
 
 @kernel

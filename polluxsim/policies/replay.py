@@ -5,24 +5,18 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from polluxsim.common.errors import InvalidInputError, reading, short
-from polluxsim.common.tables import read_number, read_rows
-from polluxsim.hardware.placements import JobId, Placement, num_replicas, placement_from_nodes
-from polluxsim.policies.contract.view import Traits
+from polluxsim.common.tables import Row, read_number, read_rows
+from polluxsim.hardware.placements import Allocation, JobId, Placement, num_replicas, placement_from_nodes
+from polluxsim.policies.contract.view import ClusterView, Traits
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.records.storage import read_run
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    import numpy as np
-
-    from polluxsim.common.tables import Row
-    from polluxsim.hardware.placements import Allocation
-    from polluxsim.policies.contract.view import ClusterView
 
 COLUMNS = ("time", "job", "allocation")
 

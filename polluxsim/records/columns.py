@@ -18,8 +18,7 @@ from polluxsim.records.results import columns_of
 RecordT = TypeVar("RecordT", bound=NamedTuple)
 
 
-FRESH = 512
-"""Number of new records that are stored as objects before they move to the columns."""
+FRESH = 512  # number of new records that are stored as objects before they move to the columns
 
 
 class Records(Sequence[RecordT], Generic[RecordT]):

@@ -9,22 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.former_names import with_present_names
+from polluxsim.common.tables import reading_parquet
 from polluxsim.records.storage import RUN_FILE, flat
 
-SWEEP_FILE = "sweep.parquet"
-"""Table of a sweep, in the sweep's folder."""
-
-SWEEP_FILES = (SWEEP_FILE, "sweep-timing.parquet", "multirun.yaml")
-"""Files that a sweep leaves beside its runs."""
+SWEEP_FILE = "sweep.parquet"  # table of a sweep, in the sweep's folder
+SWEEP_FILES = (SWEEP_FILE, "sweep-timing.parquet", "multirun.yaml")  # files that a sweep leaves beside its runs
 
 POLICY = "policy._target_"
-OBJECT = "policy.object"
-"""Setting with the class of a policy that a Python program gave as an object."""
+OBJECT = "policy.object"  # setting with the class of a policy that a Python program gave as an object
 
 POLICY_NAMES = {"Afs": "AFS", "Easy": "EASY", "Fifo": "FIFO", "Srsf": "SRSF", "Srtf": "SRTF"}
 """Names of policies that differ from the names of their classes."""
@@ -54,10 +49,8 @@ def _in_order_of_plan(folder: Path) -> list[Path]:
     runs, table = runs_below(folder), folder / SWEEP_FILE
     if not table.is_file():
         return runs
-    try:
+    with reading_parquet(table, "not the table of a sweep", remedy=""):
         names = pq.read_table(table, columns=["folder"])["folder"].to_pylist()
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise InvalidInputError(f"{table}: not the table of a sweep ({str(error).splitlines()[0]})") from None
     places = {folder / str(name): place for place, name in enumerate(names)}
     return sorted(runs, key=lambda run: places.get(run, len(places)))
 

@@ -66,23 +66,12 @@ RUN_FILES = (RUN_FILE, *(name for name in _TABLES if name not in SOMETIMES))
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run as its folder tells it.
+    """A finished run, as its folder states it."""
 
-    Attributes
-    ----------
-    name
-        The folder's name.
-    info
-        Contents of run.json: config, seed, versions, summary.
-    result
-        The records, without wall-clock times.
-    allow_classes
-        Modules outside polluxsim. The settings may name their classes if the run is simulated again.
-    """
-
-    name: str
-    info: Mapping[str, Any]
-    result: Result
+    name: str  # the folder's name
+    info: Mapping[str, Any]  # contents of run.json: config, seed, versions, summary
+    result: Result  # the records, without wall-clock times
+    # Modules outside polluxsim. The settings may name their classes if the run is simulated again.
     allow_classes: tuple[str, ...] = ()
 
     def must_have_jobs(self) -> None:

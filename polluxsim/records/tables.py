@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from polluxsim.common.errors import InvalidInputError, bad_line, one_of, short
+from polluxsim.common.tables import reading_parquet
 from polluxsim.hardware.clusters import MOST_GPUS, MOST_NODES
 from polluxsim.records.columns import Records, expanded
 from polluxsim.records.results import AllocationRecord, Column, JobRecord, SharingRecord, Status, columns_of
@@ -25,16 +26,12 @@ _RecordT = TypeVar("_RecordT", bound=NamedTuple)
 
 FORMAT_VERSION = 1
 
-LATEST = 1e16
-"""Upper bound of times in a run [s]. From this time on, adding a second changes nothing."""
-
-MOST_GPU_SECONDS = LATEST * MOST_GPUS * MOST_NODES
-"""[GPU s]"""
+LATEST = 1e16  # Upper bound of times in a run [s]. From this time on, adding a second changes nothing.
+MOST_GPU_SECONDS = LATEST * MOST_GPUS * MOST_NODES  # [GPU s]
 
 _MOST = {"s": LATEST, "GPU s": MOST_GPU_SECONDS}
 
-_LARGEST = 1e100
-"""Upper bound of figures in other units, whose sums and squares are still finite."""
+_LARGEST = 1e100  # upper bound of figures in other units, whose sums and squares are still finite
 
 # The Parquet type of every type that a record's field may have.
 _ARROW_TYPES = {
@@ -120,12 +117,10 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
     import pyarrow.compute as pc
 
     schema = schema_of(record_type)
-    try:
+    with reading_parquet(path, "not a table of a polluxsim run", remedy=""):
         with pq.ParquetFile(path) as file:  # `read_table` loads pandas for it
             table = _completed(file.read(), schema, record_type._field_defaults).select(schema.names).cast(schema)
         table.validate(full=True)
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        raise InvalidInputError(f"{path}: not a table of a polluxsim run ({str(error).splitlines()[0]})") from None
     declared = columns_of(record_type).items()
     columns = [_values(path, name, table.column(name), column) for name, column in declared]
     if record_type in (AllocationRecord, SharingRecord):

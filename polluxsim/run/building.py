@@ -53,11 +53,8 @@ _PARTS = ("Checkpoints", "JobFailures", "Outages", "Policy", "Repairs", "Rule", 
 
 _PARQUET = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "str": pa.string()}
 
-OWN = "polluxsim"
-"""Top-level module of polluxsim's own classes."""
-
-RULE = "rule"
-"""Setting of a mapped workload that may name a class of the user's own, as module.Class."""
+OWN = "polluxsim"  # top-level module of polluxsim's own classes
+RULE = "rule"  # setting of a mapped workload that may name a class of the user's own, as module.Class
 
 
 def build(config: DictConfig, group: str) -> Any:
@@ -301,8 +298,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-METRICS_GROUP = "polluxsim.metrics"
-"""Group of entry points, each of which names a `Metric`."""
+METRICS_GROUP = "polluxsim.metrics"  # group of entry points, each of which names a `Metric`
 
 OWN_COLUMNS = {"folder", "key", "policy", "seed", *(field.name for field in fields(Summary))}
 """Columns of a sweep's table that are no user's metrics."""

@@ -16,8 +16,7 @@ from polluxsim.records.folders import difference, info_of, remove_if_empty
 from polluxsim.records.storage import RUN_FILE
 from polluxsim.run.interrupt import ending_with
 
-DESCENT = "descent"
-"""Part of run.json of a fork: its time, its changes and its ancestors."""
+DESCENT = "descent"  # part of run.json of a fork: its time, its changes and its ancestors
 
 
 @contextmanager

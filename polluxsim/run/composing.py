@@ -7,6 +7,7 @@ import pickle
 import pkgutil
 import re
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -15,7 +16,7 @@ from io import TextIOWrapper
 from pathlib import Path, PurePath
 from threading import RLock
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from hydra import version
@@ -27,41 +28,26 @@ from hydra.core import plugins
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.core.singleton import Singleton
-from hydra.core.utils import JobStatus, setup_globals
+from hydra.core.utils import JobReturn, JobStatus, setup_globals
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import MarkedYAMLError
 
 from polluxsim.common.errors import InvalidConfigError, allowed_among, did_you_mean, listed
 from polluxsim.common.shipped import shipped
+from polluxsim.policies.contract.view import Policy
 from polluxsim.run.building import build, missing
 from polluxsim.run.configurations import PolicyText, config_files, known_settings, policy_text, quoted
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from hydra.core.utils import JobReturn
-    from omegaconf import DictConfig
-
-    from polluxsim.policies.contract.view import Policy
-
-__all__ = [
-    "Callbacks",
-    "Loader",
-    "error_of",
-    "get_args_parser",
-    "get_overrides_dirname",
-    "mode_from_options",
-]
+__all__ = ["Callbacks", "Loader", "error_of", "get_args_parser", "get_overrides_dirname", "mode_from_options"]
 
 VERSION_BASE = "1.3"
 
 _one_at_a_time = RLock()
 
-MOST_KEPT = 200
-"""Largest number of composed configurations that are kept."""
+MOST_KEPT = 200  # largest number of composed configurations that are kept
 
 _composed: dict[tuple[Any, ...], bytes] = {}
 """Composed configurations. Loading a pickled one takes a fifth of the time of a deep copy."""

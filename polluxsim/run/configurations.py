@@ -19,8 +19,7 @@ from polluxsim.records.storage import flat
 
 _user_folders: ContextVar[tuple[Path, ...]] = ContextVar("user_folders", default=())
 
-MOST_NAMED = 3
-"""Largest number of files that a message names."""
+MOST_NAMED = 3  # largest number of files that a message names
 
 EXPLAINED = re.compile(r"^(\w+): .*?# (.+)$", re.MULTILINE)
 """A setting of a configuration file with its comment."""
@@ -128,13 +127,11 @@ SETTING = re.compile(r"(?P<key>[A-Za-z_][\w./@-]*)=(?P<value>.*)", re.DOTALL)
 WITH_SETTINGS = re.compile(r"(?P<name>[^()]+)\((?P<settings>.*)\)", re.DOTALL)
 """A policy with settings: NAME(SETTING=VALUE, SETTING=VALUE)."""
 
-EMPTY = re.compile(r"^(\w+): *\{\}", re.MULTILINE)
-"""A setting of a configuration file whose value is an empty mapping."""
+EMPTY = re.compile(r"^(\w+): *\{\}", re.MULTILINE)  # a setting of a configuration file whose value is an empty mapping
 
 OPENING, CLOSING, QUOTES = "([{", ")]}", "'\""
 
-POLICY_GROUP = "policy"
-"""The group whose entries may have settings in brackets."""
+POLICY_GROUP = "policy"  # the group whose entries may have settings in brackets
 
 FUNCTIONS = {
     "bool", "choice", "extend_list", "float", "glob", "int", "interval", "json_str", "range", "shuffle", "sort", "str",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from math import isnan
 from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -17,28 +18,21 @@ from polluxsim.common.errors import InvalidConfigError, did_you_mean, short
 from polluxsim.common.former_names import warn_of_former_names, with_present_names
 from polluxsim.common.shipped import shipped
 from polluxsim.engine.scenario import Scenario
-from polluxsim.engine.simulation import Simulation, driven
+from polluxsim.engine.simulation import Simulation, Watcher, driven
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import GPU_TYPES
 from polluxsim.metrics.declared import computed
-from polluxsim.metrics.summary import summarise
+from polluxsim.metrics.summary import Summary, summarise
+from polluxsim.models.profile import Profile
 from polluxsim.policies.contract.settings import check_names, without_effect
+from polluxsim.policies.contract.view import Policy
 from polluxsim.records.columns import Records
-from polluxsim.records.results import TimingRecord
+from polluxsim.records.results import Result, TimingRecord
 from polluxsim.records.storage import flat
 from polluxsim.run.building import build, checked_metric, in_words, load, missing, user_metrics
 from polluxsim.run.configurations import known_settings
 from polluxsim.run.identity import data_of, git_commit, key_of, versions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from polluxsim.engine.simulation import Watcher
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.metrics.summary import Summary
-    from polluxsim.models.profile import Profile
-    from polluxsim.policies.contract.view import Policy
-    from polluxsim.records.results import Result
-    from polluxsim.workloads.workload import Workload
+from polluxsim.workloads.workload import Workload
 
 
 def settings_without_effect(policy: Policy, scenario: Scenario) -> list[str]:
@@ -107,11 +101,8 @@ def _of_jobs(scenario: Scenario) -> Iterator[str]:
 
 GROUPS = ("cluster", "engine", "policy", "profiles", "workload")
 TOP_LEVEL = ("agent", *GROUPS, "metrics", "seed")
-NOT_THE_RUNS = "reproduce"
-"""Part of experiment files that describes the comparison, not the runs."""
-
-KEPT = 8
-"""Number of loaded workloads, and of sets of profiles, that a process keeps for its next runs."""
+NOT_THE_RUNS = "reproduce"  # part of experiment files that describes the comparison, not the runs
+KEPT = 8  # number of loaded workloads, and of sets of profiles, that a process keeps for its next runs
 
 _one_loads = Lock()
 _loaded: dict[str, OrderedDict[str, Any]] = {"profiles": OrderedDict(), "workload": OrderedDict()}

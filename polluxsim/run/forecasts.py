@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import floor, inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.stats import CensoredData, ecdf
 
 from polluxsim.common.errors import InvalidInputError
+from polluxsim.hardware.placements import JobId
 from polluxsim.models.known_duration import RIGID
+from polluxsim.records.results import JobRecord
+from polluxsim.records.storage import Run
 from polluxsim.run.moment import Moment
-from polluxsim.run.resampling import HORIZON, Arrivals, KnownState, futures
+from polluxsim.run.resampling import HORIZON, Arrivals, KnownState, Times, futures
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.records.results import JobRecord
-    from polluxsim.records.storage import Run
-    from polluxsim.run.resampling import Times
-
-FORKS = 29
-"""Default number of futures: the 3rd and the 27th value are then exactly the ends of an 80 % interval."""
+FORKS = 29  # default number of futures: the 3rd and the 27th value are then exactly the ends of an 80 % interval
 
 QUANTILES = (0.1, 0.5, 0.9)
 
-LEAST_ALIKE = 9
-"""A naive forecast needs this many jobs: the least and the greatest of nine values enclose 80 %."""
+LEAST_ALIKE = 9  # a naive forecast needs this many jobs: the least and the greatest of nine values enclose 80 %
 
 
 class Outlook(NamedTuple):

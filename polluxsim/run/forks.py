@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from copy import copy, deepcopy
 from dataclasses import fields, replace
 from itertools import pairwise
@@ -14,26 +15,21 @@ from omegaconf import DictConfig, OmegaConf
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, listed, short
 from polluxsim.common.former_names import with_present_names
 from polluxsim.engine.futures import Fork
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import NodeTypes
+from polluxsim.hardware.placements import JobId
 from polluxsim.models.known_duration import BatchPlan
 from polluxsim.models.stages import Stages
-from polluxsim.policies.contract.view import traits_of
-from polluxsim.records.storage import RUN_FILE
+from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.records.storage import RUN_FILE, Run
 from polluxsim.run.building import build, check_classes
 from polluxsim.run.claim import DESCENT
 from polluxsim.workloads.job import Job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-
     from polluxsim.engine.simulation import Simulation
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import Policy
-    from polluxsim.records.storage import Run
 
-BEFORE = "before"
-"""Part of a descent: the `config` of the parent, and the `descent` of a parent that is a fork itself."""
+BEFORE = "before"  # part of a descent: the `config` of the parent, and the `descent` of a parent that is a fork itself
 
 
 class Edits(NamedTuple):

@@ -10,12 +10,13 @@ import json
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from importlib.metadata import version
 from multiprocessing import parent_process
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from polluxsim import __version__
 from polluxsim.common.errors import InvalidConfigError
@@ -25,20 +26,12 @@ from polluxsim.records.folders import SWEEP_FILES
 from polluxsim.records.storage import ALLOCATIONS_FILE, RUN_FILE, RUN_FILES, SOMETIMES
 from polluxsim.run.building import metric_modules
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    Json = Any
-
 OUTPUTS = {RUN_FILE: (*RUN_FILES, *SOMETIMES), ".lock": SWEEP_FILES}
 """File that marks the folder of a run or of a sweep, and the files that the run or sweep writes. A folder of data may
 contain these folders."""
 
-LARGE = 500_000_000
-"""Size of a folder of data from which on a message says that it is read [bytes]."""
-
-UNREADABLE = "unreadable"
-"""Digest of a file that cannot be read. The code that uses the file reports the error."""
+LARGE = 500_000_000  # size of a folder of data from which on a message says that it is read [bytes]
+UNREADABLE = "unreadable"  # Digest of a file that cannot be read. The code that uses the file reports the error.
 
 
 def folder_digest(folder: Path) -> str:
@@ -100,9 +93,8 @@ def digest_of(parts: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-INSTALLED = ("site-packages", "dist-packages")
-PYTHONS_OWN = ("built-in", "frozen")
-"""Origins of modules that change with Python's version only."""
+INSTALLED = ("site-packages", "dist-packages")  # folders of installed packages
+PYTHONS_OWN = ("built-in", "frozen")  # origins of modules that change with Python's version only
 
 CODE_ENDINGS = (*SOURCE_SUFFIXES, *EXTENSION_SUFFIXES)
 
@@ -187,17 +179,12 @@ WITHOUT_INFLUENCE = ("api", "checks", "cli", "look", "measure", "run", "statisti
 EXECUTING = ("run/building.py", "run/execution.py")
 """Modules of these packages that count: they build and execute a run."""
 
-CLASS_SETTINGS = ("_target_", "rule")
-"""Settings that may name a class outside polluxsim, as module.Class."""
-
-LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "simpy", "pyarrow")
-"""Libraries that compute or write results."""
-
-TOLD = ("simpy", "numpy", "scipy", "numba", "pyarrow", "hydra-core")
-"""Libraries whose versions run.json states."""
+CLASS_SETTINGS = ("_target_", "rule")  # settings that may name a class outside polluxsim, as module.Class
+LIBRARIES = ("numpy", "scipy", "numba", "llvmlite", "simpy", "pyarrow")  # libraries that compute or write results
+STATED = ("simpy", "numpy", "scipy", "numba", "pyarrow", "hydra-core")  # libraries whose versions run.json states
 
 
-def key_of(config: Mapping[str, Json]) -> str:
+def key_of(config: Mapping[str, Any]) -> str:
     """Return the key of a run from its resolved configuration without Hydra's own: equal keys mean equal results."""
     parts = {
         "config": _plain(config),
@@ -210,7 +197,7 @@ def key_of(config: Mapping[str, Json]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _plain(value: Json) -> Json:
+def _plain(value: Any) -> Any:
     """Return settings in which each whole number is an integer: 1.0 becomes 1."""
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
@@ -219,7 +206,7 @@ def _plain(value: Json) -> Json:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def data_of(config: Json) -> dict[str, str]:
+def data_of(config: Any) -> dict[str, str]:
     """Return the digests of the files and folders that settings name, by the name in the settings.
 
     Each setting counts whose value names a file, and each setting called `path` whose value names a folder. A policy
@@ -246,7 +233,7 @@ def library_versions() -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """Return the versions that run.json states: of Python, of this package and of libraries."""
-    return {"polluxsim": __version__, "python": platform.python_version(), **{name: version(name) for name in TOLD}}
+    return {"polluxsim": __version__, "python": platform.python_version(), **{name: version(name) for name in STATED}}
 
 
 @lru_cache(maxsize=1)
@@ -279,7 +266,7 @@ def code_digest() -> str:
     return digest_of({**code, **data})
 
 
-def _texts(config: Json, name: str = "") -> Iterator[tuple[str, str]]:
+def _texts(config: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """Yield the name and the value of each setting that is text."""
     if isinstance(config, dict):
         for key, value in config.items():
@@ -298,7 +285,7 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def own_modules(config: Json) -> set[str]:
+def own_modules(config: Any) -> set[str]:
     """Return the top-level modules of the classes outside polluxsim that a configuration names."""
     names = {value.partition(".")[0] for name, value in _texts(config) if name in CLASS_SETTINGS and "." in value}
     return names - {"polluxsim"}

@@ -13,8 +13,7 @@ from typing import NoReturn
 # Function that ends this process even within `exits_raised`.
 exit_at_once = os._exit
 
-PATIENCE = 0.5
-"""Longest time from Ctrl-C to the end of the present round [s]."""
+PATIENCE = 0.5  # longest time from Ctrl-C to the end of the present round [s]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 130

@@ -3,67 +3,47 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf, nextafter
 from operator import index
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from polluxsim.common.durations import clock, first_round, length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.engine.futures import Fork
-from polluxsim.engine.simulation import driven
+from polluxsim.engine.scenario import Scenario
+from polluxsim.engine.simulation import Simulation, driven
 from polluxsim.hardware.gpu_types import NodeTypes
+from polluxsim.hardware.placements import JobId
 from polluxsim.metrics.summary import summarise
+from polluxsim.models.profile import Profile
+from polluxsim.policies.contract.view import Policy
 from polluxsim.records.storage import Run
 from polluxsim.run.composing import composed, hydra_in_words
 from polluxsim.run.execution import Execution, resolved, settings_without_effect, unused_in
 from polluxsim.run.forks import Branch, Edits, lineage, recorded_descent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from omegaconf import DictConfig
-
-    from polluxsim.engine.scenario import Scenario
-    from polluxsim.engine.simulation import Simulation
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.models.profile import Profile
-    from polluxsim.policies.contract.view import Policy
-    from polluxsim.workloads.workload import Job
+from polluxsim.workloads.workload import Job
 
 RunT = TypeVar("RunT", bound=Run)
 
 
 @dataclass(frozen=True)
 class WhatIfRequest:
-    """Changes of a run from a round on.
+    """Changes of a run from a round on."""
 
-    Parameters
-    ----------
-    entries
-        By configuration group (`policy` or `cluster`): the name of another entry, or None for the present entry, and
-        settings.
-    objects
-        By configuration group: an object in place of an entry, and its description for run.json.
-    drop_nodes
-        Numbers of nodes that go down for good.
-    without
-        Names of jobs that are cancelled, or never submitted.
-    added
-        Additional jobs, at their times since the start of the run [s].
-    seed
-        Seed of the policy's random generator from this round on; None continues the generator.
-    """
-
+    # By configuration group (`policy` or `cluster`): the name of another entry, or None for the present entry, and
+    # settings.
     entries: Mapping[str, tuple[str | None, Mapping[str, object]]] = field(default_factory=dict)
+    # By configuration group: an object in place of an entry, and its description for run.json.
     objects: Mapping[str, tuple[Any, Mapping[str, object]]] = field(default_factory=dict)
-    drop_nodes: Collection[int] = ()
-    without: Collection[str] = ()
-    added: tuple[Job, ...] = ()
-    seed: int | None = None
+    drop_nodes: Collection[int] = ()  # numbers of nodes that go down for good
+    without: Collection[str] = ()  # names of jobs that are cancelled, or never submitted
+    added: tuple[Job, ...] = ()  # additional jobs, at their times since the start of the run [s]
+    seed: int | None = None  # seed of the policy's random generator from this round on; None continues the generator
 
     def config(self, present: DictConfig) -> DictConfig:
         """Return the settings of the fork, given those of the run."""
@@ -179,8 +159,7 @@ class Moment(Generic[RunT]):
         return tuple(name for name in found if name not in self.left_out)
 
 
-MOST_NODES = 64
-"""Largest number of additional nodes that is tried."""
+MOST_NODES = 64  # largest number of additional nodes that is tried
 
 
 class LeastChange(NamedTuple):

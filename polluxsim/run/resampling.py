@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from polluxsim.common.durations import DAY, clock
 from polluxsim.common.errors import InvalidInputError, listed
 from polluxsim.engine.futures import Fork
-from polluxsim.policies.contract.view import Decision
+from polluxsim.engine.simulation import Simulation
+from polluxsim.hardware.placements import JobId
+from polluxsim.policies.contract.view import Decision, Policy
 from polluxsim.records.results import Status
+from polluxsim.records.storage import Run
 from polluxsim.run.interrupt import exits_raised
 from polluxsim.run.moment import Moment
 from polluxsim.run.workers import as_finished, workers
 from polluxsim.workloads.history import Draw, Seen
+from polluxsim.workloads.job import Job
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
-    from polluxsim.engine.simulation import Simulation
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import Policy
-    from polluxsim.records.storage import Run
-    from polluxsim.workloads.job import Job
-
-    Times = dict[JobId, tuple[float, float]]
-    """Start and completion time of each job [s]; ∞ if it is later than `HORIZON`."""
-
-LONGEST_ARRIVALS = 3 * DAY
-"""Resampled jobs arrive for this long at most [s]."""
-
-HORIZON = 30 * DAY
-"""A future is simulated for this long at most [s]."""
-
-WORTH_PROCESSES = 20.0
-"""Several processes draw the futures if one process would take longer than this [s]."""
+Times = dict[JobId, tuple[float, float]]  # start and completion time of each job [s]; ∞ if it is later than `HORIZON`
+LONGEST_ARRIVALS = 3 * DAY  # resampled jobs arrive for this long at most [s]
+HORIZON = 30 * DAY  # a future is simulated for this long at most [s]
+WORTH_PROCESSES = 20.0  # several processes draw the futures if one process would take longer than this [s]
 
 TRIES = 10
 """Number of times that the durations of waiting jobs are drawn again because the policy would have started the jobs."""
@@ -49,18 +38,12 @@ NONE, RECENT = "none", "recent"
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Jobs that are assumed to arrive after the time of a forecast.
+    """Jobs that are assumed to arrive after the time of a forecast."""
 
-    Parameters
-    ----------
-    source
-        `none`, `recent`, or the name of the file with the jobs. `recent` resamples the jobs that have arrived. They
-        arrive for the duration of the run so far, at most three days, and no jobs after that.
-    jobs
-        The jobs of the file, at their times since the start of the run. Earlier ones are left out.
-    """
-
+    # `none`, `recent`, or the name of the file with the jobs. `recent` resamples the jobs that have arrived. They
+    # arrive for the duration of the run so far, at most three days, and no jobs after that.
     source: str = RECENT
+    # The jobs of the file, at their times since the start of the run. Earlier ones are left out.
     jobs: tuple[Job, ...] = ()
 
     def after(self, time: float) -> tuple[Job, ...]:
@@ -91,8 +74,7 @@ def _jobs(number: int, adjective: str = "") -> str:
     return f"{number} {adjective}job{'s' * (number != 1)}"
 
 
-_THERE: list[KnownState] = []
-"""In a worker process: the state from which it draws futures."""
+_known_states: list[KnownState] = []  # in a worker process: the state from which it draws futures
 
 
 def futures(here: KnownState, asked: Collection[JobId], forks: int, processes: int) -> Iterator[Times]:
@@ -103,25 +85,25 @@ def futures(here: KnownState, asked: Collection[JobId], forks: int, processes: i
     if processes == 1 or (monotonic() - started) * len(rest) < WORTH_PROCESSES:
         yield from (here.future(asked, number) for number in rest)
         return
-    begin = partial(_be_there, here.moment.origin, here.moment.time, here.arrivals)
+    begin = partial(_begin_worker, here.moment.origin, here.moment.time, here.arrivals)
     count, number = min(processes, len(rest)), 1
     found: dict[int, Times] = {}
     with workers(count, begin) as pool:
-        for done, future in as_finished(pool, ((number, _there, (asked, number)) for number in rest), count):
+        for done, future in as_finished(pool, ((number, _future_in_worker, (asked, number)) for number in rest), count):
             found[done] = future.result()
             while number in found:
                 yield found.pop(number)
                 number += 1
 
 
-def _be_there(run: Run, time: float, arrivals: Arrivals) -> None:
+def _begin_worker(run: Run, time: float, arrivals: Arrivals) -> None:
     """Simulate a run up to a time, in a worker process."""
-    _THERE.append(KnownState(Moment(run, time), arrivals))
+    _known_states.append(KnownState(Moment(run, time), arrivals))
 
 
-def _there(asked: Collection[JobId], number: int) -> Times:
+def _future_in_worker(asked: Collection[JobId], number: int) -> Times:
     with exits_raised():
-        return _THERE[-1].future(asked, number)
+        return _known_states[-1].future(asked, number)
 
 
 class KnownState:

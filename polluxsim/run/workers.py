@@ -6,25 +6,22 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import active_children, connection, get_context, parent_process, resource_tracker
-from typing import TYPE_CHECKING, Any, TypeVar
+from multiprocessing.context import ForkServerContext, SpawnContext
+from typing import Any, TypeVar
 
 from polluxsim.common.errors import SweepError
 from polluxsim.run.interrupt import SIGNALS, deferred, exit_at_once
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from multiprocessing.context import ForkServerContext, SpawnContext
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 """Variables that limit the libraries of a worker to one thread. There is already one worker for each core."""
 
 
-PATIENCE = 0.2
-"""Longest time from Ctrl-C to its effect [s]."""
+PATIENCE = 0.2  # longest time from Ctrl-C to its effect [s]
 
 KeyT = TypeVar("KeyT")
 

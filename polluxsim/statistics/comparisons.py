@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
 from polluxsim.common.errors import InvalidInputError
-from polluxsim.metrics.declared import declared_in
+from polluxsim.metrics.declared import Metric, declared_in
 from polluxsim.records.folders import policy_name
-from polluxsim.statistics.estimates import Sample, Samples
+from polluxsim.records.results import Result
+from polluxsim.records.storage import Run
+from polluxsim.statistics.estimates import Measured, Sample, Samples
 from polluxsim.statistics.forks import FROM_FORK, fork_times, parts_from_fork
 from polluxsim.statistics.frames import check_column, every_row_of, frame_of, rows_of, settings_in
 from polluxsim.statistics.groups import REPLICATES, in_words, is_named, labels_of, no_baseline, settings_of
 from polluxsim.statistics.metric_lines import metric_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from polluxsim.metrics.declared import Metric
-    from polluxsim.records.results import Result
-    from polluxsim.records.storage import Run
-    from polluxsim.statistics.estimates import Measured
     from polluxsim.statistics.frames import Row
 
 SHOWN = ("avg_jct", "p99_jct", "makespan", "max_fairness", "p99_fairness", "restarts")
@@ -65,7 +61,7 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
         check_column(frame, name, "metric")
     shown = {name: metric_of(name, declared) for name in names}
     rows = rows_of(frame)
-    labels = told_apart(rows)
+    labels = distinct_labels(rows)
     pairs = baselines(rows, labels, baseline)
     samples = samples_of(rows, labels, shown)
     cut_off = with_jobs_cut_off(rows, labels)
@@ -117,7 +113,7 @@ def samples_of(
     )
 
 
-def told_apart(rows: Sequence[Row]) -> list[str]:
+def distinct_labels(rows: Sequence[Row]) -> list[str]:
     """Return a label for each run from the settings that differ, with its folder if runs have equal settings."""
     settings = [settings_in(row) for row in rows]
     labels = labels_of(settings)
@@ -219,7 +215,7 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
     default all settings but the seed and the workload's file are compared. `baseline` names a setting, as for
     `settings_table`; by default it is the setting of the first run.
     """
-    runs, rows, declared = _unlike(runs)
+    runs, rows, declared = _distinct_runs(runs)
     labels, pooled = _labels_and_pooled(rows, by)
     if len(set(labels)) < 2:
         what = f"all runs have the same {by}" if by else "all runs have the same settings"
@@ -244,12 +240,12 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
 
 def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Result]]:
     """Return the runs of each setting, with the settings that `compared` would have."""
-    runs, rows, _ = _unlike(runs)
+    runs, rows, _ = _distinct_runs(runs)
     labels, _ = _labels_and_pooled(rows, by)
     return {label: [run.result for run, own in zip(runs, labels, strict=True) if own == label] for label in labels}
 
 
-def _unlike(runs: Sequence[Run]) -> tuple[list[Run], list[Row], dict[str, Metric]]:
+def _distinct_runs(runs: Sequence[Run]) -> tuple[list[Run], list[Row], dict[str, Metric]]:
     frame = frame_of(runs)
     found = {repr(row): (run, row) for run, row in zip(runs, every_row_of(frame), strict=True)}
     return [run for run, _ in found.values()], [row for _, row in found.values()], declared_in(frame)
@@ -257,7 +253,7 @@ def _unlike(runs: Sequence[Run]) -> tuple[list[Run], list[Row], dict[str, Metric
 
 def _labels_and_pooled(rows: Sequence[Row], by: str | None) -> tuple[list[str], list[str]]:
     if not by:
-        return told_apart(rows), list(REPLICATES)
+        return distinct_labels(rows), list(REPLICATES)
     keys = list(dict.fromkeys(key for row in rows for key in settings_in(row)))
     if by == "policy":
         return [policy_name(row) for row in rows], [key for key in keys if not key.startswith("policy.")]

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from math import inf, isnan, nan
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    Array = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 LEVEL = 0.95
 
-LEAST_UNITS = 3
-"""Fewer units have no interval."""
-
-LEAST_FOR_VERDICT = 6
-"""Fewer units support no verdict, and their intervals assume normal values."""
-
-ROUNDING = 1e-12
-"""Log ratios below this size, and spreads below this share of the mean, are rounding errors."""
+LEAST_UNITS = 3  # fewer units have no interval
+LEAST_FOR_VERDICT = 6  # fewer units support no verdict, and their intervals assume normal values
+ROUNDING = 1e-12  # log ratios below this size, and spreads below this share of the mean, are rounding errors
 
 
 class Estimate(NamedTuple):
@@ -193,8 +185,7 @@ def _pairs(values: ArrayLike, baseline: ArrayLike) -> tuple[Array, Array]:
     return values, baseline
 
 
-Quantity = tuple[str, str, str]
-"""Metric, arm, and the arm it is compared with, which is "" for a mean."""
+Quantity = tuple[str, str, str]  # metric, arm, and the arm it is compared with, which is "" for a mean
 
 
 class Sample(NamedTuple):

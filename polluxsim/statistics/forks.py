@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from polluxsim.records.results import AllocationRecord, Result
 
-    from polluxsim.records.results import AllocationRecord, Result
+if TYPE_CHECKING:
     from polluxsim.records.storage import Run
 
 CHANGES = {"lost_nodes": "cluster.lost_nodes", "without": "workload.without", "added": "workload.added"}

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import yaml
 
 from polluxsim.common.durations import clock
 from polluxsim.common.errors import InvalidInputError, did_you_mean
 from polluxsim.records.folders import OBJECT, POLICY, policy_name
-from polluxsim.records.storage import flat
+from polluxsim.records.storage import Run, flat
 from polluxsim.statistics.forks import CHANGES, fork_of
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
-
-    from polluxsim.records.storage import Run
-
-    Settings = Mapping[str, Any]
+Settings = Mapping[str, Any]
 
 REPLICATES = ("seed", "workload.seed", "workload.path")
 """Settings that replicate a run: runs that differ only in them are pooled."""
@@ -169,8 +164,11 @@ def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
     text = str(value).rstrip("/")
     if last == "_target_" and key.count(".") > 1:  # a part of a part: drawn failures
         return re.sub("(?<=[a-z])(?=[A-Z])", " ", text.rpartition(".")[2]).lower()
-    short = text.rpartition("/")[2] if "/" in text else text.rpartition(".")[2] if last == "_target_" else text
-    return short if last in {"search", "_target_", "path", "run"} else f"{name} = {short}"
+    if "/" in text:
+        text = text.rpartition("/")[2]
+    elif last == "_target_":
+        text = text.rpartition(".")[2]
+    return text if last in {"search", "_target_", "path", "run"} else f"{name} = {text}"
 
 
 def _hashable(value: object) -> Hashable:

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidInputError
+from polluxsim.hardware.placements import Gpus
 from polluxsim.metrics.summary import waiting_time
-from polluxsim.records.results import AllocationRecord, Status
+from polluxsim.records.results import AllocationRecord, JobRecord, Result, SharingRecord, Status
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from polluxsim.hardware.placements import Gpus
-    from polluxsim.records.results import JobRecord, Result, SharingRecord
-
-    Array = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 _TIME = attrgetter("time")
 
@@ -35,8 +30,7 @@ class Share(NamedTuple):
     speed: float
 
 
-ALONE = Share((), 1.0)
-"""Share of a job that shares no GPU."""
+ALONE = Share((), 1.0)  # share of a job that shares no GPU
 
 
 class Stretch(NamedTuple):
@@ -91,8 +85,7 @@ def shares_of(result: Result, job: str) -> list[Stretch]:
     return found
 
 
-MOST_EFFICIENCY = 1 - 1e-6
-"""An efficiency above this value counts as 1."""
+MOST_EFFICIENCY = 1 - 1e-6  # an efficiency above this value counts as 1
 
 
 class Steps(NamedTuple):
@@ -359,8 +352,7 @@ def failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:
                 yield (record.job, before.time), record.time
 
 
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Largest numbers of GPUs of groups of jobs of similar size."""
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # largest numbers of GPUs of groups of jobs of similar size
 
 
 def size_name(place: int) -> str:

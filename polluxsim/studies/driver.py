@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
+from omegaconf import DictConfig
 
 from polluxsim.common.errors import InvalidConfigError, PolluxSimError, SweepError
 from polluxsim.common.files import appearing_whole, lock
@@ -26,18 +29,21 @@ from polluxsim.run.building import declared_types
 from polluxsim.run.composing import CONFIG_NAME, Callbacks, hydra_in_words
 from polluxsim.run.configurations import quoted, report_replaced
 from polluxsim.run.interrupt import SweepInterrupted, raising
-from polluxsim.studies.launching import LocalWorkers, chosen_workers
-from polluxsim.studies.plan import arranged, clear, clear_runs, composer, copy_run, entry_of, finished_runs, is_finished
+from polluxsim.studies.launching import LocalWorkers, Workers, chosen_workers
+from polluxsim.studies.plan import (
+    Entry,
+    arranged,
+    clear,
+    clear_runs,
+    composer,
+    copy_run,
+    entry_of,
+    finished_runs,
+    is_finished,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
     import pandas as pd
-    from omegaconf import DictConfig
-
-    from polluxsim.studies.launching import Workers
-    from polluxsim.studies.plan import Entry
 
 DATASET = SWEEP_FILE
 TIMING = "sweep-timing.parquet"
@@ -166,39 +172,17 @@ def run_sweep(
     config_dirs: Sequence[Path] = (),
     cache: Path | None = None,
 ) -> pd.DataFrame:
-    """Make the runs of a plan that are not finished, and return the results of all runs.
+    """Make the runs of a plan that are not finished, and return a row for each distinct run, in the order of the plan.
 
-    Parameters
-    ----------
-    plan
-        The overrides of each run, as for `polluxsim run`. Equal runs are made once.
-    folder
-        Folder of the sweep. Finished runs in it are not made again.
-    launcher
-        Name of a launcher of Hydra (submitit_local, submitit_slurm, ray), or overrides that choose and set a launcher
-        (`["hydra/launcher=ray", "hydra.launcher.ray.init.address=auto"]`). The default is processes on this machine.
-    workers
-        Largest number of processes on this machine. The default is one for each core.
-    config_dirs
-        Folders of configuration files, like `--config-dir`. They replace shipped files of the same names.
-    cache
-        A folder of finished runs. Runs in it are copied instead of made, and new runs are copied into it.
+    `plan` has the overrides of each run, as for `polluxsim run`. `launcher` is the name of a launcher of Hydra
+    (submitit_local, submitit_slurm, ray), or overrides that choose and set one. By default, at most `workers` processes
+    on this machine make the runs. Files in `config_dirs` replace shipped files of the same names. Finished runs in the
+    folder `cache` are copied instead of made, and new runs are copied into it.
 
-    Returns
-    -------
-    pandas.DataFrame
-        A row for each distinct run, in the order of the plan: `folder`, the name of the policy, the settings by dotted
-        names (`policy.p`), the metrics of `Summary`, the user's metrics, and the `key` of the run. `sweep.parquet` in
-        the folder of the sweep has the same columns, with relative folders.
-
-    Raises
-    ------
-    SweepError
-        If runs failed. The other runs are finished and kept.
-
-    Notes
-    -----
-    Workers are separate processes, so a script must call this function under `if __name__ == "__main__":`.
+    The columns are `folder`, the name of the policy, the settings by dotted names (`policy.p`), the metrics of
+    `Summary`, the user's metrics, and the `key` of the run. `sweep.parquet` in the folder of the sweep has the same
+    columns, with relative folders. If runs failed, a `SweepError` is raised; the other runs are kept. Workers are
+    separate processes, so a script must call this function under `if __name__ == "__main__":`.
     """
     if not plan:
         raise InvalidConfigError("the plan of the sweep has no runs; give the overrides of at least one run")
@@ -266,16 +250,16 @@ def _complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: P
     for name in (DATASET, TIMING):
         (folder / name).unlink(missing_ok=True)
     if cache is not None:
-        _take(entries, cache)
+        _copy_from_cache(entries, cache)
     if left := [entry for entry in entries if not is_finished(entry)]:
-        _do(left, workers, known=len(entries) - len(left))
+        _make_missing(left, workers, known=len(entries) - len(left))
     table = write_dataset(entries, folder)
     if cache is not None:
-        _give(entries, cache)
+        _copy_to_cache(entries, cache)
     return Completed(len(left), entries, table)
 
 
-def _do(left: Sequence[Entry], workers: Workers, known: int) -> None:
+def _make_missing(left: Sequence[Entry], workers: Workers, known: int) -> None:
     """Make runs. Raise an error that names the first failed run."""
     with sweep_progress(left, known):
         failed = workers.launch(left)
@@ -290,7 +274,7 @@ def _do(left: Sequence[Entry], workers: Workers, known: int) -> None:
         raise SweepError(f"{changed[0]}: the files that it reads changed while it ran; start the sweep again")
 
 
-def _take(entries: Sequence[Entry], cache: Path) -> None:
+def _copy_from_cache(entries: Sequence[Entry], cache: Path) -> None:
     """Copy finished runs from a cache into the folder of the sweep."""
     if not cache.is_dir():
         return
@@ -301,7 +285,7 @@ def _take(entries: Sequence[Entry], cache: Path) -> None:
             copy_run(cached[entry.key], entry.folder)
 
 
-def _give(entries: Sequence[Entry], cache: Path) -> None:
+def _copy_to_cache(entries: Sequence[Entry], cache: Path) -> None:
     """Copy runs into a cache that does not have them. Sweeps do this one after another."""
     cache.mkdir(parents=True, exist_ok=True)
     with locked(cache, CACHE_LOCK, waiting=True):

@@ -7,6 +7,8 @@ import math
 import sys
 import warnings
 from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
+from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from polluxsim.common.errors import InvalidConfigError, LostProcessError, PolluxSimError, SweepError, check_range
@@ -27,18 +30,12 @@ from polluxsim.run.configurations import as_hydra_takes, quoted
 from polluxsim.run.execution import Execution
 from polluxsim.run.interrupt import exits_raised
 from polluxsim.run.workers import ONE_THREAD, as_finished, num_cores, one_thread_each, workers
+from polluxsim.studies.plan import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from concurrent.futures import ProcessPoolExecutor
-
     from hydra.plugins.launcher import Launcher
-    from hydra.types import HydraContext
 
-    from polluxsim.studies.plan import Entry
-
-    Told = tuple[str, type[Warning], str, int]
-    """A warning of a worker: its text, category, file and line."""
+WorkerWarning = tuple[str, type[Warning], str, int]  # a warning of a worker: its text, category, file and line
 
 
 def perform(config: Mapping[str, Any], folder: Path) -> None:
@@ -79,7 +76,7 @@ class LocalWorkers:
         check_range("workers", workers, least=1, whole=True, or_null=True)
         self._workers = workers or num_cores()
         self._in_this_process = in_this_process and self._workers == 1
-        self._told: set[Told] = set()
+        self._issued: set[WorkerWarning] = set()
         self._kept: ExitStack | None = None
         self._pool: ProcessPoolExecutor | None = None
 
@@ -129,8 +126,8 @@ class LocalWorkers:
                 elif error is not None:
                     raise error
                 else:
-                    for warning in set(future.result()) - self._told:  # each once for all runs
-                        self._told.add(warning)
+                    for warning in set(future.result()) - self._issued:  # each once for all runs
+                        self._issued.add(warning)
                         warnings.warn_explicit(*warning)
         if lost:
             self._pool = None
@@ -163,7 +160,7 @@ def _made_here(entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
     return failed
 
 
-def _perform(config: Mapping[str, Any], folder: Path) -> list[Told]:
+def _perform(config: Mapping[str, Any], folder: Path) -> list[WorkerWarning]:
     """Make one run; return its warnings, which the parent process issues once for all runs."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
@@ -217,7 +214,6 @@ class Workers(Protocol):
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
         """Make all runs; return the failed runs with their errors."""
-        ...
 
 
 class HydraWorkers:

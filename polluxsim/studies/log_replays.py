@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from polluxsim.common.durations import length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, allowed_among
@@ -22,11 +24,6 @@ from polluxsim.records.storage import read_run
 from polluxsim.run.configurations import entries, quoted
 from polluxsim.studies.driver import run_sweep
 from polluxsim.workloads.trace import TraceReplay
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -128,8 +125,7 @@ def _pairs(run: Path, recorded: Mapping[str, float]) -> tuple[NDArray[np.float64
 
 PERCENTILES = ("p50", "p90", "p95", "p99")
 
-OFF = "off"
-"""Value of `failures` for replays in which no node fails."""
+OFF = "off"  # value of `failures` for replays in which no node fails
 
 
 class Case(NamedTuple):

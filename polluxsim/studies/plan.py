@@ -5,7 +5,9 @@ from __future__ import annotations
 import pickle
 import re
 import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -24,9 +26,6 @@ from polluxsim.run.execution import resolved
 from polluxsim.run.identity import key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
     from hydra.core.config_loader import ConfigLoader
     from hydra.core.override_parser.types import Override
 

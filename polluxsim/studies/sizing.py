@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import isinf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from polluxsim.common.errors import InvalidConfigError, PolluxSimError
-from polluxsim.metrics.target import read_target
+from polluxsim.metrics.target import Target, read_target
 from polluxsim.records.storage import read_run
 from polluxsim.run.execution import Execution
-from polluxsim.statistics.estimates import Sample, Samples
+from polluxsim.statistics.estimates import Estimate, Sample, Samples
 from polluxsim.studies.driver import complete
 from polluxsim.studies.launching import LocalWorkers
 from polluxsim.studies.log_replays import replay_of, reversals
-from polluxsim.studies.plan import composer, entry_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.metrics.target import Target
-    from polluxsim.statistics.estimates import Estimate
-    from polluxsim.studies.plan import Entry
+from polluxsim.studies.plan import Entry, composer, entry_of
 
 MOST_LEVELS = 100_000
 
-PLACE = "{}"
-"""Placeholder for the level in overrides."""
-
-NEIGHBOURS = 2
-"""Number of levels on either side of an answer that are run too."""
+PLACE = "{}"  # placeholder for the level in overrides
+NEIGHBOURS = 2  # number of levels on either side of an answer that are run too
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import ANY
 from polluxsim.hardware.placements import packed
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.models.profile import ProfileRangeError, by_type
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.models.profile import Profile
-    from polluxsim.workloads.job import Job
+from polluxsim.models.profile import Profile, ProfileRangeError, by_type
+from polluxsim.workloads.job import Job
 
 
 def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str, *, shrinks: bool = False) -> str | None:

@@ -22,8 +22,7 @@ Speeds: TypeAlias = Mapping[tuple[str, int], Mapping[tuple[str, int], float]]
 Doublings: TypeAlias = Mapping[tuple[str, int, int], "Sequence[int]"]
 """Epochs at which a job doubles its batch size, by (model, first batch size, GPUs)."""
 
-MOST_EPOCHS = 1_000_000
-"""Limit that catches errors in lists."""
+MOST_EPOCHS = 1_000_000  # limit that catches errors in lists
 
 COLUMNS = ("job_id", "model", "batch_size", "gpus", "mode", "total_steps", "arrival_s")
 _JOB_TYPE = re.compile(r"(?P<model>.+?)(?: \(batch size (?P<size>[1-9][0-9]{0,8})\))?")

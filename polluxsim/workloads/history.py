@@ -4,34 +4,25 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import exp, log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from polluxsim.common.durations import HOUR
+from polluxsim.hardware.placements import JobId
+from polluxsim.workloads.job import Job
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import numpy as np
-
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.workloads.job import Job
-
-    Runs = list[tuple[float, bool]]
-    """How long jobs ran, rising, and whether each is complete."""
+Runs = list[tuple[float, bool]]  # how long jobs ran, rising, and whether each is complete
 
 LEAST_ALIKE = 5
 """A first estimate needs this many similar jobs that ran for longer; otherwise less similar jobs are taken."""
 
-MANY_ALIKE = 50
-"""With this many jobs of one owner that ran for longer, jobs of other owners are not used."""
-
-PRIOR_JOBS = 4
-"""The typical duration of the wider kind counts as much as this number of jobs of the kind itself."""
-
-LEAST_DURATION = 60.0
-"""Lower bound of a duration if no job has run for longer [s]."""
+MANY_ALIKE = 50  # with this many jobs of one owner that ran for longer, jobs of other owners are not used
+PRIOR_JOBS = 4  # the typical duration of the wider kind counts as much as this number of jobs of the kind itself
+LEAST_DURATION = 60.0  # lower bound of a duration if no job has run for longer [s]
 
 LEAST_PIECES = 24
 """Minimum number of pieces into which the past is cut: few pieces would make an arrival rate seem too certain."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -9,22 +10,15 @@ from math import isfinite, ulp
 from numbers import Integral, Real
 from operator import attrgetter
 from sys import float_info, intern
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from polluxsim.common.errors import InvalidInputError, short
 from polluxsim.common.tables import Row, read_number
 from polluxsim.hardware.hosts import UNLIMITED, Host
-from polluxsim.hardware.placements import MOST_SECONDS
-from polluxsim.models.known_duration import ELASTIC, RIGID, BatchPlan
-from polluxsim.models.sensitivity import Sensitivity, is_curve
+from polluxsim.hardware.placements import MOST_SECONDS, JobId
+from polluxsim.models.known_duration import ELASTIC, RIGID, BatchPlan, Speeds, TypeSpeeds
+from polluxsim.models.sensitivity import Curve, Sensitivity, is_curve
 from polluxsim.models.stages import Stages
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.models.known_duration import Speeds, TypeSpeeds
-    from polluxsim.models.sensitivity import Curve
 
 
 def is_name(value: object) -> bool:
@@ -68,11 +62,8 @@ def _are_stages(value: object) -> bool:
     return bool(value[0]) and any(value[1:]) and all(_is_within(0.0, MOST_SECONDS, time) for time in value)
 
 
-MOST_COUNT = 10**9
-"""Largest number of GPUs or examples of one job, to catch errors in workloads."""
-
-MOST_SPEED = 1e12
-"""Largest speed, in any unit."""
+MOST_COUNT = 10**9  # largest number of GPUs or examples of one job, to catch errors in workloads
+MOST_SPEED = 1e12  # largest speed, in any unit
 
 _KeyT = TypeVar("_KeyT")
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,20 +24,14 @@ from polluxsim.common.errors import (
 )
 from polluxsim.hardware.gpu_types import NamedTypes
 from polluxsim.hardware.placements import packed
-from polluxsim.logs.trace_table import read_trace
+from polluxsim.logs.trace_table import TraceJob, read_trace
 from polluxsim.models.batch_size import split_batch_size
+from polluxsim.models.profile import Profile
 from polluxsim.workloads.selection import Selection, UniqueNames, shared
 from polluxsim.workloads.source import check_whole
 from polluxsim.workloads.workload import Job, Workload
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from polluxsim.logs.trace_table import TraceJob
-    from polluxsim.models.profile import Profile
-
-    # Draws the request of a job of a trace that is mapped to an application.
-    Requests = Callable[[str, TraceJob, np.random.Generator], "Configuration"]
+Requests = Callable[[str, TraceJob, np.random.Generator], "Configuration"]
 
 # Source: Pollux (OSDI '21), §5.1, and its artifact.
 CLASSES: Sequence[tuple[str, float, tuple[str, ...]]] = (
@@ -119,7 +114,6 @@ class MappingRule(Protocol):
 
     def application(self, job: TraceJob, rng: np.random.Generator) -> str | None:
         """Return the name of an application that has a profile, or None to leave the job out."""
-        ...
 
 
 class GpuTimeClass:
@@ -134,8 +128,7 @@ class GpuTimeClass:
         return None if found is None else found[1][rng.integers(len(found[1]))]
 
 
-RULES: Mapping[str, Callable[[], MappingRule]] = {DEFAULT_RULE: GpuTimeClass}
-"""Rules by name."""
+RULES: Mapping[str, Callable[[], MappingRule]] = {DEFAULT_RULE: GpuTimeClass}  # rules by name
 
 KNOWN_RULES = f"one of {', '.join(RULES)}, or a class as module.Class"
 
@@ -156,11 +149,8 @@ def find_rule(name: str) -> MappingRule:
 
 
 # Source of both: Pollux (OSDI '21), §5.2, and its artifact.
-REDRAWN_CLASSES = ("L", "XL")
-"""Classes whose realistic numbers of GPUs are drawn from their jobs of at most a day."""
-
-LONGEST_REQUEST = 24.0 * HOUR
-"""Longest job in this draw [s]."""
+REDRAWN_CLASSES = ("L", "XL")  # classes whose realistic numbers of GPUs are drawn from their jobs of at most a day
+LONGEST_REQUEST = 24.0 * HOUR  # longest job in this draw [s]
 
 
 def tuned_requests(profiles: Mapping[str, Profile]) -> Requests:

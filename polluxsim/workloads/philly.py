@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from polluxsim.common.errors import check_range, invalid_setting
 from polluxsim.logs.formats import find_format
 from polluxsim.logs.formats.base import LogJob
 from polluxsim.logs.trace_table import TraceJob, origin_of, read_trace
+from polluxsim.models.profile import Profile
 from polluxsim.workloads.mapping import (
     CLASSES,
     REPLICA_CHOICES,
@@ -28,11 +29,6 @@ from polluxsim.workloads.philly_replay import ReplayLike, no_job, trace_jobs
 from polluxsim.workloads.selection import Selection
 from polluxsim.workloads.source import check_whole, draw
 from polluxsim.workloads.workload import Job, Workload
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from polluxsim.models.profile import Profile
 
 # Source of all constants: Pollux (OSDI '21), §5.1, and its artifact.
 CLOCK_SHIFT = 2 * HOUR
@@ -224,8 +220,7 @@ def _realistic(
     return Configuration(gpus, limits.init_batch_size * gpus)
 
 
-LEAST_SLACK = 1.2
-"""Smallest time from submission to deadline, relative to the duration."""
+LEAST_SLACK = 1.2  # smallest time from submission to deadline, relative to the duration
 
 
 @dataclass(frozen=True)

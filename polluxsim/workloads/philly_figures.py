@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 JOBS_BY_HOUR = (3550, 3368, 2240, 3728, 5169, 6585, 3499, 3154)
 """Jobs submitted in each hour from 02 to 10 h UTC, all days."""
 
-CLASS_SHARES: Mapping[str, float] = {"S": 78.3, "M": 15.25, "L": 4.6, "XL": 1.9}
-"""Jobs of each size class [%]."""
+CLASS_SHARES: Mapping[str, float] = {"S": 78.3, "M": 15.25, "L": 4.6, "XL": 1.9}  # jobs of each size class [%]
 
 GPUS_BY_CLASS: Mapping[str, Mapping[int, float]] = {
     "S": {1: 98.5, 4: 0.8, 8: 0.4},
@@ -28,11 +27,8 @@ GPUS_BY_CLASS: Mapping[str, Mapping[int, float]] = {
 
 # Bursts, all hours and rows.
 
-BURST_GAP = 300
-"""Longest pause between two jobs of a burst [s]."""
-
-BURSTS_PER_HOUR = 5.226
-"""Starts of bursts, mean over the 80 days [1/h]."""
+BURST_GAP = 300  # longest pause between two jobs of a burst [s]
+BURSTS_PER_HOUR = 5.226  # starts of bursts, mean over the 80 days [1/h]
 
 SIZE_CLASSES: Mapping[str, int] = {"one": 1, "few": 2, "tens": 10, "many": 50}
 """Kinds of bursts, and the fewest jobs of each. Bursts of kind `many` start at different hours."""
@@ -56,8 +52,7 @@ SIZE_TAIL: Mapping[int, float] = {
 }
 """Share of bursts with that many jobs or more [1]."""
 
-MOST_JOBS = 1063
-"""Jobs of the largest burst."""
+MOST_JOBS = 1063  # jobs of the largest burst
 
 STARTS_BY_HOUR = (
     446, 384, 415, 440, 373, 476, 514, 546, 559, 439, 366, 320,
@@ -70,14 +65,9 @@ LARGE_STARTS_BY_HOUR = (
 )  # fmt: skip
 """Starts of larger bursts by hour, fitted to the hours of all jobs (`philly_statistics.py --fit-hours`)."""
 
-WEEKEND = 0.539
-"""Starts on a day of the weekend relative to a weekday, for bursts of fewer than 50 jobs [1]."""
-
-LARGE_WEEKEND = 0.435
-"""Starts on a day of the weekend relative to a weekday, for larger bursts [1]."""
-
-WEEKDAYS, WEEKEND_DAYS = 57, 23
-"""Days of each kind among the 80."""
+WEEKEND = 0.539  # starts on a day of the weekend relative to a weekday, for bursts of fewer than 50 jobs [1]
+LARGE_WEEKEND = 0.435  # starts on a day of the weekend relative to a weekday, for larger bursts [1]
+WEEKDAYS, WEEKEND_DAYS = 57, 23  # days of each kind among the 80
 
 TENANTS: Mapping[str, Sequence[float]] = {
     "one": (15.5, 13.8, 3.5, 33.7, 10.6, 0.2, 11.2, 0.9, 3.2, 2.8, 4.5),
@@ -138,22 +128,14 @@ LIKENESS = 0.83
 
 # Days with different activity, and hours without submissions.
 
-ACTIVITY_VARIANCE = 0.1
-"""Variance of a day's load relative to the mean load of weekdays or weekends [1]."""
+ACTIVITY_VARIANCE = 0.1  # variance of a day's load relative to the mean load of weekdays or weekends [1]
 
 OUTAGES_PER_DAY, OUTAGE_HOURS = 4 / 80, 3.5
 """Periods without submissions, and their mean length [1/day, h]; in the trace they have 8.1, 3.7, 2.7 and 1.5 h."""
 
 # The heartbeat: a job of one GPU that a virtual cluster submits every ten minutes.
 
-BEAT_INTERVAL, BEAT_PHASE = 600, 120
-"""Time between two beats, and time of the first beat of an hour [s]."""
-
-BEAT_STEPS: Mapping[int, float] = {1: 90.9, 2: 6.4, 3: 1.1, 7: 1.6}
-"""Intervals from one beat to the next [%]."""
-
-BEAT_DURATION, BEAT_SPREAD = 68.3, 8.7
-"""Mean and standard deviation of the durations of beats [s]."""
-
-BEAT_TENANT = 3
-"""Number of the virtual cluster of the beats."""
+BEAT_INTERVAL, BEAT_PHASE = 600, 120  # time between two beats, and time of the first beat of an hour [s]
+BEAT_STEPS: Mapping[int, float] = {1: 90.9, 2: 6.4, 3: 1.1, 7: 1.6}  # intervals from one beat to the next [%]
+BEAT_DURATION, BEAT_SPREAD = 68.3, 8.7  # mean and standard deviation of the durations of beats [s]
+BEAT_TENANT = 3  # number of the virtual cluster of the beats

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import log10
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.common.errors import UnknownApplicationError, invalid_setting, one_of
+from polluxsim.models.profile import Profile
 from polluxsim.workloads.source import check_whole
 from polluxsim.workloads.workload import Job, Workload
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.models.profile import Profile
-
-FIRST = 10
-"""Number of first trials, with uniform draws of the parameters."""
-
-GOOD = 0.25
-"""Share of the best complete trials, near which later trials are drawn."""
-
-NEAR = 0.1
-"""Standard deviation of these draws [share of a parameter's range]."""
+FIRST = 10  # number of first trials, with uniform draws of the parameters
+GOOD = 0.25  # share of the best complete trials, near which later trials are drawn
+NEAR = 0.1  # standard deviation of these draws [share of a parameter's range]
 
 
 class HyperParameters(NamedTuple):

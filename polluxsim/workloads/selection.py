@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from sys import intern
@@ -14,8 +15,6 @@ from polluxsim.logs.formats.base import JobStatus
 from polluxsim.workloads.source import check_window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from polluxsim.logs.trace_table import TraceJob
 
 

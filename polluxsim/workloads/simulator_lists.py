@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from polluxsim.common.errors import InvalidInputError, bad_line
-from polluxsim.common.tables import read_rows
-from polluxsim.models.known_duration import speed_at
+from polluxsim.common.tables import Row, read_rows
+from polluxsim.models.known_duration import Speeds, speed_at
+from polluxsim.models.profile import Profile
 from polluxsim.models.stages import Stages
 from polluxsim.workloads.gavel_lists import GavelList
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from polluxsim.common.tables import Row
-    from polluxsim.models.known_duration import Speeds
-    from polluxsim.models.profile import Profile
-
-    Build: TypeAlias = Callable[[Row, "_Columns"], Job]
 
 
 @dataclass(frozen=True)
@@ -38,8 +31,7 @@ class GavelJobs(GavelList):
 MURI_COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "iteration_time")
 MILLISECOND = 1e-3
 STAGES = ("resource_time_0", "resource_time_1", "resource_time_2")
-PROFILED_TO_REAL = 1.015
-"""Time of an iteration divided by its profiled time. Source: Muri's simulator."""
+PROFILED_TO_REAL = 1.015  # time of an iteration divided by its profiled time. Source: Muri's simulator
 
 
 @dataclass(frozen=True)
@@ -86,8 +78,7 @@ def _muri_job(row: Row) -> Job:
         raise bad_line(row.path, row.line, str(error)) from None
 
 
-Table: TypeAlias = "Mapping[tuple[str, int], Speeds]"
-"""Iterations/s by GPUs, for each model and global batch size."""
+Table: TypeAlias = "Mapping[tuple[str, int], Speeds]"  # iterations/s by GPUs, for each model and global batch size
 
 BATCH_SIZE = "global_batch_size"
 GPUS = re.compile("[1-9][0-9]{0,8}")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
 from polluxsim.common.errors import check_range
+from polluxsim.models.profile import Profile
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from polluxsim.models.profile import Profile
     from polluxsim.workloads.workload import Workload
 
 
@@ -25,7 +24,6 @@ class Source(Protocol):
         Raise InvalidInputError if a file cannot be read, a row is invalid, or no job is left; InvalidConfigError if the
         settings contradict the file; and UnknownApplicationError if an application has no profile.
         """
-        ...
 
 
 def check_window(start: object, hours: object) -> None:

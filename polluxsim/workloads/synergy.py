@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import check_choice, check_range, invalid_setting
 from polluxsim.common.shipped import shipped
-from polluxsim.common.tables import read_rows
+from polluxsim.common.tables import Row, read_rows
 from polluxsim.hardware.clusters import MOST_GPUS
-from polluxsim.models.sensitivity import is_curve
+from polluxsim.models.profile import Profile
+from polluxsim.models.sensitivity import Curve, is_curve
 from polluxsim.workloads.job import curve_of
 from polluxsim.workloads.source import check_whole, draw
 from polluxsim.workloads.workload import Job, Workload
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from polluxsim.common.tables import Row
-    from polluxsim.models.profile import Profile
-    from polluxsim.models.sensitivity import Curve
-
 MODELS = "synergy-models.csv"
 
 MINUTE = 60.0
-SHORT, LONG = (1.5, 3.0), (3.0, 4.0)
-"""Limits of x for short and long jobs of 10^x minutes, with uniform x."""
+SHORT, LONG = (1.5, 3.0), (3.0, 4.0)  # limits of x for short and long jobs of 10^x minutes, with uniform x
 
 SHARE_OF_SHORT = 0.8
 

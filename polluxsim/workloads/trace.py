@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,22 +22,15 @@ from polluxsim.common.errors import (
 )
 from polluxsim.hardware.gpu_types import NamedTypes
 from polluxsim.logs.formats.base import JobStatus
-from polluxsim.logs.trace_table import read_trace
+from polluxsim.logs.trace_table import TraceJob, read_trace
+from polluxsim.models.profile import Profile
 from polluxsim.workloads.selection import UniqueNames, shared
 from polluxsim.workloads.source import check_whole, check_window
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from polluxsim.logs.trace_table import TraceJob
-    from polluxsim.models.profile import Profile
-
-
 QUEUES = ("tenant", "partition")
 
-LEAST_SHARE = 0.95
-"""Share of the last piece of a resampled log that must be in the log."""
+LEAST_SHARE = 0.95  # share of the last piece of a resampled log that must be in the log
 
 
 @dataclass(frozen=True)

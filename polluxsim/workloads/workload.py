@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -15,16 +16,13 @@ from polluxsim.common.errors import InvalidInputError, UnknownApplicationError, 
 from polluxsim.common.files import appearing_whole
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import Row, read_rows
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.models.profile import Profile
 from polluxsim.workloads.feasibility import why_not
 from polluxsim.workloads.job import KINDS, OPTIONS, InvalidJobError, Job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     import pandas as pd
-
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.models.profile import Profile
 
 __all__ = [
     "Arrivals", "InvalidJobError", "Job", "NothingFollows", "OneJob", "Workload", "WorkloadFile", "read_workload",
@@ -43,7 +41,6 @@ class Arrivals(Protocol):
 
     def after(self, job: Job, time: float) -> Sequence[Job]:
         """Return the jobs that are submitted, now or later, because `job` was complete at `time` [s]."""
-        ...
 
 
 class NothingFollows:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from polluxsim.checks import Finding, check, checked_world, checking
-from polluxsim.checks.checking import Decided, found
+from polluxsim.checks.checking import DecisionTimes, found
 from polluxsim.checks.findings import Fault, as_test
 from polluxsim.checks.parameters import with_parameters
 from polluxsim.checks.worlds import Allowed, World, drawn
@@ -204,9 +204,9 @@ def test_a_machine_that_changes_its_speed_changes_no_finding(
 
         def decided(
             guest: object, world: World, timeout: object, calls: Iterator[int] = calls, after: int = after
-        ) -> Decided:
+        ) -> DecisionTimes:
             seconds = 0.25 * (len(world.jobs) / 1000) ** power / (speed if next(calls) >= after else 1.0)
-            return Decided(seconds, 2 * seconds + 0.01)
+            return DecisionTimes(seconds, 2 * seconds + 0.01)
 
         monkeypatch.setattr(checking, "_second_decision", decided)
         monkeypatch.setattr(checking, "_jobs", lambda count, *_, **__: range(count))  # only their number matters

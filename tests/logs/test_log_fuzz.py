@@ -14,6 +14,7 @@ from log_samples import FIXTURES, SAMPLES
 
 from polluxsim.common.errors import PolluxSimError
 from polluxsim.logs.formats import FORMATS
+from polluxsim.logs.formats.json_rows import JsonRow
 from polluxsim.logs.formats.log_rows import TableFormat
 from polluxsim.logs.formats.philly import read_job
 from polluxsim.logs.import_report import as_text
@@ -232,7 +233,7 @@ def test_raw_philly_figures_are_those_of_a_plain_count(tmp_path, record):
     def seconds(text):
         return None if text in (None, "", "None") else datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
-    job = read_job(tmp_path, 1, record)
+    job = read_job(JsonRow(tmp_path, 1, record, UTC))
     runs = [
         (
             seconds(one["end_time"]) - seconds(one["start_time"]),

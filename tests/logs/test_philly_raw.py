@@ -30,7 +30,7 @@ def test_made_up_log_gives_the_expected_figures(published_logs):
     folder = published_logs / "philly-fixture"
     expected = json.loads((folder / "expected.json").read_text())
     log = folder / "cluster_job_log"
-    jobs = [read_job(log, line, record) for line, record in json_rows.read_objects(log)]
+    jobs = [read_job(row) for row in json_rows.json_rows(log, None, UTC)]
     found = [
         {
             "jobid": job.job_id,

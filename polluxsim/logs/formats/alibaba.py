@@ -32,8 +32,7 @@ PAI_COLUMNS = (
 
 PAI_JOB_COLUMNS = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
 
-PAI_JOB_TABLE = "pai_job_table.csv"
-"""Table of the jobs, beside the table of their tasks."""
+PAI_JOB_TABLE = "pai_job_table.csv"  # table of the jobs, beside the table of their tasks
 
 PAI_STATES = {
     "Terminated": JobStatus.COMPLETED,

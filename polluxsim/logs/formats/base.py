@@ -23,19 +23,15 @@ class JobStatus(StrEnum):
     NODE_FAIL = "node_fail"
     PREEMPTED = "preempted"
     OUT_OF_MEMORY = "out_of_memory"
-    RUNNING = "running"
-    """The job had not ended, so its duration is a lower bound."""
+    RUNNING = "running"  # the job had not ended, so its duration is a lower bound
 
 
 class Clock(StrEnum):
     """Form of the times in a log."""
 
-    LOCAL = "local"
-    """Dates and times of day without a zone. The zone is an assumption."""
-    ZONED = "zoned"
-    """Times with a zone, or in a zone that the format defines."""
-    RELATIVE = "relative"
-    """Seconds from an unknown instant, without a time of day."""
+    LOCAL = "local"  # Dates and times of day without a zone. The zone is an assumption.
+    ZONED = "zoned"  # times with a zone, or in a zone that the format defines
+    RELATIVE = "relative"  # seconds from an unknown instant, without a time of day
 
 
 class Place(NamedTuple):
@@ -46,31 +42,19 @@ class Place(NamedTuple):
 
 
 class LogJob(NamedTuple):
-    """One job of a log. The fields from `job` to `attempts` become the core columns of a trace, in their order.
+    """One job of a log. The fields from `job` to `attempts` become the core columns of a trace, in their order."""
 
-    Attributes
-    ----------
-    place
-        Place of the row.
-    submitted
-        Submission [s since 1970-01-01 UTC, or on the clock of the log if its times are relative].
-    extras
-        Values of the further columns of the format, in the order of `Format.extras`.
-    oddities
-        Suspicious values, by a constant text for each kind.
-    """
-
-    place: Place
+    place: Place  # place of the row
     job: str
-    submitted: float
+    submitted: float  # submission [s since 1970-01-01 UTC, or on the clock of the log if its times are relative]
     duration: float | None
     num_gpus: float
     user: str | None = None
     tenant: str | None = None
     status: JobStatus | None = None
     attempts: int | None = None
-    extras: tuple[object, ...] = ()
-    oddities: tuple[str, ...] = ()
+    extras: tuple[object, ...] = ()  # values of the further columns of the format, in the order of `Format.extras`
+    oddities: tuple[str, ...] = ()  # suspicious values, by a constant text for each kind
 
 
 class Dropped(NamedTuple):
@@ -101,35 +85,17 @@ Entry: TypeAlias = LogJob | Dropped | BadRowError
 
 @dataclass(frozen=True, kw_only=True)
 class Format(ABC):
-    """A kind of log. An instance is registered by name in `polluxsim.logs.formats.FORMATS`.
+    """A kind of log. An instance is registered by name in `polluxsim.logs.formats.FORMATS`."""
 
-    Parameters
-    ----------
-    name
-        Name on the command line.
-    citation
-        Source and licence of logs of this format.
-    caveat
-        Note in the report of every log of this format; may be empty.
-    clock
-        Form of its times.
-    time_zone
-        Time zone if the user names none (IANA name).
-    extras
-        Columns beyond the core ones; names from `polluxsim.logs.trace_table.EXTRA_COLUMNS`.
-    files
-        Patterns of the names of its files in a folder, with spaces between them. The first one with a file counts.
-    cluster_gpus
-        Function that returns the GPUs of the cluster of a log, or None if unknown [GPUs].
-    """
-
-    name: str
-    citation: str
-    caveat: str = ""
-    clock: Clock = Clock.RELATIVE
-    time_zone: str = "UTC"
-    extras: tuple[str, ...] = ()
+    name: str  # name on the command line
+    citation: str  # source and licence of logs of this format
+    caveat: str = ""  # note in the report of every log of this format; may be empty
+    clock: Clock = Clock.RELATIVE  # form of its times
+    time_zone: str = "UTC"  # time zone if the user names none (IANA name)
+    extras: tuple[str, ...] = ()  # columns beyond the core ones; names from `polluxsim.logs.trace_table.EXTRA_COLUMNS`
+    # Patterns of the names of its files in a folder, with spaces between them. The first one with a file counts.
     files: str = "*.csv"
+    # Function that returns the GPUs of the cluster of a log, or None if unknown [GPUs].
     cluster_gpus: Callable[[Path], int | None] = field(default=lambda source: None)
 
     def read(self, source: Path, zone: tzinfo) -> Iterator[Entry]:

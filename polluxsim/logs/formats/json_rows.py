@@ -15,8 +15,7 @@ from polluxsim.common.tables import read_number
 from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob
 from polluxsim.logs.formats.log_rows import PlacedRow, parsed, read_time
 
-CHUNK = 1 << 16
-"""Bytes read at a time."""
+CHUNK = 1 << 16  # bytes read at a time
 
 MAX_OBJECT = 1 << 23
 """Longest value read [characters]: if no value ends by then, the text is broken and must not fill the memory."""

@@ -24,11 +24,8 @@ UNITS = {
 }
 """Values of the units of quantities."""
 
-LIMITS = {"cpu": 1e9, "memory": 1e18, "gpu": MAX_GPUS}
-"""Largest amounts read: cores, bytes, GPUs."""
-
-GIGA = 1e9
-"""Bytes of a GB."""
+LIMITS = {"cpu": 1e9, "memory": 1e18, "gpu": MAX_GPUS}  # largest amounts read: cores, bytes, GPUs
+GIGA = 1e9  # bytes of a GB
 
 FINISHED = {"Succeeded": JobStatus.COMPLETED, "Failed": JobStatus.FAILED}
 """Reasons of Kueue's condition Finished that state how a job ended. Versions before 0.8 write JobFinished only."""
@@ -41,8 +38,7 @@ VOLCANO_ENDED = {
 }
 """Phases of a Volcano Job that has ended (volcano.sh/apis, batch/v1alpha1)."""
 
-TIME_LIMIT = "maximumExecutionTimeSeconds"
-"""Key of a Kueue Workload."""
+TIME_LIMIT = "maximumExecutionTimeSeconds"  # key of a Kueue Workload
 
 DURATION = re.compile(r"(?:(\d{1,7})h)?(?:(\d{1,9})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s)?", re.ASCII)
 """A duration of Go without fractions of units below a second, like 1h2m3.5s."""

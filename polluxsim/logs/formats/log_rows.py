@@ -14,14 +14,9 @@ from polluxsim.common.tables import Row, read_number
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob, Place
 
-MAX_LINE = 1 << 20
-"""Longest line [bytes]. A longer line is not a row and must not fill the memory."""
-
-MAX_COUNT = 10**9
-"""Largest whole number in a log [1]."""
-
-MAX_GPUS = 1e6
-"""Largest number of GPUs of one job [GPUs]."""
+MAX_LINE = 1 << 20  # Longest line [bytes]. A longer line is not a row and must not fill the memory.
+MAX_COUNT = 10**9  # largest whole number in a log [1]
+MAX_GPUS = 1e6  # largest number of GPUs of one job [GPUs]
 
 BLANKS = frozenset(("", "none", "null", "nan", "nat", "n/a", "unknown"))
 """Words of logs for a missing value, in small letters."""
@@ -186,9 +181,7 @@ def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) ->
     missing += [" or ".join(map(repr, group)) for group in layout.alternatives if not set(group) & set(names)]
     if missing:
         raise bad_line(
-            path,
-            line,
-            f"the header lacks {', '.join(missing)}; it has {_shortened(names)}; choose another format",
+            path, line, f"the header lacks {', '.join(missing)}; it has {_shortened(names)}; choose another format"
         )
     return names
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import UTC, tzinfo
-from pathlib import Path
 from typing import NamedTuple
 
 from polluxsim.logs.formats.base import Clock, Dropped, JobStatus, LogJob, Reason
 from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow
 from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, counts_beside
 
-PHILLY_GPUS = 2490
-"""GPUs of the 552 machines in Philly's machine list (Jeon et al., ATC '19) [GPUs]."""
+PHILLY_GPUS = 2490  # GPUs of the 552 machines in Philly's machine list (Jeon et al., ATC '19) [GPUs]
 
 
 def _parse_csv(row: LogRow) -> LogJob:
@@ -131,12 +128,8 @@ class PhillyJob:
         return self.status is JobStatus.COMPLETED and not self.has_hole and bool(self.usable)
 
 
-def read_job(path: Path, line: int, record: dict[str, object], zone: tzinfo = UTC) -> PhillyJob:
+def read_job(row: JsonRow) -> PhillyJob:
     """Return the job that an object describes; raise BadRowError if a key is missing or has a value of another kind."""
-    return _job(JsonRow(path, line, record, zone))
-
-
-def _job(row: JsonRow) -> PhillyJob:
     return PhillyJob(
         job_id=row.text("jobid"),
         user=row.text("user"),
@@ -166,7 +159,7 @@ def _length(row: JsonRow, key: str) -> int:
 
 
 def _parse_raw(row: JsonRow) -> LogJob | Dropped:
-    job = _job(row)
+    job = read_job(row)
     if job.submitted is None:
         return row.dropped("no submission time")
     if not job.usable:

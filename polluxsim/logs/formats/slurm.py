@@ -49,14 +49,12 @@ JOB_ID = re.compile(r"\d+(_(\d+|\[[^\]]*\]))?(\+\d+)?", re.ASCII)
 ELAPSED = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})(?:\.\d+)?", re.ASCII)
 """[days-][hours:]minutes:seconds, perhaps with a fraction that only CPU times have."""
 
-NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
-"""Words of sacct for a job without its own time limit."""
+NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")  # words of sacct for a job without its own time limit
 
 THROTTLE = re.compile(r"(\d+)_\[[^\]%]*%(\d+)\]", re.ASCII)
 """The waiting rest of a job array that may not run all at once: 12_[4-9%2]."""
 
-MAX_PRIORITY = 2**32
-"""Largest priority read; Slurm's have 32 bits."""
+MAX_PRIORITY = 2**32  # largest priority read; Slurm's have 32 bits
 
 ARRAY_LIMIT = "array.limits.max.running.tasks"
 """Key of `sacct --json` for the jobs of an array that may run at once, a column of its rows here."""

@@ -59,14 +59,9 @@ NEEDED = ("submit", "gpus")
 COLUMN = re.compile(r"(?P<column>[^:*]+)(?P<entries>(?::[^:*]+)*)(?:\*(?P<factor>[^:*]+))?")
 """COLUMN, COLUMN*FACTOR for a number in another unit, COLUMN:ENTRY for an entry of a list like 1=8,1002=2."""
 
-HEAD = 100
-"""Rows that are read to find the columns of a table; objects in JSON may leave some out."""
-
-FIRST_EPOCH = 1e8
-"""Numbers from this one on are seconds since 1970; smaller ones count from an unknown start [s]."""
-
-NO_LIMIT = (2**32 - 2, 2**32 - 1)
-"""Numbers that Slurm's database has for a job without a limit."""
+HEAD = 100  # rows that are read to find the columns of a table; objects in JSON may leave some out
+FIRST_EPOCH = 1e8  # numbers from this one on are seconds since 1970; smaller ones count from an unknown start [s]
+NO_LIMIT = (2**32 - 2, 2**32 - 1)  # numbers that Slurm's database has for a job without a limit
 
 SLURM_NUMBERS = (
     "PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED",

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.colours import application_colour, is_coloured_by_application, job_colour, looks_of
 from polluxsim.look.occupancy import occupancy, stays
-from polluxsim.look.plot.style import ONE_COLUMN, hour_ticks, legend, mark_forks, name_lines, new_figure, styled
+from polluxsim.look.plot.style import (
+    ONE_COLUMN,
+    Drawing,
+    hour_ticks,
+    legend,
+    mark_forks,
+    name_lines,
+    new_figure,
+    styled,
+)
 from polluxsim.look.plot.usage import BIN, draw_mean
 from polluxsim.look.run_facts import Pauses, cluster_of
+from polluxsim.records.storage import Run
+from polluxsim.statistics.groups import Group
 from polluxsim.statistics.series import bin_edges, waiting_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
-    from polluxsim.look.plot.style import Drawing
-    from polluxsim.records.storage import Run
-    from polluxsim.statistics.groups import Group
-
-    # When GPU time was lost [s; s], on how many GPUs.
-    Losses = list[tuple[float, float, int]]
+Losses = list[tuple[float, float, int]]
 
 MAP_COLOURS = {"idle": "#E9ECF1", "down": "#8A94A0"}
 
@@ -112,8 +117,7 @@ def _draw_map(axes: Axes, run: Run, *, has_hue: bool) -> None:
     axes.grid(visible=False)
 
 
-MANY = 3000
-"""More rectangles than this are drawn without a border."""
+MANY = 3000  # more rectangles than this are drawn without a border
 
 
 def _bars(places: Iterable[tuple[float, float, int, int]], **look: Any) -> PolyCollection:

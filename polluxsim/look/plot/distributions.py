@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.ticker import LogLocator, NullFormatter
+from numpy.typing import ArrayLike, NDArray
 
 from polluxsim.common.errors import InvalidInputError
-from polluxsim.look.colours import looks_of
-from polluxsim.look.plot.style import GREY, ONE_COLUMN, legend, name_lines, new_figure, plain, share_axis, styled
+from polluxsim.look.colours import Look, looks_of
+from polluxsim.look.plot.style import (
+    GREY,
+    ONE_COLUMN,
+    Drawing,
+    legend,
+    name_lines,
+    new_figure,
+    plain,
+    share_axis,
+    styled,
+)
+from polluxsim.records.results import Result
 from polluxsim.statistics.series import (
+    Spread,
     completion_hours,
     cumulative,
     hours_by_application,
@@ -20,21 +34,13 @@ from polluxsim.statistics.series import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from matplotlib.axes import Axes
-    from numpy.typing import ArrayLike, NDArray
 
-    from polluxsim.look.colours import Look
-    from polluxsim.look.plot.style import Drawing
-    from polluxsim.records.results import Result
     from polluxsim.statistics.groups import Group
-    from polluxsim.statistics.series import Spread
 
-    Sample = tuple[NDArray[np.float64], int]
+Sample = tuple[NDArray[np.float64], int]
 
-MOST_TICKS = 15
-"""A time axis whose ends differ by less than this factor has ticks between the powers of ten."""
+MOST_TICKS = 15  # a time axis whose ends differ by less than this factor has ticks between the powers of ten
 
 FAIRNESS = "finish_time_fairness"
 

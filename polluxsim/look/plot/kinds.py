@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -12,24 +14,17 @@ from polluxsim.look.job_progress import own_profiles
 from polluxsim.look.plot.cluster_views import failures, gpu_map, queue
 from polluxsim.look.plot.distributions import fairness_cdf, jct_by_application, jct_cdf, slowdown_by_size
 from polluxsim.look.plot.job_life import job_life, lives_of
+from polluxsim.look.plot.request import PlotRequest
 from polluxsim.look.plot.scaling import decision_labels, decision_times, read_times, scaling
-from polluxsim.look.plot.style import darkened
+from polluxsim.look.plot.style import Drawing, darkened
 from polluxsim.look.plot.sweep import sweep
 from polluxsim.look.plot.usage import usage
+from polluxsim.models.profile import Profile
 from polluxsim.records.folders import policy_name, run_folders
-from polluxsim.records.storage import read_run, read_timings
+from polluxsim.records.results import TimingRecord
+from polluxsim.records.storage import Run, read_run, read_timings
 from polluxsim.statistics.frames import frame_at, frame_of, runs_at
 from polluxsim.statistics.groups import Group, grouped, settings_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from polluxsim.look.plot.request import PlotRequest
-    from polluxsim.look.plot.style import Drawing
-    from polluxsim.models.profile import Profile
-    from polluxsim.records.results import TimingRecord
-    from polluxsim.records.storage import Run
 
 
 class Subject(NamedTuple):

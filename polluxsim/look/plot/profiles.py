@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,25 +15,17 @@ from polluxsim.applications.card_profile import CardProfile
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.common.errors import InvalidInputError, allowed_among
-from polluxsim.hardware.placements import packed
+from polluxsim.hardware.placements import BatchChoice, packed
 from polluxsim.look.colours import DASHES, MARKERS, PALETTE
-from polluxsim.look.fitted_speed import agent_model, fitted_speed, mean_error
-from polluxsim.look.plot.style import TWO_COLUMNS, legend, name_lines, new_figure, plain, share_axis, styled
+from polluxsim.look.fitted_speed import Curve, FittedSpeed, agent_model, fitted_speed, mean_error
+from polluxsim.look.plot.request import PlotRequest
+from polluxsim.look.plot.style import TWO_COLUMNS, Drawing, legend, name_lines, new_figure, plain, share_axis, styled
 from polluxsim.models.efficiency import efficiency, gain
 from polluxsim.models.goodput import Alone
-from polluxsim.models.profile import ProfileRangeError
+from polluxsim.models.profile import Profile, ProfileRangeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
     from matplotlib.axes import Axes
-
-    from polluxsim.hardware.placements import BatchChoice
-    from polluxsim.look.fitted_speed import Curve, FittedSpeed
-    from polluxsim.look.plot.request import PlotRequest
-    from polluxsim.look.plot.style import Drawing
-    from polluxsim.models.profile import Profile
 
 GPU_TICKS = (1, 4, 16, 64)
 
@@ -88,14 +82,9 @@ def _panel(axes: Axes, measured: Curve, fitted: Curve):  # type: ignore[no-untyp
     return points, line
 
 
-REPLICAS = (1, 2, 4, 8, 12, 16)
-"""GPUs of Figure 1."""
-
-GOODPUT_REPLICAS = (1, 4, 16)
-"""GPUs of the figure of the goodput."""
-
-STAGES = {"first half": (0.0, 0.5), "second half": (0.5, 1.0)}
-"""Shares of all epochs between which a stage lies."""
+REPLICAS = (1, 2, 4, 8, 12, 16)  # GPUs of Figure 1
+GOODPUT_REPLICAS = (1, 4, 16)  # GPUs of the figure of the goodput
+STAGES = {"first half": (0.0, 0.5), "second half": (0.5, 1.0)}  # shares of all epochs between which a stage lies
 
 MOST_SIZES = 6
 
@@ -262,8 +251,7 @@ def _draw(axes: Axes, points: Sequence[tuple[int, float]], place: int):  # type:
     return line
 
 
-DEFAULT_APPLICATION = "cifar10"
-"""Application of the figures of one profile."""
+DEFAULT_APPLICATION = "cifar10"  # application of the figures of one profile
 
 
 def _draw_throughput(options: PlotRequest) -> Drawing:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from polluxsim.common.errors import InvalidConfigError, allowed_among, did_you_mean, short
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 FIGURE_KINDS = {
     "jct-cdf": "the distribution of the completion times of jobs",
@@ -31,8 +29,7 @@ FIGURE_KINDS = {
 }
 """Kinds of figures, with a description of each."""
 
-OF_PROFILES = ("throughput", "batch-size", "goodput", "training")
-"""Kinds that show profiles instead of runs."""
+OF_PROFILES = ("throughput", "batch-size", "goodput", "training")  # kinds that show profiles instead of runs
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(
@@ -47,59 +44,29 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Options of each kind, besides the width."""
 
-LISTS = ("job", "by")
-"""Options with several values."""
-
-ONE_COLUMN, TWO_COLUMNS = 8.5, 17.0
-"""Default widths of figures with one panel and with panels side by side [cm]."""
-
-WIDTHS = (5.0, 60.0)
-"""Smallest and largest width of a legible figure [cm]."""
+LISTS = ("job", "by")  # options with several values
+ONE_COLUMN, TWO_COLUMNS = 8.5, 17.0  # default widths of figures with one panel and with panels side by side [cm]
+WIDTHS = (5.0, 60.0)  # smallest and largest width of a legible figure [cm]
 
 
 @dataclass(frozen=True)
 class PlotRequest:
-    """A kind of figure with its options.
+    """A kind of figure with its options."""
 
-    Parameters
-    ----------
-    kind
-        A key of `FIGURE_KINDS`.
-    width
-        Width in print [cm]. The default depends on the kind.
-    dark
-        Whether the figure is for a dark page.
-    each
-        Whether each run has a line. By default, the runs of a setting are pooled.
-    bin
-        Length of the averaging window [min].
-    job
-        Names of jobs. The default is the job with the most GPU time.
-    profiles, cards
-        Folders of profiles, and of cards to compare them with.
-    x, metric, by
-        The setting on the horizontal axis, the metric to draw, and the settings that have a line for each value.
-    application
-        Application to draw; for `throughput`, a list of applications.
-
-    Raises
-    ------
-    InvalidConfigError
-        If the kind is unknown, or the value of an option is invalid.
-    """
-
-    kind: str
-    width: float | None = None
-    dark: bool = False
-    each: bool = False
-    bin: float = 30.0
-    job: Sequence[str] | None = None
+    kind: str  # a key of `FIGURE_KINDS`
+    width: float | None = None  # Width in print [cm]. The default depends on the kind.
+    dark: bool = False  # whether the figure is for a dark page
+    each: bool = False  # Whether each run has a line. By default, the runs of a setting are pooled.
+    bin: float = 30.0  # length of the averaging window [min]
+    job: Sequence[str] | None = None  # Names of jobs. The default is the job with the most GPU time.
+    # Folders of profiles, and of cards to compare them with.
     profiles: Path | None = None
     cards: Path | None = None
+    # The setting on the horizontal axis, the metric to draw, and the settings that have a line for each value.
     x: str | None = None
     metric: str = "avg_jct"
     by: Sequence[str] | None = None
-    application: Any = None
+    application: Any = None  # application to draw; for `throughput`, a list of applications
 
     def __post_init__(self) -> None:
         if self.kind not in FIGURE_KINDS:
@@ -113,13 +80,7 @@ class PlotRequest:
 
     @classmethod
     def of(cls, kind: str, options: Mapping[str, Any]) -> PlotRequest:
-        """Return the request for a kind of figure with options by name, as `run.plot` takes them.
-
-        Raises
-        ------
-        InvalidConfigError
-            If the kind has no such option.
-        """
+        """Return the request for a kind of figure with options by name, as `run.plot` takes them."""
         request = cls(kind, x=options.get("x") or "")
         known = ("width", "dark", *OPTIONS[kind])
         given = {"metric" if name == "y" else name: value for name, value in options.items() if value is not None}

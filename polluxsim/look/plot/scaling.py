@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,30 +13,23 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.tables import read_rows
-from polluxsim.look.colours import PALETTE, looks
-from polluxsim.look.plot.style import GREY, ONE_COLUMN, TWO_COLUMNS, legend, new_figure, plain, styled
+from polluxsim.look.colours import PALETTE, Look, looks
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, TWO_COLUMNS, Drawing, legend, new_figure, plain, styled
 from polluxsim.look.run_facts import num_gpus
-from polluxsim.records.storage import RUN_FILE
+from polluxsim.metrics.target import Target
+from polluxsim.records.results import TimingRecord
+from polluxsim.records.storage import RUN_FILE, Run
 from polluxsim.statistics.groups import labels_of, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
     from matplotlib.axes import Axes
 
-    from polluxsim.look.colours import Look
-    from polluxsim.look.plot.style import Drawing
-    from polluxsim.metrics.target import Target
-    from polluxsim.records.results import TimingRecord
-    from polluxsim.records.storage import Run
     from polluxsim.statistics.estimates import Estimate
 
 COLUMNS = ("label", "num_gpus", "num_jobs", "seconds")
 """Columns of a table of decision times: label, GPUs of the cluster, active jobs, time [s]."""
 
-MOST_POINTS = 10
-"""More values along an axis than this are taken together."""
+MOST_POINTS = 10  # more values along an axis than this are taken together
 
 
 def decision_labels(runs: Sequence[Run]) -> list[str]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.common.durations import HOUR
-from polluxsim.look.colours import POLICY_COLOURS, looks, looks_of
+from polluxsim.look.colours import POLICY_COLOURS, Look, looks, looks_of
 from polluxsim.look.plot.style import (
     GREY,
     ONE_COLUMN,
+    Drawing,
     hour_ticks,
     mark_forks,
     name_lines,
@@ -20,23 +23,16 @@ from polluxsim.look.plot.style import (
     styled,
 )
 from polluxsim.look.run_facts import cluster_of, is_rented, steady_gpus
+from polluxsim.records.results import Result
+from polluxsim.statistics.groups import Group
 from polluxsim.statistics.series import bin_edges, gpus_in_use, nodes_up, usage_by_bin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from matplotlib.axes import Axes
-    from numpy.typing import NDArray
 
-    from polluxsim.look.colours import Look
-    from polluxsim.look.plot.style import Drawing
-    from polluxsim.records.results import Result
-    from polluxsim.statistics.groups import Group
+Array = NDArray[np.float64]
 
-    Array = NDArray[np.float64]
-
-BIN = 1800.0
-"""[s]; 30 minutes, as in the paper."""
+BIN = 1800.0  # [s]; 30 minutes, as in the paper
 
 
 @styled

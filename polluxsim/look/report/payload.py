@@ -5,37 +5,31 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter, ne
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.colours import is_coloured_by_application, job_colour
-from polluxsim.look.occupancy import stays
+from polluxsim.look.occupancy import Occupancy, Parts, stays
 from polluxsim.look.run_facts import Pauses, start_delay
 from polluxsim.look.why.events import losses, outages_by_node
 from polluxsim.look.why.sentences import sentence
-from polluxsim.records.results import Status
+from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Result, Status
+from polluxsim.records.storage import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.hardware.clusters import Cluster
     from polluxsim.look.job_progress import Lives
-    from polluxsim.look.occupancy import Occupancy, Parts
-    from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Result
-    from polluxsim.records.storage import Run
 
-NEVER = -1.0
-"""Stands for a time that never came."""
+NEVER = -1.0  # stands for a time that never came
 
 STATUSES = tuple(Status)
 
-EFFORT = 4
-"""Of zlib, of 9: a page of 82,247 jobs is 6 % larger than with 9, and packed in a twentieth of the time."""
+EFFORT = 4  # of zlib, of 9: a page of 82,247 jobs is 6 % larger than with 9, and packed in a twentieth of the time
 
 ALIGNMENT = 8
 TYPES = {"float32": "Float32Array", "float64": "Float64Array", "uint8": "Uint8Array", "uint32": "Uint32Array"}

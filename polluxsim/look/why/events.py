@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from polluxsim.common.durations import clock
 from polluxsim.look.why.phrases import listed, number_of
 from polluxsim.records.folders import policy_name
-from polluxsim.records.storage import flat
+from polluxsim.records.results import AllocationRecord, OutageRecord, Result
+from polluxsim.records.storage import Run, flat
 from polluxsim.statistics.forks import fork_of
 from polluxsim.statistics.groups import REPLICATES, labels_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from typing import Any
-
-    from polluxsim.records.results import AllocationRecord, OutageRecord, Result
-    from polluxsim.records.storage import Run
 
 MOST_NODES = 4
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 from polluxsim.common.durations import HOUR, clock
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 def number_of(count: float, thing: str) -> str:
@@ -141,5 +137,4 @@ _STANDING: dict[str, Sentence] = {
 }
 """What may be said of a job that waits for its turn, by the figure that it is about."""
 
-PLACE: dict[str, Sentence] = {"place": _place}
-"""Where a job stands in the order, and why there."""
+PLACE: dict[str, Sentence] = {"place": _place}  # where a job stands in the order, and why there

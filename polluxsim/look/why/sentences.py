@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import inf
-from typing import TYPE_CHECKING
 
-from polluxsim.look.why.phrases import PLACE, Words
-from polluxsim.records.results import REASON_UNITS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from polluxsim.look.why.phrases import Sentence
-    from polluxsim.records.results import ReasonRecord
+from polluxsim.look.why.phrases import PLACE, Sentence, Words
+from polluxsim.records.results import REASON_UNITS, ReasonRecord
 
 
 def _gain_too_small(words: Words) -> str:

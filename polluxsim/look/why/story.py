@@ -4,34 +4,30 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import pairwise, product
 from math import inf, isinf, nextafter
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rich.markup import escape
 from rich.table import Table
 
 from polluxsim.common.durations import HOUR, clock
 from polluxsim.common.errors import InvalidInputError
+from polluxsim.hardware.placements import Gpus
 from polluxsim.look.occupancy import gpus_by_node
 from polluxsim.look.why.events import MOST_NODES, fork_sentence, lost, nodes_text, outages_by_node
 from polluxsim.look.why.phrases import listed, number_of, percent
 from polluxsim.look.why.sentences import sentence
 from polluxsim.metrics.summary import waiting_time
-from polluxsim.statistics.series import ALONE, active_jobs, gpus_in_use, instants, lifetime, shares_of
+from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord
+from polluxsim.records.storage import Run
+from polluxsim.statistics.series import ALONE, Share, Stretch, active_jobs, gpus_in_use, instants, lifetime, shares_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from polluxsim.hardware.placements import Gpus
-    from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord
-    from polluxsim.records.storage import Run
-    from polluxsim.statistics.series import Share, Stretch
-
-    GpusByNode = dict[int, int]
+GpusByNode = dict[int, int]
 
 
 class Stage(NamedTuple):

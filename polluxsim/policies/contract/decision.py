@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Flag, auto
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from polluxsim.common.errors import PolicyError, short
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from polluxsim.hardware.hosts import Host
-    from polluxsim.hardware.placements import Allocation, Gpus, JobId
+from polluxsim.hardware.hosts import Host
+from polluxsim.hardware.placements import Allocation, Gpus, JobId
 
 
 class Change(Flag):
@@ -30,22 +27,14 @@ class Change(Flag):
 
 
 class Reason(NamedTuple):
-    """The reason for the allocation of a job in a round.
+    """The reason for the allocation of a job in a round."""
 
-    Attributes
-    ----------
-    kind
-        Kind of the reason, a word that the policy chooses. `look/why/words.py` has sentences for the kinds of
-        polluxsim, and prints other kinds unchanged.
-    numbers
-        Numbers by name. `REASON_UNITS` in `records/results.py` has the units of polluxsim's numbers.
-    others
-        Jobs that caused the decision. Their role depends on `kind`.
-    """
-
+    # A word that the policy chooses. `look/why/sentences.py` has sentences for the kinds of polluxsim, and prints other
+    # kinds unchanged.
     kind: str
+    # Numbers by name. `REASON_UNITS` in `records/results.py` has the units of polluxsim's numbers.
     numbers: Mapping[str, float]
-    others: tuple[JobId, ...] = ()
+    others: tuple[JobId, ...] = ()  # Jobs that caused the decision. Their role depends on `kind`.
 
 
 @dataclass(frozen=True, slots=True)

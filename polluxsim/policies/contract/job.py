@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from polluxsim.hardware.hosts import Host
+from polluxsim.hardware.placements import BatchChoice, JobId, Placement
+from polluxsim.models.known_duration import BatchPlan
+from polluxsim.models.profile import Application
+from polluxsim.models.sensitivity import Sensitivity
+from polluxsim.models.stages import Stages
 
-    from polluxsim.hardware.hosts import Host
-    from polluxsim.hardware.placements import BatchChoice, JobId, Placement
+if TYPE_CHECKING:
     from polluxsim.models.goodput import Goodput, GoodputModel
-    from polluxsim.models.known_duration import BatchPlan
-    from polluxsim.models.profile import Application
-    from polluxsim.models.sensitivity import Sensitivity
-    from polluxsim.models.stages import Stages
 
 
 class Oracle(Protocol):
@@ -62,28 +62,15 @@ class Oracle(Protocol):
 
 
 class Report(NamedTuple):
-    """The log of a job so far.
+    """The log of a job so far."""
 
-    Attributes
-    ----------
-    epochs
-        Statistical epochs done, with the completed part of the present epoch.
-    losses
-        Loss after each complete epoch. Its unit depends on the application.
-    steps_per_epoch
-        Optimiser steps of the last complete epoch at the user's batch size; in the first epoch, the examples of an
-        epoch over that batch size.
-    step_time
-        Present time of an optimiser step [s]; None while the job does not train.
-    last_drop
-        The training is complete when the loss falls by less than this in an epoch.
-    """
-
-    epochs: float
-    losses: tuple[float, ...]
+    epochs: float  # statistical epochs done, with the completed part of the present epoch
+    losses: tuple[float, ...]  # Loss after each complete epoch. Its unit depends on the application.
+    # Optimiser steps of the last complete epoch at the user's batch size; in the first epoch, the examples of an epoch
+    # over that batch size.
     steps_per_epoch: float
-    step_time: float | None
-    last_drop: float
+    step_time: float | None  # present time of an optimiser step [s]; None while the job does not train
+    last_drop: float  # the training is complete when the loss falls by less than this in an epoch
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -95,101 +82,47 @@ class JobView:
 
     A first policy needs `job_id`, `submit_time`, `num_replicas`, `placement`, `attained_service`, and `goodput` if it
     adapts the number of GPUs.
-
-    Attributes
-    ----------
-    submit_time
-        Time of submission [s].
-    num_replicas, batch_size
-        GPUs and total batch size that the user requests [1; examples].
-    placement
-        GPUs that the job holds. Empty if it holds none.
-    attained_service
-        GPUs times the time for which the job held them, so far [GPU s].
-    num_restarts
-        Changes of its GPUs since its first start.
-    max_replicas
-        Most GPUs that the job can use now, according to its agent and its user.
-    goodput
-        Goodput that the agent has learnt, on the GPU type on which the job ran last. None before the first fit, and for
-        jobs that do not adapt their batch size.
-    oracle
-        True speed and remaining work. Only policies that assume this knowledge use it.
-    application
-        What the job trains. All jobs of an application do similar work.
-    job_name
-        Name that the user gives to similar jobs, or the application that a log states.
-    queue
-        Queue, virtual cluster, partition or tenant to which the job was submitted.
-    priority
-        A larger number goes first, in policies that use it.
-    qos
-        Quality of service or priority class.
-    deadline
-        Time by which the job should be complete [s since the start of the workload].
-    time_limit
-        Time of running that the user promises not to exceed [s].
-    min_replicas
-        Fewest GPUs that the user allows.
-    gang_size
-        The only number of GPUs on which the job can run. None if it can run on other numbers.
-    may_grow
-        Whether the user allows more GPUs than requested, up to `max_replicas`.
-    plan
-        How the job changes its batch size by itself. None if it does not.
-    gpu_types
-        GPU types that the user allows. Empty for all types.
-    speeds
-        Speed as the user submitted the job, by each type of the cluster that it can use [optimiser steps/s].
-    goodputs
-        `goodput` by each of these types. On a type on which the job never ran, it is scaled by the ratio of the speeds
-        on one GPU. None before the job has run on any type.
-    mixes_types
-        Whether the job can use GPUs of several types at once.
-    host, sensitivity
-        CPUs and memory that the user requests for each GPU, and the speed by CPUs and memory. None if unknown.
-    stages
-        Time of a step on each resource. None if unknown.
-    trained
-        Work done, as the agent counts it [M0-equivalent examples].
-    report
-        Log of the job. None if its losses are unknown.
     """
 
     job_id: JobId
-    submit_time: float
+    submit_time: float  # time of submission [s]
+    # GPUs and total batch size that the user requests [1; examples].
     num_replicas: int
     batch_size: int
-    placement: Placement
-    attained_service: float
-    num_restarts: int
-    max_replicas: int
+    placement: Placement  # GPUs that the job holds. Empty if it holds none.
+    attained_service: float  # GPUs times the time for which the job held them, so far [GPU s]
+    num_restarts: int  # changes of its GPUs since its first start
+    max_replicas: int  # most GPUs that the job can use now, according to its agent and its user
+    # Goodput that the agent has learnt, on the GPU type on which the job ran last. None before the first fit, and
+    # for jobs that do not adapt their batch size.
     goodput: GoodputModel | None
-    oracle: Oracle
-    # The request of the user.
-    application: str = ""
-    job_name: str | None = None
+    oracle: Oracle  # True speed and remaining work. Only policies that assume this knowledge use it.
+    application: str = ""  # What the job trains. All jobs of an application do similar work.
+    job_name: str | None = None  # name that the user gives to similar jobs, or the application that a log states
     user: str | None = None
-    queue: str | None = None
-    priority: float = 0.0
-    qos: str | None = None
-    deadline: float | None = None
-    time_limit: float | None = None
-    min_replicas: int | None = None
+    queue: str | None = None  # queue, virtual cluster, partition or tenant to which the job was submitted
+    priority: float = 0.0  # a larger number goes first, in policies that use it
+    qos: str | None = None  # quality of service or priority class
+    deadline: float | None = None  # time by which the job should be complete [s since the start of the workload]
+    time_limit: float | None = None  # time of running that the user promises not to exceed [s]
+    min_replicas: int | None = None  # fewest GPUs that the user allows
+    # The only number of GPUs on which the job can run. None if it can run on other numbers.
     gang_size: int | None = None
-    may_grow: bool = False
-    plan: BatchPlan | None = None
-    # GPU types, CPUs, memory, and sharing of GPUs.
-    gpu_types: tuple[str, ...] = ()
+    may_grow: bool = False  # whether the user allows more GPUs than requested, up to `max_replicas`
+    plan: BatchPlan | None = None  # How the job changes its batch size by itself. None if it does not.
+    gpu_types: tuple[str, ...] = ()  # GPU types that the user allows. Empty for all types.
+    # Speed as the user submitted the job, by each type of the cluster that it can use [optimiser steps/s].
     speeds: Mapping[str, float] = field(default_factory=dict)
+    # `goodput` by each of these types. On a type on which the job never ran, it is scaled by the ratio of the
+    # speeds on one GPU. None before the job has run on any type.
     goodputs: Mapping[str, Goodput | None] = field(default_factory=dict)
-    mixes_types: bool = False
+    mixes_types: bool = False  # whether the job can use GPUs of several types at once
+    # CPUs and memory that the user requests for each GPU, and the speed by CPUs and memory. None if unknown.
     host: Host | None = None
     sensitivity: Sensitivity | None = None
-    stages: Stages | None = None
-    # The training so far.
-    trained: float = 0.0
-    report: Report | None = None
+    stages: Stages | None = None  # Time of a step on each resource. None if unknown.
+    trained: float = 0.0  # work done, as the agent counts it [M0-equivalent examples]
+    report: Report | None = None  # Log of the job. None if its losses are unknown.
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,19 +136,11 @@ class JobSnapshot(JobView):
 
 
 class JobProxy(JobView):
-    """A job as a policy inside another policy sees it.
-
-    Parameters
-    ----------
-    job
-        The view of the job, from which all other values come.
-    values
-        Attributes that differ.
-    """
+    """A job as a policy inside another policy sees it."""
 
     __slots__ = ("job", "values")
-    job: JobView
-    values: dict[str, Any]
+    job: JobView  # the view of the job, from which all other values come
+    values: dict[str, Any]  # attributes that differ
 
     def __init__(self, job: JobView, **values: Any) -> None:
         object.__setattr__(self, "job", job)

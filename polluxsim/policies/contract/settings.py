@@ -7,15 +7,11 @@ It returns a sentence for each setting, or rule, that decides nothing for these 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Sequence
 
 from polluxsim.common.errors import InvalidConfigError, did_you_mean, listed
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.workloads.job import Job
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.workloads.job import Job
 
 
 def without_effect(part: object, jobs: Sequence[Job], cluster: Cluster) -> list[str]:

@@ -46,22 +46,13 @@ class Policy(Protocol):
 
 
 class NodeCounts(NamedTuple):
-    """The numbers of nodes of a cluster that a policy can resize.
+    """The numbers of nodes of a cluster that a policy can resize."""
 
-    Attributes
-    ----------
-    requested
-        Nodes that are up or starting. All of them have a price.
-    least, most
-        Smallest and largest number that a policy may request.
-    gpus_per_node
-        GPUs of each node, including nodes that are not up.
-    """
-
-    requested: int
+    requested: int  # Nodes that are up or starting. All of them have a price.
+    # Smallest and largest number that a policy may request.
     least: int
     most: int
-    gpus_per_node: tuple[int, ...]
+    gpus_per_node: tuple[int, ...]  # GPUs of each node, including nodes that are not up
 
     def gpus(self, num_nodes: int) -> int:
         """Return the GPUs of the first nodes."""
@@ -70,31 +61,17 @@ class NodeCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Events since the last decision. A job that was submitted and ended in between is left out.
+    """Events since the last decision. A job that was submitted and ended in between is left out."""
 
-    Attributes
-    ----------
-    arrived
-        Jobs that were submitted, in order.
-    ended
-        Names of jobs that ended, with their times [s].
-    passed_epoch, learnt
-        Names of jobs that began an epoch, and names of jobs whose agents learnt something.
-    nodes
-        Whether nodes came up or went down, or failures were announced.
-    evicted
-        Names of jobs that lost their GPUs by a failure. This ends the validity of every decision.
-    altered
-        Names of jobs that have another request or duration, because the run was forked.
-    """
-
-    arrived: Sequence[JobView] = ()
-    ended: Mapping[JobId, float] = field(default_factory=dict)
+    arrived: Sequence[JobView] = ()  # jobs that were submitted, in order
+    ended: Mapping[JobId, float] = field(default_factory=dict)  # names of jobs that ended, with their times [s]
+    # Names of jobs that began an epoch, and names of jobs whose agents learnt something.
     passed_epoch: Collection[JobId] = ()
     learnt: Collection[JobId] = ()
-    nodes: bool = False
+    nodes: bool = False  # whether nodes came up or went down, or failures were announced
+    # Names of jobs that lost their GPUs by a failure. This ends the validity of every decision.
     evicted: Collection[JobId] = ()
-    altered: Collection[JobId] = ()
+    altered: Collection[JobId] = ()  # names of jobs that have another request or duration, because the run was forked
 
     @property
     def jobs_or_nodes(self) -> bool:
@@ -109,24 +86,13 @@ class Changes:
 
 
 class Health(NamedTuple):
-    """Failures of nodes.
+    """Failures of nodes."""
 
-    Attributes
-    ----------
-    down
-        Numbers of the nodes that are down, in ascending order.
-    num_failures
-        Failures of each node so far, by node number. Empty in a view without an engine.
-    coming
-        Announced failures as pairs (node number, time [s]), by node number.
-    down_gpus
-        GPUs of the nodes in `down`, which offer none now.
-    """
-
-    down: tuple[int, ...] = ()
+    down: tuple[int, ...] = ()  # numbers of the nodes that are down, in ascending order
+    # Failures of each node so far, by node number. Empty in a view without an engine.
     num_failures: tuple[int, ...] = ()
-    coming: tuple[tuple[int, float], ...] = ()
-    down_gpus: tuple[int, ...] = ()
+    coming: tuple[tuple[int, float], ...] = ()  # announced failures as pairs (node number, time [s]), by node number
+    down_gpus: tuple[int, ...] = ()  # GPUs of the nodes in `down`, which offer none now
 
     def of(self, nodes: Container[int]) -> Health:
         """Return the failures of some nodes."""
@@ -149,20 +115,12 @@ def largest_node(gpus_per_node: Sequence[int], health: Health) -> int:
 
 
 class SharedGpus(NamedTuple):
-    """The use of GPUs that several jobs share.
+    """The use of GPUs that several jobs share."""
 
-    Attributes
-    ----------
-    held
-        Numbered GPUs of the jobs that can share GPUs.
-    speeds
-        Measured speed of each of these jobs since the last round, relative to its speed alone.
-    fit_together
-        Function that returns whether two jobs with equal requests can share GPUs, or None without sharing.
-    """
-
-    held: Mapping[JobId, Gpus] = MappingProxyType({})
+    held: Mapping[JobId, Gpus] = MappingProxyType({})  # numbered GPUs of the jobs that can share GPUs
+    # Measured speed of each of these jobs since the last round, relative to its speed alone.
     speeds: Mapping[JobId, float] = MappingProxyType({})
+    # Function that returns whether two jobs with equal requests can share GPUs, or None without sharing.
     fit_together: Callable[[JobView, JobView], bool] | None = None
 
     def of(self, jobs: Container[JobId]) -> SharedGpus:
@@ -178,22 +136,13 @@ DEFAULT_DELAYS = RestartDelays(RESTART_DELAY)
 
 
 class Standing(NamedTuple):
-    """The use of the GPUs at a decision.
+    """The use of the GPUs at a decision."""
 
-    Attributes
-    ----------
-    running, waiting
-        Jobs with and without GPUs, in order of submission.
-    free
-        Free GPUs of each node.
-    demand
-        GPUs that the running and waiting jobs request.
-    """
-
+    # Jobs with and without GPUs, in order of submission.
     running: Sequence[JobView]
     waiting: Sequence[JobView]
-    free: Sequence[int]
-    demand: int
+    free: Sequence[int]  # free GPUs of each node
+    demand: int  # GPUs that the running and waiting jobs request
 
     @classmethod
     def of(cls, gpus_per_node: Sequence[int], jobs: Sequence[JobView]) -> Standing:
@@ -220,49 +169,26 @@ class ClusterView:
     """The cluster and its jobs at a decision. Values are computed when they are read.
 
     A first policy needs `time` and `jobs`, and `FreeGpus.of(view)` for the GPUs.
-
-    Attributes
-    ----------
-    time
-        Time of the decision [s since the start of the workload].
-    gpus_per_node
-        GPUs of each node, in use or not; 0 for a node that is down.
-    jobs
-        Jobs that are submitted and have not ended, in order of submission.
-    changes
-        Events since the last decision.
-    round_interval
-        Time between rounds [s]. Rounds are at its multiples. 0 in a view without an engine, where GPUs can change at
-        any time.
-    restarts
-        Times without training after a change of a job's GPUs. `delay_of` returns the time of one job [s].
-    nodes
-        Requested and allowed numbers of nodes, or None if the number is fixed.
-    health
-        Failures of nodes.
-    node_types
-        GPU type of each node. Empty if all GPUs are equal and their type is not stated.
-    hosts
-        CPUs and memory of each node. Empty if they do not limit jobs.
-    sharing
-        Use of GPUs that several jobs share.
-    standing
-        Use of all GPUs, if it is known. Otherwise it follows from the placements of the jobs.
     """
 
-    time: float
-    gpus_per_node: tuple[int, ...]
-    jobs: Sequence[JobView]
-    changes: Changes = field(default_factory=Changes)
+    time: float  # time of the decision [s since the start of the workload]
+    gpus_per_node: tuple[int, ...]  # GPUs of each node, in use or not; 0 for a node that is down
+    jobs: Sequence[JobView]  # jobs that are submitted and have not ended, in order of submission
+    changes: Changes = field(default_factory=Changes)  # events since the last decision
+    # Time between rounds [s]. Rounds are at its multiples. 0 in a view without an engine, where GPUs can change
+    # at any time.
     round_interval: float = 0.0
+    # Times without training after a change of a job's GPUs. `delay_of` returns the time of one job [s].
     restarts: RestartDelays = DEFAULT_DELAYS
     # The nodes.
-    nodes: NodeCounts | None = None
-    health: Health = HEALTHY
+    nodes: NodeCounts | None = None  # requested and allowed numbers of nodes, or None if the number is fixed
+    health: Health = HEALTHY  # failures of nodes
+    # GPU type of each node. Empty if all GPUs are equal and their type is not stated.
     node_types: NodeTypes = NOBODY_SAYS
-    hosts: tuple[Host, ...] = ()
+    hosts: tuple[Host, ...] = ()  # CPUs and memory of each node. Empty if they do not limit jobs.
     # The use of the GPUs.
-    sharing: SharedGpus = NOT_SHARED
+    sharing: SharedGpus = NOT_SHARED  # use of GPUs that several jobs share
+    # Use of all GPUs, if it is known. Otherwise it follows from the placements of the jobs.
     standing: Standing | None = None
 
     def __getattr__(self, name: str) -> Any:

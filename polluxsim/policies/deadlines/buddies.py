@@ -6,15 +6,13 @@ GPUs are free. Source: Gu et al., "ElasticFlow" (ASPLOS '23), §4.3.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from polluxsim.hardware.placements import num_replicas, packed
+from polluxsim.hardware.placements import JobId, Placement, num_replicas, packed
 from polluxsim.policies.tools.free_gpus import FreeGpus
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from polluxsim.hardware.placements import JobId, Placement
     from polluxsim.policies.contract.view import ClusterView
 
 

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import pairwise
 from math import floor, inf
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 from polluxsim.common.errors import PolicyError, check_range
-from polluxsim.hardware.placements import num_replicas
-from polluxsim.models.convergence import LEAST_POINTS, Hyperbola, fit_best, fit_hyperbola, nonnegative_least_squares
+from polluxsim.hardware.placements import JobId, num_replicas
+from polluxsim.models.convergence import (
+    LEAST_POINTS,
+    Curve,
+    Hyperbola,
+    fit_best,
+    fit_hyperbola,
+    nonnegative_least_squares,
+)
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.policies.contract.view import Reason, Traits
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Report, Traits
 from polluxsim.policies.elastic.true_times import Remaining, reason_by_gain, true_step_time
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.gpu_counts import (
     AtIntervals,
+    Candidate,
+    Dealt,
     deal,
     dealt,
     fewest_gpus,
@@ -25,14 +35,6 @@ from polluxsim.policies.tools.gpu_counts import (
     served_first,
 )
 from polluxsim.policies.tools.pools import pool_per_type
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.models.convergence import Curve
-    from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Report
-    from polluxsim.policies.tools.gpu_counts import Candidate, Dealt
 
 
 @dataclass(frozen=True, slots=True)

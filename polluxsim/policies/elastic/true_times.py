@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from heapq import heappop, heappush
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from polluxsim.hardware.placements import packed
+from polluxsim.hardware.placements import JobId, packed
 from polluxsim.models.batch_size import split_batch_size
-from polluxsim.policies.contract.view import Decision, Reason, Traits
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.tools.gpu_counts import (
     AtEvents,
+    Candidate,
+    Dealt,
     TrueTimes,
     counts_of,
     deal,
@@ -26,13 +29,6 @@ from polluxsim.policies.tools.gpu_counts import (
     served_first,
 )
 from polluxsim.policies.tools.pools import pool_per_type
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import ClusterView, JobView
-    from polluxsim.policies.tools.gpu_counts import Candidate, Dealt
 
 
 @pool_per_type

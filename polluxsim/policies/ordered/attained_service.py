@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, pairwise
 from math import inf
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polluxsim.common.errors import InvalidConfigError
+from polluxsim.hardware.placements import JobId
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView
 from polluxsim.policies.tools.gangs import NEARLY, check_above_zero, gangs_by, schedule_gangs
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import ClusterView, Decision, JobView
 
 
 @dataclass(frozen=True)

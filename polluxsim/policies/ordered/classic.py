@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from math import inf
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from polluxsim.common.errors import check_range
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import JobId
 from polluxsim.models.known_duration import ELASTIC, RIGID
 from polluxsim.policies.contract.settings import unless_jobs_differ
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView
 from polluxsim.policies.tools.gangs import gangs_by, schedule_gangs
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
-
-    import numpy as np
-
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import ClusterView, Decision, JobView
-    from polluxsim.workloads.job import Job
+from polluxsim.workloads.job import Job
 
 
 @dataclass(frozen=True)
@@ -74,8 +70,7 @@ class Srsf:
 _COUNTER = re.compile(r"([\W_]+\d+)+$")
 """Numbers at the end of a job id, each after a separator, as in `train-17`. The number in `resnet18` has none."""
 
-_WITHOUT_PROFILE = (RIGID, ELASTIC)
-"""Applications of jobs without a profile. They do not tell what a job trains."""
+_WITHOUT_PROFILE = (RIGID, ELASTIC)  # Applications of jobs without a profile. They do not tell what a job trains.
 
 
 @dataclass(frozen=True)

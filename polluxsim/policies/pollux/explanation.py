@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from math import exp, log
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from polluxsim.policies.contract.view import Reason
-from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, power_mean
+from polluxsim.hardware.placements import JobId
+from polluxsim.policies.contract.view import ClusterView, Reason
+from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, Answer, Problem, power_mean
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import ClusterView
-    from polluxsim.policies.pollux.problem import Answer, Problem
-
-ROUNDING = 1e-9
-"""Shares below this are no gain."""
+ROUNDING = 1e-9  # shares below this are no gain
 
 
 class Explanation:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import config, prange, set_num_threads
+from numpy.typing import NDArray
 
 from polluxsim.common.errors import check_range
 from polluxsim.common.kernels import helper, kernel, kernel_in_threads
-from polluxsim.policies.pollux.problem import Answer, power_mean, with_idle_gpus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.pollux.problem import Problem
+from polluxsim.hardware.placements import JobId
+from polluxsim.policies.pollux.problem import Answer, Problem, power_mean, with_idle_gpus
 
 # Probabilities of the mutations. Source: artifact of Pollux (OSDI '21).
 REVERT_PROBABILITY = 0.1

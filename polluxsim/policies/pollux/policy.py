@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import warnings
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, log, nan
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_range
 from polluxsim.hardware.gpu_types import NOBODY_SAYS
-from polluxsim.hardware.placements import num_replicas
-from polluxsim.policies.contract.view import Decision, JobProxy, Traits
+from polluxsim.hardware.placements import Allocation, JobId, Placement, num_replicas
+from polluxsim.policies.contract.view import ClusterView, Decision, JobProxy, JobView, Traits
 from polluxsim.policies.pollux.annealing import AnnealingSearch
 from polluxsim.policies.pollux.explanation import Explanation
 from polluxsim.policies.pollux.genetic import GeneticSearch
-from polluxsim.policies.pollux.problem import Problem, SpeedupTables, as_of, build_problem, placements_of
+from polluxsim.policies.pollux.problem import Problem, Search, SpeedupTables, as_of, build_problem, placements_of
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gpu_counts import fewest_gpus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.hardware.placements import Allocation, JobId, Placement
-    from polluxsim.policies.contract.view import ClusterView, JobView
-    from polluxsim.policies.pollux.problem import Search
 
 # Each by the threads it may use.
 SEARCHES: Mapping[str, Callable[[int], Search]] = {

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.common.kernels import kernel
-from polluxsim.hardware.placements import num_replicas
-from polluxsim.models.goodput import KnownGoodputs
+from polluxsim.hardware.placements import JobId, Placement, num_replicas
+from polluxsim.models.goodput import GoodputModel, KnownGoodputs
+from polluxsim.policies.contract.view import ClusterView, JobView
 from polluxsim.policies.tools.gpu_counts import fewest_gpus, most_gpus
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.hardware.placements import JobId, Placement
-    from polluxsim.models.goodput import GoodputModel
-    from polluxsim.policies.contract.view import ClusterView, JobView
 
 # Added to every speedup, so that a job without GPUs has a finite cost. Source: artifact of Pollux (OSDI '21).
 SPEEDUP_FLOOR = 1e-3
@@ -28,43 +22,21 @@ SPEEDUP_FLOOR = 1e-3
 
 @dataclass(frozen=True)
 class Problem:
-    """Choose GPUs per node for J jobs on N nodes, so that the fitness is largest.
+    """Choose GPUs per node for J jobs on N nodes, so that the fitness is largest."""
 
-    Attributes
-    ----------
-    job_ids
-        The jobs, in order of precedence, length J.
-    speedups
-        Speedup over the fair share, scaled by nodes per GPU, by [job, whether on several nodes, GPUs], shape
-        (J, 2, K + 1).
-    restart_factors
-        What is left of a job's speedup in a round that changes its placement, shape (J,).
-    max_replicas
-        Most GPUs of each job, shape (J,).
-    min_replicas
-        Fewest GPUs of each job that gets GPUs, shape (J,), or None if it is 1 for all jobs.
-    placements
-        GPUs held on each node before the round, shape (J, N).
-    gpus_per_node
-        GPUs of each node, shape (N,).
-    fairness_power
-        The exponent p of the power mean, any real number.
-    avoid_interference
-        Whether a node may have one multi-node job at most.
-    shifts
-        What is added to the logarithm of each job's speedup, shape (J,): at power p, log(w)/p gives its term the
-        weight w. None for none.
-    """
-
-    job_ids: tuple[JobId, ...]
+    job_ids: tuple[JobId, ...]  # the jobs, in order of precedence, length J
+    # Speedup over the fair share, scaled by nodes per GPU, shape (J, 2, K + 1): [job, whether on several nodes, GPUs].
     speedups: NDArray[np.float64]
+    # Factor of a job's speedup in a round that changes its placement, shape (J,).
     restart_factors: NDArray[np.float64]
-    max_replicas: NDArray[np.int64]
-    placements: NDArray[np.int64]
-    gpus_per_node: NDArray[np.int64]
-    fairness_power: float
-    avoid_interference: bool = True
+    max_replicas: NDArray[np.int64]  # most GPUs of each job, shape (J,)
+    placements: NDArray[np.int64]  # GPUs held on each node before the round, shape (J, N)
+    gpus_per_node: NDArray[np.int64]  # GPUs of each node, shape (N,)
+    fairness_power: float  # the exponent p of the power mean, any real number
+    avoid_interference: bool = True  # whether a node may have one multi-node job at most
+    # Terms added to the logarithm of each job's speedup, shape (J,), or None. At power p, log(w)/p gives weight w.
     shifts: NDArray[np.float64] | None = None
+    # Fewest GPUs of each job that gets GPUs, shape (J,), or None if it is 1 for all jobs.
     min_replicas: NDArray[np.int64] | None = None
 
     @property
@@ -106,21 +78,11 @@ class Problem:
 
 
 class Answer(NamedTuple):
-    """An allocation, and how good it is.
+    """An allocation, and how good it is."""
 
-    Attributes
-    ----------
-    allocation
-        GPUs of each job on each node, shape (J, N), within all limits of the problem.
-    fitness
-        Its fitness.
-    upper_bound
-        A fitness that no allocation exceeds; None if the search knows none.
-    """
-
-    allocation: NDArray[np.int64]
-    fitness: float
-    upper_bound: float | None = None
+    allocation: NDArray[np.int64]  # GPUs of each job on each node, shape (J, N), within all limits of the problem
+    fitness: float  # of the allocation
+    upper_bound: float | None = None  # a fitness that no allocation exceeds; None if the search knows none
 
 
 class Search(Protocol):

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.common.kernels import helper, kernel
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from polluxsim.policies.pollux.problem import Problem
 
 # Terms beyond exp(690) of the scale are cut there: thousands of them still sum to a finite number.

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, takewhile
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from polluxsim.common.errors import check_range
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.settings import check_owners, overestimate_without_effect, unless_jobs_differ
-from polluxsim.policies.contract.view import Change, Decision, Reason
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus
-from polluxsim.policies.tools.gangs import check_above_zero
+from polluxsim.policies.tools.gangs import Describe, check_above_zero
 from polluxsim.policies.tools.ledger import NO_USER, Ledger, user_of
 from polluxsim.policies.tools.pools import Pools, pool_per_type, together
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-
-    import numpy as np
-
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import ClusterView, JobView
-    from polluxsim.policies.tools.gangs import Describe
-    from polluxsim.workloads.job import Job
+from polluxsim.workloads.job import Job
 
 
 class Release(NamedTuple):

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import numpy as np
+
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import Gpu, Gpus, JobId
 from polluxsim.models.stages import goes_beside
-from polluxsim.policies.contract.view import Change, Decision, Reason, Traits
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.tools.free_gpus import all_gpus
 from polluxsim.policies.tools.pools import pool_per_type
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import numpy as np
-
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.hardware.placements import Gpu, Gpus, JobId
-    from polluxsim.policies.contract.view import ClusterView, JobView
-    from polluxsim.workloads.job import Job
+from polluxsim.workloads.job import Job
 
 
 @pool_per_type

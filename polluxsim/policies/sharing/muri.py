@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import Gpus, JobId
 from polluxsim.models.stages import MOST_JOBS, Stages, interleaved
-from polluxsim.policies.contract.view import Change, Decision, Reason, Traits
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.ordered.classic import remaining_time
 from polluxsim.policies.tools.free_gpus import placed_together
 from polluxsim.policies.tools.gpu_counts import AtEvents
 from polluxsim.policies.tools.solver_output import without_chatter
+from polluxsim.workloads.job import Job
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.hardware.placements import Gpus, JobId
-    from polluxsim.policies.contract.view import ClusterView, JobView
-    from polluxsim.workloads.job import Job
-
-Kind: TypeAlias = tuple[Stages, ...]
-"""What is alike of packs: the stages of their jobs, sorted."""
-
-NEARLY = 1e-6
-"""So near a whole number counts as one."""
+Kind: TypeAlias = tuple[Stages, ...]  # what is alike of packs: the stages of their jobs, sorted
+NEARLY = 1e-6  # so near a whole number counts as one
 
 
 @dataclass(frozen=True)

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from polluxsim.hardware.placements import num_replicas
-from polluxsim.models.goodput import KnownGoodputs, ScaledGoodput
+from polluxsim.hardware.placements import JobId, Placement, num_replicas
+from polluxsim.models.goodput import Goodput, KnownGoodputs, ScaledGoodput
+from polluxsim.policies.contract.view import ClusterView, JobView
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gpu_counts import fewest_gpus
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.hardware.placements import JobId, Placement
-    from polluxsim.models.goodput import Goodput
-    from polluxsim.policies.contract.view import ClusterView, JobView
 
 
 class Configuration(NamedTuple):

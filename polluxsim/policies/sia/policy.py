@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.common.errors import check_choice, check_number, check_range
-from polluxsim.policies.contract.view import Decision, Reason, Traits
+from polluxsim.hardware.placements import JobId, Placement
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.pollux.problem import restart_factor
-from polluxsim.policies.sia.configurations import Matrix, configurations, place, present_configuration
+from polluxsim.policies.sia.configurations import Configuration, Matrix, configurations, place, present_configuration
 from polluxsim.policies.tools.gpu_counts import fewest_gpus
 from polluxsim.policies.tools.solver_output import without_chatter
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from polluxsim.hardware.placements import JobId, Placement
-    from polluxsim.policies.contract.view import ClusterView, JobView
-    from polluxsim.policies.sia.configurations import Configuration
-
-LARGEST_COST = 3000.0
-"""What a configuration costs at most. Source: the published code of Sia (SOSP '23)."""
-
-GAP = 1e-4
-"""By this share the solver's answer may cost more than the least. Source: ibid."""
-
-WHOLE = 1e-6
-"""By this much a number may differ from a whole one. Source: HiGHS' default."""
+LARGEST_COST = 3000.0  # what a configuration costs at most. Source: the published code of Sia (SOSP '23)
+GAP = 1e-4  # by this share the solver's answer may cost more than the least. Source: ibid
+WHOLE = 1e-6  # by this much a number may differ from a whole one. Source: HiGHS' default
 
 
 @dataclass(frozen=True)
@@ -123,11 +111,8 @@ class Programme:
         return chosen, (found.mip_dual_bound if is_whole else found.fun) + none
 
 
-BOOTSTRAPS = ("ratio", "none", "oracle")
-"""What a job's goodput is on a type that it never ran on."""
-
-NEAREST = 3
-"""Number of jobs that a reason names."""
+BOOTSTRAPS = ("ratio", "none", "oracle")  # what a job's goodput is on a type that it never ran on
+NEAREST = 3  # number of jobs that a reason names
 
 
 @dataclass

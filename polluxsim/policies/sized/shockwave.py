@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil, exp, floor, log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from polluxsim.policies.contract.view import Decision, Reason
+from polluxsim.hardware.placements import JobId
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import place_gangs
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.solver_output import without_chatter
 from polluxsim.policies.typed.linear_programmes import gpus_by_type
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import ClusterView, JobView
 
 
 class Prospect(NamedTuple):
@@ -90,8 +86,7 @@ class Target:
         return 0.9 * mean + 0.1 * self._newest
 
 
-BASES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""Parts of all epochs between which the logarithm is taken for straight."""
+BASES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # parts of all epochs between which the logarithm is taken for straight
 
 LOG_OF_NOTHING = 1e-6
 _GAP = 1e-3

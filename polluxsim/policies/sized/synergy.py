@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from polluxsim.common.errors import InvalidConfigError, check_choice
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.hosts import Host, least, shares_of, with_gpus
-from polluxsim.hardware.placements import num_replicas
+from polluxsim.hardware.placements import JobId, Placement, num_replicas
+from polluxsim.models.sensitivity import Sensitivity
 from polluxsim.policies.contract.settings import without_effect
-from polluxsim.policies.contract.view import Change, Decision, Traits, decision_of, traits_of
+from polluxsim.policies.contract.view import (
+    Change,
+    ClusterView,
+    Decision,
+    JobView,
+    Policy,
+    Reason,
+    Traits,
+    decision_of,
+    traits_of,
+)
 from polluxsim.policies.tools.free_gpus import FreeGpus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    import numpy as np
-
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.hardware.placements import JobId, Placement
-    from polluxsim.models.sensitivity import Sensitivity
-    from polluxsim.policies.contract.view import ClusterView, JobView, Policy, Reason
-    from polluxsim.workloads.job import Job
+from polluxsim.workloads.job import Job
 
 ALLOCATIONS = ("tuned", "proportional")
 ENDS = Change.JOBS_OR_NODES | Change.EVICTION

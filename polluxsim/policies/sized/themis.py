@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil, exp, inf, log
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from polluxsim.common.errors import check_range
-from polluxsim.hardware.placements import num_replicas
-from polluxsim.policies.contract.view import Reason
+from polluxsim.hardware.placements import JobId, num_replicas
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason
 from polluxsim.policies.elastic.true_times import best_counts
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.gpu_counts import TrueTimes, counts_of, dealt
 from polluxsim.policies.tools.pools import pool_per_type
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    import numpy as np
-
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import ClusterView, Decision, JobView
 
 
 @pool_per_type

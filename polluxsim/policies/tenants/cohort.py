@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from polluxsim.policies.contract.view import Reason
+from polluxsim.hardware.placements import JobId, Placement
+from polluxsim.policies.contract.view import ClusterView, JobView, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.ledger import queue_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from polluxsim.hardware.placements import JobId, Placement
-    from polluxsim.policies.contract.view import ClusterView, JobView
 
 ANY, LOWER_PRIORITY, NEVER = "any", "lower-priority", "never"
 """Which jobs may be preempted: any, those with a lower priority, or none."""

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from polluxsim.common.errors import check_choice
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.hosts import NOTHING, Host, least, shares_of
+from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.settings import check_owners, unless_jobs_differ
-from polluxsim.policies.contract.view import Change, Decision, Reason
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gangs import check_above_zero, schedule_gangs
 from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    import numpy as np
-
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.hardware.placements import JobId, Placement
-    from polluxsim.policies.contract.view import ClusterView, JobView
-    from polluxsim.workloads.job import Job
+from polluxsim.workloads.job import Job
 
 
 @dataclass

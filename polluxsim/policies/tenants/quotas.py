@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_range, short
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.contract.settings import check_names, check_owners, values_of
-from polluxsim.policies.contract.view import Change, Decision
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView
 from polluxsim.policies.tenants.cohort import ANY, LOWER_PRIORITY, NEVER, Cohort, Rules, Terms, most_gpus
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
 from polluxsim.policies.tools.pools import pool_per_type
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    import numpy as np
-
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.policies.contract.view import ClusterView, JobView
-    from polluxsim.workloads.job import Job
+from polluxsim.workloads.job import Job
 
 ByQueue: TypeAlias = Mapping[str, int | Mapping[str, int]]
 """A number of GPUs for each queue, or a number for each GPU type of each queue."""

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, islice
 from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from polluxsim.hardware.hosts import NOTHING
-from polluxsim.hardware.placements import num_replicas
+from polluxsim.hardware.hosts import NOTHING, Host
+from polluxsim.hardware.placements import Crew, Gpu, Gpus, JobId, Placement, num_replicas
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from polluxsim.hardware.hosts import Host
-    from polluxsim.hardware.placements import Crew, Gpu, Gpus, JobId, Placement
     from polluxsim.policies.contract.view import ClusterView, JobView
 
 
@@ -209,8 +206,7 @@ def placed_together(
     return {job.job_id: gpus for number, gpus in found.items() for job in packs[number]}
 
 
-ROOM = 64
-"""Fewest unused entries of the arrays of a new timetable."""
+ROOM = 64  # fewest unused entries of the arrays of a new timetable
 
 
 class Timetable:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from copy import copy
 from functools import partial
 from itertools import chain, islice, tee
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from polluxsim.common.errors import check_range
-from polluxsim.policies.contract.view import Change, Decision, Reason
+from polluxsim.hardware.placements import Crew, JobId
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus, place
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-
-    from polluxsim.hardware.placements import Crew, JobId
-    from polluxsim.policies.contract.view import ClusterView, JobView
-
-    Describe = Callable[[JobView], Mapping[str, float]]
+Describe = Callable[[JobView], Mapping[str, float]]
 
 
 class Budget:
@@ -86,8 +82,7 @@ class Budget:
         return sorted(speeds, key=lambda name: (name != here, -speeds[name]))
 
 
-NEAREST = 3
-"""Most jobs that a reason names as those just ahead of a waiting job."""
+NEAREST = 3  # most jobs that a reason names as those just ahead of a waiting job
 
 
 def schedule_gangs(
@@ -209,8 +204,7 @@ def _reasons(
     return reasons
 
 
-NEARLY = 1 - 1e-9
-"""Factor on the time to the next decision, so that rounding never makes the decision late."""
+NEARLY = 1 - 1e-9  # factor on the time to the next decision, so that rounding never makes the decision late
 
 
 def gangs_by(

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heapreplace
 from math import ceil, inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
-from polluxsim.hardware.placements import gpus_by_node, num_replicas
+import numpy as np
+
+from polluxsim.hardware.placements import JobId, Placement, gpus_by_node, num_replicas
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.policies.contract.view import Change, Decision, Reason
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import place
 from polluxsim.policies.tools.gangs import Budget
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+Explain = Callable[[Sequence[JobId]], Mapping[JobId, Reason]]
 
-    import numpy as np
-
-    from polluxsim.hardware.placements import JobId, Placement
-    from polluxsim.policies.contract.view import ClusterView, JobView
-
-    Explain = Callable[[Sequence[JobId]], Mapping[JobId, Reason]]
-
-ROUNDING = 1e-9
-"""Smaller relative differences of times are rounding errors."""
+ROUNDING = 1e-9  # smaller relative differences of times are rounding errors
 
 
 class TrueTimes:

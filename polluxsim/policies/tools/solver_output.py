@@ -11,8 +11,7 @@ from threading import Lock
 
 STDOUT = 1
 
-CHATTER = (b"HighsMipSolverData::",)
-"""Beginnings of lines that HiGHS always prints (ERGO-Code/HiGHS, issue 2783)."""
+CHATTER = (b"HighsMipSolverData::",)  # beginnings of lines that HiGHS always prints (ERGO-Code/HiGHS, issue 2783)
 
 _one_at_a_time = Lock()
 

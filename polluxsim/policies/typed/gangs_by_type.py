@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from polluxsim.common.errors import check_range
-from polluxsim.policies.contract.view import Decision, Reason
+from polluxsim.hardware.placements import JobId
+from polluxsim.policies.contract.view import ClusterView, Decision, Reason
 from polluxsim.policies.tools.free_gpus import place_gangs
-from polluxsim.policies.typed.linear_programmes import Demand
+from polluxsim.policies.typed.linear_programmes import Array, Demand
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import ClusterView
-    from polluxsim.policies.typed.linear_programmes import Array
-
-    Numbers = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
+Numbers = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
 
 
 def held_types(view: ClusterView, demand: Demand) -> Sequence[int | None]:
@@ -191,8 +186,7 @@ def _reason_of_bid(job: JobId, made: dict[JobId, Bid]) -> Reason:
     return Reason(kind, {"gpus_needed": bid.needed, "worth": bid.worth})
 
 
-Group = frozenset[int]
-"""Numbers of the types that its jobs can use."""
+Group = frozenset[int]  # numbers of the types that its jobs can use
 
 
 class Outcome(NamedTuple):

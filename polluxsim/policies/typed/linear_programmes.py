@@ -6,25 +6,21 @@ solver. Its answer is the analytic centre of the optimal face. A simplex method 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import sqrt
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from polluxsim.hardware.placements import packed
+from polluxsim.hardware.placements import JobId, packed
 from polluxsim.models.profile import ProfileRangeError
+from polluxsim.policies.contract.view import ClusterView, JobView
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import TypeAlias
-
     from scipy.optimize import OptimizeResult
 
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import ClusterView, JobView
-
-    Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
-    Flags: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
+Array: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
+Flags: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
 
 
 class Demand(NamedTuple):
@@ -101,8 +97,7 @@ def _shape(view: ClusterView, job: JobView, gpu_type: str) -> tuple[int, ...]:
 
 
 SOLVERS = ("centre", "vertex")
-NEARLY_OPTIMAL = 1e-6
-"""How far below the optimum the middle is sought, as a part of it."""
+NEARLY_OPTIMAL = 1e-6  # how far below the optimum the middle is sought, as a part of it
 
 _MOST_STEPS, _ENOUGH = 200, 1e-9
 

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from polluxsim.common.errors import check_choice, check_range
-from polluxsim.policies.contract.view import Decision, Reason
+from polluxsim.hardware.placements import JobId
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import place_gangs
 from polluxsim.policies.tools.gangs import NEAREST
 from polluxsim.policies.tools.ledger import Ledger
 from polluxsim.policies.typed.linear_programmes import SOLVERS, gpus_by_type, speed
+from polluxsim.policies.typed.rules import Rule
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    import numpy as np
-
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import ClusterView, JobView
-    from polluxsim.policies.typed.rules import Rule
-
-    Pair = tuple[JobId, str]
+Pair = tuple[JobId, str]
 
 
 class Turn(NamedTuple):

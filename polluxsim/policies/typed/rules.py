@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polluxsim.common.errors import PolicyError, check_range
+from polluxsim.hardware.placements import JobId
+from polluxsim.policies.contract.view import ClusterView
 from polluxsim.policies.tools.gangs import check_above_zero
-from polluxsim.policies.typed.linear_programmes import NEARLY_OPTIMAL, Demand, Solver
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from polluxsim.hardware.placements import JobId
-    from polluxsim.policies.contract.view import ClusterView
-    from polluxsim.policies.typed.linear_programmes import Array
+from polluxsim.policies.typed.linear_programmes import NEARLY_OPTIMAL, Array, Demand, Solver
 
 
 class Rule(ABC):

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import pandas as pd
 
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.files import appearing_whole
 from polluxsim.run.configurations import import_from_here
-from polluxsim.studies.arena.leaderboard import frame_of_leaderboard, leaderboard
+from polluxsim.studies.arena.leaderboard import Leaderboard, frame_of_leaderboard, leaderboard
 from polluxsim.studies.arena.page import as_markdown, page, write_reports
-from polluxsim.studies.arena.playing import Place, default_policies, play, read_suite
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pandas as pd
-
-    from polluxsim.studies.arena.leaderboard import Leaderboard
-    from polluxsim.studies.arena.playing import Played
+from polluxsim.studies.arena.playing import Place, Played, default_policies, play, read_suite
 
 
 @dataclass(frozen=True)

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from polluxsim.applications.card_profile import CardProfile
 from polluxsim.look.colours import PALETTE
 from polluxsim.look.plot import distributions, job_life, profiles, usage
-from polluxsim.look.plot.style import GREY, TWO_COLUMNS, legend, new_figure, styled
+from polluxsim.look.plot.style import GREY, TWO_COLUMNS, Drawing, legend, new_figure, styled
 from polluxsim.look.plot.sweep import sweep
 from polluxsim.records.folders import POLICY
 from polluxsim.records.storage import flat
 from polluxsim.statistics.groups import Group
 from polluxsim.studies.paper.measures import SHOWN, SMALL_JOB, choose, fits
-from polluxsim.studies.paper.published import BOUNDS, UNITS, Kind
+from polluxsim.studies.paper.published import BOUNDS, UNITS, Finding, Kind
+from polluxsim.studies.paper.runs import Runs
 from polluxsim.studies.paper.verdict_tables import by_quantity, unit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from polluxsim.look.plot.style import Drawing
-    from polluxsim.studies.paper.published import Finding
-    from polluxsim.studies.paper.runs import Runs
 
 OURS, SIMULATOR, PAPER, BOUND = "ours, with its 95 % interval", "artifact's simulator", "paper", "paper's bound"
 POINTS = {
@@ -41,11 +37,8 @@ POINTS = {
 }
 """Marker, colour and size of each kind of value."""
 
-LINE_HEIGHT, PANEL_HEIGHT = 0.5, 1.5
-"""Height of a quantity, and of the title and axis of a panel [cm]."""
-
-WIDE = 30.0
-"""Panels whose values differ by more than this factor have a logarithmic axis."""
+LINE_HEIGHT, PANEL_HEIGHT = 0.5, 1.5  # height of a quantity, and of the title and axis of a panel [cm]
+WIDE = 30.0  # panels whose values differ by more than this factor have a logarithmic axis
 
 
 class Line(NamedTuple):
@@ -123,8 +116,7 @@ def _handle(name: str) -> Line2D:
     return Line2D([], [], marker=marker, color=colour, markersize=size, linestyle="None")
 
 
-LOAD = "workload.load"
-"""Column of the number of jobs. The settings of a workload from a file do not have it."""
+LOAD = "workload.load"  # Column of the number of jobs. The settings of a workload from a file do not have it.
 
 LINES = {LOAD: [POLICY], "engine.interference": ["policy.avoid_interference"]}
 """Settings that all runs of a line share, by the setting along the axis."""
@@ -181,8 +173,7 @@ DRAWINGS: Mapping[str, Callable[[Runs], Figure | None]] = {
     "usage_over_time": usage_over_time,
 }
 
-COMPARISON = "comparison"
-"""Name of the drawing that compares our values with those of the simulator and of the paper."""
+COMPARISON = "comparison"  # name of the drawing that compares our values with those of the simulator and of the paper
 
 
 def draw(runs: Runs, findings: Sequence[Finding]) -> dict[str, Figure]:

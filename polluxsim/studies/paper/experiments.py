@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 from omegaconf import OmegaConf
 
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, did_you_mean
 from polluxsim.common.shipped import shipped
+from polluxsim.models.profile import Profile
 from polluxsim.run.configurations import quoted
 from polluxsim.run.execution import NOT_THE_RUNS
 from polluxsim.studies.paper.published import Published, read_published
 from polluxsim.studies.plan import composer
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from polluxsim.models.profile import Profile
-
 OTHERS = "conformance"
 """Configuration group of other systems. The experiments of the Pollux paper are in the group `experiment`."""
 
-DATA = "{data}"
-"""Placeholder for the folder of other systems' data in the overrides of an arm."""
+DATA = "{data}"  # placeholder for the folder of other systems' data in the overrides of an arm
 
 SETTINGS = ("title", "system", "measure", "draw", "arms", "axis", "workloads", "own_workload", "published_runs", "note")
 
@@ -145,8 +141,7 @@ def _arms(arms: Mapping[str, Mapping[str, Any]], axis: Mapping[str, Sequence[Any
         yield Arm(label, load, request, largest, is_long, tuple(f"{setting}={chosen[setting]}" for setting in chosen))
 
 
-JOBS = 160
-"""Jobs of a workload at load 1. Source: Pollux (OSDI '21), §5.1."""
+JOBS = 160  # jobs of a workload at load 1. Source: Pollux (OSDI '21), §5.1
 
 
 class Unit(NamedTuple):
@@ -212,7 +207,7 @@ class Inputs:
         ]
 
     def own(self, arm: Arm) -> list[Unit]:
-        """Return the one unit of an experiment that chooses its workload; none if its data are missing."""
+        """Return the unit of an experiment that chooses its own workload; an empty list if its data are missing."""
         if not (paths := arm.data):
             return [Unit("", 0, (*self._profiles(), "seed=0"))]
         if self.data is None:

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
 
 from polluxsim.look.fitted_speed import FittedSpeed, agent_model, fitted_speed, mean_error
 from polluxsim.look.plot.distributions import FAIRNESS
-from polluxsim.look.plot.job_life import contention_between, life_of
+from polluxsim.look.plot.job_life import Curve, Life, contention_between, life_of
 from polluxsim.look.plot.profiles import REPLICAS, STAGES, best_choice, efficiencies
 from polluxsim.metrics.summary import FAIR, summarise
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.goodput import Alone
+from polluxsim.models.profile import Profile
+from polluxsim.records.results import JobRecord, Result
+from polluxsim.records.storage import Run
 from polluxsim.statistics.estimates import Sample
 from polluxsim.statistics.series import bin_edges, usage_by_bin
 from polluxsim.studies.paper.published import EQUAL, KNOWN
-from polluxsim.studies.paper.runs import compare_job_times, job_times_file, published_times, read_job_times
+from polluxsim.studies.paper.runs import Runs, compare_job_times, job_times_file, published_times, read_job_times
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    import pandas as pd
-    from numpy.typing import NDArray
-
-    from polluxsim.look.plot.job_life import Curve, Life
-    from polluxsim.models.profile import Profile
-    from polluxsim.records.results import JobRecord, Result
-    from polluxsim.records.storage import Run
-    from polluxsim.studies.paper.runs import Runs
-
-    Array = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 HIGH, LOW = 0.5, 0.25
 """Contention is high from the first share, and low up to the second share, of its maximum in the life of the job."""
@@ -124,8 +118,7 @@ def _mean(values: Array, weights: Array) -> float:
     return float(np.average(values[known], weights=weights[known]))
 
 
-SHOWN = "cifar10"
-"""The application of Figures 1 and 2."""
+SHOWN = "cifar10"  # the application of Figures 1 and 2
 
 
 def of_profiles(runs: Runs) -> Iterator[Sample]:
@@ -173,14 +166,9 @@ def fits(profiles: Mapping[str, Profile]) -> dict[str, FittedSpeed]:
     return {name: fitted_speed(profile, agent_model(profile), name) for name, profile in profiles.items()}
 
 
-LARGE = "imagenet"
-"""The application whose mean completion time is the "99 %" JCT in the paper's table."""
-
-SHORT = ("cifar10", "ncf")
-"""Applications of the smallest size class. Source: Pollux (OSDI '21), Table 1."""
-
-SHORTEST_STAGE = 15 * 60.0
-"""Shorter periods with a constant number of nodes are not counted as stages [s]."""
+LARGE = "imagenet"  # the application whose mean completion time is the "99 %" JCT in the paper's table
+SHORT = ("cifar10", "ncf")  # applications of the smallest size class. Source: Pollux (OSDI '21), Table 1
+SHORTEST_STAGE = 15 * 60.0  # shorter periods with a constant number of nodes are not counted as stages [s]
 
 
 def _of_jobs(metrics: Callable[[pd.DataFrame], Mapping[str, float]], runs: Runs) -> Iterator[Sample]:

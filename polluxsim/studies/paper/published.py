@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
 from polluxsim.common.durations import HOUR, MINUTE
-from polluxsim.common.tables import read_rows
-from polluxsim.statistics.estimates import Estimate, Measured
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from polluxsim.common.tables import Row
-    from polluxsim.statistics.estimates import Samples
+from polluxsim.common.tables import Row, read_rows
+from polluxsim.statistics.estimates import Estimate, Measured, Samples
 
 COLUMNS = ("metric", "arm", "against", "value", "unit", "measured", "embedded", "workloads", "source", "note")
 
 UNITS: Mapping[str, float] = {"h": HOUR, "min": MINUTE, "s": 1.0, "%": 0.01, "jobs": 1.0, "1": 1.0}
 """Factors that convert published values to seconds and shares. A change is mean / mean − 1."""
 
-ROUNDING = 1e-9
-"""Relative difference that counts as rounding: the order of additions and divisions [1]."""
+ROUNDING = 1e-9  # relative difference that counts as rounding: the order of additions and divisions [1]
 
 
 class Kind(StrEnum):
@@ -45,8 +39,7 @@ class Kind(StrEnum):
     NONE = "none"
 
 
-SHARES = {Kind.WITHIN, Kind.POINTS}
-"""Kinds that files write as a number."""
+SHARES = {Kind.WITHIN, Kind.POINTS}  # kinds that files write as a number
 
 BOUNDS = {Kind.ABOVE: "> ", Kind.BELOW: "< ", Kind.AT_LEAST: "≥ ", Kind.AT_MOST: "≤ "}
 """The kinds with a bound as published value, and the sign in front of it."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, isfinite
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import pandas as pd
 from rich.table import Table
@@ -20,7 +21,7 @@ from polluxsim.run.interrupt import SweepInterrupted
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, Samples
 from polluxsim.studies.driver import time_left
 from polluxsim.studies.paper.drawings import draw
-from polluxsim.studies.paper.experiments import experiment_names, other_systems, read_experiment
+from polluxsim.studies.paper.experiments import Experiment, Inputs, experiment_names, other_systems, read_experiment
 from polluxsim.studies.paper.measures import measure
 from polluxsim.studies.paper.published import BOUNDS, Finding, Kind, compare, findings_frame, relative_half_width
 from polluxsim.studies.paper.runs import (
@@ -46,16 +47,9 @@ from polluxsim.studies.paper.verdict_tables import (
     verdict_table,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from polluxsim.studies.paper.experiments import Experiment, Inputs
-
 FIGURE_ENDINGS = (".png", ".pdf")
 
-GROWTH = 1.5
-"""Factor by which the number of seeds grows in each step of --until."""
+GROWTH = 1.5  # factor by which the number of seeds grows in each step of --until
 
 
 @dataclass(frozen=True)
@@ -196,8 +190,7 @@ def _print_failure(name: str, error: PolluxSimError) -> None:
     print(f"{name} cannot be made: {error}", file=sys.stderr)
 
 
-SHORT_EXPERIMENTS = ("table2",)
-"""The experiments on Pollux's own numbers that run without --all."""
+SHORT_EXPERIMENTS = ("table2",)  # the experiments on Pollux's own numbers that run without --all
 
 CONFORMANCE_COLUMNS = ("system", "case", "number", "published", "ours", "difference", "tolerance", "verdict")
 VERDICT_WORDS = {True: "met", False: "not met", None: "not run"}

@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import isnan, log
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow.parquet as pq
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import read_rows
+from polluxsim.models.profile import Profile
 from polluxsim.records.folders import policy_name
-from polluxsim.records.storage import read_run
+from polluxsim.records.storage import Run, read_run
 from polluxsim.run.building import build
 from polluxsim.run.composing import without_hydra
 from polluxsim.run.execution import resolved
 from polluxsim.run.identity import key_of
 from polluxsim.statistics.groups import Group, settings_of
 from polluxsim.studies.driver import run_entries
-from polluxsim.studies.paper.experiments import DATA
-from polluxsim.studies.paper.published import UNITS, Kind, Rule
+from polluxsim.studies.paper.experiments import DATA, Arm, Experiment, Inputs
+from polluxsim.studies.paper.published import UNITS, Kind, Published, Rule
 from polluxsim.studies.plan import Entry, composer, name_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from omegaconf import DictConfig
-
-    from polluxsim.models.profile import Profile
-    from polluxsim.records.storage import Run
-    from polluxsim.studies.paper.experiments import Arm, Experiment, Inputs
-    from polluxsim.studies.paper.published import Published
 
 GROUPS = ("cluster", "engine", "policy", "profiles", "workload")
 

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from polluxsim.common.durations import HOUR, MINUTE
-from polluxsim.studies.paper.published import BOUNDS, in_points
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from polluxsim.studies.paper.published import Finding, Published
+from polluxsim.studies.paper.published import BOUNDS, Finding, Published, in_points
 
 COLUMNS = ("", "ours", "95 % interval", "paper", "off", "verdict", "published simulator", "off", "verdict")
-LEFT = (0, 5, 8)
-"""Columns with text, which are aligned to the left."""
+LEFT = (0, 5, 8)  # columns with text, which are aligned to the left
 
 STYLES = {True: "green", False: "red", None: "dim"}
 
