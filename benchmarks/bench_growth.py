@@ -15,16 +15,16 @@ import json
 import resource
 import subprocess
 import sys
+from collections.abc import Mapping
 from time import process_time
 
 import numpy as np
 
-from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.models.profile import Profile
+from polluxsim.policies.contract.view import Policy
 from polluxsim.policies.ordered.classic import Fifo
-from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.workloads.philly import PhillyLike
 from polluxsim.workloads.workload import Job, Workload
 
 CLUSTER = Cluster.uniform(512, 4)
@@ -52,12 +52,21 @@ def main() -> None:
 def measured(case: str) -> tuple[int, int, float, float, float]:
     """Return jobs, recorded rounds, processor time [s], memory before the jobs were made and the most held [MB]."""
     before = memory()
-    profiles = ProfileFolder().load() if case == "profiled" else {}
-    jobs = PhillyLike(num_jobs=20_000, hours=62).load(profiles) if profiles else workload(case)
+    jobs, *others = profiled() if case == "profiled" else (workload(case), {}, CLUSTER, Fifo())
     started = process_time()
-    cluster, policy = (Cluster.uniform(256, 4), Pollux()) if profiles else (CLUSTER, Fifo())
-    result = simulate(jobs, profiles, cluster, policy)
+    result = simulate(jobs, *others)
     return len(jobs.jobs), len(result.round_records), process_time() - started, before, memory()
+
+
+def profiled() -> tuple[Workload, Mapping[str, Profile], Cluster, Policy]:
+    """Return the workload, profiles, cluster and policy of the case `profiled`."""
+    # Imported here, because Numba takes 80 MB, which are not part of the other cases.
+    from polluxsim.applications.folder import ProfileFolder  # noqa: PLC0415
+    from polluxsim.policies.pollux.policy import Pollux  # noqa: PLC0415
+    from polluxsim.workloads.philly import PhillyLike  # noqa: PLC0415
+
+    profiles = ProfileFolder().load()
+    return PhillyLike(num_jobs=20_000, hours=62).load(profiles), profiles, Cluster.uniform(256, 4), Pollux()
 
 
 def workload(case: str) -> Workload:

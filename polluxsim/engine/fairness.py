@@ -39,7 +39,7 @@ def finish_time_fairness(
     """
     now = state.clock.now
     submit_times = np.asarray(records.column("submit_time"))
-    ends = np.array([now if time is None else time for time in records.column("end_time")])
+    ends = np.fromiter((now if time is None else time for time in records.column("end_time")), float, len(records))
     contention, submitted = np.ones(len(records)), submit_times <= now
     contention[submitted] = mean_contention(submit_times[submitted], ends[submitted])
     alone = [TimesAlone(scenario) for _, scenario in state.past_scenarios] + [TimesAlone(state.scenario)]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping
 from copy import copy, deepcopy
+from itertools import compress
 from math import inf
 from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.engine.fairness import finish_time_fairness
 from polluxsim.engine.job import ActiveJob, Transition, copy_containers
@@ -218,9 +221,7 @@ class Recorder:
                 records.append(record)
         if records is self.jobs:
             self._reset_sums()  # because their order changes
-        places = {name: place for place, name in enumerate(known)}
-        order = np.lexsort(([places[name] for name in records.column("job")], records.column("submit_time")))
-        records.put_in_order(order.tolist())
+        records.put_in_order(array("q", _order_of_submission(records, known).tobytes()))
         return records
 
     def _unfinished(self, known: Mapping[JobId, Job], ended: set[JobId]) -> Iterator[JobRecord]:
@@ -236,6 +237,17 @@ class Recorder:
         new = memo[id(self)] = copy_containers(self)
         new._state = deepcopy(self._state, memo)
         return new
+
+
+def _order_of_submission(records: Records[JobRecord], known: Mapping[JobId, Job]) -> NDArray[np.int64]:
+    """Return the rows of the records by time of submission, then in the order of the known jobs, shape (J,)."""
+    times = np.asarray(records.column("submit_time"))
+    _, groups, sizes = np.unique(times, return_inverse=True, return_counts=True)
+    is_tied = (sizes > 1)[groups]
+    tied = set(compress(records.column("job"), is_tied))
+    places = {name: place for place, name in enumerate(known) if name in tied}
+    ranks = np.fromiter((places.get(name, 0) for name in records.column("job")), np.int64, len(records))
+    return np.lexsort((ranks, times))
 
 
 def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -> JobRecord:
