@@ -15,6 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))  # MkDocs takes hooks by their path
 
 import lesson
+import results
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
@@ -27,6 +28,8 @@ ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 EVALUATION = "<!-- reproduced -->"
 REPRODUCED = ROOT / "docs" / "reproduced"
+LEADERBOARD = "arena"
+"""Beginning of the names of tables that the leaderboard shows."""
 GLOSSARY = "<!-- metrics -->"
 OTHERS = "<!-- the other commands -->"
 DESIGN = "<!-- design -->"
@@ -36,9 +39,11 @@ HELP = re.compile(r"^( *)<!-- help:(.*?)-->$", re.MULTILINE)
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Make the page to play with, and a report."""
+    """Make the page to play with, a report, and the charts of recorded results."""
     files.append(File.generated(config, "lesson.html", content=lesson.page()))
     files.append(File.generated(config, "report.html", content=_report()))
+    for name, chart in results.charts().items():
+        files.append(File.generated(config, f"images/{name}.svg", content=chart))
     return files
 
 
@@ -89,7 +94,7 @@ def _metrics() -> str:
 
 def _reproduced() -> str:
     """Return what `polluxsim paper reproduce` wrote into docs/reproduced: each table, and the figures drawn with it."""
-    found = sorted(REPRODUCED.glob("*.md"))
+    found = sorted(path for path in REPRODUCED.glob("*.md") if not path.stem.startswith(LEADERBOARD))
     if not found:
         return "`polluxsim paper reproduce all -o docs/reproduced` writes them beside the paper's; none are here yet."
     parts = ["Written by `polluxsim paper reproduce`, as they stand."]

@@ -28,6 +28,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbconvert import MarkdownExporter
 from PIL import Image
+from results import light_and_dark
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
@@ -35,7 +36,7 @@ from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.support.ui import WebDriverWait
 
 from polluxsim.cli import live
-from polluxsim.look.colours import application_colour, on_dark
+from polluxsim.look.colours import application_colour
 from polluxsim.run.composing import composed
 from polluxsim.run.execution import Execution
 
@@ -278,15 +279,6 @@ def draw_timeline(folder: Path, options: argparse.Namespace) -> None:
     look = f'viewBox="0 0 964 {21 * len(places) + 6}" font-family="system-ui, sans-serif" font-size="11"'
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" {look}>{"".join(parts)}</svg>'
     (options.output / "timeline.svg").write_text(light_and_dark(svg) + "\n")
-
-
-def light_and_dark(svg: str) -> str:
-    """Return a drawing with other colours on a dark page: greys from ink to paper, others as light as they need."""
-    found = sorted(set(re.findall(r"(?<=: )#[0-9a-fA-F]{6}", svg)))
-    light, dark = ("".join(f"--c{each[1:]}:{to(each)};" for each in found) for to in (str, on_dark))
-    both = f":root{{{light}fill:#000}}@media(prefers-color-scheme:dark){{:root{{{dark}fill:#e7ecf2}}}}"
-    named = re.sub(r"(?<=: )#([0-9a-fA-F]{6})", r"var(--c\1)", svg)
-    return re.sub(r"(<svg[^>]*>)", rf"\1<style>{both}</style>", named, count=1)
 
 
 def draw_notebooks(folder: Path, _: argparse.Namespace) -> None:
