@@ -28,6 +28,7 @@ from polluxsim.api import simulating
 from polluxsim.cli import live
 from polluxsim.cli.live import Pace, Picture
 from polluxsim.cli.main import main
+from polluxsim.common.shipped import shipped
 from polluxsim.engine.simulation import Simulation, simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.ordered.classic import Fifo
@@ -42,9 +43,9 @@ SHOW, HIDE = b"\x1b[?25h", b"\x1b[?25l"
 class Terminal:
     """A process whose standard error is a terminal of a given size."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, columns: int = 100) -> None:
         self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
         command = [sys.executable, "-m", "polluxsim", *arguments]
         # A session of its own, whose terminal this becomes, so that its keyboard is this process's.
         own = {"start_new_session": True, "preexec_fn": lambda: fcntl.ioctl(2, termios.TIOCSCTTY, 0)}
@@ -74,6 +75,19 @@ class Terminal:
         os.close(self.slave)
         os.close(self.master)
         return self.process.wait(60), printed, self.seen
+
+
+def test_a_refusal_breaks_between_words_on_a_terminal(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "run", "policy=tirsias", columns=80)
+    status, _, seen = terminal.finish()
+    lines = seen.decode().splitlines()
+    assert status == 2
+    assert len(lines) > 3
+    assert max(map(len, lines)) <= 80
+    assert " ".join(lines).startswith("polluxsim: policy=tirsias is unknown, must be one of afs, allox, antman, auto")
+    names = {path.stem for path in (shipped("configs") / "policy").glob("*.yaml")}
+    listed = " ".join(lines).partition("must be one of ")[2].partition(" and ")[0].split(", ")
+    assert set(listed) <= names
 
 
 def test_a_live_run_shows_the_cluster_and_leaves_the_same_files(tmp_path: Path) -> None:

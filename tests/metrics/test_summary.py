@@ -86,6 +86,20 @@ def test_a_target_is_met_below_its_bound_and_at_it_where_it_says_so(sign: str, m
     assert [target.is_met(value) for value in (599.0, 600.0, 601.0)] == met
 
 
+def test_a_target_answers_in_the_unit_of_its_text() -> None:
+    for text, told in (
+        ("p90 wait < 1h", "p90 wait < 1 h"),
+        ("p90 wait < 60 min", "p90 wait < 60 min"),
+        ("makespan <= 90s", "makespan <= 90 s"),
+        ("mean jct < 0.5d", "mean jct < 0.5 d"),
+        ("mean jct < 2:30:00", "mean jct < 2.5 h"),
+        ("mean jct < 600", "mean jct < 10 min"),
+        ("p99 rho < 2", "p99 rho < 2"),
+    ):
+        assert str(read_target(text)) == told
+    assert read_target("p90 wait < 1h").told(3288.0) == "0.913 h"
+
+
 def test_what_is_no_target_is_told() -> None:
     for text, words in (
         ("p90", "must be .* like"),
