@@ -120,6 +120,7 @@ def test_a_length_of_time_is_shown_in_the_unit_that_stands_beside_it() -> None:
     assert summary is not None
     shown = {line.field: line for line in metric_lines([summary]) if line.metric.unit == "h"}
     assert {"avg_jct", "p99_jct", "makespan", "time_between_restarts"} <= set(shown)
+    assert len({line.unit for field, line in shown.items() if "jct" in field}) == 1
     for field, line in shown.items():
         value = getattr(summary, field) if "." not in field else summary.jct_by_application["a"]
         assert float(line.texts[0].replace(",", "")) * dict(UNITS)[line.unit] == pytest.approx(value, rel=1e-3)

@@ -19,7 +19,7 @@ from polluxsim.look.tables import markdown
 from polluxsim.look.why.phrases import listed
 from polluxsim.records.folders import POLICY_NAMES
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT
-from polluxsim.statistics.metric_lines import change_text
+from polluxsim.statistics.metric_lines import METRICS, change_text
 from polluxsim.studies.arena.leaderboard import CLOCKS, RANKED, SHARE, is_as_good
 from polluxsim.studies.arena.playing import RUNS, Player
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from polluxsim.studies.arena.leaderboard import Flip, Leaderboard, Standing
     from polluxsim.studies.arena.playing import Played, Suite
 
+JCT = METRICS[RANKED].title
+"""Name of the metric that decides the ranking."""
+
 MOST_FLIPS = 8
 """Of them, told."""
 
@@ -40,8 +43,6 @@ MOST_NAMES = 6
 
 def name_of(board: Leaderboard, name: str) -> str:
     """Return a metric's title, unit and direction, for a heading."""
-    if name in CLOCKS:
-        return "decision [ms]"
     metric = board.metrics[name]
     return f"{f'{metric.title} [%]' if metric is SHARE else metric.heading}{metric.arrow}"
 
@@ -57,9 +58,9 @@ def verdicts(board: Leaderboard) -> Iterator[str]:
         if len(best) > 1 or _is_judged(found):
             leaders.setdefault(best, []).append(scenario)
     for best, scenarios in sorted(leaders.items(), key=lambda item: -len(item[1])):
-        what = f"has the least average JCT on {listed(scenarios)}"
+        what = f"has the least {JCT} on {listed(scenarios)}"
         if len(best) > 1:
-            what = f"are tied for the least average JCT on {listed(scenarios)}"
+            what = f"are tied for the least {JCT} on {listed(scenarios)}"
         yield f"{listed(_named(best))} {what}{_not_alone(board, scenarios)}."
     for flip in board.flips[:MOST_FLIPS]:
         yield _flip(flip)
@@ -134,7 +135,7 @@ def _is_told_apart(one: Standing) -> bool:
 
 def _flip(flip: Flip) -> str:
     (where, much), (elsewhere, more) = flip.first_wins, flip.second_wins
-    wins = f"{flip.first} beats {flip.second} on {where} ({change_text(much)} average JCT)"
+    wins = f"{flip.first} beats {flip.second} on {where} ({change_text(much)} {JCT})"
     return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {change_text(more)})."
 
 
@@ -162,7 +163,7 @@ def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:
     """Return an arena as Markdown: overall, in words, and a table for each scenario; nothing of the clock."""
     board = titled(board)
     ratios = [[policy, f"{ratio:.2f}"] for policy, ratio in board.overall.items()]
-    parts = [ranking_note(board), "", markdown([["policy", "times the best's average JCT"], *ratios]), ""]
+    parts = [ranking_note(board), "", markdown([["policy", f"times the best's {JCT}"], *ratios]), ""]
     parts += [f"- {sentence}" for sentence in (*verdicts(board), *absences(board), *interval_words(board))]
     for scenario, found in board.standings.items():
         compared = [metric for metric in board.metrics if metric not in CLOCKS]
@@ -270,7 +271,7 @@ def _heat(one: Standing | None, name: str, link: str) -> HeatCell:
     mean = one.means[RANKED]
     interval = "" if mean.estimate.low is None else f" [{mean.estimate.low:.3g}, {mean.estimate.high:.3g}]"
     words = change_in_words(one, RANKED)
-    told = f"{name}: average JCT {mean.estimate.value:.3g} h{interval}{f', {words}' if words else ''}"
+    told = f"{name}: {JCT} {mean.estimate.value:.3g} h{interval}{f', {words}' if words else ''}"
     if one.left:
         return HeatCell("not all jobs", 0.0, f"{told}; {one.left} jobs not served", link)
     if RANKED in one.best_at:
@@ -447,6 +448,8 @@ def page(board: Leaderboard, suite: Suite, reports: Mapping[Player, str] = Mappi
         side=SIDE,
         margin=MARGIN,
         name_of=name_of,
+        jct=JCT,
+        ranked=f"{JCT[0].upper()}{JCT[1:]}",
         mean_in_words=mean_in_words,
         change_in_words=change_in_words,
         version=__version__,
