@@ -386,8 +386,8 @@ def _is_dominated(one: tuple[float, float], other: tuple[float, float]) -> bool:
 def policy_title(label: str) -> str:
     """Return the title of a policy of an arena, as reports and figures have it. Settings stay behind it.
 
-    >>> policy_title("fifo"), policy_title("easy(overestimate=2)"), policy_title("pollux-remaining"), policy_title("las")
-    ('FIFO', 'EASY(overestimate=2)', 'pollux-remaining', 'LAS')
+    >>> [policy_title(label) for label in ("fifo", "easy(overestimate=2)", "pollux-remaining", "las")]
+    ['FIFO', 'EASY(overestimate=2)', 'pollux-remaining', 'LAS']
     """
     name, bracket, settings = label.partition("(")
     classes = {path.rpartition(".")[2] for path in shipped_classes()["policy"]}

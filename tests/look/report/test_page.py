@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -510,7 +511,8 @@ def test_scrolling_over_the_map_scrolls_the_page(browser: Any, by_hand: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("scheme", "device", "place"), [("light", DESKTOP, ""), ("dark", DESKTOP, "#job/0/large"), ("light", PHONE, "")]
+    ("scheme", "device", "place"),
+    [*product(("light", "dark"), (DESKTOP,), ("", "#job/0/large")), ("light", PHONE, "")],
 )
 def test_axe_finds_nothing_serious(browser: Any, by_hand: Path, scheme: str, device: Any, place: str) -> None:
     """What axe-core, which knows the rules of accessible pages, complains of."""
