@@ -34,7 +34,7 @@ GLOSSARY = "<!-- metrics -->"
 OTHERS = "<!-- the other commands -->"
 DESIGN = "<!-- design -->"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
-SCREENS = re.compile(r"^<!-- screens:([\w-]+): (.*?) -->$", re.MULTILINE)
+SCREENS = re.compile(r"^<!-- (screens|wide):([\w-]+): (.*?) -->$", re.MULTILINE)
 HELP = re.compile(r"^( *)<!-- help:(.*?)-->$", re.MULTILINE)
 
 
@@ -72,12 +72,13 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def _screens(found: re.Match[str]) -> str:
-    """Return pictures of a part of the report on a desktop and on a phone, in the colours of the reader's page."""
-    name, what = found.groups()
+    """Return pictures of a part of the report in the colours of the reader's page: on a desktop, and on a phone."""
+    kind, name, what = found.groups()
+    windows = (("desktop", "74%"), ("phone", "24%")) if kind == "screens" else (("desktop", "100%"),)
     picture = '![{}, on a {}](images/report-{}-{}-{scheme}.webp#only-{scheme}){{ width="{}" loading=lazy }}'
     shown = [
         picture.format(what, window, name, window, width, scheme=scheme)
-        for window, width in (("desktop", "74%"), ("phone", "24%"))
+        for window, width in windows
         for scheme in ("light", "dark")
     ]
     return "\n".join(shown)

@@ -37,9 +37,9 @@ def test_every_picture_is_shown_and_every_kind_of_figure_has_one() -> None:
 
 def test_pages_are_shown_on_a_desktop_and_a_phone_light_and_dark_in_two_megabytes() -> None:
     found = list((DOCS / "images").glob("report-*.webp"))
-    assert len(found) == 4 * len(pictures.PAGES)
+    assert len(found) == 4 * len(pictures.PAGES) + 2 * len(pictures.WIDE_PAGES) + len(("arena", "arena", "print"))
     assert sum(path.stat().st_size for path in found) < 2e6
-    for name in pictures.PAGES:
+    for name in (*pictures.PAGES, *pictures.WIDE_PAGES):
         light, dark = (
             np.asarray(_small(DOCS / f"images/report-{name}-desktop-{each}.webp")) for each in pictures.SCHEMES
         )
@@ -54,7 +54,7 @@ def _small(picture: Path | io.BytesIO) -> Image.Image:
 
 def test_a_picture_of_a_page_shows_what_the_page_is_today(browser: Any, tmp_path: Path) -> None:
     """As far as 48 by 48 points tell, since fonts differ from machine to machine."""
-    assert main(["run", *pictures.REPORTED["failing"].split(), f"hydra.run.dir={tmp_path / 'run'}"]) == 0
+    assert main([*pictures.REPORTED["failing"].split(), f"hydra.run.dir={tmp_path / 'run'}"]) == 0
     assert main(["report", str(tmp_path / "run"), "-o", str(tmp_path / "failing.html")]) == 0
     kept = {}
     for name, shot in pictures.shots(browser, tmp_path, "waits"):
