@@ -133,12 +133,16 @@ PAGES = {
 }
 """Report, place and part of it, and what is done there first."""
 
+ONLY_MAPS = """
+  for (const figure of document.querySelectorAll("#timeline > figure"))
+    if (!figure.querySelector("canvas")) figure.style.display = "none";
+"""
 WIDE_PAGES = {
     "fork": ("forked", "", "#summary", ""),
     "forked": ("forked", "", "#occupancy .card", ""),
     "down": ("failing", "", "#moment", "choose('time', 20400)"),
     "lost": ("failing", "", "#timeline", "choose('group-of', 'GPUs lost to failures')"),
-    "stacked": ("runs", "", "#timeline", "choose('map-of', 'jobs by submission'); choose('beside', '1')"),
+    "stacked": ("runs", "", "#timeline", f"{ONLY_MAPS} choose('map-of', 'jobs by submission'); choose('beside', '1')"),
     "difference": ("runs", "", "#occupancy .card", "document.getElementById('difference').click()"),
     "sizes": ("rigid", "", "#figures", ""),
     "idle": ("rigid", "", "#timeline", "choose('group-of', 'Free GPUs'); choose('group-by', 'whether jobs wait')"),
@@ -155,7 +159,7 @@ SCHEMES = ("light", "dark")
 WINDOWS = {"desktop": 1280, "phone": 390}
 """Widths [px]."""
 
-MOST_HEIGHT = 1200
+MOST_HEIGHT = 1000
 """Of a picture of a page [px]."""
 
 
@@ -359,7 +363,7 @@ def _shot(browser: Any, address: str, part: str, look: tuple[int, str, str]) -> 
 
 def _keep_page(path: Path, shot: bytes) -> None:
     with Image.open(io.BytesIO(shot)) as image:
-        image.save(path, quality=60, method=6)
+        image.save(path, quality=45, method=6)
 
 
 def _keep_picture(picture: Path | io.BytesIO, path: Path) -> None:

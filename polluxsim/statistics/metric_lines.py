@@ -36,8 +36,8 @@ OF_JOBS = {
 """Metrics of a job, as reports list them."""
 
 OVER_TIME = {
-    "gpus": Metric("GPUs in use", better=NEITHER, formula="GPUs that jobs hold"),
-    "nodes": Metric("nodes", better=NEITHER, formula="nodes that are up"),
+    "gpus": Metric("GPUs in use", better=NEITHER, formula="that jobs hold"),
+    "nodes": Metric("nodes", better=NEITHER, formula="that are up"),
     "nodes_down": Metric("nodes down", formula="nodes that failures took"),
     "cost": Metric("cost", "$", formula="of all nodes so far"),
     "efficiency": Metric("efficiency", "%", MORE, formula="statistical, of all running jobs, weighted by GPUs"),
