@@ -74,7 +74,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def _screens(found: re.Match[str]) -> str:
     """Return pictures of a part of the report in the colours of the reader's page: on a desktop, and on a phone."""
     kind, name, what = found.groups()
-    windows = (("desktop", "74%"), ("phone", "24%")) if kind == "screens" else (("desktop", "100%"),)
+    windows = (("desktop", "74%"), ("phone", "24%")) if kind == "screens" else (("desktop", "80%"),)
     picture = '![{}, on a {}](images/report-{}-{}-{scheme}.webp#only-{scheme}){{ width="{}" loading=lazy }}'
     shown = [
         picture.format(what, window, name, window, width, scheme=scheme)
@@ -146,6 +146,7 @@ def _formula(found: re.Match[str]) -> str:
 
 def _help(command: list[str]) -> str:
     environment = os.environ | {"COLUMNS": "92", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    environment.pop("POLLUXSIM_DATA", None)  # the help has its value
     call = [sys.executable, "-m", "polluxsim", *command, "--help"]
     done = subprocess.run(call, capture_output=True, text=True, check=True, env=environment)
     return done.stdout.strip()
