@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.look.colours import on_dark
 from polluxsim.look.plot.style import GREY, TWO_COLUMNS, in_style, legend, new_figure
+from polluxsim.studies.arena.page import policy_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -169,7 +170,7 @@ def leaderboard() -> Drawing:
                 label += "" if policy == name else "*"
                 axes.barh(y, 0.94, left=x - 0.47, height=0.92, color="#ee7733", alpha=opacity)
                 axes.text(x, y, label, ha="center", va="center", fontsize=7, fontweight="bold" if not change else None)
-        _rows(axes, policies)
+        _rows(axes, [policy_title(policy) for policy in policies])
         axes.set_xticks(range(len(scenarios)), [each.headings[-1].partition(":")[0] for each in scenarios])
         axes.set_xlim(-0.5, len(scenarios) - 0.5)
         axes.tick_params(length=0)
