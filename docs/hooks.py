@@ -74,7 +74,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def _screens(found: re.Match[str]) -> str:
     """Return pictures of a part of the report in the colours of the reader's page: on a desktop, and on a phone."""
     kind, name, what = found.groups()
-    windows = (("desktop", "74%"), ("phone", "24%")) if kind == "screens" else (("desktop", "80%"),)
+    windows = (("desktop", "74%"), ("phone", "24%")) if kind == "screens" else (("desktop", "74%"),)
     picture = '![{}, on a {}](images/report-{}-{}-{scheme}.webp#only-{scheme}){{ width="{}" loading=lazy }}'
     shown = [
         picture.format(what, window, name, window, width, scheme=scheme)
