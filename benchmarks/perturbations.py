@@ -44,6 +44,14 @@ This page shows that the verdicts on published numbers are sensitive: each numbe
 program. The first sections are about the tables and figures of Pollux's paper, the last one about
 [schedulers of other papers](#schedulers-of-other-papers).
 
+![Share of the met verdicts that each perturbation turns red, by table and scheduler](images/perturbations.svg)
+
+*A point for each perturbation of a table or scheduler. The bar ends at the perturbation that turns most verdicts red.*
+
+[TOC]
+
+## Method
+
 `python benchmarks/perturbations.py` writes the tables for Pollux's paper. They use workload 6, one seed and the rules
 for measured data. *Another arm* replaces the values of an arm by those of another policy, interval, slowdown or phase.
 A cell is empty where a perturbation does not apply.

@@ -15,6 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))  # MkDocs takes hooks by their path
 
 import lesson
+import results
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
@@ -27,18 +28,22 @@ ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 EVALUATION = "<!-- reproduced -->"
 REPRODUCED = ROOT / "docs" / "reproduced"
+LEADERBOARD = "arena"
+"""Beginning of the names of tables that the leaderboard shows."""
 GLOSSARY = "<!-- metrics -->"
 OTHERS = "<!-- the other commands -->"
 DESIGN = "<!-- design -->"
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
-SCREENS = re.compile(r"^<!-- screens:([\w-]+): (.*?) -->$", re.MULTILINE)
+SCREENS = re.compile(r"^<!-- (screens|wide):([\w-]+): (.*?) -->$", re.MULTILINE)
 HELP = re.compile(r"^( *)<!-- help:(.*?)-->$", re.MULTILINE)
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Make the page to play with, and a report."""
+    """Make the page to play with, a report, and the charts of recorded results."""
     files.append(File.generated(config, "lesson.html", content=lesson.page()))
     files.append(File.generated(config, "report.html", content=_report()))
+    for name, chart in results.charts().items():
+        files.append(File.generated(config, f"images/{name}.svg", content=chart))
     return files
 
 
@@ -67,12 +72,13 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def _screens(found: re.Match[str]) -> str:
-    """Return pictures of a part of the report on a desktop and on a phone, in the colours of the reader's page."""
-    name, what = found.groups()
+    """Return pictures of a part of the report in the colours of the reader's page: on a desktop, and on a phone."""
+    kind, name, what = found.groups()
+    windows = (("desktop", "74%"), ("phone", "24%")) if kind == "screens" else (("desktop", "74%"),)
     picture = '![{}, on a {}](images/report-{}-{}-{scheme}.webp#only-{scheme}){{ width="{}" loading=lazy }}'
     shown = [
         picture.format(what, window, name, window, width, scheme=scheme)
-        for window, width in (("desktop", "74%"), ("phone", "24%"))
+        for window, width in windows
         for scheme in ("light", "dark")
     ]
     return "\n".join(shown)
@@ -89,7 +95,7 @@ def _metrics() -> str:
 
 def _reproduced() -> str:
     """Return what `polluxsim paper reproduce` wrote into docs/reproduced: each table, and the figures drawn with it."""
-    found = sorted(REPRODUCED.glob("*.md"))
+    found = sorted(path for path in REPRODUCED.glob("*.md") if not path.stem.startswith(LEADERBOARD))
     if not found:
         return "`polluxsim paper reproduce all -o docs/reproduced` writes them beside the paper's; none are here yet."
     parts = ["Written by `polluxsim paper reproduce`, as they stand."]
@@ -140,6 +146,7 @@ def _formula(found: re.Match[str]) -> str:
 
 def _help(command: list[str]) -> str:
     environment = os.environ | {"COLUMNS": "92", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    environment.pop("POLLUXSIM_DATA", None)  # the help has its value
     call = [sys.executable, "-m", "polluxsim", *command, "--help"]
     done = subprocess.run(call, capture_output=True, text=True, check=True, env=environment)
     return done.stdout.strip()

@@ -28,6 +28,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbconvert import MarkdownExporter
 from PIL import Image
+from results import light_and_dark
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
@@ -35,7 +36,7 @@ from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from selenium.webdriver.support.ui import WebDriverWait
 
 from polluxsim.cli import live
-from polluxsim.look.colours import application_colour, on_dark
+from polluxsim.look.colours import application_colour
 from polluxsim.run.composing import composed
 from polluxsim.run.execution import Execution
 
@@ -103,12 +104,15 @@ PLOTS = {
 }
 
 REPORTED = {
-    "runs": "-m policy=pollux,tiresias,optimus",
-    "seeds": "-m policy=tiresias,srtf,fifo seed=0,1,2,3,4,5 workload=philly-like workload.num_jobs=40",
-    "failing": "policy=tiresias cluster/failures=rsc-2 cluster.failures.rate=200 engine/checkpoints=interval",
-    "elastic": "policy=scaled cluster=elastic",
+    "runs": "run -m policy=pollux,tiresias,optimus",
+    "seeds": "run -m policy=tiresias,srtf,fifo seed=0,1,2,3,4,5 workload=philly-like workload.num_jobs=40",
+    "failing": "run policy=tiresias cluster/failures=rsc-2 cluster.failures.rate=200 engine/checkpoints=interval",
+    "elastic": "run policy=scaled cluster=elastic",
+    "rigid": "run policy=fifo workload=philly-like-rigid",
+    "shared": "run +experiment=shared-gpus",
+    "forked": "whatif of-runs/1-policy=tiresias --at 3h policy=srtf",
 }
-"""Runs that pages are shown of."""
+"""Commands that make the runs that pages are shown of, without the folder `of-NAME`."""
 
 CHOOSE = """
   const choose = (id, value) => {
@@ -129,11 +133,33 @@ PAGES = {
 }
 """Report, place and part of it, and what is done there first."""
 
+ONLY_MAPS = """
+  for (const figure of document.querySelectorAll("#timeline > figure"))
+    if (!figure.querySelector("canvas")) figure.style.display = "none";
+"""
+WIDE_PAGES = {
+    "fork": ("forked", "", "#summary", ""),
+    "forked": ("forked", "", "#occupancy .card", ""),
+    "down": ("failing", "", "#moment", "choose('time', 20400)"),
+    "lost": ("failing", "", "#timeline", "choose('group-of', 'GPUs lost to failures')"),
+    "stacked": ("runs", "", "#timeline", f"{ONLY_MAPS} choose('map-of', 'jobs by submission'); choose('beside', '1')"),
+    "difference": ("runs", "", "#occupancy .card", "document.getElementById('difference').click()"),
+    "sizes": ("rigid", "", "#figures", ""),
+    "idle": ("rigid", "", "#timeline", "choose('group-of', 'Free GPUs'); choose('group-by', 'whether jobs wait')"),
+    "shared": ("shared", "", "#moment", "choose('time', 9000)"),
+}
+"""As `PAGES`, of which there are pictures on a desktop only."""
+
+ARENA = "arena --policies fifo,easy,srtf,tiresias --scenarios realistic,bursts,rigid,deadlines --seeds 6 --reports"
+
+PRINTED = 794
+"""Width of the report on A4 paper [px]."""
+
 SCHEMES = ("light", "dark")
 WINDOWS = {"desktop": 1280, "phone": 390}
 """Widths [px]."""
 
-MOST_HEIGHT = 1200
+MOST_HEIGHT = 1000
 """Of a picture of a page [px]."""
 
 
@@ -204,15 +230,20 @@ def draw_plots(folder: Path, options: argparse.Namespace) -> None:
 
 def draw_report(folder: Path, options: argparse.Namespace) -> None:
     """Make reports, and take pictures of them in headless Chromium."""
-    for name, rest in REPORTED.items():
-        _printed(f"run {rest} -o of-{name}", folder)
+    for name, command in REPORTED.items():
+        _printed(f"{command} -o of-{name}", folder)
         _printed(f"report of-{name} -o {name}.html", folder)
+    _printed(f"{ARENA} -o contest", folder)
     browser = headless()
     try:
-        for name in PAGES:
+        for name in (*PAGES, *WIDE_PAGES):
             for picture, shot in shots(browser, folder, name):
-                with Image.open(io.BytesIO(shot)) as image:
-                    image.save(options.output / picture, quality=60, method=6)
+                _keep_page(options.output / picture, shot)
+        for scheme in SCHEMES:
+            shot = _shot(browser, (folder / "contest/arena.html").as_uri(), "main", (WINDOWS["desktop"], scheme, ""))
+            _keep_page(options.output / f"report-arena-{scheme}.webp", shot)
+        shot = _shot(browser, (folder / "runs.html").as_uri(), "main", (PRINTED, "print", ""))
+        _keep_page(options.output / "report-print.webp", shot)
     finally:
         browser.quit()
 
@@ -226,9 +257,9 @@ def headless() -> Chrome:
 
 
 def shots(browser: Any, folder: Path, name: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the pictures of a part of a report, on a desktop and on a phone, light and dark."""
-    report, place, part, script = PAGES[name]
-    for window, width in WINDOWS.items():
+    """Yield the pictures of a part of a report, on a desktop and perhaps on a phone, light and dark."""
+    report, place, part, script = {**PAGES, **WIDE_PAGES}[name]
+    for window, width in WINDOWS.items() if name in PAGES else [("desktop", WINDOWS["desktop"])]:
         for scheme in SCHEMES:
             shot = _shot(browser, (folder / f"{report}.html").as_uri() + place, part, (width, scheme, script))
             yield f"report-{name}-{window}-{scheme}.webp", shot
@@ -259,7 +290,7 @@ def draw_live(_: Path, options: argparse.Namespace) -> None:
 
 def draw_timeline(folder: Path, options: argparse.Namespace) -> None:
     """Draw what a timeline's file holds of one node and some jobs in three hours, as Perfetto lays it out."""
-    _printed(f"run {REPORTED['failing']} -o of-failing", folder)
+    _printed(f"{REPORTED['failing']} -o of-failing", folder)
     _printed("timeline of-failing -o failing.json", folder)
     found = json.loads((folder / "failing.json").read_text())["traceEvents"]
     names = {each["tid"]: each["args"]["name"] for each in found if each["name"] == "thread_name"}
@@ -278,15 +309,6 @@ def draw_timeline(folder: Path, options: argparse.Namespace) -> None:
     look = f'viewBox="0 0 964 {21 * len(places) + 6}" font-family="system-ui, sans-serif" font-size="11"'
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" {look}>{"".join(parts)}</svg>'
     (options.output / "timeline.svg").write_text(light_and_dark(svg) + "\n")
-
-
-def light_and_dark(svg: str) -> str:
-    """Return a drawing with other colours on a dark page: greys from ink to paper, others as light as they need."""
-    found = sorted(set(re.findall(r"(?<=: )#[0-9a-fA-F]{6}", svg)))
-    light, dark = ("".join(f"--c{each[1:]}:{to(each)};" for each in found) for to in (str, on_dark))
-    both = f":root{{{light}fill:#000}}@media(prefers-color-scheme:dark){{:root{{{dark}fill:#e7ecf2}}}}"
-    named = re.sub(r"(?<=: )#([0-9a-fA-F]{6})", r"var(--c\1)", svg)
-    return re.sub(r"(<svg[^>]*>)", rf"\1<style>{both}</style>", named, count=1)
 
 
 def draw_notebooks(folder: Path, _: argparse.Namespace) -> None:
@@ -323,17 +345,25 @@ def _shot(browser: Any, address: str, part: str, look: tuple[int, str, str]) -> 
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     wanted = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": wanted})
+    medium = {"media": "print" if scheme == "print" else "screen", "features": wanted}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", medium)
     browser.get("about:blank")
     browser.get(address)
-    ready = "return document.documentElement.dataset.ready === 'true'"
+    has_script = "document.getElementById('charts') !== null"
+    ready = f"return !({has_script}) || document.documentElement.dataset.ready === 'true'"
     WebDriverWait(browser, 30).until(lambda _: browser.execute_script(ready))
     browser.execute_script(f"{CHOOSE} {script}")
+    browser.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 200))")
     box = "const b = document.querySelector(arguments[0]).getBoundingClientRect(); return [b.x, b.y, b.width, b.height]"
     x, y, wide, high = browser.execute_script(f"scrollTo(0, 0); {box}", part)
     clip = {"x": x, "y": y, "width": wide, "height": min(high, MOST_HEIGHT), "scale": 1}
     taken = browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
     return b64decode(taken["data"])
+
+
+def _keep_page(path: Path, shot: bytes) -> None:
+    with Image.open(io.BytesIO(shot)) as image:
+        image.save(path, quality=45, method=6)
 
 
 def _keep_picture(picture: Path | io.BytesIO, path: Path) -> None:

@@ -252,7 +252,7 @@ def _cells(times: Sequence[float]) -> tuple[str, str]:
     low, median, high = (clock(time) if time < float("inf") else None for time in times)
     if low == high:
         return median or "unknown", "exact"
-    return median or "unknown", f"{low} to {high}" if high else f"{low} or later"
+    return median or "unknown", f"{low}–{high}" if high else f"{low} or later"
 
 
 def _calibrate(run: Run, options: Namespace, times: int) -> None:

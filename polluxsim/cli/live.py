@@ -30,6 +30,7 @@ from polluxsim.metrics.summary import shares
 from polluxsim.records.results import RoundRecord
 from polluxsim.run.interrupt import alternate_screen, ending_with, in_main_thread
 from polluxsim.run.progress_line import num_expected, progress
+from polluxsim.statistics.metric_lines import METRICS, OVER_TIME
 from polluxsim.statistics.series import MOST_EFFICIENCY, Steps
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Picture:
             shares = ", ".join(f"{name} {percent(share)}" for name, share in shown.gpu_time.items())
             yield [Segment(f"GPU time: {shares}")]
         if width >= LEAST_FOR_LINES and self._history.times[-1] > self._history.times[0]:
-            yield list(self._sparklines(width // 3 - 14))
+            yield list(self._sparklines(width // 3 - 15))
 
     def _facts(self, shown: Shown) -> Iterator[str]:
         record, spent = shown.record, perf_counter() - self._started
@@ -158,16 +159,16 @@ class Picture:
         yield f"{percent(shown.num_ended / max(shown.num_jobs, 1))} done"
         yield f"{shown.num_ended}/{shown.num_jobs} jobs complete   {record.active_jobs} active"
         there = sum(self._cluster.gpus_per_node[: self._nodes_up(shown)])
-        yield f"{record.gpus_in_use}/{there} GPUs in use"
+        yield f"{record.gpus_in_use}/{there} {OVER_TIME['gpus'].title}"
         if self._cluster.least_nodes is not None:
             yield f"{record.nodes} nodes, ${record.hourly_cost:,.2f} an hour"
         if shared := sum(count > 1 for count in Counter(chain(*(gpus for gpus, _ in shown.shares.values()))).values()):
             yield f"{shared} of them shared"
         if shown.down:
-            yield f"nodes down: {len(shown.down)}"
+            yield f"{OVER_TIME['nodes_down'].title}: {len(shown.down)}"
         if 0 < record.efficiency < MOST_EFFICIENCY:
-            yield f"efficiency {percent(record.efficiency)}"
-        yield f"average JCT so far {'–' if shown.mean_jct is None else clock(shown.mean_jct)}"
+            yield f"{OVER_TIME['efficiency'].title} {percent(record.efficiency)}"
+        yield f"{METRICS['avg_jct'].title} so far {'–' if shown.mean_jct is None else length(shown.mean_jct)}"
         yield f"{length(record.time / max(spent, 1e-3))} a second"
         if 0 < shown.num_ended < shown.num_jobs:
             yield f"about {length(spent * (shown.num_jobs / shown.num_ended - 1))} left"
@@ -182,7 +183,7 @@ class Picture:
         for name, top in tops.items():
             means = Steps(times, np.array(getattr(self._history, name), float)).means(edges)
             levels = np.clip(means / max(top, 1e-9) * (len(LEVELS) - 1), 0, len(LEVELS) - 1).round().astype(int)
-            yield Segment(f"{'GPUs' if name == 'gpus' else name:>10} ", DIM)
+            yield Segment(f"{OVER_TIME[name].title:>11} ", DIM)
             yield Segment("".join(LEVELS[level] for level in levels) + "  ")
 
     def _nodes_up(self, shown: Shown) -> int:
@@ -237,7 +238,7 @@ class Picture:
             grid.append(line)
         if hidden := nodes[shown:]:
             used = sum(job is not None for gpus in hidden for job in gpus)
-            text = f"and {len(hidden)} nodes more: {used} of {sum(map(len, hidden))} GPUs in use"
+            text = f"and {len(hidden)} nodes more: {used} of {sum(map(len, hidden))} {OVER_TIME['gpus'].title}"
             grid.append([Segment(text, DIM)])
         return grid
 
@@ -285,7 +286,7 @@ class Picture:
     def _queue(self, shown: Shown, width: int) -> list[Segment]:
         waiting = shown.waiting
         names = ", ".join(waiting[: max(width // 4, 1)])
-        return [Segment(f"queue {len(waiting)}{': ' if waiting else ''}", BOLD), Segment(names)]
+        return [Segment(f"{OVER_TIME['queue'].title} {len(waiting)}{': ' if waiting else ''}", BOLD), Segment(names)]
 
     def _style(self, job: JobId | None) -> Style:
         """Return the colour of a job. All runs of a workload use this colour."""

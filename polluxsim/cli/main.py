@@ -7,6 +7,7 @@ import sys
 import warnings
 from contextlib import contextmanager
 from io import TextIOWrapper
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from polluxsim import __version__
@@ -38,6 +39,9 @@ LONGEST_LINE = 380
 
 LAST_WORDS = 140
 """Part at the end of a longer message that is printed [characters]."""
+
+NO_WIDTH = 80
+"""Width of a terminal that does not know its own [characters]."""
 
 HELP = ("-h", "--help")
 
@@ -122,8 +126,17 @@ def _refused(message: str) -> int:
     if len(line) > LONGEST_LINE:
         first, last = line[: LONGEST_LINE - LAST_WORDS - 3], line[-LAST_WORDS:]
         line = f"{first.rpartition(' ')[0] or first} … {last.partition(' ')[2] or last}"
-    print(f"polluxsim: {line}", file=sys.stderr)
+    _tell(line)
     return BAD_INPUT
+
+
+def _tell(line: str) -> None:
+    """Print a line to standard error. On a terminal, break it between words."""
+    line = f"polluxsim: {line}"
+    if sys.stderr.isatty():
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or NO_WIDTH
+        line = fill(line, width, break_long_words=False, break_on_hyphens=False)
+    print(line, file=sys.stderr)
 
 
 @contextmanager
@@ -148,7 +161,7 @@ def _warnings_in_one_line() -> Iterator[None]:
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if issubclass(category, FutureWarning):
-                print(f"polluxsim: {message}", file=sys.stderr)
+                _tell(str(message))
             else:
                 before(message, category, *where, **more)
 

@@ -164,7 +164,7 @@ def _write_trace(kind: str, given: Mapping[str, Any], options: Namespace) -> Non
     gpu_hours = float((jobs.durations * jobs.gpus).sum()) / HOUR
     print(
         f"{output}: {len(jobs.times)} jobs in {source.hours} h, {gpu_hours:.0f} GPU-hours, "
-        f"{gpu_hours / source.hours / PHILLY_GPUS:.0%} of Philly's {PHILLY_GPUS} GPUs"
+        f"{100 * gpu_hours / source.hours / PHILLY_GPUS:.0f} % of Philly's {PHILLY_GPUS} GPUs"
     )
 
 

@@ -218,10 +218,10 @@ def _gpu_counts(report: Report) -> Iterator[str]:
     counts = sorted(report.gpu_counts, key=lambda item: -item.jobs)
     for item in sorted(counts[:MAX_LINES]):
         share = item.jobs / report.jobs_written
-        yield f"{item.num_gpus:>10g}  {item.jobs:>10,}  {share:7.2%}  {_bar(share)}"
+        yield f"{item.num_gpus:>10g}  {item.jobs:>10,}  {100 * share:6.2f} %  {_bar(share)}"
     if rest := counts[MAX_LINES:]:
         jobs = sum(item.jobs for item in rest)
-        yield f"     other  {jobs:>10,}  {jobs / report.jobs_written:7.2%}  in {len(rest)} other counts"
+        yield f"     other  {jobs:>10,}  {100 * jobs / report.jobs_written:6.2f} %  in {len(rest)} other counts"
 
 
 def _gpu_types(report: Report) -> Iterator[str]:

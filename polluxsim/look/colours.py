@@ -136,17 +136,15 @@ LEAST_ON_DARK = 0.22
 
 
 def on_page(colour: str) -> str:
-    """Return a colour as a page's style sheet has it: at least 3:1 against white, and against a dark page.
+    """Return a colour as a page's style sheet has it: as in figures on a light page, and light enough on a dark page.
 
     >>> on_page("#004488")
     'light-dark(#004488, #5885b2)'
     """
-    light = dark = colour
-    while luminance(light) > 0.28:
-        light = mixed(light, 0, 0.05)
+    dark = colour
     while luminance(dark) < LEAST_ON_DARK:
         dark = lighter(dark, 0.1)
-    return f"light-dark({light}, {dark})"
+    return f"light-dark({colour}, {dark})"
 
 
 def luminance(colour: str) -> float:

@@ -115,7 +115,7 @@ def _curve(profile: Speed, choices: Mapping[int, tuple[int, int]]) -> Curve:
 def _error_cells(card: Card) -> Iterator[str]:
     for name in PLACEMENT_CLASSES:
         error = card.fit_errors.get(name)
-        yield f"{'-':>17}" if error is None else f"{error.mean:>9.1%} {error.worst:>7.1%}"
+        yield f"{'-':>17}" if error is None else f"{100 * error.mean:>7.1f} % {100 * error.worst:>5.1f} %"
 
 
 @dataclass(frozen=True)

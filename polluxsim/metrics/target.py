@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from polluxsim.common.durations import from_clock, unit_of
+from polluxsim.common.durations import UNITS, from_clock, unit_of
 from polluxsim.common.errors import InvalidInputError, short
 from polluxsim.metrics.summary import counted, jct, queueing_delay, summarise
 
@@ -29,22 +29,18 @@ class Target(NamedTuple):
     quantity: str  # "wait" (time to the first GPU), "jct", "rho" or "makespan"
     sign: str  # "<" or "<="
     bound: float  # [s; 1 for ρ]
+    unit: tuple[str, int]  # of the text, and its length [s]; ("", 1) for ρ
 
     @property
     def metric(self) -> str:
         """Return what is bounded, in words."""
         return f"{self.statistic} {self.quantity}".strip()
 
-    @property
-    def unit(self) -> tuple[str, int]:
-        """Return the unit that the bound is told in, and how long it is [s]; ρ has none."""
-        return ("", 1) if self.quantity == "rho" else unit_of(self.bound)
-
     def __str__(self) -> str:
         return f"{self.metric} {self.sign} {self.told(self.bound)}"
 
     def told(self, value: float) -> str:
-        """Return a value of the metric in the bound's unit."""
+        """Return a value of the metric in the unit of the target."""
         unit, size = self.unit
         return f"{value / size:{'.3g' if value < 1000 * size else '.0f'}} {unit}".strip()
 
@@ -85,4 +81,11 @@ def read_target(text: str) -> Target:
     if bound is None or (bound == 0 and sign == "<"):
         what = "a number > 0" if quantity == "rho" else "a time > 0, like 600, 10 min, 1.5h or H:MM:SS"
         raise InvalidInputError(f"--target bounds {quantity or makespan} by {short(value)}; give {what}")
-    return Target(statistic or "", quantity or makespan, sign, bound)
+    unit = ("", 1) if quantity == "rho" else _unit(value, bound)
+    return Target(statistic or "", quantity or makespan, sign, bound, unit)
+
+
+def _unit(text: str, bound: float) -> tuple[str, int]:
+    """Return the unit that a text of a time names, and its length [s]. A text without a unit has that of its size."""
+    named = (unit for unit in reversed(UNITS) if text.endswith(unit[0]))
+    return next(named, unit_of(bound))

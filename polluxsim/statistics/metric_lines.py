@@ -16,6 +16,35 @@ if TYPE_CHECKING:
     from polluxsim.metrics.summary import Summary
     from polluxsim.records.results import Result
 
+OF_JOBS = {
+    "jct": Metric("JCT", "h", formula="completion − submission; the age at the end of the run if the job was cut off"),
+    "queueing_delay": Metric("time to the first GPU", "h", formula="first GPU − submission"),
+    "waiting_time": Metric("waiting time in total", "h", formula="JCT − time with GPUs"),
+    "restarts": Metric("restarts", better=NEITHER, formula="changes of GPUs by the policy after the first start"),
+    "failures": Metric("failures", formula="times that a failure took the GPUs"),
+    "lost_time": Metric("cost of failures", "h", formula="time of training that failures undid"),
+    "effective_time_ratio": Metric(
+        "effective training time",
+        "%",
+        MORE,
+        formula="(time with GPUs − starts − checkpoints − lost training) / time since the first GPU",
+    ),
+    "fairness": Metric("finish-time fairness ρ", formula="JCT / JCT alone on an equal share of the cluster"),
+    "gpu_hours": Metric("GPU time", "GPU h", formula="sum of GPUs × time"),
+    "average_gpus": Metric("average GPUs", better=NEITHER, formula="GPU time / JCT"),
+}
+"""Metrics of a job, as reports list them."""
+
+OVER_TIME = {
+    "gpus": Metric("GPUs in use", better=NEITHER, formula="that jobs hold"),
+    "nodes": Metric("nodes", better=NEITHER, formula="that are up"),
+    "nodes_down": Metric("nodes down", formula="nodes that failures took"),
+    "cost": Metric("cost", "$", formula="of all nodes so far"),
+    "efficiency": Metric("efficiency", "%", MORE, formula="statistical, of all running jobs, weighted by GPUs"),
+    "queue": Metric("queue", formula="jobs that were submitted and hold no GPU"),
+}
+"""Values of a run at a time, as curves, the moment of a report and the live view show them."""
+
 METRICS = {
     "num_jobs": Metric("jobs", better=NEITHER, formula="jobs of the workload"),
     "cut_off": Metric("cut off", formula="jobs not complete when the run ended"),
@@ -28,19 +57,21 @@ METRICS = {
         formula="jobs with a submission after the end of the run",
     ),
     "avg_jct": Metric(
-        "average JCT",
+        f"average {OF_JOBS['jct'].title}",
         "h",
         formula="mean of JCT = completion − submission; a job that was cut off has its age at the end of the run",
     ),
     "p50_jct": Metric("median JCT", "h", formula="50th percentile of the JCTs, linear between ranks"),
     "p99_jct": Metric("99th percentile JCT", "h", formula="99th percentile of the JCTs, linear between ranks"),
     "jct_by_application": Metric("average JCT", "h", is_part=True, formula="average JCT of the jobs of an application"),
-    "avg_queueing_delay": Metric("average time to the first GPU", "h", formula="mean of first GPU − submission"),
-    "avg_waiting_time": Metric("average waiting time in total", "h", formula="mean of JCT − time with GPUs"),
+    "avg_queueing_delay": Metric(
+        f"average {OF_JOBS['queueing_delay'].title}", "h", formula="mean of first GPU − submission"
+    ),
+    "avg_waiting_time": Metric(f"average {OF_JOBS['waiting_time'].title}", "h", formula="mean of JCT − time with GPUs"),
     "makespan": Metric("makespan", "h", formula="last completion − first submission"),
-    "utilisation": Metric("GPUs in use", "%", NEITHER, formula="GPU time of jobs / (GPUs × makespan)"),
+    "utilisation": Metric(OVER_TIME["gpus"].title, "%", NEITHER, formula="GPU time of jobs / (GPUs × makespan)"),
     "restarts": Metric(
-        "restarts",
+        OF_JOBS["restarts"].title,
         better=NEITHER,
         formula="changes of GPUs that the policy ordered after a job's first start, of all jobs",
     ),
@@ -59,7 +90,7 @@ METRICS = {
         formula="time for starts and restarts / time with GPUs, of all jobs",
     ),
     "max_fairness": Metric(
-        "largest finish-time fairness ρ",
+        f"largest {OF_JOBS['fairness'].title}",
         formula="largest ρ, with ρ = JCT / JCT alone on an equal share of the cluster",
     ),
     "p99_fairness": Metric("99th percentile ρ", is_part=True, formula="99th percentile of ρ"),
@@ -78,11 +109,8 @@ METRICS = {
     ),
     "outages": Metric("outages of nodes", better=NEITHER, formula="outages of nodes"),
     "restarts_by_failure": Metric("restarts by failure", formula="times that a failure took a job's GPUs"),
-    "effective_time_ratio": Metric(
-        "effective training time",
-        "%",
-        MORE,
-        formula="(time with GPUs − starts − checkpoints − lost training) / time since the first GPU, of all jobs",
+    "effective_time_ratio": replace(
+        OF_JOBS["effective_time_ratio"], formula=f"{OF_JOBS['effective_time_ratio'].formula}, of all jobs"
     ),
     "gpu_time.useful": Metric(
         "GPU time: useful training",
@@ -128,7 +156,7 @@ METRICS = {
         MORE,
         formula="1 − GPU time of nodes that were down / GPU time of all nodes",
     ),
-    "gpu_hours": Metric("GPU time", "GPU h", formula="sum of GPUs × time over all jobs"),
+    "gpu_hours": replace(OF_JOBS["gpu_hours"], formula="sum of GPUs × time over all jobs"),
     "cost": Metric("cost of nodes", "$", formula="sum of price × time over all nodes that were rented"),
 }
 """Shipped metrics in the order of reports."""
@@ -210,6 +238,7 @@ def metric_lines(
     for name, metric in declared.items():
         known = [values[name][1] if name in values else None for values in user_values]
         found.append(_line_of(name, metric, known, summaries))
+    found = [_in_unit_of_family(line, found, summaries) for line in found]
     # Metrics of `WHERE_ANY` are listed if they are not 0 in some run, others if they are known in some run.
     always = ("avg_jct", "max_fairness")
     return [
@@ -305,8 +334,24 @@ def _line(field: str, metric: Metric, runs: Sequence[Summary], gpus: Sequence[in
     return line._replace(texts=texts)
 
 
-def _line_of(field: str, metric: Metric, values: Sequence[float | None], runs: Sequence[Summary]) -> Line:
-    unit, texts = _texts(metric, values)
+FAMILIES = (("avg_jct", "p50_jct", "p99_jct", "jct_by_application"), ("avg_queueing_delay", "avg_waiting_time"))
+"""Metrics that share a unit of time, so that they can be compared."""
+
+
+def _in_unit_of_family(line: Line, lines: Sequence[Line], runs: Sequence[Summary]) -> Line:
+    """Return a line of a family of metrics in the unit of the largest value of the family."""
+    family = next((names for names in FAMILIES if line.field.partition(".")[0] in names), None)
+    if family is None:
+        return line
+    related = [each for each in lines if each.field.partition(".")[0] in family]
+    largest = max(value or 0.0 for each in related for value in each.values)
+    return _line_of(line.field, line.metric, line.values, runs, largest)
+
+
+def _line_of(
+    field: str, metric: Metric, values: Sequence[float | None], runs: Sequence[Summary], largest: float = 0.0
+) -> Line:
+    unit, texts = _texts(metric, values, largest)
     bounds = [metric.unit == "h" and metric.better == LESS and bool(run.cut_off) for run in runs]
     told = [f"≥ {text}" if bound and text != "–" else text for bound, text in zip(bounds, texts, strict=True)]
     return Line(field, metric.title, unit, values, told, metric)
@@ -327,11 +372,12 @@ def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> 
             yield len(value) if isinstance(value, tuple) else value
 
 
-def _texts(metric: Metric, values: Sequence[float | None]) -> tuple[str, list[str]]:
+def _texts(metric: Metric, values: Sequence[float | None], largest: float) -> tuple[str, list[str]]:
+    """Return the unit and the texts of values. Times have the unit of the largest of them, and of `largest` [s]."""
     if metric.unit == "%":
         return "", ["–" if value is None else f"{value:.1%}".replace("%", " %") for value in values]
     if metric.unit == "h":
-        unit, size = unit_of(max(filter(None, values), default=HOUR))
+        unit, size = unit_of(max(largest, *(value or 0.0 for value in values)) or HOUR)
         return unit, ["–" if value is None else number_text(value / size) for value in values]
     return metric.unit, ["–" if value is None else number_text(value) for value in values]
 

@@ -180,6 +180,23 @@ class WorkloadFile:
         return read_workload(shipped("workloads") / DEFAULT if self.path is None else Path(self.path))
 
 
+@dataclass(frozen=True)
+class ShippedFile:
+    """A workload in a file that comes with polluxsim.
+
+    Parameters
+    ----------
+    name
+        Name of the file in the folder `workloads`.
+    """
+
+    name: str = DEFAULT
+
+    def load(self, profiles: Mapping[str, Profile]) -> Workload:
+        """Read the workload."""
+        return read_workload(shipped("workloads") / self.name)
+
+
 def read_workload(path: Path) -> Workload:
     """Read a workload from CSV or Parquet.
 

@@ -85,7 +85,7 @@ def test_the_errors_are_those_that_the_page_says():
     ratios = [computed(row) / row.tokens_per_second for row in PUBLISHED]
     for row, ratio in zip(PUBLISHED, ratios, strict=True):
         rates = f"{row.tokens_per_second:,.0f} | {computed(row):,.0f}"
-        line = f"| {row.what} | {row.gpu} | {rates} | {'−' if ratio < 1 else '+'}{abs(ratio - 1):.0%} |"
+        line = f"| {row.what} | {row.gpu} | {rates} | {'−' if ratio < 1 else '+'}{100 * abs(ratio - 1):.0f} % |"
         assert line in PAGE.read_text(encoding="utf-8"), line
     assert math.sqrt(sum(math.log(ratio) ** 2 for ratio in ratios) / len(ratios)) == pytest.approx(ERROR, abs=0.005)
 

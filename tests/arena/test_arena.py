@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from math import log
 from pathlib import Path
@@ -150,7 +151,7 @@ def test_an_arena_says_who_cannot_play_goes_on_where_it_was_and_gives_the_same_f
     call = ["arena", "--policies", "fifo,optimus,mine.py:Mine", "--scenarios", "rigid", "--seeds", "1"]
     assert main([*call, "--workers", "1"]) == 0
     said = capsys.readouterr().out
-    assert "optimus did not play rigid: philly-like rigid workload, seed 1" in said
+    assert "Optimus did not play rigid: philly-like rigid workload, seed 1" in said
     assert "Optimus needs one of every job" in said
     files = [Path("arena") / f"arena.{ending}" for ending in ("parquet", "md")]
     before = [path.read_bytes() for path in files]
@@ -212,8 +213,24 @@ def test_the_heat_map_says_how_far_each_policy_is_from_the_best_and_leads_to_rep
     assert (equal.text, equal.heat, equal.link) == ("tied", 0.0, "#rigid")
     text = page(board, suite, {Player("fifo", "load-1"): address})
     assert text.index('class="heat"') < text.index('class="trades"') < text.index('<section id="load-1">')
-    assert f'<a href="{address}" title="fifo on load-1: average JCT 2 h' in text
+    assert f'<a href="{address}" title="FIFO on load-1: average JCT 2 h' in text
     assert text.count(POLICY_COLOURS["SRTF"]) >= 1
+
+
+def test_policies_have_the_names_of_reports_unless_two_would_be_the_same() -> None:
+    suite = read_suite("quick", ("load-1",))
+    rows = [
+        row(policy, "load-1", seed, 3600.0 + place)
+        for place, policy in enumerate(("fifo", "pollux(p=-2)", "mine"))
+        for seed in range(6)
+    ]
+    board = leaderboard(Played(rows, {}))
+    text = as_markdown(board, {"load-1": "t"}) + page(board, suite)
+    assert "| FIFO |" in text
+    assert "Pollux(p=-2)" in text
+    assert not re.search(r"\bfifo\b|\bpollux\(", text)
+    other = leaderboard(Played([*rows, *(row("Fifo", "load-1", seed, 4000.0) for seed in range(6))], {}))
+    assert re.findall(r"(?i)\| (fifo) \|", as_markdown(other, {"load-1": "t"})) == ["fifo", "Fifo"] * 2
 
 
 def test_the_arena_page_fits_and_has_no_serious_findings(browser: Any, tmp_path: Path) -> None:

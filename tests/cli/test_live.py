@@ -28,6 +28,8 @@ from polluxsim.api import simulating
 from polluxsim.cli import live
 from polluxsim.cli.live import Pace, Picture
 from polluxsim.cli.main import main
+from polluxsim.common.durations import UNITS
+from polluxsim.common.shipped import shipped
 from polluxsim.engine.simulation import Simulation, simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.ordered.classic import Fifo
@@ -42,9 +44,9 @@ SHOW, HIDE = b"\x1b[?25h", b"\x1b[?25l"
 class Terminal:
     """A process whose standard error is a terminal of a given size."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, columns: int = 100) -> None:
         self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
         command = [sys.executable, "-m", "polluxsim", *arguments]
         # A session of its own, whose terminal this becomes, so that its keyboard is this process's.
         own = {"start_new_session": True, "preexec_fn": lambda: fcntl.ioctl(2, termios.TIOCSCTTY, 0)}
@@ -74,6 +76,19 @@ class Terminal:
         os.close(self.slave)
         os.close(self.master)
         return self.process.wait(60), printed, self.seen
+
+
+def test_a_refusal_breaks_between_words_on_a_terminal(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "run", "policy=tirsias", columns=80)
+    status, _, seen = terminal.finish()
+    lines = seen.decode().splitlines()
+    assert status == 2
+    assert len(lines) > 3
+    assert max(map(len, lines)) <= 80
+    assert " ".join(lines).startswith("polluxsim: policy=tirsias is unknown, must be one of afs, allox, antman, auto")
+    names = {path.stem for path in (shipped("configs") / "policy").glob("*.yaml")}
+    listed = " ".join(lines).partition("must be one of ")[2].partition(" and ")[0].split(", ")
+    assert set(listed) <= names
 
 
 def test_a_live_run_shows_the_cluster_and_leaves_the_same_files(tmp_path: Path) -> None:
@@ -280,9 +295,9 @@ def test_the_numbers_of_a_frame_are_those_of_the_run(workload: Workload) -> None
         assert f"{len(done)}/6 jobs complete   {record.active_jobs} active" in text
         assert f"{record.gpus_in_use}/3 GPUs in use" in text
         if done:
-            hours, minutes, seconds = map(int, re.search(r"so far (\d+):(\d+):(\d+)", text).groups())
+            number, unit = re.search(r"average JCT so far ([\d.]+) (\w+)", text).groups()
             mean = sum(job.jct for job in done) / len(done)
-            assert abs(hours * 3600 + minutes * 60 + seconds - mean) <= 0.5
+            assert float(number) * dict(UNITS)[unit] == pytest.approx(mean, rel=5e-3)
         waiting = int(re.search(r"queue (\d+)", text)[1])
         assert waiting == record.active_jobs - sum(" job-" in cell for cell in re.findall(r"██ +\d+ job-\d", text))
 
@@ -313,7 +328,7 @@ def test_a_frame_tells_the_rented_nodes_the_time_so_far_and_no_sum_of_unlike_exa
     assert "goodput" not in text
     assert "5,000" not in text
     (small,) = [line for line in lines if "efficiency ▄" in line]
-    gpus, queue = re.search("GPUs (.{12})  +queue (.{12})", small).groups()
+    gpus, queue = re.search("GPUs in use (.{11})  +queue (.{11})", small).groups()
     assert set(gpus) == {"▂"}  # 2 of 8 all the time
     assert set(queue) == {"█"}  # b waited until the last round
     assert " 2 " not in "".join(lines[lines.index("") + 1 : -3])  # nodes 2 and 3 are not rented

@@ -27,7 +27,9 @@ INSTALLS = re.compile(r"^python3 -m venv .*\n", re.MULTILINE)
 QUOTED = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"|#.*")
 PAGES = sorted(path for path in DOCS.glob("*.md") if BLOCK.search(path.read_text(encoding="utf-8")))
 README = ROOT / "README.md"
-LONG = {"README", "learners", "operators", "recipes", "researchers", "sweeps", "tutorial"}
+LONG = {"README", "learners", "operators", "researchers", "sweeps", "tutorial"} | {
+    f"{subject}recipes" for subject in ("", "policy-", "cluster-", "log-")
+}
 """Pages whose examples take more than 20 s together; they are in the slow tier."""
 
 

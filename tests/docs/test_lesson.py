@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib.resources import files
 from typing import Any
 
 import lesson
@@ -59,6 +60,18 @@ def press(browser: Any, name: str) -> None:
 def fitnesses(browser: Any) -> tuple[float, float]:
     yours, pollux = re.findall(r"(?:yours|Pollux’s) ([\d.]+),", browser.find_element("id", "verdict").text)
     return float(yours), float(pollux)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_on_the_lesson(browser: Any, address: str, scheme: str) -> None:
+    preferred = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": preferred})
+    browser.get(address)
+    browser.execute_script(files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8"))
+    found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
+    assert len(found["passes"]) > 10
+    serious = [each for each in found["violations"] if each["impact"] in ("serious", "critical")]
+    assert [(each["id"], [node["html"][:200] for node in each["nodes"]][:3]) for each in serious] == []
 
 
 def test_sliders_and_exchanges_do_what_they_say(browser: Any, address: str) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from polluxsim.checks.laws import Watch
     from polluxsim.policies.contract.view import Policy
 
-RECIPES = Path(__file__).parents[2] / "docs" / "recipes.md"
+RECIPES = Path(__file__).parents[2] / "docs" / "policy-recipes.md"
 NAMES = {"greedy.py": "GreedyGoodput", "ageing.py": "ShortestWithAgeing"}
 CLUSTERS = {
     "t4-16x4": ("cluster=t4-16x4",),

@@ -13,6 +13,7 @@ from typing import Any
 
 import hooks
 import pytest
+import results
 from shared_runs import SharedRuns
 
 from polluxsim.cli.commands import COMMANDS
@@ -75,7 +76,7 @@ def test_every_page_is_there(site: Path) -> None:
     assert '<iframe class="live" src="report.html"' in text["index.html"]
     assert "Tiresias and SRTF against Pollux on 60 jobs" in text["report.html"]
     assert (
-        text["looking.html"].count("-dark.webp#only-dark") == text["looking.html"].count("-light.webp#only-light") > 8
+        text["reports.html"].count("-dark.webp#only-dark") == text["reports.html"].count("-light.webp#only-light") > 8
     )
     commands = [kind.replace(" ", "-") for kind in COMMANDS]
     assert len(commands) >= 20
@@ -86,6 +87,59 @@ def test_every_page_is_there(site: Path) -> None:
         assert f"usage: polluxsim {command.replace('-', ' ')}" in text["commands.html"] or command == "run"
     assert not [name for name, page in text.items() if "--8&lt;--" in page or "<!-- help" in page]
     assert not [name for name, page in text.items() if OURS.search(page)]
+
+
+RESULT_PAGES = {"evaluation", "perturbations", "leaderboard"}
+LONG = RESULT_PAGES | {"commands", "changelog", "404"}
+MOST_HEIGHT = 8000
+"""Of a page on a desktop of 1,440 px [px]."""
+
+
+@pytest.mark.slow
+def test_pages_are_at_most_eight_thousand_pixels_high(browser: Any, site: Path) -> None:
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    )
+    heights = {}
+    for path in sorted(site.rglob("*.html")):
+        page = path.relative_to(site).with_suffix("").as_posix()
+        if page in LONG or page.startswith("reference/"):
+            continue
+        browser.get(path.as_uri())
+        browser.execute_async_script(
+            "const pictures = [...document.images]; for (const each of pictures) each.loading = 'eager';"
+            "Promise.allSettled(pictures.map(each => each.decode())).then(arguments[0])"
+        )
+        heights[page] = browser.execute_script("return document.documentElement.scrollHeight")
+    assert len(heights) > 60
+    assert {page: height for page, height in heights.items() if height > MOST_HEIGHT} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted(RESULT_PAGES))
+def test_a_page_of_results_begins_with_a_chart_and_a_table_of_contents(site: Path, page: str) -> None:
+    text = (site / f"{page}.html").read_text(encoding="utf-8").partition("<h1")[2]
+    places = [text.index(part) for part in (f'src="images/{page}.svg"', '<div class="toc">', "<table")]
+    assert places == sorted(places)
+    chart = (site / "images" / f"{page}.svg").read_text(encoding="utf-8")
+    assert "prefers-color-scheme:dark" in chart
+
+
+@pytest.mark.slow
+def test_sections_that_moved_to_other_pages_keep_their_anchors(site: Path) -> None:
+    moved = {
+        "schedulers": {"shares-of-time", "several-gpu-types", "the-table-of-types", "clusters-that-grow"}
+        | {"published-numbers", "intended-differences", "shorter-jobs-first-under-pollux"},
+        "recipes": {"write-a-policy", "train-a-policy", "replay-a-log", "import-any-table", "find-the-number-of-nodes"},
+    }
+    for page, anchors in moved.items():
+        text = (site / f"{page}.html").read_text(encoding="utf-8")
+        assert [
+            anchor
+            for anchor in anchors
+            if not re.search(rf'<a [^>]*href="[\w-]+\.html[^>]* id="{anchor}"', text)
+            and not re.search(rf'<a [^>]*id="{anchor}"[^>]*href="[\w-]+\.html', text)
+        ] == []
 
 
 @pytest.mark.slow
@@ -129,6 +183,15 @@ def test_what_would_be_fetched_is_recognised(text: str) -> None:
     )
 
 
+def test_the_chart_of_verdicts_counts_those_that_the_page_states() -> None:
+    tables = {path.stem: next(results.markdown_tables(path.read_text())) for path in hooks.REPRODUCED.glob("[!a]*.md")}
+    page = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    counts = [results.counted_verdicts(table) for table in tables.values()]
+    met, judged = sum(met for met, _ in counts), sum(met + missed for met, missed in counts)
+    stated = [tuple(map(int, found)) for found in re.findall(r"(\d+) of (\d+) judged numbers met", page)]
+    assert (met, judged) == (sum(each for each, _ in stated), sum(each for _, each in stated))
+
+
 def test_what_reproduce_wrote_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hooks, "REPRODUCED", tmp_path)
     assert "none are here yet" in hooks.on_page_markdown("<!-- reproduced -->")
@@ -146,7 +209,7 @@ def test_the_pictures_ask_for_nothing_either() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", ["index", "schedulers", "metrics"])
+@pytest.mark.parametrize("page", ["index", "schedulers", "metrics", "evaluation"])
 def test_axe_finds_nothing_serious_on_the_site(browser: Any, site: Path, page: str) -> None:
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride", {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}

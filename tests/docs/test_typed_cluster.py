@@ -17,7 +17,7 @@ from polluxsim.run.execution import Execution
 
 BLOCK = re.compile(r'^```python title="(.+?)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/recipes.md", "docs/judging.md", "docs/researchers.md")
+PAGES = ("README.md", "docs/policy-recipes.md", "docs/judging.md", "docs/researchers.md")
 WORKLOADS = (
     ("workload=philly-like", "workload.largest_request=16", "workload.num_jobs=25"),
     ("workload=philly-like-rigid", "workload.hours=2"),

@@ -347,7 +347,7 @@ def test_values_of_the_json_that_are_none_are_named(key, value, message, tmp_pat
 
 
 def test_pages_have_the_command_that_prints_such_a_log():
-    for page in ("operators", "recipes"):
+    for page in ("operators", "log-recipes"):
         text = " ".join((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8").replace("\\\n", "").split())
         assert " ".join(SACCT.replace("\\\n", "").split()) in text
 

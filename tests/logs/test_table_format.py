@@ -47,7 +47,7 @@ def test_the_log_of_mit_supercloud(tmp_path):
 
 
 def test_the_recipe_imports_the_log_of_mit_supercloud():
-    recipes = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8").replace("\\\n", "")
+    recipes = (ROOT / "docs" / "log-recipes.md").read_text(encoding="utf-8").replace("\\\n", "")
     (command,) = re.findall("polluxsim log import table scheduler-log.csv.*", recipes)
     assert ",".join(re.findall(r"--columns '?([^' ]+)", command)) == SUPERCLOUD
 

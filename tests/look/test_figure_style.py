@@ -59,6 +59,11 @@ def test_every_policy_has_a_lightness_of_its_own() -> None:
     assert lightness[-1] <= 75  # still seen on white
 
 
+def test_a_light_page_has_the_colours_of_figures() -> None:
+    for colour in POLICY_COLOURS.values():
+        assert on_page(colour).startswith(f"light-dark({colour}, ")
+
+
 @pytest.mark.parametrize("blindness", BLINDNESS)
 def test_the_colours_stay_apart_to_everybody(blindness: str) -> None:
     seen = [lab(colour, blindness) for colour in PALETTE]

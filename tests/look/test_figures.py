@@ -72,6 +72,14 @@ def test_a_distribution_rises_from_0_to_the_share_that_is_known(sample: list[flo
         assert share[x <= value].max() == pytest.approx(sum(other <= value for other in sample) / (len(sample) + more))
 
 
+def test_shares_have_ticks_in_per_cent_as_reports_have_them(runs: list[Run]) -> None:
+    figures = (jct_cdf(grouped(runs)), usage(grouped(runs)))
+    for figure in figures:
+        figure.draw_without_rendering()
+        ticks = [text.get_text() for text in figure.axes[-1].get_yticklabels()]
+        assert "100 %" in ticks
+
+
 def test_the_cdf_has_every_job_of_the_tables(runs: list[Run]) -> None:
     groups = grouped(runs)
     figure = jct_cdf(groups)

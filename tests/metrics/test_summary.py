@@ -86,6 +86,20 @@ def test_a_target_is_met_below_its_bound_and_at_it_where_it_says_so(sign: str, m
     assert [target.is_met(value) for value in (599.0, 600.0, 601.0)] == met
 
 
+def test_a_target_answers_in_the_unit_of_its_text() -> None:
+    for text, told in (
+        ("p90 wait < 1h", "p90 wait < 1 h"),
+        ("p90 wait < 60 min", "p90 wait < 60 min"),
+        ("makespan <= 90s", "makespan <= 90 s"),
+        ("mean jct < 0.5d", "mean jct < 0.5 d"),
+        ("mean jct < 2:30:00", "mean jct < 2.5 h"),
+        ("mean jct < 600", "mean jct < 10 min"),
+        ("p99 rho < 2", "p99 rho < 2"),
+    ):
+        assert str(read_target(text)) == told
+    assert read_target("p90 wait < 1h").told(3288.0) == "0.913 h"
+
+
 def test_what_is_no_target_is_told() -> None:
     for text, words in (
         ("p90", "must be .* like"),
@@ -106,6 +120,7 @@ def test_a_length_of_time_is_shown_in_the_unit_that_stands_beside_it() -> None:
     assert summary is not None
     shown = {line.field: line for line in metric_lines([summary]) if line.metric.unit == "h"}
     assert {"avg_jct", "p99_jct", "makespan", "time_between_restarts"} <= set(shown)
+    assert len({line.unit for field, line in shown.items() if "jct" in field}) == 1
     for field, line in shown.items():
         value = getattr(summary, field) if "." not in field else summary.jct_by_application["a"]
         assert float(line.texts[0].replace(",", "")) * dict(UNITS)[line.unit] == pytest.approx(value, rel=1e-3)

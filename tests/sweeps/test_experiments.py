@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from polluxsim.cli.main import main
+from polluxsim.records.storage import read_run
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +34,22 @@ def test_what_they_are_for_is_in_their_dataset(tmp_path: Path, name: str, argume
     assert columns.notna().all().all()
     by_interval = found.groupby("engine.checkpoints.every")["gpu_time.checkpoint"].mean()
     assert by_interval[600.0] > by_interval[3600.0]
+
+
+def test_the_example_of_shared_gpus_shows_them_in_the_report(tmp_path: Path, browser: Any) -> None:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    assert main(["run", "+experiment=shared-gpus", f"hydra.sweep.dir={tmp_path}", "hydra.sweeper.workers=1"]) == 0
+    packed, alone = (read_run(folder) for folder in sorted(path.parent for path in tmp_path.glob("*/run.json")))
+    assert len({record.job for record in packed.result.sharing_records}) > 10
+    assert not alone.result.sharing_records
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "r.html")]) == 0
+    job = next(record.job for record in packed.result.sharing_records if record.speed < 1)
+    browser.get(f"{(tmp_path / 'r.html').as_uri()}#job/0/{job}")
+    ready = "return document.documentElement.dataset.ready === 'true'"
+    WebDriverWait(browser, 30).until(lambda _: browser.execute_script(ready))
+    told = browser.execute_script("return document.getElementById('job-shared').textContent")
+    assert re.search(r"\d+ % of its speed alone, beside (storage|compute|network|balanced)-\d+", told)
 
 
 def test_agents_are_compared_on_the_same_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

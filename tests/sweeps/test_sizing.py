@@ -116,7 +116,7 @@ def test_a_target_that_no_size_meets_is_said_with_the_best(
     where = ("--log", str(log), "--limit", "3", "-o", str(tmp_path / "runs"), "policy=fifo")
     out = found_by(capsys, "--target", "p90 wait < 1 min", *where, status=NOT_MET)
     wait = np.percentile(waits(replayed(log, Fifo(), 3)), 90)
-    assert f"no size from 2 to 3 meets p90 wait < 60 s: the best found is 3 nodes, {wait:.0f} s" in out
+    assert f"no size from 2 to 3 meets p90 wait < 1 min: the best found is 3 nodes, {wait / 60:.3g} min" in out
 
 
 def test_groups_of_nodes_grow_where_braces_are_and_seeds_give_an_interval(

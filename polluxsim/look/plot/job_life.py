@@ -12,7 +12,18 @@ from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.colours import DASHES, MARKERS, PALETTE, Look, looks
 from polluxsim.look.job_progress import progress_of
-from polluxsim.look.plot.style import GREY, ONE_COLUMN, hour_ticks, legend, mark_forks, new_figure, plain, steps, styled
+from polluxsim.look.plot.style import (
+    GREY,
+    ONE_COLUMN,
+    hour_ticks,
+    legend,
+    mark_forks,
+    new_figure,
+    per_cent,
+    plain,
+    steps,
+    styled,
+)
 from polluxsim.look.run_facts import start_delay
 from polluxsim.statistics.series import active_jobs, lifetime, shares_of
 
@@ -106,6 +117,7 @@ def _scales(rows: Sequence[Axes]) -> None:
     rows[2].yaxis.set_major_formatter(plain)
     for axes in rows[3:]:
         axes.set_ylim(0, 1.05)
+        axes.yaxis.set_major_formatter(per_cent)
     rows[-1].set_xlabel("time [h]")
     hour_ticks(rows[-1])
 

@@ -177,6 +177,12 @@ def share_axis(axes: Axes, title: str) -> None:
     axes.set_ylabel(title)
     axes.set_ylim(0, 1.03)
     axes.yaxis.set_major_locator(MultipleLocator(0.2))
+    axes.yaxis.set_major_formatter(per_cent)
+
+
+def per_cent(share: float, _: object = None) -> str:
+    """Return a share as an axis has it, in per cent."""
+    return f"{100 * share:.0f} %"
 
 
 def hour_ticks(axes: Axes, most: int = 9) -> None:

@@ -125,9 +125,8 @@ def nodes_over_time(runs: Mapping[str, Result], width: float = ONE_COLUMN) -> Dr
             (line,) = axes.step(hours, values, where="post", color=look.color, linestyle=look.linestyle)
         lines[line] = name
     upper.set_ylabel("nodes")
-    lower.set_ylabel("statistical efficiency")
+    share_axis(lower, "statistical efficiency")
     upper.set_ylim(bottom=0)
-    lower.set_ylim(0, 1.03)
     lower.set_xlabel("time [h]")
     lower.set_xlim(left=0)
     hour_ticks(lower)

@@ -8,6 +8,7 @@ import numpy as np
 
 from polluxsim.common.durations import HOUR
 from polluxsim.look.colours import application_colour, on_page
+from polluxsim.statistics.metric_lines import OVER_TIME
 from polluxsim.statistics.series import (
     completion_hours,
     cumulative,
@@ -63,15 +64,20 @@ class Panel(NamedTuple):
 
 def panels(runs: Sequence[Shown]) -> list[Panel]:
     """Return the figures over time that say something of these runs."""
-    found = [Panel("gpus", "GPUs in use", "", top=max(sum(run.held.gpus_per_node) for run in runs))]
+    found = [_panel("gpus", top=max(sum(run.held.gpus_per_node) for run in runs))]
     found += [Panel(f"gpus of {name}", f"{name} in use", "", top=most) for name, most in _gpus_by_type(runs).items()]
     if any(run.rented for run in runs):
-        found.append(Panel("nodes", "Nodes", "that are up"))
+        found.append(_panel("nodes"))
     if any(run.rented or any(gpu.price for gpu in run.held.node_types) for run in runs):
-        found.append(Panel("cost", "Cost", "of all nodes so far", "$"))
+        found.append(_panel("cost"))
     if any(is_adaptive(run.result) for run in runs):
-        found.append(Panel("efficiency", "Statistical efficiency", "of all running jobs, weighted by GPUs", "%", 1.0))
-    return [*found, Panel("queue", "Queue", "jobs that were submitted and hold no GPU")]
+        found.append(_panel("efficiency", top=1.0))
+    return [*found, _panel("queue")]
+
+
+def _panel(name: str, top: float | None = None) -> Panel:
+    metric = OVER_TIME[name]
+    return Panel(name, f"{metric.title[0].upper()}{metric.title[1:]}", metric.formula, metric.unit, top)
 
 
 def _gpus_by_type(runs: Sequence[Shown]) -> dict[str, int]:

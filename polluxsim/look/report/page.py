@@ -37,13 +37,22 @@ from polluxsim.records.storage import read_reasons, read_run
 from polluxsim.records.tables import nothing_collected
 from polluxsim.statistics.forks import FROM_FORK, fork_of, fork_times, parts_from_fork
 from polluxsim.statistics.groups import baseline_first, grouped, settings_of
-from polluxsim.statistics.metric_lines import baseline_note, difference, first_of_same_jobs, metric_lines
+from polluxsim.statistics.metric_lines import (
+    METRICS,
+    OF_JOBS,
+    OVER_TIME,
+    baseline_note,
+    difference,
+    first_of_same_jobs,
+    metric_lines,
+)
 from polluxsim.statistics.series import fairness, is_adaptive
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from polluxsim.metrics.declared import Metric
     from polluxsim.metrics.summary import Summary
     from polluxsim.records.results import ReasonRecord
     from polluxsim.records.storage import Run
@@ -98,6 +107,15 @@ SIZE_CARDS = (
 """Name, title and note of the figures by size, for rigid jobs."""
 
 
+def _declared(metrics: Mapping[str, Metric]) -> dict[str, dict[str, str]]:
+    """Return declarations of metrics as scripts of the page read them, by name."""
+    parts = ("title", "unit", "better", "formula", "heading")
+    return {name: {part: getattr(metric, part) for part in parts} for name, metric in metrics.items()}
+
+
+METRICS_OF_PAGE = {"ofRuns": _declared(METRICS), "ofJobs": _declared(OF_JOBS), "overTime": _declared(OVER_TIME)}
+
+
 class Cell(NamedTuple):
     """A value as text, its change from the baseline, and whether the change is better or worse (`verdict`)."""
 
@@ -134,6 +152,7 @@ def report(subjects: Sequence[Subject]) -> str:
         baseline=baseline_note([card["label"] for card in cards], bases),
         versus=next((run for run, base in enumerate(bases) if run and not base), min(1, len(runs) - 1)),
         panels=panels(shown),
+        metrics=METRICS_OF_PAGE,
         has_applications=len({job.application for run in runs for job in run.result.job_records}) > 1,
         sizes=SIZE_CARDS if are_rigid(shown) else (),
         has_rho=any(len(fairness(run.result)) for run in runs),

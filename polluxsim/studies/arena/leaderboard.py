@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 from math import exp, isclose, log
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,7 +12,7 @@ import pandas as pd
 
 from polluxsim.metrics.declared import MORE, NEITHER, Metric
 from polluxsim.statistics.estimates import ROUNDING, Sample, Samples
-from polluxsim.statistics.metric_lines import metric_of
+from polluxsim.statistics.metric_lines import METRICS, metric_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,17 +21,23 @@ if TYPE_CHECKING:
     from polluxsim.studies.arena.playing import Played, Player
 
 RANKED = "avg_jct"
-METRICS = (RANKED, "p99_jct", "makespan", "p99_fairness", "gpu_hours", "restarts", "deadlines_met", "decision_time")
+COMPARED = (RANKED, "p99_jct", "makespan", "p99_fairness", "gpu_hours", "restarts", "deadlines_met", "decision_time")
 """Metrics that are compared, before the user's; the first decides the ranking."""
 
-SHARE = Metric("deadlines met", "percent", MORE)
+SHARE = replace(METRICS["deadlines_met"], unit="percent")
 """Declaration of `deadlines_met` in an arena, which has shares of the jobs in per cent."""
+
+DECISION = Metric("decision time", "ms", formula="wall-clock time of the policy for each decision")
+"""Declaration of `decision_time`."""
 
 CLOCKS = ("decision_time",)
 """Metrics of wall-clock time. Files whose bytes must be reproducible do not contain them."""
 
 LEAVES_JOBS = ("cut_off", "rejected")
 """Jobs that a policy did not serve. Its means leave them out, so it is listed after policies that served all jobs."""
+
+
+OWN = {"deadlines_met": SHARE, "decision_time": DECISION}
 
 
 class Standing(NamedTuple):
@@ -69,7 +76,7 @@ class Leaderboard(NamedTuple):
 
 def leaderboard(played: Played) -> Leaderboard:
     """Return who is best at what."""
-    own = {name: SHARE if name == "deadlines_met" else metric_of(name) for name in METRICS}
+    own = {name: OWN.get(name) or metric_of(name) for name in COMPARED}
     metrics = {**own, **played.metrics}
     samples = {name: _samples(played, name, metrics) for name in dict.fromkeys(row["scenario"] for row in played.runs)}
     standings = {name: _standings(played, name, found, metrics) for name, found in samples.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from importlib.resources import files
 from math import exp, log
 from types import MappingProxyType
@@ -11,12 +12,14 @@ from urllib.parse import quote
 from jinja2 import Environment, StrictUndefined
 
 from polluxsim import __version__
-from polluxsim.look.colours import POLICY_COLOURS, looks, on_page
+from polluxsim.common.shipped import shipped_classes
+from polluxsim.look.colours import looks, on_page
 from polluxsim.look.settings_tables import QUANTITY, interval_notes, measured_change
 from polluxsim.look.tables import markdown
 from polluxsim.look.why.phrases import listed
+from polluxsim.records.folders import POLICY_NAMES
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT
-from polluxsim.statistics.metric_lines import change_text
+from polluxsim.statistics.metric_lines import METRICS, change_text
 from polluxsim.studies.arena.leaderboard import CLOCKS, RANKED, SHARE, is_as_good
 from polluxsim.studies.arena.playing import RUNS, Player
 
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from polluxsim.studies.arena.leaderboard import Flip, Leaderboard, Standing
     from polluxsim.studies.arena.playing import Played, Suite
 
+JCT = METRICS[RANKED].title
+"""Name of the metric that decides the ranking."""
+
 MOST_FLIPS = 8
 """Of them, told."""
 
@@ -37,8 +43,6 @@ MOST_NAMES = 6
 
 def name_of(board: Leaderboard, name: str) -> str:
     """Return a metric's title, unit and direction, for a heading."""
-    if name in CLOCKS:
-        return "decision [ms]"
     metric = board.metrics[name]
     return f"{f'{metric.title} [%]' if metric is SHARE else metric.heading}{metric.arrow}"
 
@@ -54,9 +58,9 @@ def verdicts(board: Leaderboard) -> Iterator[str]:
         if len(best) > 1 or _is_judged(found):
             leaders.setdefault(best, []).append(scenario)
     for best, scenarios in sorted(leaders.items(), key=lambda item: -len(item[1])):
-        what = f"has the least average JCT on {listed(scenarios)}"
+        what = f"has the least {JCT} on {listed(scenarios)}"
         if len(best) > 1:
-            what = f"are tied for the least average JCT on {listed(scenarios)}"
+            what = f"are tied for the least {JCT} on {listed(scenarios)}"
         yield f"{listed(_named(best))} {what}{_not_alone(board, scenarios)}."
     for flip in board.flips[:MOST_FLIPS]:
         yield _flip(flip)
@@ -131,7 +135,7 @@ def _is_told_apart(one: Standing) -> bool:
 
 def _flip(flip: Flip) -> str:
     (where, much), (elsewhere, more) = flip.first_wins, flip.second_wins
-    wins = f"{flip.first} beats {flip.second} on {where} ({change_text(much)} average JCT)"
+    wins = f"{flip.first} beats {flip.second} on {where} ({change_text(much)} {JCT})"
     return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {change_text(more)})."
 
 
@@ -157,8 +161,9 @@ def change_in_words(one: Standing, metric: str) -> str:
 
 def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:
     """Return an arena as Markdown: overall, in words, and a table for each scenario; nothing of the clock."""
+    board = titled(board)
     ratios = [[policy, f"{ratio:.2f}"] for policy, ratio in board.overall.items()]
-    parts = [ranking_note(board), "", markdown([["policy", "times the best's average JCT"], *ratios]), ""]
+    parts = [ranking_note(board), "", markdown([["policy", f"times the best's {JCT}"], *ratios]), ""]
     parts += [f"- {sentence}" for sentence in (*verdicts(board), *absences(board), *interval_words(board))]
     for scenario, found in board.standings.items():
         compared = [metric for metric in board.metrics if metric not in CLOCKS]
@@ -241,7 +246,7 @@ class HeatCell(NamedTuple):
 
 
 FULL_HEAT = 1.0
-"""A average JCT that is longer than the best by this share of it, or more, has the full heat."""
+"""An average JCT that is longer than the best by this share of it, or more, has the full heat."""
 
 
 def heat_map(board: Leaderboard, reports: Mapping[Player, str] = MappingProxyType({})) -> dict[str, list[HeatCell]]:
@@ -266,7 +271,7 @@ def _heat(one: Standing | None, name: str, link: str) -> HeatCell:
     mean = one.means[RANKED]
     interval = "" if mean.estimate.low is None else f" [{mean.estimate.low:.3g}, {mean.estimate.high:.3g}]"
     words = change_in_words(one, RANKED)
-    told = f"{name}: average JCT {mean.estimate.value:.3g} h{interval}{f', {words}' if words else ''}"
+    told = f"{name}: {JCT} {mean.estimate.value:.3g} h{interval}{f', {words}' if words else ''}"
     if one.left:
         return HeatCell("not all jobs", 0.0, f"{told}; {one.left} jobs not served", link)
     if RANKED in one.best_at:
@@ -338,7 +343,7 @@ def _ratios(board: Leaderboard, metric: str) -> dict[str, float]:
 
 def _trade(title: str, ratios: Mapping[str, tuple[float, float]]) -> Trade:
     across, up = (max(1.1, *(min(pair[axis], FARTHEST) for pair in ratios.values())) for axis in (0, 1))
-    colours = dict(zip(ratios, looks([shown_policy(policy) for policy in ratios]), strict=True))
+    colours = dict(zip(ratios, looks(list(ratios)), strict=True))
     points: list[Point] = []
     for policy, (x, y) in sorted(ratios.items(), key=lambda item: item[1][1]):
         left, top = _along(x, across), SIDE - _along(y, up)
@@ -378,19 +383,55 @@ def _is_dominated(one: tuple[float, float], other: tuple[float, float]) -> bool:
     return other != one and all(theirs <= mine for mine, theirs in zip(one, other, strict=True))
 
 
-def shown_policy(label: str) -> str:
-    """Return the name of a policy of an arena as reports and figures have it, which decides its colour."""
-    return next((name for name in POLICY_COLOURS if name.lower() == label.lower()), label)
+def policy_title(label: str) -> str:
+    """Return the title of a policy of an arena, as reports and figures have it. Settings stay behind it.
+
+    >>> [policy_title(label) for label in ("fifo", "easy(overestimate=2)", "pollux-remaining", "las")]
+    ['FIFO', 'EASY(overestimate=2)', 'pollux-remaining', 'LAS']
+    """
+    name, bracket, settings = label.partition("(")
+    classes = {path.rpartition(".")[2] for path in shipped_classes()["policy"]}
+    titles = {kind.lower(): POLICY_NAMES.get(kind, kind) for kind in classes}
+    title = name.upper() if name in ACRONYMS else titles.get(name.replace("-", "").lower(), name)
+    return f"{title}{bracket}{settings}"
+
+
+ACRONYMS = {"drf", "edf", "jsa", "las", "qssf", "sjf"}
+"""Entries of policies whose classes have longer names."""
+
+
+def titles_of(board: Leaderboard) -> dict[str, str]:
+    """Return the title of each policy of an arena. Policies whose titles would be equal keep their names."""
+    played = {one.policy for found in board.standings.values() for one in found}
+    titles = {policy: policy_title(policy) for policy in {*played, *(player.policy for player in board.absent)}}
+    counts = Counter(titles.values())
+    return {policy: title if counts[title] == 1 else policy for policy, title in titles.items()}
+
+
+def titled(board: Leaderboard) -> Leaderboard:
+    """Return a leaderboard with the titles of policies in place of the names of their entries."""
+    titles = titles_of(board)
+    return board._replace(
+        standings={
+            scenario: [one._replace(policy=titles[one.policy]) for one in found]
+            for scenario, found in board.standings.items()
+        },
+        overall={titles[policy]: ratio for policy, ratio in board.overall.items()},
+        flips=[flip._replace(first=titles[flip.first], second=titles[flip.second]) for flip in board.flips],
+        absent={Player(titles[policy], scenario): why for (policy, scenario), why in board.absent.items()},
+    )
 
 
 def page(board: Leaderboard, suite: Suite, reports: Mapping[Player, str] = MappingProxyType({})) -> str:
     """Return the text of an HTML file that needs no network and no script. `reports` is as for `heat_map`."""
+    names = titles_of(board)
+    board = titled(board)
+    reports = {Player(names[policy], scenario): address for (policy, scenario), address in reports.items()}
     titles = {scenario.name: scenario.title for scenario in suite.scenarios}
     panels = [_panel(name, titles[name], found, list(board.metrics)) for name, found in board.standings.items()]
     source = files("polluxsim.studies.arena").joinpath("page.html").read_text(encoding="utf-8")
     template = Environment(undefined=StrictUndefined, autoescape=True, trim_blocks=True).from_string(source)
     players = list(dict.fromkeys(one.policy for found in board.standings.values() for one in found))
-    shown = [shown_policy(policy) for policy in players]
     return template.render(
         title=f"{len(players)} policies on {len(panels)} scenarios",
         what=f"The {suite.name} suite: every policy on every scenario, drawn with the same {len(suite.seeds)} seeds.",
@@ -401,12 +442,14 @@ def page(board: Leaderboard, suite: Suite, reports: Mapping[Player, str] = Mappi
         panels=panels,
         scenarios=list(board.standings),
         heat=heat_map(board, reports),
-        colours={policy: on_page(look.color) for policy, look in zip(players, looks(shown), strict=True)},
+        colours={policy: on_page(look.color) for policy, look in zip(players, looks(players), strict=True)},
         trades=trades(board),
         cell_words="A cell leads to the report of its runs." if reports else "A cell leads to the scenario's table.",
         side=SIDE,
         margin=MARGIN,
         name_of=name_of,
+        jct=JCT,
+        ranked=f"{JCT[0].upper()}{JCT[1:]}",
         mean_in_words=mean_in_words,
         change_in_words=change_in_words,
         version=__version__,

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+import polluxsim
 from polluxsim.cli.main import main
 from polluxsim.common.durations import from_clock
 from polluxsim.records.results import AllocationRecord, SharingRecord
 from polluxsim.records.storage import write_run
 
 from .conftest import CONFIG, HOSTILE, Page, hand_made, opened, write_hand_made
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
 DESKTOP = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
@@ -147,19 +148,35 @@ def test_the_table_filters_and_sorts(browser: Any, two_runs: Path, by_hand: Path
     assert page.column("job") == ["small", "large", HOSTILE]
 
 
+NAMES_OF_THEIR_OWN = re.compile(
+    r"GPU-hours|GPUs in use|waiting time|time to the first|[\"`>](?:JCT|restarts|failures|ρ)[\"`<]"
+)
+
+
+def test_pages_and_the_live_view_have_the_names_of_the_declared_metrics() -> None:
+    package = Path(polluxsim.__file__).parent
+    assets = package / "look" / "report" / "assets"
+    sources = [*assets.glob("*.js"), assets / "page.html", package / "cli" / "live.py"]
+    sources += [package / "studies" / "arena" / name for name in ("page.html", "page.py")]
+    comments = re.compile(r'^ *(?://|#).*?$|""".*?"""', re.MULTILINE | re.DOTALL)
+    code = {path.name: comments.sub("", path.read_text(encoding="utf-8")) for path in sources}
+    found = {name: NAMES_OF_THEIR_OWN.findall(text) for name, text in code.items() if NAMES_OF_THEIR_OWN.search(text)}
+    assert found == {}
+
+
 def test_the_table_sorts_by_keyboard_and_says_how(browser: Any, by_hand: Path) -> None:
     from selenium.webdriver.common.keys import Keys
 
     page = opened(browser, by_hand)
     sorted_by = "return [...document.querySelectorAll('#job-head th')].map((th) => th.getAttribute('aria-sort'))"
-    (header,) = [button for button in page.deep("#job-head button") if button.text == "GPU-hours"]
+    (header,) = [button for button in page.deep("#job-head button") if button.text == "GPU time [GPU h]"]
     header.send_keys(Keys.ENTER)
-    assert page.column("GPU-hours") == ["0.00", "4.00", "9.60"]
+    assert page.column("GPU time [GPU h]") == ["0.00", "4.00", "9.60"]
     assert page.run(sorted_by).count("ascending") == 1
     browser.switch_to.active_element.send_keys(Keys.ENTER)
-    assert page.column("GPU-hours") == ["9.60", "4.00", "0.00"]
+    assert page.column("GPU time [GPU h]") == ["9.60", "4.00", "0.00"]
     assert page.run(sorted_by).count("descending") == 1
-    assert page.run("return document.activeElement.textContent.startsWith('GPU-hours')")
+    assert page.run("return document.activeElement.textContent.startsWith('GPU time [GPU h]')")
 
 
 def test_whatever_takes_focus_has_a_name(browser: Any, two_runs: Path) -> None:
@@ -444,10 +461,10 @@ def test_a_job_of_a_real_run_has_efficiency_and_progress(browser: Any, two_runs:
 
 def test_another_run_is_shown_and_lines_are_hidden(browser: Any, two_runs: Path) -> None:
     page = opened(browser, two_runs)
-    first = page.column("GPU-hours")
+    first = page.column("GPU time [GPU h]")
     choose(page, "run", "1")
     page.until("return document.getElementById('run').value === '1'", "the other run")
-    assert page.column("GPU-hours") != first
+    assert page.column("GPU time [GPU h]") != first
     count = "return document.querySelectorAll('#panel-queue .line').length"
     assert page.run(count) == 2
     page.run("document.querySelector('.show-run').click()")
@@ -494,7 +511,8 @@ def test_scrolling_over_the_map_scrolls_the_page(browser: Any, by_hand: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("scheme", "device", "place"), [("light", DESKTOP, ""), ("dark", DESKTOP, "#job/0/large"), ("light", PHONE, "")]
+    ("scheme", "device", "place"),
+    [*product(("light", "dark"), (DESKTOP,), ("", "#job/0/large")), ("light", PHONE, "")],
 )
 def test_axe_finds_nothing_serious(browser: Any, by_hand: Path, scheme: str, device: Any, place: str) -> None:
     """What axe-core, which knows the rules of accessible pages, complains of."""

@@ -1,7 +1,7 @@
 // The cluster at a moment: every GPU a square in its job's colour, and who runs and who waits.
 "use strict";
 polluxReport.cluster = (() => {
-  const { format, data, map } = polluxReport;
+  const { format, data, map } = polluxReport, { overTime } = polluxReport.metrics;
   const GAP = 0.8, LARGEST = 34, MOST_CHIPS = 24;
   let canvas, box, run, places = [], size = 1, time = 0, found = -1;
 
@@ -97,12 +97,12 @@ polluxReport.cluster = (() => {
   function tell() {
     const now = data.at(run, time);
     const facts = [
-      ["GPUs in use", `${format.number(now.gpus)} of ${format.number(now.capacity)}`],
+      [overTime.gpus.title, `${format.number(now.gpus)} of ${format.number(now.capacity)}`],
       ["running", format.plural(now.running.length, "job")],
       ["waiting", format.plural(now.waiting.length, "job")],
     ];
-    if (run.downRow.length) facts.push(["nodes down", format.number(now.nodesDown)]);
-    if (run.isAdaptive) facts.push(["efficiency", now.gpus ? format.percent(now.efficiency) : "–"]);
+    if (run.downRow.length) facts.push([overTime.nodes_down.title, format.number(now.nodesDown)]);
+    if (run.isAdaptive) facts.push([overTime.efficiency.title, now.gpus ? format.percent(now.efficiency) : "–"]);
     if (run.isRented) {
       const requested = run.nodePrice ? Math.round(now.price / run.nodePrice) : now.nodes;
       facts.push(["nodes up", format.number(now.nodes)], ["starting", format.number(Math.max(requested - now.nodes, 0))],

@@ -1,6 +1,7 @@
 // A run's columns, decoded once, and what is looked up in them. Times are in seconds; -1 is a time that never came.
 "use strict";
-const polluxReport = {};
+// Titles, units and directions of metrics are those that polluxsim declares.
+const polluxReport = { metrics: JSON.parse(document.getElementById("metrics").textContent) };
 
 polluxReport.data = (() => {
   const decoded = new Map();

@@ -20,6 +20,9 @@ polluxReport.format = (() => {
     return `${Math.floor(whole / 3600)}:${pad(Math.floor(whole / 60) % 60)}:${pad(whole % 60)}`;
   }
 
+  // A metric as the heading of values that do not name its unit.
+  const heading = ({ title, unit }) => (unit && !["h", "%", "$"].includes(unit) ? `${title} [${unit}]` : title);
+
   const percent = (share) => Number.isFinite(share) ? `${number(100 * share, 0)} %` : "–";
   const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
   const inUnit = (value, unit) => unit === "%" ? percent(value)
@@ -50,5 +53,5 @@ polluxReport.format = (() => {
   const linkTo = (run, job, attributes = {}, ...children) =>
     element("a", { href: jobLink(run, job), ...attributes }, ...(children.length ? children : [run.jobs[job]]));
 
-  return { number, span, clock, percent, plural, inUnit, element, swatch, fill, facts, options, list, jobLink, linkTo };
+  return { number, span, clock, percent, plural, heading, inUnit, element, swatch, fill, facts, options, list, jobLink, linkTo };
 })();

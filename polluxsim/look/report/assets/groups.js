@@ -1,8 +1,8 @@
 // What the cluster and the queue are made of: GPUs in use, jobs that wait or free GPUs over time, one group on the other.
 "use strict";
 polluxReport.groups = (() => {
-  const { format, data, chart } = polluxReport;
-  const MOST = 8, OTHERS = "others", GPUS = "GPUs in use", WAITING = "Jobs that wait", WASTED = "Wasted GPU time", LOST = "GPUs lost to failures", LIMITS = [60, 600, 3600, 21600, 86400];
+  const { format, data, chart } = polluxReport, { overTime } = polluxReport.metrics;
+  const MOST = 8, OTHERS = "others", GPUS = overTime.gpus.title, WAITING = "Jobs that wait", WASTED = "Wasted GPU time", LOST = "GPUs lost to failures", LIMITS = [60, 600, 3600, 21600, 86400];
   const OF_JOBS = {
     application: (run, job) => run.applications[run.jobApplication[job]],
     "GPUs asked for": (run, job) => format.plural(run.jobAsked[job], "GPU"),

@@ -1,7 +1,7 @@
 // The page of one job: facts, its life as figures, when it waited, and every change in words.
 "use strict";
 polluxReport.job = (() => {
-  const { format, data, chart, timeline } = polluxReport;
+  const { format, data, chart, timeline } = polluxReport, { ofJobs } = polluxReport.metrics;
   const MOST_RUNS = 8;
   let figures, link, axis = { start: 0, end: 1 };
 
@@ -26,14 +26,14 @@ polluxReport.job = (() => {
     format.fill("job-run", `in ${run.label}`);
     const stretches = data.waitsOf(run, job);
     format.facts("job-facts", [
-      ["JCT", `${data.isComplete(run, job) ? "" : "≥ "}${format.span(Math.max(end - submit, 0))}`],
+      [ofJobs.jct.title, `${data.isComplete(run, job) ? "" : "≥ "}${format.span(Math.max(end - submit, 0))}`],
       ["submitted at", Number.isFinite(submit) ? format.clock(submit) : "never"],
-      ["first GPU after", run.jobStart[job] < 0 ? "never" : format.span(run.jobStart[job] - submit)],
-      ["waited in total", format.span(data.waited(run, job))],
-      ["GPU-hours", format.number(run.jobGpuSeconds[job] / 3600, 2)],
-      ["restarts", format.number(run.jobRestarts[job])],
-      ...(run.jobFailures[job] ? [["failures", format.number(run.jobFailures[job])], ["cost of failures", format.span(run.jobLost[job])]] : []),
-      ...(run.jobFairness[job] > 0 ? [["ρ", format.number(run.jobFairness[job], 2)]] : []),
+      [ofJobs.queueing_delay.title, run.jobStart[job] < 0 ? "never" : format.span(run.jobStart[job] - submit)],
+      [ofJobs.waiting_time.title, format.span(data.waited(run, job))],
+      [format.heading(ofJobs.gpu_hours), format.number(run.jobGpuSeconds[job] / 3600, 2)],
+      [ofJobs.restarts.title, format.number(run.jobRestarts[job])],
+      ...(run.jobFailures[job] ? [[ofJobs.failures.title, format.number(run.jobFailures[job])], [ofJobs.lost_time.title, format.span(run.jobLost[job])]] : []),
+      ...(run.jobFairness[job] > 0 ? [[ofJobs.fairness.title, format.number(run.jobFairness[job], 2)]] : []),
     ]);
     const twins = others.map((other) => [other, other.jobNumber.get(run.jobs[job])])
       .filter(([other, twin]) => twin !== undefined && other.jobSubmit[twin] === submit);

@@ -4,7 +4,7 @@
 polluxReport.map = (() => {
   const { format, data, chart: { LEFT, RIGHT } } = polluxReport;
   const HEIGHT = 440, MOST_LANES = 12, MOST_LABELS = 200, LABEL_HEIGHT = 13, LINE_HEIGHT = 8, UPRIGHT = 8, MANY = 512, FONT = "11px system-ui, sans-serif";
-  const GPUS = "GPUs", SHARE = "share of GPUs in use", OTHERS = { "jobs by submission": () => "", "jobs by user": (run, job) => run.users[job], "jobs by queue": (run, job) => run.queues[job] };
+  const GPUS = "GPUs", SHARE = `share of ${polluxReport.metrics.overTime.gpus.title}`, OTHERS = { "jobs by submission": () => "", "jobs by user": (run, job) => run.users[job], "jobs by queue": (run, job) => run.queues[job] };
   // Maps of two runs share the axis of time and the choice of rows. Only the first says how to read it.
   function make(id, isFirst) {
     let canvas, axis, run = null, view, order, rows = { start: 0, end: 1 }, found = -1, cursor = null, mapHeight = HEIGHT;
@@ -170,7 +170,7 @@ polluxReport.map = (() => {
       pen.drawImage(picture, 0, 0, width, mapHeight * lines * rowsPerCell / (bottom - top));
       const each = view.rowJob ? "job" : "GPU";
       if (isFirst) format.fill("map-detail", view.dense
-        ? `Shade: the share of GPUs in use, of ${format.plural(rowsPerCell, "GPU")} a line.`
+        ? `Shade: the ${SHARE}, of ${format.plural(rowsPerCell, "GPU")} a line.`
         : rowsPerCell > 1 ? `A line of the map stands for ${format.plural(rowsPerCell, each)}: the colour is the longest ${view.rowJob ? "running" : "holder's, paler where they are idle"}. Zoom in to see each ${each}.`
           : `A column stands for ${format.span(cell)}: the colour is the longest holder's${view.rowJob ? ", grey where the job waits, dark where it starts or restarts" : ""}.${view.heldOf ? " A GPU that jobs share is split among them." : ""}`);
     }

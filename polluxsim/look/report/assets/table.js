@@ -1,7 +1,7 @@
 // The table of jobs: it sorts and filters all of them, and has in the page only the rows that are in sight.
 "use strict";
 polluxReport.table = (() => {
-  const { format, data } = polluxReport;
+  const { format, data } = polluxReport, { ofJobs } = polluxReport.metrics;
   const ROW = 34, SPARE = 8, MOST_PRINTED = 2000;
   let run, columns = [], order = [], sorted = { column: 0, down: false }, whole = false, found = -1;
   const byId = (id) => document.getElementById(id);
@@ -31,15 +31,15 @@ polluxReport.table = (() => {
       run.jobAsked.some((gpus) => gpus > 0) && { name: "asked", title: "GPUs asked for", of: (job) => run.jobAsked[job], say: format.number },
       { name: "status", of: (job) => data.statusOf(run, job) },
       { name: "submitted", of: (job) => run.jobSubmit[job], say: (time) => Number.isFinite(time) ? format.clock(time) : "never" },
-      { name: "first GPU after", of: (job) => (run.jobStart[job] < 0 ? NaN : run.jobStart[job] - run.jobSubmit[job]), say: format.span },
-      { name: "JCT", title: "time to completion, or to its end", of: life, say: format.span },
-      run.jobFairness.some((rho) => rho > 0) && { name: "ρ", title: "finish-time fairness", of: (job) => run.jobFairness[job], say: (rho) => format.number(rho, 2) },
-      { name: "GPU-hours", of: (job) => run.jobGpuSeconds[job] / 3600, say: (hours) => format.number(hours, 2) },
-      { name: "mean GPUs", of: (job) => (life(job) ? run.jobGpuSeconds[job] / life(job) : 0), say: (gpus) => format.number(gpus, 2) },
-      { name: "restarts", of: (job) => run.jobRestarts[job], say: format.number },
+      { name: ofJobs.queueing_delay.title, of: (job) => (run.jobStart[job] < 0 ? NaN : run.jobStart[job] - run.jobSubmit[job]), say: format.span },
+      { name: ofJobs.jct.title, title: ofJobs.jct.formula, of: life, say: format.span },
+      run.jobFairness.some((rho) => rho > 0) && { name: ofJobs.fairness.title, title: ofJobs.fairness.formula, of: (job) => run.jobFairness[job], say: (rho) => format.number(rho, 2) },
+      { name: format.heading(ofJobs.gpu_hours), of: (job) => run.jobGpuSeconds[job] / 3600, say: (hours) => format.number(hours, 2) },
+      { name: ofJobs.average_gpus.title, of: (job) => (life(job) ? run.jobGpuSeconds[job] / life(job) : 0), say: (gpus) => format.number(gpus, 2) },
+      { name: ofJobs.restarts.title, title: ofJobs.restarts.formula, of: (job) => run.jobRestarts[job], say: format.number },
       ...(run.jobFailures.some((count) => count > 0) ? [
-        { name: "failures", of: (job) => run.jobFailures[job], say: format.number },
-        { name: "effective", title: "useful training over the time since its first GPU", of: (job) => run.jobEffective[job], say: format.percent },
+        { name: ofJobs.failures.title, title: ofJobs.failures.formula, of: (job) => run.jobFailures[job], say: format.number },
+        { name: ofJobs.effective_time_ratio.title, title: ofJobs.effective_time_ratio.formula, of: (job) => run.jobEffective[job], say: format.percent },
       ] : []),
     ].filter(Boolean);
     sorted = { column: columns.findIndex((column) => column.name === "submitted"), down: false };
