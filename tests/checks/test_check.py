@@ -167,12 +167,30 @@ IDLE_TYPE = World(
 )
 """Job b preempts job a, which waited beside the idle GPUs of the other type until job b had ended."""
 
+REJECTED = World(
+    nodes=(1, 2, 2, 1),
+    jobs=(Job.rigid("a", 0.0, 1, 800.0), Job.rigid("rejected", 0.0, 6, 60.0, deadline=850.0)),
+    least_nodes=3,
+    is_scaled=True,
+)
+"""The autoscaler requested a node for a job that its policy rejected, and kept it until the next event."""
+
+WITHOUT_DEADLINE = World(
+    nodes=(4, 1),
+    jobs=(Job.rigid("a", 0.0, 4, 625.0), Job.rigid("b", 0.0, 1, 60.0)),
+    outages=((1, 12.0, 671.0),),
+    types=("t4", "v100"),
+    checkpoint_interval=300.0,
+)
+"""Job b was sent to the T4s during the outage. ElasticFlow kept it there beside the idle V100."""
+
 
 @pytest.mark.parametrize(
     ("policy", "world"),
     [
         ("afs", LEARNS), ("allox", LATER_TYPE), ("allox", TWO_TYPES), ("antman", PARTS_OF_A_NODE), ("antman", WIDE),
-        ("drf", FEWER_NODES), ("elastic-edf", IDLE_TYPE), ("elasticflow", GONE),
+        ("drf", FEWER_NODES), ("elastic-edf", IDLE_TYPE), ("elasticflow", GONE), ("elasticflow", REJECTED),
+        ("elasticflow", WITHOUT_DEADLINE),
         ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN),
     ],
 )  # fmt: skip

@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.hardware.placements import gpus_by_node, num_replicas, packed
 from polluxsim.models.batch_size import split_batch_size
@@ -234,8 +234,6 @@ class ElasticFlow:
     """
 
     together: bool = False
-    # A promise holds for the GPU type on which it was made.
-    jobs_stay: ClassVar[bool] = True
     _times: TrueTimes = field(default_factory=TrueTimes, init=False, repr=False)
     _plans: dict[JobId, Plan] = field(default_factory=dict, init=False, repr=False)
     # Time of the last change of each job's GPUs [s].
@@ -248,6 +246,10 @@ class ElasticFlow:
         if not jobs or any(job.deadline is not None for job in jobs):
             return []
         return ["no job has a deadline: each job is admitted, and GPUs go where they make a job faster by most"]
+
+    def stays(self, job: JobView) -> bool:
+        """Return whether a job stays on its GPU type: a promise of a deadline holds there only."""
+        return job.deadline is not None
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Admit jobs and plan after arrivals, completions and changes of nodes; otherwise follow the plans."""

@@ -128,8 +128,8 @@ class Scaled:
             count = max(count, _nodes_with_jobs(view, Decision({}, others_keep=True)))
         decision = self._decide(self._shown(view, wanted, count), rng) if view.jobs else Decision({}, valid_until=inf)
         until = min(decision.valid_until, self.scale.until(view.time), self._surplus_since + self.idle_time)
-        if count > max(settled, _nodes_with_jobs(view, decision)):
-            until = view.time  # the jobs leave the last nodes by this decision, which releases them at the next round
+        if decision.rejected or count > max(settled, _nodes_with_jobs(view, decision)):
+            until = view.time  # the next decision releases the nodes that jobs leave now, or that rejected jobs needed
         outdated_by = decision.outdated_by | Change.JOBS_OR_NODES
         return replace(decision, num_nodes=count, valid_until=until, outdated_by=outdated_by)
 
