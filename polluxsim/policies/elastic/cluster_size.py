@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
@@ -169,14 +168,16 @@ class Scaled:
         arrived = [job.job_id for missed in self._missed for job in missed.arrived]
         ended = {job_id: end for missed in self._missed for job_id, end in missed.ended.items()}
         self._jobs |= {job.job_id: _Shown(job) for missed in self._missed for job in missed.arrived}
-        held, leaving = Counter[int](), []
+        staying: list[JobView] = []
+        leaving: list[JobId] = []
         for job in view.running:
             shown = self._jobs[job.job_id]
             shown.values["must_move"] = any(node >= count for node, _ in job.placement)
             if shown.must_move:
                 leaving.append(job.job_id)
             else:
-                held.update(dict(job.placement))
+                staying.append(job)
+        held = view.sharing.in_use(staying)
         sizes = [size if node < wanted else held[node] for node, size in enumerate(view.gpus_per_node[: max(count, 0)])]
         open_nodes = view.gpus_per_node[: max(min(wanted, count), 0)]
         is_news = any(missed.nodes for missed in self._missed) or open_nodes != self._open_nodes or bool(leaving)
