@@ -167,6 +167,16 @@ IDLE_TYPE = World(
 )
 """Job b preempts job a, which waited beside the idle GPUs of the other type until job b had ended."""
 
+LEARNS_LATER = World(
+    nodes=(1, 1),
+    jobs=(
+        Job.rigid("a", 0.0, 2, 650.0, speeds=((1, 1.0), (2, 1.7), (4, 2.8))),
+        Job.rigid("b", 425.0, 1, 60.0, cancel_time=430.0),
+    ),
+    agent="pollux",
+)
+"""ElasticFlow kept job a on 1 GPU when its agent allowed 2. The second job calls the policy at 480 s."""
+
 REJECTED = World(
     nodes=(1, 2, 2, 1),
     jobs=(Job.rigid("a", 0.0, 1, 800.0), Job.rigid("rejected", 0.0, 6, 60.0, deadline=850.0)),
@@ -190,7 +200,7 @@ WITHOUT_DEADLINE = World(
     [
         ("afs", LEARNS), ("allox", LATER_TYPE), ("allox", TWO_TYPES), ("antman", PARTS_OF_A_NODE), ("antman", WIDE),
         ("drf", FEWER_NODES), ("elastic-edf", IDLE_TYPE), ("elasticflow", GONE), ("elasticflow", REJECTED),
-        ("elasticflow", WITHOUT_DEADLINE),
+        ("elasticflow", WITHOUT_DEADLINE), ("elasticflow", LEARNS_LATER),
         ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN),
     ],
 )  # fmt: skip

@@ -17,7 +17,7 @@ from polluxsim.policies.contract.view import Change, Decision, Reason
 from polluxsim.policies.deadlines.buddies import buddies
 from polluxsim.policies.ordered.classic import due
 from polluxsim.policies.tools.free_gpus import Timetable
-from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, dealt, powers_of_two
+from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, dealt, limits, powers_of_two
 from polluxsim.policies.tools.pools import pool_per_type
 
 if TYPE_CHECKING:
@@ -239,6 +239,8 @@ class ElasticFlow:
     _plans: dict[JobId, Plan] = field(default_factory=dict, init=False, repr=False)
     # Time of the last change of each job's GPUs [s].
     _changed: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+    # Most GPUs of each job when the plans were made.
+    _limits: Mapping[JobId, int] = field(default_factory=dict, init=False, repr=False)
     # Admitted jobs that miss their deadlines, because they were slower than planned, with their new deadlines [s].
     _late: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
 
@@ -253,13 +255,14 @@ class ElasticFlow:
         return job.deadline is not None
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Admit jobs and plan after arrivals, completions and changes of nodes; otherwise follow the plans."""
+        """Admit jobs, and plan after arrivals, completions and changes of nodes or limits."""
         self._times.forget(view.changes.ended)
         for job_id in view.changes.ended:
             self._plans.pop(job_id, None)
             self._changed.pop(job_id, None)
             self._late.pop(job_id, None)
-        rejected = self._plan_anew(view) if view.changes.jobs_or_nodes else {}
+        has_learnt = bool(view.changes.learnt) and limits(view) != self._limits
+        rejected = self._plan_anew(view) if view.changes.jobs_or_nodes or has_learnt else {}
         placed = self._placed(view, rejected)
         changed = [job.job_id for job in view.jobs if set(job.placement) != set(placed.get(job.job_id, ()))]
         self._changed |= dict.fromkeys(changed, view.time)
@@ -269,7 +272,7 @@ class ElasticFlow:
             placed,
             rejected=tuple(rejected),
             valid_until=min(steps, default=inf),
-            outdated_by=Change.JOBS_OR_NODES,
+            outdated_by=Change.JOBS_OR_NODES | Change.LEARNING,
             explain=lambda jobs: (
                 {name: rejected[name] for name in jobs if name in rejected}
                 | _reasons(view, plans, late, [name for name in jobs if name in plans])
@@ -371,6 +374,7 @@ class ElasticFlow:
 
     def _plan_anew(self, view: ClusterView) -> dict[JobId, Reason]:
         """Plan for all admitted jobs, and return the reasons for rejections."""
+        self._limits = limits(view)
         # A job that has GPUs was admitted by another policy before.
         arrived = {job.job_id: job for job in view.changes.arrived if not job.placement}
         demands = {job.job_id: self._demand(view, job) for job in view.jobs if job.job_id not in arrived}
