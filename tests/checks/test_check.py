@@ -194,6 +194,18 @@ WITHOUT_DEADLINE = World(
 )
 """Job b was sent to the T4s during the outage. ElasticFlow kept it there beside the idle V100."""
 
+SURPLUS = World(
+    nodes=(1, 3),
+    jobs=(
+        Job.rigid("grows", 0.0, 1, 975.0, speeds=((1, 1.0), (2, 1.7), (4, 2.8), (8, 4.8), (16, 8.0))),
+        Job("short", 0.0, "toy", 1, 10),
+    ),
+    least_nodes=1,
+    agent="pollux",
+    is_scaled=True,
+)
+"""The second node is surplus, so the autoscaler shows no idle GPUs on it. The law of idle GPUs counted them."""
+
 
 @pytest.mark.parametrize(
     ("policy", "world"),
@@ -201,6 +213,7 @@ WITHOUT_DEADLINE = World(
         ("afs", LEARNS), ("allox", LATER_TYPE), ("allox", TWO_TYPES), ("antman", PARTS_OF_A_NODE), ("antman", WIDE),
         ("drf", FEWER_NODES), ("elastic-edf", IDLE_TYPE), ("elasticflow", GONE), ("elasticflow", REJECTED),
         ("elasticflow", WITHOUT_DEADLINE), ("elasticflow", LEARNS_LATER),
+        ("elasticflow", SURPLUS),
         ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN),
     ],
 )  # fmt: skip
