@@ -206,6 +206,31 @@ SURPLUS = World(
 )
 """The second node is surplus, so the autoscaler shows no idle GPUs on it. The law of idle GPUs counted them."""
 
+DECLINES = World(
+    nodes=(2, 1),
+    jobs=(
+        Job.rigid("a", 0.0, 3, 687.5, speeds=((1, 1.0), (2, 1.7), (4, 2.8))),
+        Job("b", 0.0, "slow", 3, 30),
+    ),
+    parameters=(("lease", 600.0),),
+)
+"""Under Themis, job a waited beside an idle GPU for the three GPUs that it expected a lease later."""
+
+UNSEEN = World(
+    nodes=(2, 4, 2),
+    jobs=(Job.rigid("a", 0.0, 8, 550.0, speeds=((1, 1.0), (2, 1.7), (4, 2.8), (8, 4.8))),),
+    agent="pollux",
+)
+"""The agent allows 1 GPU until it has learnt. Under Themis the job waited for 8 GPUs for ever."""
+
+ALL_DOWN = World(
+    nodes=(1, 1, 2, 4),
+    jobs=(Job.rigid("a", 0.0, 7, 625.0), Job("b", 0.0, "slow", 1, 10)),
+    outages=((1, 799.0, 587.0), (2, 854.0, 297.0), (3, 771.0, 806.0)),
+    types=("t4", "v100", "v100", "v100"),
+)
+"""All V100 are down, and job a, which is a gang, waits for them. Themis divided by the number of GPUs."""
+
 
 @pytest.mark.parametrize(
     ("policy", "world"),
@@ -214,7 +239,8 @@ SURPLUS = World(
         ("drf", FEWER_NODES), ("elastic-edf", IDLE_TYPE), ("elasticflow", GONE), ("elasticflow", REJECTED),
         ("elasticflow", WITHOUT_DEADLINE), ("elasticflow", LEARNS_LATER),
         ("elasticflow", SURPLUS),
-        ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN),
+        ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN), ("themis", ALL_DOWN),
+        ("themis", DECLINES), ("themis", UNSEEN),
     ],
 )  # fmt: skip
 def test_a_fault_that_was_found_does_not_come_back(policy: str, world: World) -> None:
