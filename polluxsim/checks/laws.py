@@ -63,7 +63,7 @@ class Watch:
 class IdleGpus(Law):
     """No GPU is idle that a job could use, unless the reason of the job is in `WAITING` or `RUNNING` and is true.
 
-    Under an autoscaler, running jobs need not grow: idle GPUs may be on a node that will be released.
+    It does not apply to elastic policies under an autoscaler: idle GPUs may be on a node that will be released.
     """
 
     world: World
@@ -79,10 +79,12 @@ class IdleGpus(Law):
         self._is_elastic |= any(
             not job.is_gang and seen.held[job.job_id] not in (0, job.num_replicas) for job in seen.jobs
         )
+        if self._is_elastic and self.world.is_scaled:
+            return
         for job in seen.jobs:
             if seen.waits(job) and (gpus := self._could_start(job, seen)):
                 yield from _unless_true(WAITING, job, seen, f"{gpus} GPUs", f"waits for {job.num_replicas}")
-            elif self._is_elastic and not self.world.is_scaled and self._could_grow(job, seen):
+            elif self._is_elastic and self._could_grow(job, seen):
                 gpus, does = sum(seen.free.values()), f"holds {gpus_of(job)}, could use {job.max_replicas}"
                 yield from _unless_true(RUNNING, job, seen, f"{gpus} GPUs", does)
 

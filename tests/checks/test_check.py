@@ -206,6 +206,18 @@ SURPLUS = World(
 )
 """The second node is surplus, so the autoscaler shows no idle GPUs on it. The law of idle GPUs counted them."""
 
+WAITS_BESIDE_SURPLUS = World(
+    nodes=(1, 3, 1),
+    jobs=(
+        *(Job.rigid(f"job-{number}", 0.0, 1, 60.0) for number in range(3)),
+        Job.rigid("elastic", 0.0, 1, 60.0, speeds=((1, 1.0), (2, 1.7), (4, 2.8))),
+        Job.rigid("waits", 0.0, 1, 60.0),
+    ),
+    least_nodes=1,
+    is_scaled=True,
+)
+"""Themis gives the elastic job two of the four GPUs that the autoscaler shows, so one job waits."""
+
 DECLINES = World(
     nodes=(2, 1),
     jobs=(
@@ -240,7 +252,7 @@ ALL_DOWN = World(
         ("elasticflow", WITHOUT_DEADLINE), ("elasticflow", LEARNS_LATER),
         ("elasticflow", SURPLUS),
         ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN), ("themis", ALL_DOWN),
-        ("themis", DECLINES), ("themis", UNSEEN),
+        ("themis", DECLINES), ("themis", UNSEEN), ("themis", WAITS_BESIDE_SURPLUS),
     ],
 )  # fmt: skip
 def test_a_fault_that_was_found_does_not_come_back(policy: str, world: World) -> None:
