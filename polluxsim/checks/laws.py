@@ -70,6 +70,8 @@ class IdleGpus(Law):
     # Whether the policy has given a job another number of GPUs than its user requests.
     _is_elastic: bool = False
     _speeds: dict[JobId, dict[int, float]] = field(default_factory=dict)  # of jobs with speeds, by GPUs
+    # The last reason of each job. A policy that repeats its decision gives no new reasons.
+    _reasons: dict[JobId, Reason] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._speeds = {job.job_id: dict(job.speeds) for job in self.world.jobs if job.speeds}
@@ -81,7 +83,8 @@ class IdleGpus(Law):
         )
         if self._is_elastic and self.world.is_scaled:
             return
-        for job in seen.jobs:
+        self._reasons |= {job.job_id: job.reason for job in seen.jobs if job.reason is not None}
+        for job in (job._replace(reason=self._reasons.get(job.job_id)) for job in seen.jobs):
             if seen.waits(job) and (gpus := self._could_start(job, seen)):
                 yield from _unless_true(WAITING, job, seen, f"{gpus} GPUs", f"waits for {job.num_replicas}")
             elif self._is_elastic and self._could_grow(job, seen):

@@ -79,6 +79,41 @@ ORDERED = World(
 """A job waits beside idle GPUs behind a job that does not fit. Shares of time gave no reason for it."""
 
 
+OTHER_TYPES = World(
+    nodes=(4, 4),
+    jobs=(
+        Job.rigid("a", 875.0, 4, 60.0, gpu_types=("t4",)),
+        Job.rigid("b", 750.0, 4, 200.0, gpu_types=("v100",)),
+        Job("c", 775.0, "toy", 1, 10),
+    ),
+    types=("t4", "v100"),
+)
+"""Gandiva packed jobs a and b, which can use different GPU types."""
+
+ROUNDED = World(
+    nodes=(1, 3, 2, 1),
+    jobs=(
+        Job.rigid("a", 925.0, 4, 800.0, speeds=tuple((count, count**0.75) for count in (1, 2, 4, 8, 16))),
+        Job.rigid("b", 450.0, 6, 700.0),
+        Job("c", 475.0, "toy", 3, 30, min_replicas=2),
+    ),
+    least_nodes=3,
+    checkpoint_interval=100.0,
+    is_scaled=True,
+)
+"""The engine adds up GPU time at each call. The last digit differs if JSA is called in every round."""
+
+REPEATS = World(
+    nodes=(3, 1, 2, 4),
+    jobs=(
+        Job("a", 275.0, "slow", 1, 10, max_replicas=4),
+        Job.rigid("b", 725.0, 1, 60.0),
+        Job.rigid("c", 950.0, 6, 275.0, cancel_time=955.0),
+        Job.rigid("d", 525.0, 10, 500.0),
+    ),
+)
+"""At 960 s JSA repeats its decision, without the reasons."""
+
 LEAST = World(
     nodes=(1, 3),
     jobs=(Job.rigid("a", 0.0, 4, 287.5, min_replicas=4, max_replicas=None, speeds=((1, 1.0), (2, 1.7), (4, 2.8))),),
@@ -251,7 +286,8 @@ ALL_DOWN = World(
         ("drf", FEWER_NODES), ("elastic-edf", IDLE_TYPE), ("elasticflow", GONE), ("elasticflow", REJECTED),
         ("elasticflow", WITHOUT_DEADLINE), ("elasticflow", LEARNS_LATER),
         ("elasticflow", SURPLUS),
-        ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN), ("themis", ALL_DOWN),
+        ("gandiva", OTHER_TYPES), ("isolated", ORDERED), ("jsa", REPEATS), ("jsa", ROUNDED),
+        ("sia", LEAST), ("sia", UNEVEN), ("themis", ALL_DOWN),
         ("themis", DECLINES), ("themis", UNSEEN), ("themis", WAITS_BESIDE_SURPLUS),
     ],
 )  # fmt: skip

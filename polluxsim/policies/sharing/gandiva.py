@@ -330,6 +330,8 @@ class Gandiva:
     def _may_pack(self, view: ClusterView, one: JobView, other: JobView) -> bool:
         if one.num_replicas != other.num_replicas or other.job_id in self._partner:
             return False
+        if one.speeds.keys() != other.speeds.keys():  # a pack gets GPUs of a type that its first job can use
+            return False
         return frozenset((one.job_id, other.job_id)) not in self._parted and _fit(view, one, other)
 
     def _packs(self, jobs: Mapping[JobId, JobView]) -> list[Pack]:
