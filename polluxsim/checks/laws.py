@@ -61,12 +61,17 @@ class Watch:
 
 @dataclass
 class IdleGpus(Law):
-    """No GPU is idle that a job could use, unless the reason of the job is in `WAITING` or `RUNNING` and is true."""
+    """No GPU is idle that a job could use, unless the reason of the job is in `WAITING` or `RUNNING` and is true.
+
+    It does not apply to elastic policies under an autoscaler: idle GPUs may be on a node that will be released.
+    """
 
     world: World
     # Whether the policy has given a job another number of GPUs than its user requests.
     _is_elastic: bool = False
     _speeds: dict[JobId, dict[int, float]] = field(default_factory=dict)  # of jobs with speeds, by GPUs
+    # The last reason of each job. A policy that repeats its decision gives no new reasons.
+    _reasons: dict[JobId, Reason] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._speeds = {job.job_id: dict(job.speeds) for job in self.world.jobs if job.speeds}
@@ -76,7 +81,10 @@ class IdleGpus(Law):
         self._is_elastic |= any(
             not job.is_gang and seen.held[job.job_id] not in (0, job.num_replicas) for job in seen.jobs
         )
-        for job in seen.jobs:
+        if self._is_elastic and self.world.is_scaled:
+            return
+        self._reasons |= {job.job_id: job.reason for job in seen.jobs if job.reason is not None}
+        for job in (job._replace(reason=self._reasons.get(job.job_id)) for job in seen.jobs):
             if seen.waits(job) and (gpus := self._could_start(job, seen)):
                 yield from _unless_true(WAITING, job, seen, f"{gpus} GPUs", f"waits for {job.num_replicas}")
             elif self._is_elastic and self._could_grow(job, seen):

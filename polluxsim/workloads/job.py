@@ -303,6 +303,7 @@ class Job:
             and 1 <= self.num_replicas <= MOST_COUNT >= self.batch_size >= 1
             and 0.0 <= self.submit_time <= MOST_SECONDS
             and (self.duration is None or (type(self.duration) is float and 0.0 < self.duration <= MOST_SECONDS))
+            and (self.duration is None or self.batch_size <= self.num_replicas)
             and bool(self.job_id.strip() and self.application.strip())
             and (self.user is None or is_name(self.user))
             and (self.queue is None or is_name(self.queue))
@@ -327,6 +328,9 @@ class Job:
         if self.speeds and not (self.is_rigid and self.speeds[0][0] <= self.num_replicas <= self.speeds[-1][0]):
             must = f"empty for a job without a duration, and otherwise include {self.num_replicas} GPUs"
             raise self._error("speeds", must)
+        most = self.speeds[-1][0] if self.speeds else self.num_replicas
+        if self.is_rigid and self.plan is None and self.batch_size > most:
+            raise self._error("batch_size", f"at most {most}: a job with a duration has one example for each GPU")
         if self.type_speeds and (self.speeds or not self.is_rigid):
             raise self._error("type_speeds", "empty for a job without a duration or with speeds by GPU count")
         if self.plan is not None and not (isinstance(self.plan, BatchPlan) and self.is_rigid):

@@ -79,6 +79,41 @@ ORDERED = World(
 """A job waits beside idle GPUs behind a job that does not fit. Shares of time gave no reason for it."""
 
 
+OTHER_TYPES = World(
+    nodes=(4, 4),
+    jobs=(
+        Job.rigid("a", 875.0, 4, 60.0, gpu_types=("t4",)),
+        Job.rigid("b", 750.0, 4, 200.0, gpu_types=("v100",)),
+        Job("c", 775.0, "toy", 1, 10),
+    ),
+    types=("t4", "v100"),
+)
+"""Gandiva packed jobs a and b, which can use different GPU types."""
+
+ROUNDED = World(
+    nodes=(1, 3, 2, 1),
+    jobs=(
+        Job.rigid("a", 925.0, 4, 800.0, speeds=tuple((count, count**0.75) for count in (1, 2, 4, 8, 16))),
+        Job.rigid("b", 450.0, 6, 700.0),
+        Job("c", 475.0, "toy", 3, 30, min_replicas=2),
+    ),
+    least_nodes=3,
+    checkpoint_interval=100.0,
+    is_scaled=True,
+)
+"""The engine adds up GPU time at each call. The last digit differs if JSA is called in every round."""
+
+REPEATS = World(
+    nodes=(3, 1, 2, 4),
+    jobs=(
+        Job("a", 275.0, "slow", 1, 10, max_replicas=4),
+        Job.rigid("b", 725.0, 1, 60.0),
+        Job.rigid("c", 950.0, 6, 275.0, cancel_time=955.0),
+        Job.rigid("d", 525.0, 10, 500.0),
+    ),
+)
+"""At 960 s JSA repeats its decision, without the reasons."""
+
 LEAST = World(
     nodes=(1, 3),
     jobs=(Job.rigid("a", 0.0, 4, 287.5, min_replicas=4, max_replicas=None, speeds=((1, 1.0), (2, 1.7), (4, 2.8))),),
@@ -167,13 +202,93 @@ IDLE_TYPE = World(
 )
 """Job b preempts job a, which waited beside the idle GPUs of the other type until job b had ended."""
 
+LEARNS_LATER = World(
+    nodes=(1, 1),
+    jobs=(
+        Job.rigid("a", 0.0, 2, 650.0, speeds=((1, 1.0), (2, 1.7), (4, 2.8))),
+        Job.rigid("b", 425.0, 1, 60.0, cancel_time=430.0),
+    ),
+    agent="pollux",
+)
+"""ElasticFlow kept job a on 1 GPU when its agent allowed 2. The second job calls the policy at 480 s."""
+
+REJECTED = World(
+    nodes=(1, 2, 2, 1),
+    jobs=(Job.rigid("a", 0.0, 1, 800.0), Job.rigid("rejected", 0.0, 6, 60.0, deadline=850.0)),
+    least_nodes=3,
+    is_scaled=True,
+)
+"""The autoscaler requested a node for a job that its policy rejected, and kept it until the next event."""
+
+WITHOUT_DEADLINE = World(
+    nodes=(4, 1),
+    jobs=(Job.rigid("a", 0.0, 4, 625.0), Job.rigid("b", 0.0, 1, 60.0)),
+    outages=((1, 12.0, 671.0),),
+    types=("t4", "v100"),
+    checkpoint_interval=300.0,
+)
+"""Job b was sent to the T4s during the outage. ElasticFlow kept it there beside the idle V100."""
+
+SURPLUS = World(
+    nodes=(1, 3),
+    jobs=(
+        Job.rigid("grows", 0.0, 1, 975.0, speeds=((1, 1.0), (2, 1.7), (4, 2.8), (8, 4.8), (16, 8.0))),
+        Job("short", 0.0, "toy", 1, 10),
+    ),
+    least_nodes=1,
+    agent="pollux",
+    is_scaled=True,
+)
+"""The second node is surplus, so the autoscaler shows no idle GPUs on it. The law of idle GPUs counted them."""
+
+WAITS_BESIDE_SURPLUS = World(
+    nodes=(1, 3, 1),
+    jobs=(
+        *(Job.rigid(f"job-{number}", 0.0, 1, 60.0) for number in range(3)),
+        Job.rigid("elastic", 0.0, 1, 60.0, speeds=((1, 1.0), (2, 1.7), (4, 2.8))),
+        Job.rigid("waits", 0.0, 1, 60.0),
+    ),
+    least_nodes=1,
+    is_scaled=True,
+)
+"""Themis gives the elastic job two of the four GPUs that the autoscaler shows, so one job waits."""
+
+DECLINES = World(
+    nodes=(2, 1),
+    jobs=(
+        Job.rigid("a", 0.0, 3, 687.5, speeds=((1, 1.0), (2, 1.7), (4, 2.8))),
+        Job("b", 0.0, "slow", 3, 30),
+    ),
+    parameters=(("lease", 600.0),),
+)
+"""Under Themis, job a waited beside an idle GPU for the three GPUs that it expected a lease later."""
+
+UNSEEN = World(
+    nodes=(2, 4, 2),
+    jobs=(Job.rigid("a", 0.0, 8, 550.0, speeds=((1, 1.0), (2, 1.7), (4, 2.8), (8, 4.8))),),
+    agent="pollux",
+)
+"""The agent allows 1 GPU until it has learnt. Under Themis the job waited for 8 GPUs for ever."""
+
+ALL_DOWN = World(
+    nodes=(1, 1, 2, 4),
+    jobs=(Job.rigid("a", 0.0, 7, 625.0), Job("b", 0.0, "slow", 1, 10)),
+    outages=((1, 799.0, 587.0), (2, 854.0, 297.0), (3, 771.0, 806.0)),
+    types=("t4", "v100", "v100", "v100"),
+)
+"""All V100 are down, and job a, which is a gang, waits for them. Themis divided by the number of GPUs."""
+
 
 @pytest.mark.parametrize(
     ("policy", "world"),
     [
         ("afs", LEARNS), ("allox", LATER_TYPE), ("allox", TWO_TYPES), ("antman", PARTS_OF_A_NODE), ("antman", WIDE),
-        ("drf", FEWER_NODES), ("elastic-edf", IDLE_TYPE), ("elasticflow", GONE),
-        ("isolated", ORDERED), ("sia", LEAST), ("sia", UNEVEN),
+        ("drf", FEWER_NODES), ("elastic-edf", IDLE_TYPE), ("elasticflow", GONE), ("elasticflow", REJECTED),
+        ("elasticflow", WITHOUT_DEADLINE), ("elasticflow", LEARNS_LATER),
+        ("elasticflow", SURPLUS),
+        ("gandiva", OTHER_TYPES), ("isolated", ORDERED), ("jsa", REPEATS), ("jsa", ROUNDED),
+        ("sia", LEAST), ("sia", UNEVEN), ("themis", ALL_DOWN),
+        ("themis", DECLINES), ("themis", UNSEEN), ("themis", WAITS_BESIDE_SURPLUS),
     ],
 )  # fmt: skip
 def test_a_fault_that_was_found_does_not_come_back(policy: str, world: World) -> None:

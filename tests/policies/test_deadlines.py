@@ -15,12 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.checks.worlds import Listed
 from polluxsim.common.errors import InvalidAllocationError
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, driven, simulate
-from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.checkpoints import Checkpoints
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.look.side_by_side import compared_cells
 from polluxsim.look.why.sentences import sentence
 from polluxsim.metrics.summary import Summary, summarise
@@ -275,6 +277,16 @@ def test_elasticflow_lets_jobs_that_run_go_on_and_rejects_those_that_wait(time: 
     }  # fmt: skip
     *_, last = (each for each in result.reason_records if each.job == "waits")
     assert (last.time, last.kind) == (time, "not-admitted")
+
+
+def test_a_late_job_gets_a_new_deadline_that_new_jobs_respect() -> None:
+    """An outage makes job a late. Job b took its GPU, and a ended at 2,245 s."""
+    outage = Listed((Outage((0,), 600.0, 300.0, "test"),))
+    jobs = [Job.rigid("a", 0.0, 1, 1000.0, deadline=1300.0), Job.rigid("b", 1000.0, 1, 600.0, deadline=1800.0)]
+    settings = EngineSettings(checkpoints=Checkpoints(100.0, cost=5.0))
+    result = simulate(toy_workload(*jobs), {}, Cluster((1,), failures=outage), ElasticFlow(), settings=settings)
+    assert [job.completion_time for job in result.job_records] == [1555.0, None]
+    assert result.job_records[1].status is Status.REJECTED
 
 
 def test_jobs_without_a_deadline_begin_small_so_that_all_can() -> None:

@@ -186,7 +186,7 @@ def test_a_job_goes_where_it_is_soonest_done_if_gpus_are_shared_in_proportion() 
     run = Simulation(Scenario.under(Easy(), workload, {}, cluster, EngineSettings()), 1)
     view = run.advance()
     assert view is not None
-    pools = Pools(jobs_stay=True)
+    pools = Pools(stays=lambda job: True)
     pools.views(view)
     assert [pools.of(f"{n}") for n in range(12)] == ["a100-40"] * 7 + ["t4"] * 5
 

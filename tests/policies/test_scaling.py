@@ -18,7 +18,15 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.summary import summarise
-from polluxsim.policies.contract.view import ClusterView, Decision, NodeCounts, Policy
+from polluxsim.policies.contract.view import (
+    Changes,
+    ClusterView,
+    Decision,
+    JobSnapshot,
+    NodeCounts,
+    Policy,
+    SharedGpus,
+)
 from polluxsim.policies.elastic.cluster_size import Forecast, GoodputUse, PendingGpus, Scale, Scaled, _gains
 from polluxsim.policies.elastic.estimated_times import OnlineOptimus, Slaq
 from polluxsim.policies.elastic.true_times import Afs, EffectiveScaling, Optimus
@@ -130,6 +138,23 @@ def test_a_policy_that_repeats_its_decision_hears_of_nodes_that_go() -> None:
     result = simulate(toy_workload(*jobs), {}, cluster, policy, settings=EngineSettings(restart_delay=0.0))
     assert [job.num_restarts for job in result.job_records] == [0, 1]
     assert [each for each in told if each[2]] == [(960.0, True, ["long"])]
+
+
+def test_a_surplus_node_shows_each_shared_gpu_once() -> None:
+    """Jobs a and b share the GPU of the third node, which is surplus. It showed two GPUs, one of them free."""
+    seen: list[ClusterView] = []
+
+    class Noting(Fifo):
+        def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+            seen.append(view)
+            return Decision({}, others_keep=True)
+
+    jobs = [JobSnapshot(name, 0.0, 1, 1, ((2, 1),), 0.0, 0, 1, None, None) for name in "ab"]  # type: ignore[arg-type]
+    held = SharedGpus(dict.fromkeys("ab", ((2, 0),)))
+    nodes = NodeCounts(requested=3, least=1, most=3, gpus_per_node=(1, 1, 1))
+    view = ClusterView(0.0, (1, 1, 1), jobs, Changes(arrived=jobs), nodes=nodes, sharing=held)
+    Scaled(Noting(), PendingGpus()).allocate(view, np.random.default_rng(0))
+    assert (seen[0].gpus_per_node, list(seen[0].free), list(view.free)) == ((1, 1, 1), [1, 1, 0], [1, 1, 0])
 
 
 def test_a_job_that_must_leave_its_nodes_gives_up_all_of_its_gpus() -> None:

@@ -54,6 +54,14 @@ def test_what_a_job_cannot_be_is_named(field: str, value: object, allowed: str) 
     assert str(caught.value) == f"job {name!r}: {field} is {value!r}, must be {allowed}"
 
 
+def test_a_job_with_a_duration_has_no_more_examples_than_gpus() -> None:
+    """Its run failed with a division by zero."""
+    assert replace(JOB, duration=60.0, batch_size=4, speeds=((2, 1.0), (4, 1.5))).batch_size == 4
+    for given_speeds, most in ((), 2), (((1, 1.0), (4, 1.5)), 4):
+        with pytest.raises(InvalidJobError, match=f"batch_size is 5, must be at most {most}: a job with a duration"):
+            replace(JOB, duration=60.0, batch_size=5, speeds=given_speeds)
+
+
 def test_numbers_of_numpy_are_numbers() -> None:
     assert Job("a", np.float64(10), "toy", np.int64(2), np.int64(20)) == JOB
 

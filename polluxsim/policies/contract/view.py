@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from math import inf
 from operator import attrgetter
@@ -16,13 +17,13 @@ from polluxsim.policies.contract.decision import Change, Decision, Reason, Trait
 from polluxsim.policies.contract.job import JobProxy, JobSnapshot, JobView, Oracle, Report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
     import numpy as np
 
     from polluxsim.hardware.gpu_types import GpuType, NodeTypes
     from polluxsim.hardware.hosts import Host
-    from polluxsim.hardware.placements import Allocation, Gpus, JobId, Placement
+    from polluxsim.hardware.placements import Allocation, Gpu, Gpus, JobId, Placement
 
 __all__ = [
     "HEALTHY", "Change", "Changes", "ClusterView", "Decision", "Health", "JobProxy", "JobSnapshot", "JobView",
@@ -130,6 +131,19 @@ class SharedGpus(NamedTuple):
             speeds={name: speed for name, speed in self.speeds.items() if name in jobs},
         )
 
+    def in_use(self, running: Iterable[JobView]) -> Counter[int]:
+        """Return the GPUs that jobs use, by node. A GPU that several jobs share counts once."""
+        shared: set[Gpu] = set()
+        used = Counter[int]()
+        for job in running:
+            if (gpus := self.held.get(job.job_id)) is not None:
+                shared.update(gpus)
+            else:
+                for node, count in job.placement:
+                    used[node] += count
+        used.update(node for node, _ in shared)
+        return used
+
 
 NOT_SHARED = SharedGpus()
 DEFAULT_DELAYS = RestartDelays(RESTART_DELAY)
@@ -145,13 +159,12 @@ class Standing(NamedTuple):
     demand: int  # GPUs that the running and waiting jobs request
 
     @classmethod
-    def of(cls, gpus_per_node: Sequence[int], jobs: Sequence[JobView]) -> Standing:
+    def of(cls, gpus_per_node: Sequence[int], jobs: Sequence[JobView], sharing: SharedGpus) -> Standing:
         """Return the use of the GPUs according to the placements of the jobs."""
         running, waiting = [job for job in jobs if job.placement], [job for job in jobs if not job.placement]
         free = list(gpus_per_node)
-        for job in running:
-            for node, gpus in job.placement:
-                free[node] -= gpus
+        for node, gpus in sharing.in_use(running).items():
+            free[node] -= gpus
         return cls(running, waiting, free, sum(job.num_replicas for job in jobs))
 
 
@@ -240,7 +253,7 @@ class ClusterView:
 
     @property
     def _standing(self) -> Standing:
-        return self.standing or Standing.of(self.gpus_per_node, self.jobs)
+        return self.standing or Standing.of(self.gpus_per_node, self.jobs, self.sharing)
 
     @property
     def types(self) -> Mapping[str, GpuType]:
@@ -290,6 +303,7 @@ class ClusterView:
         nodes: Container[int],
         node_types: NodeTypes | None = None,
         free: Sequence[int] | None = None,
+        sharing: SharedGpus | None = None,
     ) -> ClusterView:
         """Return a view of some jobs on some nodes, for a policy inside another policy. It cannot choose nodes.
 
@@ -307,9 +321,12 @@ class ClusterView:
             GPU type of each node; by default as in this view.
         free
             Free GPUs of each node; by default, those that the placements of the jobs leave.
+        sharing
+            Use of shared GPUs; by default, as in this view.
         """
         seen = [jobs[job.job_id] for job in self.jobs if job.job_id in jobs]
-        standing = Standing.of(gpus_per_node, seen)
+        sharing = self.sharing.of(jobs) if sharing is None else sharing
+        standing = Standing.of(gpus_per_node, seen, sharing)
         return replace(
             self,
             gpus_per_node=tuple(gpus_per_node),
@@ -319,6 +336,6 @@ class ClusterView:
             health=self.health.of(nodes),
             hosts=self.hosts[: len(gpus_per_node)],
             node_types=self.node_types if node_types is None else node_types,
-            sharing=self.sharing.of(jobs),
+            sharing=sharing,
             standing=standing if free is None else standing._replace(free=free),
         )

@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.hardware.placements import gpus_by_node, num_replicas, packed
 from polluxsim.models.batch_size import split_batch_size
@@ -17,7 +17,7 @@ from polluxsim.policies.contract.view import Change, Decision, Reason
 from polluxsim.policies.deadlines.buddies import buddies
 from polluxsim.policies.ordered.classic import due
 from polluxsim.policies.tools.free_gpus import Timetable
-from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, dealt, powers_of_two
+from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, dealt, limits, powers_of_two
 from polluxsim.policies.tools.pools import pool_per_type
 
 if TYPE_CHECKING:
@@ -220,8 +220,9 @@ class ElasticFlow:
 
     A new job is admitted if a plan meets its deadline and those of all admitted jobs, restarts included. Otherwise it
     is rejected. Jobs without a deadline are always admitted, and get the GPUs that the plans leave. Arrivals and
-    completions lead to new plans, by powers of two and true speeds. If the new plans miss a deadline, the old plans,
-    which meet all of them, go on.
+    completions lead to new plans, by powers of two and true speeds. If the new plans miss a deadline, the old plans go
+    on that meet theirs. A job that was slower than planned, and would be late, gets a new deadline: the earliest end
+    that the plans of the other jobs leave.
 
     Jobs are placed by `buddies`. A job moves to make room only if its plan meets its deadline with one more restart.
 
@@ -234,14 +235,14 @@ class ElasticFlow:
     """
 
     together: bool = False
-    # A promise holds for the GPU type on which it was made.
-    jobs_stay: ClassVar[bool] = True
     _times: TrueTimes = field(default_factory=TrueTimes, init=False, repr=False)
     _plans: dict[JobId, Plan] = field(default_factory=dict, init=False, repr=False)
     # Time of the last change of each job's GPUs [s].
     _changed: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
-    # Admitted jobs that miss their deadlines, because they were slower than planned.
-    _late: set[JobId] = field(default_factory=set, init=False, repr=False)
+    # Most GPUs of each job when the plans were made.
+    _limits: Mapping[JobId, int] = field(default_factory=dict, init=False, repr=False)
+    # Admitted jobs that miss their deadlines, because they were slower than planned, with their new deadlines [s].
+    _late: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a line if no job has a deadline."""
@@ -249,14 +250,19 @@ class ElasticFlow:
             return []
         return ["no job has a deadline: each job is admitted, and GPUs go where they make a job faster by most"]
 
+    def stays(self, job: JobView) -> bool:
+        """Return whether a job stays on its GPU type: a promise of a deadline holds there only."""
+        return job.deadline is not None
+
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Admit jobs and plan after arrivals, completions and changes of nodes; otherwise follow the plans."""
+        """Admit jobs, and plan after arrivals, completions and changes of nodes or limits."""
         self._times.forget(view.changes.ended)
         for job_id in view.changes.ended:
             self._plans.pop(job_id, None)
             self._changed.pop(job_id, None)
-            self._late.discard(job_id)
-        rejected = self._plan_anew(view) if view.changes.jobs_or_nodes else {}
+            self._late.pop(job_id, None)
+        has_learnt = bool(view.changes.learnt) and limits(view) != self._limits
+        rejected = self._plan_anew(view) if view.changes.jobs_or_nodes or has_learnt else {}
         placed = self._placed(view, rejected)
         changed = [job.job_id for job in view.jobs if set(job.placement) != set(placed.get(job.job_id, ()))]
         self._changed |= dict.fromkeys(changed, view.time)
@@ -266,7 +272,7 @@ class ElasticFlow:
             placed,
             rejected=tuple(rejected),
             valid_until=min(steps, default=inf),
-            outdated_by=Change.JOBS_OR_NODES,
+            outdated_by=Change.JOBS_OR_NODES | Change.LEARNING,
             explain=lambda jobs: (
                 {name: rejected[name] for name in jobs if name in rejected}
                 | _reasons(view, plans, late, [name for name in jobs if name in plans])
@@ -368,6 +374,7 @@ class ElasticFlow:
 
     def _plan_anew(self, view: ClusterView) -> dict[JobId, Reason]:
         """Plan for all admitted jobs, and return the reasons for rejections."""
+        self._limits = limits(view)
         # A job that has GPUs was admitted by another policy before.
         arrived = {job.job_id: job for job in view.changes.arrived if not job.placement}
         demands = {job.job_id: self._demand(view, job) for job in view.jobs if job.job_id not in arrived}
@@ -389,7 +396,7 @@ class ElasticFlow:
         return [bound, *each] if bound else each
 
     def _of_admitted(self, view: ClusterView, demands: dict[JobId, Demand]) -> Schedule:
-        """Return plans that meet all deadlines, new or old ones. Late jobs get the GPUs that these leave."""
+        """Return plans that meet all deadlines, new or old ones. A job that cannot meet its deadline gets a new one."""
         if (schedule := Schedule.of(view, demands)) is not None:
             return schedule
         schedule = Schedule(view)
@@ -397,14 +404,18 @@ class ElasticFlow:
         running = (
             {} if view.changes.nodes else {name: plan for name, plan in self._plans.items() if plan.end > view.time}
         )
-        old = running.keys() - self._late
+        # A plan also misses its deadline if the job had to take nodes on which it is slower.
+        old = {name for name, demand in demands.items() if name in running and demand.is_met_by(running[name])}
         for job_id in sorted(demands, key=lambda name: (name not in old, name in self._late, demands[name].deadline)):
             if job_id in old:
                 schedule.add(job_id, following(running[job_id], view.time))
-            elif not schedule.admits(job_id, demands[job_id]):
-                self._late.add(job_id)
-                demands[job_id] = demands[job_id]._replace(deadline=inf)
-                schedule.admits(job_id, demands[job_id])
+            elif not schedule.admits(job_id, demand := demands[job_id]):
+                plans = (capped(demand, schedule.free, cap) for cap in demand.times or (0,))
+                plan = min(plans, key=lambda plan: plan.end)
+                demands[job_id] = demand._replace(deadline=plan.end + SLACK)
+                schedule.add(job_id, plan)
+                if plan.end < inf:  # otherwise it gets a new deadline once its nodes are up
+                    self._late[job_id] = plan.end + SLACK
         return schedule
 
     def _demand(self, view: ClusterView, job: JobView, *, moves: bool = False) -> Demand:
@@ -421,7 +432,7 @@ class ElasticFlow:
             if time < min(times.values(), default=inf):
                 times[gpus] = time
         pending = delay if moves else max(self._changed.get(job.job_id, -inf) + delay - view.time, 0.0)
-        deadline = inf if job.job_id in self._late else due(job)
+        deadline = self._late.get(job.job_id, due(job))
         return Demand(times, deadline, held, pending if held else 0.0, delay)
 
     def _gains_by_move(self, view: ClusterView, job: JobView) -> bool:

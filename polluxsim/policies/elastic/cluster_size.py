@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
@@ -128,8 +127,8 @@ class Scaled:
             count = max(count, _nodes_with_jobs(view, Decision({}, others_keep=True)))
         decision = self._decide(self._shown(view, wanted, count), rng) if view.jobs else Decision({}, valid_until=inf)
         until = min(decision.valid_until, self.scale.until(view.time), self._surplus_since + self.idle_time)
-        if count > max(settled, _nodes_with_jobs(view, decision)):
-            until = view.time  # the jobs leave the last nodes by this decision, which releases them at the next round
+        if decision.rejected or count > max(settled, _nodes_with_jobs(view, decision)):
+            until = view.time  # the next decision releases the nodes that jobs leave now, or that rejected jobs needed
         outdated_by = decision.outdated_by | Change.JOBS_OR_NODES
         return replace(decision, num_nodes=count, valid_until=until, outdated_by=outdated_by)
 
@@ -169,14 +168,16 @@ class Scaled:
         arrived = [job.job_id for missed in self._missed for job in missed.arrived]
         ended = {job_id: end for missed in self._missed for job_id, end in missed.ended.items()}
         self._jobs |= {job.job_id: _Shown(job) for missed in self._missed for job in missed.arrived}
-        held, leaving = Counter[int](), []
+        staying: list[JobView] = []
+        leaving: list[JobId] = []
         for job in view.running:
             shown = self._jobs[job.job_id]
             shown.values["must_move"] = any(node >= count for node, _ in job.placement)
             if shown.must_move:
                 leaving.append(job.job_id)
             else:
-                held.update(dict(job.placement))
+                staying.append(job)
+        held = view.sharing.in_use(staying)
         sizes = [size if node < wanted else held[node] for node, size in enumerate(view.gpus_per_node[: max(count, 0)])]
         open_nodes = view.gpus_per_node[: max(min(wanted, count), 0)]
         is_news = any(missed.nodes for missed in self._missed) or open_nodes != self._open_nodes or bool(leaving)

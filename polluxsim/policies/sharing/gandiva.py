@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -53,8 +53,7 @@ class Growth:
                 seen[name] = JobProxy(jobs[name], placement=((placement[0][0], requested),))
                 if name in held:
                     held[name] = held[name][:requested]
-        part = view.part(view.gpus_per_node, seen, view.changes, nodes=range(len(view.gpus_per_node)))
-        return replace(part, sharing=view.sharing._replace(held=held)), seen
+        return _with_jobs(view, seen, held), seen
 
     def grown(
         self,
@@ -178,8 +177,7 @@ class Suspension:
         types |= {pack: crew[0][0] for pack in homeless if (crew := budget.take(pack[0]))}
         shown = {name: _held_by(job, held[name].placement if name in held else ()) for name, job in jobs.items()}
         shared = {name: home.gpus for name, home in held.items() if home.gpus}
-        part = view.part(view.gpus_per_node, shown, view.changes, nodes=range(len(view.gpus_per_node)))
-        return types, replace(part, sharing=view.sharing._replace(held=shared)), shown
+        return types, _with_jobs(view, shown, shared), shown
 
     def delays(
         self, view: ClusterView, shared: Mapping[JobId, Gpus], placed: Mapping[JobId, Placement]
@@ -332,6 +330,8 @@ class Gandiva:
     def _may_pack(self, view: ClusterView, one: JobView, other: JobView) -> bool:
         if one.num_replicas != other.num_replicas or other.job_id in self._partner:
             return False
+        if one.speeds.keys() != other.speeds.keys():  # a pack gets GPUs of a type that its first job can use
+            return False
         return frozenset((one.job_id, other.job_id)) not in self._parted and _fit(view, one, other)
 
     def _packs(self, jobs: Mapping[JobId, JobView]) -> list[Pack]:
@@ -369,6 +369,12 @@ def _numbered(view: ClusterView, chosen: Mapping[Pack, str]) -> dict[JobId, Gpus
         here = sorted((pack for pack in chosen if chosen[pack] == name), key=lambda pack: -pack[0].num_replicas)
         found |= placed_together(view, here, set(view.nodes_of(name)))
     return found
+
+
+def _with_jobs(view: ClusterView, jobs: Mapping[JobId, JobView], held: Mapping[JobId, Gpus]) -> ClusterView:
+    """Return a view in which jobs have other placements, and hold other shared GPUs."""
+    nodes, sharing = range(len(view.gpus_per_node)), view.sharing._replace(held=held)
+    return view.part(view.gpus_per_node, jobs, view.changes, nodes=nodes, sharing=sharing)
 
 
 def _held_by(job: JobView, placement: Placement) -> JobView:

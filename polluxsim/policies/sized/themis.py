@@ -78,16 +78,17 @@ class Themis:
     def _bid(self, view: ClusterView, job: JobView, *, restarts: bool = False) -> dict[int, float]:
         """Return −log ρ by numbers of GPUs. Without GPUs, a job would get the GPUs that it requests a lease later.
 
-        If the job restarts, a number of GPUs that differs from the present one costs the restart delay.
+        A job that cannot run on the requested GPUs now would get its best number of GPUs a lease later. If the job
+        restarts, a number of GPUs that differs from the present one costs the restart delay.
         """
         times = self._times.on(job, counts_of(job, view.num_gpus))
-        if not times:  # while nodes are down, it may fit on no number of GPUs
+        if not times or not view.num_gpus:  # while nodes are down, it may fit on no number of GPUs
             return {0: 0.0}
         age, asked_for = view.time - job.submit_time, self._asked_for(view, job)
         share = view.num_gpus / len(view.jobs)
         alone_on = max((gpus for gpus in times if gpus <= share), default=min(times))
         alone = times[alone_on] / asked_for * self._work[job.job_id] * max(alone_on / share, 1.0)
-        later = age + self.lease + asked_for
+        later = age + self.lease + (asked_for if job.num_replicas in times else min(times.values()))
         if restarts:
             held, delay = num_replicas(job.placement), view.delay_of(job)
             times = {gpus: time if gpus == held else time + delay for gpus, time in times.items()}
@@ -95,15 +96,20 @@ class Themis:
 
 
 def auctioned(bids: Mapping[JobId, Mapping[int, float]], offer: int, fairness: float) -> dict[JobId, int]:
-    """Return the numbers of offered GPUs by job: they maximise the product of 1/ρ over the jobs that may bid."""
+    """Return the numbers of offered GPUs by job: they maximise the product of 1/ρ over the jobs that may bid.
+
+    Then each job without GPUs takes its best number of the GPUs that are left over, the worst ρ first. This is better
+    than to wait: its lease ends when it could get the GPUs that it requests.
+    """
     ranking = sorted(bids, key=lambda job_id: bids[job_id][0])
     may_bid = ranking[: max(ceil((1 - fairness) * len(ranking)), 1)]
     won = dict(zip(may_bid, best_counts([bids[job_id] for job_id in may_bid], offer), strict=True))
     left = offer - sum(won.values())
-    for job_id in ranking[len(may_bid) :]:
-        worth = bids[job_id]
-        won[job_id] = max((gpus for gpus in worth if gpus <= left), key=worth.__getitem__)
-        left -= won[job_id]
+    for job_id in ranking:
+        if not won.get(job_id):
+            worth = bids[job_id]
+            won[job_id] = max((gpus for gpus in worth if 0 < gpus <= left), key=worth.__getitem__, default=0)
+            left -= won[job_id]
     return won
 
 

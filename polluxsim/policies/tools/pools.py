@@ -69,13 +69,13 @@ class Pools:
     waiting job that does not fit on the idle GPUs of its type moves to the fastest type that has enough to spare, if
     the same rule prefers that type.
 
-    `may_use` returns whether a job may get GPUs of a type; by default it may use all types that it can. With
-    `jobs_stay`, waiting jobs stay in the pool to which they were sent.
+    `may_use` returns whether a job may get GPUs of a type; by default it may use all types that it can. `stays` returns
+    whether a job stays in the pool to which it was sent while it waits; by default no job does.
     """
 
-    def __init__(self, may_use: MayUse | None = None, *, jobs_stay: bool = False) -> None:
+    def __init__(self, may_use: MayUse | None = None, stays: Callable[[JobView], bool] | None = None) -> None:
         self._may_use = may_use
-        self._jobs_stay = jobs_stay
+        self._stays = stays
         self._seen: dict[JobId, JobOnType] = {}
         self._types: dict[str, NodeTypes] = {}
         self._moves_next = False  # whether a job that was preempted could move at the next round
@@ -89,7 +89,7 @@ class Pools:
         for job in view.changes.arrived:
             arrived[self.of(job.job_id)].append(job.job_id)
         changes = view.changes
-        if not self._jobs_stay and (changes.jobs_or_nodes or self._moves_next):
+        if changes.jobs_or_nodes or self._moves_next:
             self._moves_next = False
             for name, before, after in list(self._moved(view)):
                 if name in arrived[before]:  # the policy of that pool has not seen the job
@@ -112,8 +112,6 @@ class Pools:
 
         Kind: `preempted-on-type`, with the jobs that get GPUs of the type.
         """
-        if self._jobs_stay:
-            return {}
         placed = {job: placement for job, placement in decision.allocation.items() if placement}
         lost = [job for job in view.running if decision.allocation.get(job.job_id) == ()]
         if not lost:
@@ -125,9 +123,8 @@ class Pools:
         reasons: dict[JobId, Reason] = {}
         for job in lost:
             mine = self.of(job.job_id)
-            others = [name for name in self._usable(job) if name != mine]
             takers = tuple(name for name in placed if name in self._seen and self.of(name) == mine)
-            if takers and any(free.on(view.nodes_of(name)) >= job.num_replicas for name in others):
+            if takers and any(free.on(view.nodes_of(name)) >= job.num_replicas for name in self._others(job)):
                 reasons[job.job_id] = Reason("preempted-on-type", {}, takers)
         self._moves_next = bool(reasons)
         return reasons
@@ -160,6 +157,12 @@ class Pools:
         allowed = [name for name in job.speeds if self._may_use is None or self._may_use(job, name)]
         return allowed or list(job.speeds)
 
+    def _others(self, job: JobView) -> list[str]:
+        """Return the types to whose pools a waiting job may move."""
+        if self._stays is not None and self._stays(job):
+            return []
+        return [name for name in self._usable(job) if name != self.of(job.job_id)]
+
     def _soonest(self, job: JobView, demand: Mapping[str, int], gpus: Mapping[str, int]) -> str:
         """Return the type on which a job would end first; a type whose nodes are all down comes last."""
 
@@ -186,8 +189,8 @@ class Pools:
             load = max(demand[before] / max(view.gpus_of(before), 1), 1.0)
             others = [
                 name
-                for name in self._usable(job)
-                if name != before and gpus <= spare[name] and job.speeds[name] > job.speeds[before] / load
+                for name in self._others(job)
+                if gpus <= spare[name] and job.speeds[name] > job.speeds[before] / load
             ]
             if others:
                 after = max(others, key=job.speeds.__getitem__)
@@ -243,14 +246,14 @@ def together(view: ClusterView, pools: Pools, made: Mapping[str, Decision]) -> D
 class PolicyPerType:
     """A copy of a policy for each GPU type of a cluster.
 
-    A method `on_type(name, types)` of the policy returns its copy for a type. `may_use` and `jobs_stay` of the policy
+    A method `on_type(name, types)` of the policy returns its copy for a type. `may_use` and `stays` of the policy
     are those of `Pools`. The policy must not have decided before.
     """
 
     def __init__(self, policy: Policy, view: ClusterView) -> None:
         on_type = getattr(policy, "on_type", lambda name, types: deepcopy(policy))
         self._policies: dict[str, Policy] = {name: on_type(name, view.types) for name in view.types}
-        self._pools = Pools(getattr(policy, "may_use", None), jobs_stay=getattr(policy, "jobs_stay", False))
+        self._pools = Pools(getattr(policy, "may_use", None), getattr(policy, "stays", None))
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Let each copy decide about its pool."""
