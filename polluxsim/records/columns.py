@@ -53,9 +53,8 @@ class Records(Sequence[RecordT], Generic[RecordT]):
     def _file(self) -> None:
         if self._fresh:
             for place, values in enumerate(zip(*self._fresh, strict=True)):
-                added = self._kinds[place]()
-                added.extend(values)
-                self._columns[place] = _joined(self._columns[place], added)
+                column, kind = self._columns[place], self._kinds[place]
+                self._columns[place] = _extended(column, values, kind)
             self._fresh.clear()
 
     def put_in_order(self, indices: Sequence[int]) -> None:
@@ -130,8 +129,13 @@ def expanded(column: Any) -> Any:
     return column.one * column.number if isinstance(column, _Same) else column
 
 
-def _joined(column: Any, added: Any) -> Any:
-    """Return a column with further values of its kind. It may be changed."""
+def _extended(column: Any, values: Iterable[Any], kind: Callable[[], Any]) -> Any:
+    """Return a column with further values. `kind` makes an empty column of its kind. The column may be changed."""
+    if kind is _Pairs:
+        column.extend(values)
+        return column
+    added = kind()
+    added.extend(values)
     if not len(column) and _is_uniform(added, added[:1]):
         return _Same(added[:1], len(added))
     if isinstance(column, _Same):
@@ -187,11 +191,13 @@ class _Pairs(Sequence[tuple[tuple[str, float], ...]]):
         self._known: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def extend(self, records: Iterable[Iterable[tuple[str, float]]]) -> None:
+        start, added = len(self._numbers), list[float]()
         for pairs in records:
             names, numbers = zip(*pairs, strict=True) if pairs else ((), ())
             self._names.append(self._known.setdefault(names, names))
-            self._numbers.extend(numbers)
-            self._ends.append(len(self._numbers))
+            added += numbers
+            self._ends.append(start + len(added))
+        self._numbers.extend(added)
 
     def __len__(self) -> int:
         return len(self._names)
