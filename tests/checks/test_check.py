@@ -278,6 +278,9 @@ ALL_DOWN = World(
 )
 """All V100 are down, and job a, which is a gang, waits for them. Themis divided by the number of GPUs."""
 
+NEEDS_SEVERAL_NODES = World(nodes=(3, 3, 3), jobs=(Job("a", 900.0, "toy", 9, 90, min_replicas=9),))
+"""At age 0 the restart factor is 0. Pollux gave such a job idle GPUs of one node only, which do not suffice."""
+
 
 @pytest.mark.parametrize(
     ("policy", "world"),
@@ -287,7 +290,7 @@ ALL_DOWN = World(
         ("elasticflow", WITHOUT_DEADLINE), ("elasticflow", LEARNS_LATER),
         ("elasticflow", SURPLUS),
         ("gandiva", OTHER_TYPES), ("isolated", ORDERED), ("jsa", REPEATS), ("jsa", ROUNDED),
-        ("sia", LEAST), ("sia", UNEVEN), ("themis", ALL_DOWN),
+        ("pollux", NEEDS_SEVERAL_NODES), ("sia", LEAST), ("sia", UNEVEN), ("themis", ALL_DOWN),
         ("themis", DECLINES), ("themis", UNSEEN), ("themis", WAITS_BESIDE_SURPLUS),
     ],
 )  # fmt: skip

@@ -261,7 +261,8 @@ def with_idle_gpus(problem: Problem, allocation: NDArray[np.int64]) -> NDArray[n
 
     The restart factor is 0 at age 0, and after too many restarts for the age of a job. The objective is then
     indifferent to the GPUs of the job in this round. Jobs come in their order of precedence; each gets GPUs of one
-    node, the fewest with the largest speedup, where they fit best.
+    node, the fewest with the largest speedup, where they fit best. A job that needs more GPUs than one node has idle
+    gets the fewest that it needs, on the nodes with the most idle GPUs.
     """
     indifferent = (problem.restart_factors == 0.0) & _waits(problem, allocation)
     if not indifferent.any():
@@ -276,8 +277,25 @@ def with_idle_gpus(problem: Problem, allocation: NDArray[np.int64]) -> NDArray[n
         if gpus:
             node = int(np.where(free >= gpus, free, free.max() + 1).argmin())
             filled[row, node] = gpus
-            free[node] -= gpus
+        elif (fewest := int(problem.fewest[row])) > most:
+            filled[row] = _on_several_nodes(problem, filled, free, fewest)
+        free -= filled[row]
     return filled
+
+
+def _on_several_nodes(
+    problem: Problem, allocation: NDArray[np.int64], free: NDArray[np.int64], gpus: int
+) -> NDArray[np.int64]:
+    """Return a row of `gpus` idle GPUs on the nodes with the most of them, shape (N,); zeros if they do not suffice."""
+    several = (allocation > 0).sum(axis=1) > 1
+    is_closed = (allocation[several] > 0).any(axis=0) & problem.avoid_interference
+    usable = np.where(is_closed, 0, free)
+    row = np.zeros_like(free)
+    if usable.sum() < gpus:
+        return row
+    for node in np.argsort(-usable, kind="stable").tolist():
+        row[node] = min(int(usable[node]), gpus - int(row.sum()))
+    return row
 
 
 def could_start(problem: Problem) -> bool:
