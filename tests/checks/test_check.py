@@ -281,6 +281,19 @@ ALL_DOWN = World(
 NEEDS_SEVERAL_NODES = World(nodes=(3, 3, 3), jobs=(Job("a", 900.0, "toy", 9, 90, min_replicas=9),))
 """At age 0 the restart factor is 0. Pollux gave such a job idle GPUs of one node only, which do not suffice."""
 
+RANKS_CHANGE = World(
+    nodes=(1,),
+    jobs=(
+        Job("job-0", 575.0, "wide", 1, 10),
+        Job("job-1", 450.0, "slow", 1, 10, user="bob", priority=1.0, deadline=850.0, time_limit=100.0, max_replicas=4),
+        Job("job-2", 425.0, "wide", 1, 10),
+    ),
+    checkpoint_interval=100.0,
+    agent="fixed",
+    parameters=(("p", -0.05), ("strength", 0.5), ("known_throughput", True)),
+)
+"""The ranks of jobs by their remaining time change while they train, also before `valid_until`."""
+
 
 @pytest.mark.parametrize(
     ("policy", "world"),
@@ -290,7 +303,8 @@ NEEDS_SEVERAL_NODES = World(nodes=(3, 3, 3), jobs=(Job("a", 900.0, "toy", 9, 90,
         ("elasticflow", WITHOUT_DEADLINE), ("elasticflow", LEARNS_LATER),
         ("elasticflow", SURPLUS),
         ("gandiva", OTHER_TYPES), ("isolated", ORDERED), ("jsa", REPEATS), ("jsa", ROUNDED),
-        ("pollux", NEEDS_SEVERAL_NODES), ("sia", LEAST), ("sia", UNEVEN), ("themis", ALL_DOWN),
+        ("pollux", NEEDS_SEVERAL_NODES),
+        ("pollux-remaining", RANKS_CHANGE), ("sia", LEAST), ("sia", UNEVEN), ("themis", ALL_DOWN),
         ("themis", DECLINES), ("themis", UNSEEN), ("themis", WAITS_BESIDE_SURPLUS),
     ],
 )  # fmt: skip

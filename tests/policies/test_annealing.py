@@ -378,6 +378,10 @@ def test_idle_gpus_go_to_whom_the_objective_is_indifferent_at_no_cost(problem, s
         largest = int((problem.gpus_per_node - allocation.sum(axis=0)).max())
         for j in np.flatnonzero((allocation.sum(axis=1) == 0) & (problem.placements.sum(axis=1) == 0)):
             assert not problem.speedups[j, 0, problem.fewest[j] : min(largest, problem.max_replicas[j]) + 1].any()
+            if largest < problem.fewest[j] <= problem.max_replicas[j] and problem.speedups[j, 1, problem.fewest[j]]:
+                several = (allocation > 0).sum(axis=1) > 1
+                is_closed = (allocation[several] > 0).any(axis=0) & problem.avoid_interference
+                assert (problem.gpus_per_node - allocation.sum(axis=0))[~is_closed].sum() < problem.fewest[j]
 
 
 @given(st.lists(st.lists(st.integers(-20, 20), min_size=3, max_size=3), min_size=1, max_size=4), st.integers(0, 12))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, log, nan
 from statistics import median
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,6 +150,7 @@ class Pollux:
     avoid_interference: bool = True
     threads: int = 1
     known_throughput: bool = False
+    _foresight: ClassVar[float] = FORESIGHT
     _tables: SpeedupTables = field(default_factory=SpeedupTables, init=False, repr=False)
     _search: Search = field(init=False, repr=False)
 
@@ -184,7 +185,7 @@ class Pollux:
     def _allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         problem = self._problem(view)
         # A restart costs a job the less the older it is: where nothing is worth a change later, nothing is now.
-        stands_until = view.time + FORESIGHT
+        stands_until = view.time + self._foresight
         stands = self._search.stands_still(as_of(problem, view, stands_until))
         answer = problem.unchanged() if stands else self._search.solve(problem, rng)
         return Decision(
@@ -274,6 +275,7 @@ class PolluxByRemaining(Pollux):
     strength: float = 1.0
     critical: float | None = None
     oracle: bool = False
+    _foresight: ClassVar[float] = 0.0  # ranks change while jobs train
     _lengths: _Lengths = field(default_factory=_Lengths, init=False, repr=False)
 
     def __post_init__(self) -> None:

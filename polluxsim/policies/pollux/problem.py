@@ -270,14 +270,15 @@ def with_idle_gpus(problem: Problem, allocation: NDArray[np.int64]) -> NDArray[n
     filled = allocation.copy()
     free = problem.gpus_per_node - filled.sum(axis=0)
     for row in np.flatnonzero(indifferent).tolist():
-        most = min(int(problem.max_replicas[row]), int(free.max()))
+        fewest, limit = int(problem.fewest[row]), int(problem.max_replicas[row])
+        most = min(limit, int(free.max()))
         speedups = problem.speedups[row, 0, : most + 1].copy()
-        speedups[1 : problem.fewest[row]] = 0.0
+        speedups[1:fewest] = 0.0
         gpus = int(speedups.argmax())
         if gpus:
             node = int(np.where(free >= gpus, free, free.max() + 1).argmin())
             filled[row, node] = gpus
-        elif (fewest := int(problem.fewest[row])) > most:
+        elif most < fewest <= limit and problem.speedups[row, 1, fewest] > 0.0:
             filled[row] = _on_several_nodes(problem, filled, free, fewest)
         free -= filled[row]
     return filled
