@@ -76,7 +76,7 @@ class Agent(Protocol):
 class FixedBatchAgent:
     """An agent that keeps the requested batch size [examples] and learns nothing.
 
-    `by_type` has the applications whose limits of the atomic batch size differ on a GPU type.
+    `by_type` contains the applications whose limits of the atomic batch size differ on a GPU type.
     """
 
     learns = plans = False
@@ -96,7 +96,7 @@ class FixedBatchAgent:
         return None
 
     def goodput_on(self, gpu_type: str) -> None:
-        """Return None: this agent has no model."""
+        """Return None, because this agent learns no model."""
 
     def observe(self, observation: Observation) -> None:
         """Ignore the observation."""

@@ -66,7 +66,8 @@ class Moment(moment.Moment[RunT]):
         add: WorkloadLike | None = None,
         seed: int | None = None,
     ) -> RunT:
-        """Return the run as it goes on with changes from this time on; all else is as in the original run.
+        """Return a fork of the run: it continues with the changes from this time on, and is otherwise equal to the
+        original run.
 
         The name of the returned run states the time and the changes.
 
@@ -144,7 +145,7 @@ class Moment(moment.Moment[RunT]):
         Raises
         ------
         InvalidInputError
-            If a job neither waits nor runs then.
+            If the job neither waits nor runs at this time.
         """
         if isinstance(arrivals, str) and arrivals in (NONE, RECENT):
             assumed = Arrivals(arrivals)

@@ -1,4 +1,4 @@
-"""The parts of a run as a caller gives them: choices from the configuration, or objects."""
+"""The parts of a run as a caller passes them: names from the configuration, or objects."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def figure_of(kind: str, subject: Subject, options: Mapping[str, object]) -> Drawing:
-    """Draw a figure of runs, of a kind and with options as `polluxsim plot` takes them."""
+    """Draw a figure of runs; the kinds and options are those of `polluxsim plot`."""
     from polluxsim.look.plot.kinds import draw  # noqa: PLC0415  (matplotlib is slow to load)
 
     request = PlotRequest.of(kind, options)
@@ -75,7 +75,8 @@ class Result(Run):
         return compare({self.name: self}).summary()
 
     def save(self, folder: str | PathLike[str]) -> Path:
-        """Write the folder that `polluxsim run` writes, and return its path. It is written completely or not at all.
+        """Write the folder that `polluxsim run` writes, and return its path. The folder is written completely or not at
+        all.
 
         Raises
         ------
@@ -236,7 +237,7 @@ def compare(runs: Mapping[str, Run], baseline: str | None = None) -> Comparison:
     Raises
     ------
     InvalidInputError
-        If no run has the name of the baseline.
+        If the baseline is not the name of a run.
 
     Examples
     --------

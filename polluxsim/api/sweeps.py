@@ -75,7 +75,7 @@ class Sweep:
 
     @property
     def runs(self) -> Sequence[Result]:
-        """Return the runs. Those that are not in memory are read from their folders."""
+        """Return the runs. Results that are not in memory are read from their folders."""
         if self.subject.runs:
             return [Result(run.name, run.info, run.result) for run in self.subject.runs]
         return list(map(read, self.subject.paths))

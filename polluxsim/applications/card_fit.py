@@ -44,7 +44,8 @@ LEAST_SQR_SHARE = 1e-9
 """Smallest sqr/(sqr + var), for an infinite noise scale. Smaller values change the gain of no batch size in use."""
 
 NOISE_SCALE_WEIGHT = 1e-3
-"""Weight of an error of log φ relative to an error of efficiency; it matters if the batch size hardly does."""
+"""Weight of an error of log φ relative to an error of efficiency; it matters only where efficiency hardly depends on
+the batch size."""
 
 
 def fit_noise(measured: MeasuredProfile, size: CardSize) -> NoiseScales:
@@ -190,8 +191,8 @@ def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = No
     """Fit a card to a measured profile.
 
     The pass is fitted first, then the time to synchronise and its overlap (nonlinear least squares on log step times
-    from several starts), then the corrections (linear least squares). Stages of training have the least variance. All
-    figures are rounded to four significant digits; `fit_errors` includes the error of rounding.
+    from several starts), then the corrections (linear least squares). The stages of training have at least this
+    variance. All figures are rounded to four significant digits; `fit_errors` includes the error of rounding.
 
     Raise ProfileRangeError if the measurements lack a step on one GPU, or a step on several GPUs that fill their nodes.
     """

@@ -60,8 +60,9 @@ class Transformer(NamedTuple):
     def flops(self) -> float:
         """Return the operations of a pass over one example, forward and backward [FLOP].
 
-        A token takes 2 N forward, as much for the gradient of activations and of weights, and attention over all tokens
-        4 L s h, twice that backward. Source: Kaplan et al. 2020, §2.1; Narayanan et al., SC '21, appendix.
+        A token takes 2 N operations forward, as many for the gradient of activations and again for that of weights;
+        attention over all tokens takes 4 L s h, and twice this number backward. Source: Kaplan et al. 2020, §2.1;
+        Narayanan et al., SC '21, appendix.
         """
         dense, attention = 2 * self.params, 4 * self.layers * self.seq * self.hidden
         again = dense + attention if self.recompute else 0.0
@@ -69,7 +70,8 @@ class Transformer(NamedTuple):
 
     @property
     def states(self) -> float:
-        """Return the memory of weights, gradients and Adam's states, 16 bytes each where they train, else 2 [bytes].
+        """Return the memory of weights, gradients and Adam's states [bytes]: 16 bytes for each parameter that trains, 2
+        bytes for each other parameter.
 
         Source: ZeRO (Rajbhandari et al. 2020), §3.1.
         """

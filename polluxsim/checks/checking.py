@@ -74,7 +74,7 @@ class DecisionTimes(NamedTuple):
     spent: float
 
     def least(self, other: DecisionTimes) -> DecisionTimes:
-        """Return the smaller of both times, each by itself."""
+        """Return the smaller of both measurements for each of the two times."""
         return DecisionTimes(min(self.seconds, other.seconds), min(self.spent, other.spent))
 
 
@@ -170,7 +170,7 @@ FEW, TRIES = 4, 12
 """In worlds of at most `FEW` jobs, a search for chance makes `TRIES` further runs, because chance may not show."""
 
 SALTS, SALTED = (1, 2, 3), 4
-"""Hashes of names that are tried, and the distance between the worlds in which they are tried."""
+"""Number of alternative hashes of names to try, and the distance between the worlds in which they are tried."""
 
 
 def check(policy: str | NamedPolicy, worlds: int = 1000, *, timeout: float | None = None) -> list[Finding]:
@@ -199,7 +199,8 @@ def found(
     timeout: float | None = None,
     begins: Callable[[int], object] = lambda number: None,
 ) -> Iterator[Finding]:
-    """Yield the findings of `check` one by one; call `begins` with the number of each world before it begins."""
+    """Yield the findings of `check` one by one; call `begins` with the number of each world before this world
+    begins."""
     guest = named_policy(policy) if isinstance(policy, str) else policy
     known = set()
     for finding in _all_findings(guest, worlds, timeout, begins):

@@ -40,11 +40,11 @@ class FoundError(Exception):
 
 
 class DecisionTimeoutError(Interruption):
-    """A decision takes too long. It is no `Exception`, so that `except Exception` in a policy does not catch it."""
+    """A decision takes too long. It is not an `Exception`, so `except Exception` in a policy does not catch it."""
 
 
 class ObservedPolicy:
-    """A policy with a record of whether any of its decisions was valid for more than one round."""
+    """A wrapper of a policy that records whether any decision was valid for more than one round."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -132,7 +132,7 @@ def take_turn(
 def decision_of(
     policy: Policy, view: ClusterView, rng: np.random.Generator, timeout: float | None = None
 ) -> Allocation | Decision:
-    """Return the decision of a policy. Raise as `run_policy` does."""
+    """Return the decision of a policy. Raise the errors of `run_policy`."""
     with _within(timeout, policy, view.time):
         return _answered(policy, view.time, partial(policy.allocate, view, rng))
 

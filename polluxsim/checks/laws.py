@@ -23,7 +23,7 @@ GPU_TYPE = "gpu"  # name of the type on clusters of one type
 
 
 class Law:
-    """A law about a run. It sees every round, and then the result."""
+    """A law about a run. It checks every round, and then the result."""
 
     def see(self, seen: Seen) -> Iterator[Finding]:
         """Yield the faults of one round."""
@@ -113,7 +113,7 @@ Test = Callable[["SeenJob", "Reason", "Seen"], bool]  # test of whether the reas
 
 
 def _head_does_not_fit(job: SeenJob, reason: Reason, seen: Seen) -> bool:
-    """Return whether a job that the reason names waits for more GPUs than are idle on each of its types."""
+    """Return whether the job that the reason names waits for more GPUs than are idle on each of its types."""
     jobs = {other.job_id: other for other in seen.jobs}
     heads = [jobs[name] for name in reason.others if name in jobs and seen.waits(jobs[name])]
     return any(all(head.num_replicas > seen.free[name] for name in head.speeds) for head in heads)
@@ -165,7 +165,8 @@ def _exceeds_quota(job: SeenJob, reason: Reason, seen: Seen) -> bool:
 
 
 def _has_largest_configuration(job: SeenJob, reason: Reason, seen: Seen) -> bool:
-    """Return whether no larger configuration of Sia fits: a power of two on one of the largest nodes, or whole ones."""
+    """Return whether no larger configuration of Sia fits. A configuration is a power of two on one of the largest
+    nodes, or whole nodes."""
     held = seen.held[job.job_id]
     for name in job.speeds:
         sizes = [gpus for gpus, gpu_type in zip(seen.gpus_per_node, seen.types, strict=True) if gpu_type == name]
@@ -224,8 +225,8 @@ def _unless_true(reasons: Mapping[str, Test], job: SeenJob, seen: Seen, idle: st
 class Reservations(Law):
     """A job starts no later than its first reservation, postponed by outages and by work that evicted jobs repeat.
 
-    The law ends when a job runs longer than its limit: no reservation holds then. It does not apply to clusters of
-    several GPU types, where jobs change their pools, nor to clusters whose number of nodes changes.
+    The law ends when a job runs longer than its limit, because reservations are void from then on. It does not apply to
+    clusters of several GPU types, where jobs change their pools, nor to clusters whose number of nodes changes.
     """
 
     world: World
@@ -309,7 +310,8 @@ def _starts_ahead(job: SeenJob, seen: Seen) -> bool:
 
 @dataclass
 class Quotas(Law):
-    """No job within the quota of its queue waits while the GPUs that are up, less those within quotas, suffice."""
+    """No job within the quota of its queue waits while enough GPUs are up, not counting the GPUs that other jobs within
+    quotas hold."""
 
     quota_of: Callable[[str | None, str], int]
 
@@ -334,7 +336,7 @@ class Quotas(Law):
 class Admission(Law):
     """A job that a policy has admitted to its plan is late by no more than interference and checkpoints cost.
 
-    The law applies where nothing but interference and checkpoints makes jobs slower than the policy can know.
+    The law applies where only interference and checkpoints make jobs slower than the policy can know.
     """
 
     world: World

@@ -33,7 +33,7 @@ class ToyProfile:
 
     On K GPUs of one node with a batch of K·M0, a job makes K/seconds M0-steps a second: perfect scaling. A step takes
     `seconds` · (1 + spread · (N − 1)) on N nodes, and a GPU of a type divides it by the speed of the type.
-    `type_speeds` are pairs (GPU type, speed); it is empty if types make no difference.
+    `type_speeds` contains pairs (GPU type, speed); it is empty if the speed does not depend on the type.
     """
 
     name: str = "toy"

@@ -76,7 +76,7 @@ class History(NamedTuple):
 class Picture:
     """Picture of the cluster after a round, for a terminal of any size.
 
-    `keys` explains the keys. It is empty if there is no keyboard.
+    `keys` explains the keys. The text is empty if there is no keyboard.
     """
 
     def __init__(self, workload: Workload, cluster: Cluster) -> None:
@@ -310,7 +310,8 @@ SHARE = 0.04  # largest share of the time that drawing frames may take
 
 @contextmanager
 def live_view(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
-    """Yield a watcher that draws the cluster on standard error. If it is no terminal, print that instead."""
+    """Yield a watcher that draws the cluster on standard error. If standard error is not a terminal, print this message
+    instead."""
     screen = Console(stderr=True)
     if not screen.is_terminal:
         message = "--live shows nothing, because standard error is no terminal; run the command in a terminal"

@@ -76,7 +76,8 @@ def own_parser() -> ArgumentParser:
 
 
 def own_overrides(own: Namespace, arguments: Sequence[str]) -> list[str]:
-    """Return the options that Hydra does not know as overrides. Only Hydra knows whether it makes several runs."""
+    """Return the options that Hydra does not know as overrides. Only Hydra can tell whether a command makes several
+    runs."""
     overrides = [] if own.workers is None else [f"hydra.sweeper.workers={own.workers}"]
     if own.output is not None:
         overrides += [f"{setting}={quoted(str(own.output))}" for setting in FOLDERS]
@@ -86,7 +87,7 @@ def own_overrides(own: Namespace, arguments: Sequence[str]) -> list[str]:
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with options before overrides: Hydra's parser takes them in no other order.
+    """Return the arguments with options before overrides: Hydra's parser requires this order.
 
     >>> options_first(["seed=1,2", "-m", "policy=fifo", "--config-dir", "conf"])
     ['-m', '--config-dir', 'conf', 'seed=1,2', 'policy=fifo']
@@ -140,7 +141,7 @@ SETS_MODE = r"hydra(\.mode|\.searchpath|@|/|=)|experiment=|conformance="
 
 
 def may_set_mode(arguments: Sequence[str]) -> bool:
-    """Return whether the arguments, or files that they name, may set `hydra.mode`. Of shipped files, experiments do.
+    """Return whether the arguments, or files that they name, may set `hydra.mode`. The files of experiments set it.
 
     >>> may_set_mode(["-m", "policy=fifo"]), may_set_mode(["--config-dir", "conf"]), may_set_mode(["+experiment=fig1"])
     (False, True, True)
@@ -162,7 +163,8 @@ def user_folders(arguments: Sequence[str]) -> list[Path]:
 
 
 def _check_values(argument: str) -> None:
-    """Raise `InvalidConfigError` for range(…) and the like among other values, of which Hydra's error says nothing."""
+    """Raise `InvalidConfigError` if a range(…) or a similar sweep stands among other values, because Hydra's error does
+    not explain this."""
     key, _, left = argument.partition("=")
     while (shorter := NESTED.sub("", left)) != left:
         left = shorter
@@ -209,7 +211,8 @@ def _explained(lines: list[str]) -> Iterator[str]:
 
 
 def _class_of_part(lines: list[str], depth: int) -> str:
-    """Return the line with the class of a part whose settings are indented by `depth`; empty if it has none."""
+    """Return the line with the class of a part whose settings are indented by `depth`; empty if the part has no
+    class."""
     for line in lines:
         if not line.startswith(" " * depth):
             break
@@ -280,7 +283,8 @@ class _Outcome:
 
 
 def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path]:
-    """Return the folder that Hydra made for a run, or another folder if its name is the time and it is not free."""
+    """Return the folder that Hydra made for a run. If its name is a time and another run has taken it, return a new
+    folder."""
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     pattern = OmegaConf.to_container(hydra_config.run, resolve=False)

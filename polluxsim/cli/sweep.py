@@ -30,8 +30,8 @@ def sweep_by_command(
 ) -> None:
     """Complete a sweep and print its results.
 
-    `plan` has the overrides of each run, `config` is what Hydra composed for the sweep as a whole, and `context` how it
-    composes the configuration of a run from that.
+    `plan` contains the overrides of each run. `config` is the configuration that Hydra composed for the whole sweep,
+    and `context` composes the configuration of each run from it.
     """
     folder = Path(config.hydra.sweep.dir)
     doing = chosen_workers(config, context, workers)

@@ -26,7 +26,7 @@ SETTING = re.compile(r"\bworkload\.(\w+)|^(?:select\.)?(rule|statuses|hours|star
 
 OPTION_NAMES = {"num_jobs": "jobs", "tuned": "realistic", "hours": "duration", "statuses": "status",
                 "min_duration": "min-duration", "max_gpu_hours": "max-gpu-hours"}  # fmt: skip
-"""Names of options, by the names of the settings of a workload, where they differ."""
+"""Names of options by names of settings of a workload, where the two names differ."""
 
 
 def add_drawing(parser: ArgumentParser) -> None:

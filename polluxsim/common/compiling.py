@@ -11,7 +11,7 @@ from importlib import import_module
 
 
 def compile_ahead(modules: Iterable[str]) -> None:
-    """Compile the kernels of some modules, each module in a process of its own, and return at once.
+    """Compile the kernels of some modules, each module in its own process, and return at once.
 
     Each module has a function `warm_up`, which calls its slow kernels once. A run that needs a kernel waits until the
     kernel is compiled, and loads the machine code. Nothing happens if the machine code is there, if it cannot be kept,
@@ -42,7 +42,7 @@ def _compile(module: str) -> None:
 
 
 def main() -> None:
-    """Compile the kernels of the module that the command names, and note that they are there."""
+    """Compile the kernels of the module that the command names, and write a note when they are compiled."""
     from polluxsim.common.kernels import code_folder  # noqa: PLC0415  (Numba is slow to load)
 
     import_module(sys.argv[1]).warm_up()

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 _DIGITS = 8
 TEMPORARY = f".*.{'[0-9a-f]' * _DIGITS}.tmp"
-"""Pattern of the names of files and folders that are being written. It matches no other names."""
+"""Pattern of the names of files and folders that are being written. It matches only these names."""
 
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF)
 """Errors of file systems without locks, or without locks on a file that is open for reading."""
@@ -39,7 +39,7 @@ def appearing_whole(path: Path) -> Iterator[Path]:
 def appearing_together(folder: Path, last: str, *, only_if_written: Collection[str] = ()) -> Iterator[Path]:
     """Return a temporary folder in `folder`. Its files move to `folder` at the end of the block.
 
-    The file `last` is removed first and moved last, so that a folder with this file is complete. Old files in
+    The file `last` is removed first and moved last, so a folder that contains this file is complete. Old files in
     `only_if_written` are removed if the block does not write them. If the block raises, `folder` does not change.
     """
     folder.mkdir(parents=True, exist_ok=True)

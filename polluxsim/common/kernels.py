@@ -56,7 +56,7 @@ def kernel(function: Function) -> Any:
 
 
 def kernel_without_references(function: Function) -> Any:
-    """Compile a kernel that creates no arrays, and so need not count references to them."""
+    """Compile a kernel that creates no arrays, so that it does not have to count references to arrays."""
     return _kept(function, parallel=False, **NO_REFERENCES)
 
 
@@ -71,7 +71,7 @@ def helper(function: Function) -> Any:
 
 
 def inlined(function: Function) -> Any:
-    """Compile a helper into every kernel that calls it. It creates no arrays.
+    """Compile a helper into every kernel that calls it. The kernel must not create arrays.
 
     Called with a tuple of many arrays, a function would copy all of their fields; inlined by LLVM, it copies none.
     """
@@ -95,7 +95,7 @@ class _Kept(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
 
 
 _own_locks: set[str] = set()
-"""The modules whose lock this process has."""
+"""The modules whose lock this process holds."""
 
 
 @contextmanager
@@ -147,9 +147,9 @@ def spliced(function: Function) -> Any:
 
 @cache
 def code_folder() -> Path | None:
-    """Return the folder for the machine code of these very sources; None if there is no place for it.
+    """Return the folder for the machine code of these very sources; None if the user has no folder for it.
 
-    Numba alone would look at the file of a function only, and not notice that one it calls has changed.
+    Numba alone checks only the file of the function itself, and would miss a change in a function that it calls.
     """
     name = FOLDERS + _digest()
     for place in _places():

@@ -80,7 +80,7 @@ class Stream(IntEnum):
 
 
 def uniforms(seed: int, key: tuple[int, ...], count: int) -> list[float]:
-    """Return numbers in (0, 1) that depend on the seed of the run and a key only. The key begins with a `Stream`."""
+    """Return numbers in (0, 1) that depend only on the seed of the run and on a key. The key begins with a `Stream`."""
     words = np.random.SeedSequence(seed, spawn_key=key).generate_state(count, np.uint64)
     # The largest word would be rounded to 1.
     return [min(((int(word) >> 11) + 0.5) * 2.0**-53, 1 - 2.0**-53) for word in words]

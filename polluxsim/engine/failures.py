@@ -63,14 +63,14 @@ class DrawnFailures:
         check_limits("cluster.failures", self, group_size=(1, inf), group_rate=rate)
 
     def without_effect(self, jobs: object, cluster: object) -> Iterator[str]:
-        """Yield a sentence if nodes never fail at these rates, or groups of nodes never do."""
+        """Yield a sentence if, at these rates, nodes or groups of nodes never fail."""
         if not self.rate and not self.group_rate:
             yield "cluster.failures has no effect: rate and group_rate are 0"
         elif self.group_size > 1 and not self.group_rate:
             yield "cluster.failures.group_size has no effect: group_rate is 0"
 
     def units(self, num_nodes: int) -> Iterable[int]:
-        """Return even numbers for nodes, and odd ones for groups."""
+        """Return even numbers for nodes, and odd numbers for groups."""
         if self.rate:
             yield from range(0, 2 * num_nodes, 2)
         if self.group_rate:
@@ -155,7 +155,7 @@ class RecordedFailures:
     _outages: tuple[tuple[Row, Outage], ...] = field(init=False, repr=False, compare=False)
 
     repairs_are_given: ClassVar = True
-    """True, because the file has the end of each failure. `cluster.repairs` has no effect on these."""
+    """True, because the file contains the end of each failure. `cluster.repairs` has no effect on these failures."""
 
     def __post_init__(self) -> None:
         outages = tuple((row, _outage(row)) for row in read_rows(Path(self.path), COLUMNS))

@@ -56,7 +56,7 @@ def finish_time_fairness(
 
 
 def mean_contention(starts: ArrayLike, ends: ArrayLike) -> NDArray[np.float64]:
-    """Return n̄ of each job: the mean number of unfinished jobs over its life, with itself.
+    """Return n̄ of each job: the mean number of unfinished jobs during its life, including the job itself.
 
     A life is from the submission to the completion, or to the end of the run [s]; n̄ is 1 for a life without length. The
     number of unfinished jobs is integrated over time, so that n jobs cost O(n log n).
@@ -79,7 +79,7 @@ def mean_contention(starts: ArrayLike, ends: ArrayLike) -> NDArray[np.float64]:
 
 
 def time_on_share(share: float, time_alone: Callable[[int], float]) -> float:
-    """Return the completion time alone on `share` > 0 GPUs [s], given that on whole numbers of GPUs, `time_alone`.
+    """Return the completion time alone on `share` > 0 GPUs [s]. `time_alone` gives this time for whole numbers of GPUs.
 
     Between two whole numbers it is interpolated linearly. Below one GPU, it is the time on one GPU over the share.
 

@@ -27,7 +27,7 @@ class Fork(NamedTuple):
     # Whether the policy has not seen the run before. All active jobs are then announced to it.
     has_new_policy: bool = False
     lost_nodes: tuple[int, ...] = ()  # nodes that go down for good
-    # Jobs that are cancelled, or that are not submitted. Those that have ended stay as they are.
+    # Jobs that are cancelled, or that are not submitted. Jobs that have ended are not changed.
     without: tuple[JobId, ...] = ()
     added: tuple[Job, ...] = ()  # jobs that are submitted in addition
     seed: int | None = None  # Seed of the policy's random generator from then on. With None, the generator goes on.
@@ -95,7 +95,7 @@ class Forks:
         return is_larger or bool(fork.lost_nodes)
 
     def _change_jobs(self, fork: Fork) -> bool:
-        """Remove, add and alter jobs, and return whether one changed."""
+        """Remove, add and alter jobs, and return whether a job changed."""
         state = self._state
         left_out = self._submissions.leave_out(fork.without)
         self._submissions.add(fork.added)
@@ -106,7 +106,7 @@ class Forks:
         return left_out or bool(altered) or bool(fork.overtaken)
 
     def _leave(self, nodes: tuple[int, ...]) -> None:
-        """Let jobs leave nodes with all of their work, in a run in which no work can be lost."""
+        """Take jobs off nodes without any loss of work, in a run in which no work can be lost."""
         placed = in_order(self._state.jobs.placed.values())
         leaving = [job for job in placed if any(node in nodes for node, _ in job.placement)]
         self._state.place([Move(job, (), None) for job in leaving])

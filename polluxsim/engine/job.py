@@ -1,4 +1,4 @@
-"""The life of one job: it is placed, restarts, trains epoch by epoch, and completes. It knows nothing of events."""
+"""The life of one job: it is placed, restarts, trains epoch by epoch, and completes. It does not use events."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ActiveJob:
 
     @property
     def ends_epochs_by_events(self) -> bool:
-        """Return whether each end of an epoch is an event; otherwise its whole course is known when it is placed."""
+        """Return whether each end of an epoch is an event; otherwise all ends are known when the job is placed."""
         return self.agent.learns or self.agent.plans or self.segment.checkpoints is not None
 
     @property
@@ -127,11 +127,11 @@ class ActiveJob:
         return cycle.after(passed, kept)
 
     def saves_from(self, now: float, seconds: float) -> float:
-        """Return when a last checkpoint of this length has to begin to be complete now [s]."""
+        """Return when the last checkpoint, which takes this time, must begin in order to be complete now [s]."""
         return max(now - seconds, min(self.segment.start, now))
 
     def place(self, placement: Placement, pace: Pace | None, now: float, restart_delay: float) -> None:
-        """Change its GPUs, and its speed there. With GPUs, `begin_segment` must follow."""
+        """Change the GPUs of the job, and its speed. With GPUs, `begin_segment` must follow."""
         progress = self.progress_at(now)
         if self.segment.checkpoints is not None:
             self.holding.losses = self.losses_at(now)
@@ -273,7 +273,7 @@ class ActiveJob:
 class Move(NamedTuple):
     """A change of a job's GPUs. Without GPUs, `pace` is None. `gpus` are GPUs by number, which jobs can share.
 
-    `delay` is the restart delay that the policy named, or None for that of the settings [s].
+    `delay` is the restart delay that the policy named, or None for the delay of the settings [s].
     """
 
     job: ActiveJob
@@ -295,7 +295,8 @@ class Transition(NamedTuple):
 
 
 def copy_containers(original: ObjectT) -> ObjectT:
-    """Return a copy with its own containers. Their items are shared, because they never change."""
+    """Return a copy that does not share mutable containers with this object. Their items are shared, because they never
+    change."""
     new = copy(original)
     for name, value in vars(original).items():
         if isinstance(value, dict | list | set | Records):

@@ -106,7 +106,7 @@ class Nodes:
         return free
 
     def is_there(self, node: int, now: float) -> bool:
-        """Return whether a node is requested and has started. It may be down."""
+        """Return whether a node is requested and has started. The node may be down."""
         return node < len(self._up_at) and self._up_at[node] <= now
 
     def num_up(self, now: float) -> int:
@@ -224,7 +224,7 @@ class Nodes:
         self._present = () if not self._is_fixed else (*self._present[:node], gpus, *self._present[node + 1 :])
 
     def _release(self, node: int, now: float) -> None:
-        """End all outages of a node. A node that is requested in its place later has none."""
+        """End all outages of a node. A node that is requested later in this place has no announced failure."""
         self.coming.pop(node, None)
         self.draining.pop(node, None)
         if node in self.down:

@@ -35,7 +35,8 @@ class Workshop:
         self._spares = [0.0] * (repairs.spare_nodes if repairs else 0)
 
     def until(self, now: float, outage: Outage) -> float:
-        """Return when the nodes of an outage that begins now are up again [s]. A spare replaces a single node only."""
+        """Return when the nodes of an outage that begins now come up again [s]. A spare node can replace only a single
+        node."""
         repaired = now + outage.duration
         if not outage.is_repair:
             return repaired
@@ -50,7 +51,8 @@ class Workshop:
 class Downtime:
     """Take nodes down by the outages of the cluster.
 
-    Each outage has its own random numbers, by source, unit and number. So the draws do not depend on other events.
+    Each outage has its own random numbers, by source, unit and number. Therefore the draws do not depend on other
+    events.
     """
 
     def __init__(self, state: State, seed: int) -> None:
@@ -135,7 +137,8 @@ class Crashes:
             self._schedule(job)
 
     def start(self, told: Transition) -> None:
-        """Schedule the failure of a job that was just given GPUs. It is void if the job has other GPUs then."""
+        """Schedule the failure of a job that was just given GPUs. The failure is void if the job has other GPUs by
+        then."""
         self._schedule(told.job)
 
     def _schedule(self, job: ActiveJob) -> None:

@@ -152,7 +152,7 @@ class Holding:
         self.start_time: float | None = None  # of the first start [s]
 
     def attained_service(self, now: float) -> float:
-        """Return time held × GPUs so far [GPU s]."""
+        """Return the GPU time so far: time held × GPUs [GPU s]."""
         return self.service + (now - self.since) * self.num_replicas
 
     def ceded_until(self, now: float) -> float:

@@ -85,7 +85,7 @@ class Recorder:
         return spent._replace(all=state.nodes.mean_gpus(now) * now, down=down)
 
     def move(self, told: Transition) -> None:
-        """Record that a job gave up its GPUs, or what its start costs if the policy named this.
+        """Record that a job gave up its GPUs, or the cost of its start if the policy named this cost.
 
         What it does on new GPUs follows when it starts there.
         """
@@ -138,7 +138,7 @@ class Recorder:
                 self._hosts.append(HostRecord(self._state.clock.now, job_id, *each.host, each.speed))
 
     def round(self, *, has_changed: bool) -> None:
-        """Record the cluster after a round, if something happened or the record differs from the last one."""
+        """Record the cluster after a round if something happened, or if the record differs from the last record."""
         jobs, nodes, now = self._state.jobs, self._state.nodes, self._state.clock.now
         held, goodput, weighted = jobs.totals.sum(jobs.running)
         in_use = held - nodes.shared.num_extra
@@ -153,7 +153,7 @@ class Recorder:
             self._rounds.append(record)
 
     def pass_over(self, told: Transition) -> None:
-        """Record the round of this instant, in which nothing changed, because a job ends that was active in it."""
+        """Record the round at this instant although it changed nothing, because a job that is active in it ends."""
         if not self._rounds or self._rounds[-1].time < told.time:
             self.round(has_changed=True)
 

@@ -29,8 +29,8 @@ class Rounds:
     """Schedule the rounds, and collect the changes since the policy was last called.
 
     A round is needed after a change, when a decision is no longer valid, or when agents observe. All other rounds would
-    change nothing, and are left out. `action` is called at each round. With `ask_at_failures`, there is a round at once
-    after a job lost its GPUs.
+    change nothing, so they are left out. `action` is called at each round. With `ask_at_failures`, there is a round at
+    once after a job lost its GPUs.
     """
 
     def __init__(self, clock: Clock, interval: float, action: Action, *, ask_at_failures: bool = False) -> None:
@@ -99,7 +99,7 @@ class Rounds:
         self._clock.at(index * self._interval, Rank.ROUND, self._action, index)
 
     def pass_over(self, told: Transition) -> None:
-        """Take note that the round of this instant is over, even if there was none."""
+        """Note that the round of this instant is over, even if no round took place."""
         self._last = max(self._last, first_round(told.time, self._interval))
 
     def begin(self, index: int) -> bool:
@@ -148,7 +148,7 @@ class Rounds:
         self._named = defaultdict(dict, {Change.ARRIVAL.value: dict.fromkeys(jobs, self._clock.now)})
 
     def finish(self, next_needed: float) -> None:
-        """End a round, and schedule the next one: when the decision ends, or at `next_needed` [s]; ∞ is never."""
+        """End a round, and schedule the next round: when the decision ends, or at `next_needed` [s]; ∞ means never."""
         self.has_changed = self.has_hope = False
         if (first := min(self._valid_until, next_needed)) < inf:
             self.call(max(first, self._clock.now))
@@ -157,8 +157,8 @@ class Rounds:
 class Standstill:
     """Notice that no job makes progress any more.
 
-    Failures and repairs alone do not count as progress. Time in which a repair is pending and no job fits on the nodes
-    that are up is not counted.
+    Failures and repairs alone do not count as progress. Times in which a repair is pending and no job fits on the nodes
+    that are up are not counted.
     """
 
     def __init__(self, settings: EngineSettings) -> None:

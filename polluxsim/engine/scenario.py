@@ -176,8 +176,8 @@ class Scenario:
 class Agents:
     """Make the agents of the jobs of a run.
 
-    `node_sizes` has the GPUs of the largest node by GPU type. If θ_sys is known from the start, it was learnt on these
-    nodes.
+    `node_sizes` has the GPUs of the largest node by GPU type. If θ_sys is known from the start, it was learnt on nodes
+    of these sizes.
     """
 
     def __init__(self, traits: Traits, rule: BatchRule | None, node_sizes: Mapping[str, int]) -> None:

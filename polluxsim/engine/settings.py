@@ -99,7 +99,7 @@ class EngineSettings:
 
     @property
     def disturbance(self) -> Sharing | None:
-        """Return the model that slows jobs down on shared GPUs or nodes; None if nothing slows them down."""
+        """Return the model that slows jobs down on shared GPUs or nodes; None if nothing slows jobs down."""
         return Interference(self.interference) if self.interference else self.sharing
 
     @cached_property

@@ -52,7 +52,7 @@ class Tenant(NamedTuple):
 
 
 def tenant_of(job: ActiveJob, gpus: Gpus, node_types: NodeTypes) -> Tenant:
-    """Return a job on GPUs by number. Without these, the job shares none of its GPUs."""
+    """Return a job on GPUs by number. None if its stages are unknown; the job then shares none of its GPUs."""
     if not gpus:
         return Tenant(job.job, job.placement, ())
     gpu_type = node_types[gpus[0][0]].name if node_types else ""
@@ -72,7 +72,7 @@ class Sharing(Protocol):
     """Which jobs fit together, and their speeds. A sharing model has no state."""
 
     def fits(self, tenants: Sequence[Tenant]) -> bool:
-        """Return whether two or more jobs can be on one GPU together. This GPU is among the GPUs of each."""
+        """Return whether two or more jobs can be on one GPU together. This GPU is one of the GPUs of each tenant."""
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
         """Return the share of its speed that each job loses, in [0, 1). Jobs without a loss can be left out.
@@ -127,7 +127,7 @@ class Interleaved:
     """
 
     def fits(self, tenants: Sequence[Tenant]) -> bool:
-        """Return whether the jobs have the same GPUs, and the stages of each are known."""
+        """Return whether the jobs hold the same GPUs, and whether the stages of each job are known."""
         same = all(set(each.gpus) == set(tenants[0].gpus) for each in tenants)
         return same and len(tenants) <= MOST_JOBS and all(each.job.stages is not None for each in tenants)
 
@@ -179,8 +179,8 @@ def _loss_beside(low: Tenant, guaranteed: Mapping[Gpu, Tenant]) -> float:
 class Pairs:
     """Two jobs can have the same GPUs if a table has their speeds together.
 
-    No job is faster than alone. If two jobs are not in the table after one of them changed its batch size, they run in
-    turn until the next decision.
+    No job becomes faster by sharing. If two jobs are not in the table after one of them changed its batch size, they
+    run in turn until the next decision.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ class Pairs:
         return found
 
     def _measured(self, one: Tenant, other: Tenant) -> tuple[float, float] | None:
-        """Return the speeds of two jobs together, relative to alone; None if they do not fit."""
+        """Return the speeds of two jobs that share GPUs, relative to their speeds alone; None if they do not fit."""
         if set(one.gpus) != set(other.gpus):
             return None
         first, second = self._over_alone(one, other), self._over_alone(other, one)

@@ -175,12 +175,12 @@ class Simulation:
 
     @property
     def known(self) -> Mapping[JobId, Job]:
-        """Return all jobs that are known so far, submitted or not."""
+        """Return all jobs that are known so far, including jobs that are not submitted yet."""
         return self._submissions.known
 
     @property
     def num_jobs(self) -> int:
-        """Return the number of jobs that are known so far, submitted or not."""
+        """Return the number of jobs that are known so far, including jobs that are not submitted yet."""
         return len(self.scenario.workload.jobs) + len(self._submissions.followers)
 
     @property
@@ -202,7 +202,8 @@ class Simulation:
 
     @property
     def shares(self) -> dict[JobId, tuple[Gpus, float]]:
-        """Return the GPUs by number of jobs that can share them, and the speeds there relative to those alone."""
+        """Return the numbered GPUs of jobs that can share GPUs, and the speeds of these jobs relative to their speeds
+        alone."""
         return dict(self._state.shares)
 
     @property
@@ -312,7 +313,7 @@ def simulate(
     profiles
         Profiles by application name.
     policy
-        A new policy. It may have a state, so each run needs its own.
+        A new policy. The object may have a state, so each run needs a new object.
     seed
         Seed of the policy's random generator and of all other random draws. The same seed gives the same result.
     watcher
@@ -332,7 +333,7 @@ def simulate(
 
 
 def driven(run: Simulation, policy: Policy, watcher: Watcher | None = None) -> Result:
-    """Ask a policy for all decisions of a run that are left, and return the result. Raise as `simulate` does."""
+    """Ask a policy for all decisions of a run that are left, and return the result. Raise the errors of `simulate`."""
     with rare_collections():
         view = run.view or run.advance()
         while view is not None:

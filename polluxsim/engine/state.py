@@ -1,7 +1,7 @@
-"""The state of a run, and the transitions by which alone it changes.
+"""The state of a run, and all transitions that change it.
 
-A transition first brings a job to the present: to the epoch that it is in. It then makes its change, and tells the
-observers of this transition, in a fixed order. The order is part of the order of events at one instant.
+A transition first brings a job to the present: to the epoch that it is in. It then makes its change, and notifies the
+observers of this transition in a fixed order. The order is part of the order of events at one instant.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ Observer: TypeAlias = Callable[[Transition], None]
 
 
 class Observers(NamedTuple):
-    """The observers of each transition, in order. Each is a bound method, so that a copy of a run tells its own."""
+    """The observers of each transition, in order. Each observer is a bound method, so a copy of a run notifies its own
+    observers."""
 
     submitted: tuple[Observer, ...]
     placed: tuple[Observer, ...]  # the job has other GPUs, or none
@@ -81,7 +82,8 @@ class State:
         _tell(self.observers.submitted, Transition(self.clock.now, active))
 
     def alter(self, job: Job) -> bool:
-        """Replace the request of an active job. It goes on with the rest of its work. Return whether it changed."""
+        """Replace the request of an active job. The job continues with the rest of its work. Return whether it
+        changed."""
         active = self.jobs.active[job.job_id]
         if (before := active.job) == job:
             return False
@@ -146,7 +148,7 @@ class State:
                 self._begin_segment(job, self.observers.started if job in moved else self.observers.resumed)
 
     def release(self, job: ActiveJob, warning: float = 0.0, *, is_crash: bool = False) -> None:
-        """Take all GPUs of a job after a failure, of the job itself if `is_crash`.
+        """Take all GPUs of a job after a failure of its nodes, or of the job itself if `is_crash`.
 
         The job saves its work if a warning came early enough before [s].
         """
@@ -183,7 +185,7 @@ class State:
     # Nodes come, go and fail.
 
     def request_nodes(self, num_nodes: int) -> None:
-        """Request a number of nodes. New ones are up after their start-up time."""
+        """Request a number of nodes. New nodes are up after their start-up time."""
         if (time := self.nodes.request(num_nodes, self.clock.now)) < inf:
             check_range(time, self.scenario.settings.round_interval, "the start-up of a node")
             self.clock.at(time, Rank.ARRIVAL, self._tell_nodes)
@@ -258,7 +260,7 @@ class State:
         return delays.of(move.job.job.application, gpu_type)
 
     def _judge_speeds(self) -> list[ActiveJob]:
-        """Compute what slows each running job until the next round, and return the jobs for which that changed.
+        """Compute the slowdown of each running job until the next round, and return the jobs whose slowdown changed.
 
         The factors are, in this order: the loss to jobs that share GPUs or nodes, in [0, 1), and the speed with the
         CPUs and memory of the job, above 0.

@@ -40,13 +40,14 @@ class Submissions:
 
     @property
     def known(self) -> Mapping[JobId, Job]:
-        """Return all jobs that are known so far, submitted or not. The jobs of the workload come first."""
+        """Return all jobs that are known so far, including jobs that are not submitted yet. The jobs of the workload
+        come first."""
         by_name = self._state.scenario.workload.by_name
         return ChainMap(self.followers, by_name) if self.followers else by_name
 
     @property
     def num_coming(self) -> int:
-        """Return the number of jobs that are still to be submitted whatever the active jobs do."""
+        """Return the number of jobs that will be submitted whatever happens to the active jobs."""
         return self.num_expected - len(self._waits_for)
 
     def add(self, jobs: Iterable[Job]) -> None:
@@ -129,7 +130,7 @@ class Submissions:
             self._give_up(job)
 
     def _waits(self, name: JobId) -> bool:
-        """Return whether a job waits for other jobs, or for its own time of submission after these."""
+        """Return whether a job waits for other jobs to complete, or for its delay after them."""
         return name in self._waits_for or name in self._scheduled
 
     def _wait(self, job: Job) -> None:

@@ -102,11 +102,11 @@ class Courses:
             heappush(self._queue, (time, number, job.job_id))
 
     def remove(self, job_id: JobId) -> None:
-        """Remove a job. If it comes back, it has a new number."""
+        """Remove a job. If the job comes back, it gets a new number."""
         self._next.pop(job_id, None)
 
     def next_time(self) -> float:
-        """Return when an epoch ends next [s]; ∞ if none does."""
+        """Return the time of the next end of an epoch [s]; ∞ if there is none."""
         while self._queue and self._next.get(self._queue[0][2]) != (self._queue[0][1], self._queue[0][0]):
             heappop(self._queue)
         return self._queue[0][0] if self._queue else inf

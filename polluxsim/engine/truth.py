@@ -20,9 +20,9 @@ Gains = dict[int, dict[int, float]]  # by batch size and epoch
 class Pace:
     """Speed of a job on one shape of placement (GPUs on each node) of one GPU type, at one batch size.
 
-    Without `step`, the profile gives the step time. Paces of one application and batch size can share `gains`, the
-    gains over the initial batch size by epoch that were computed already. A profile that does not cover the placement
-    or the batch size raises a `ProfileRangeError`.
+    Without `step`, the profile gives the step time. Paces of one application and batch size can share `gains`, a cache
+    of the gains over the initial batch size by epoch. A profile that does not cover the placement or the batch size
+    raises a `ProfileRangeError`.
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""The read-only views of jobs that a policy gets. They are open until the policy has decided."""
+"""The read-only views of jobs that a policy gets. The views are open until the policy has decided."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class OracleWindow(ReadOnly):
 
 
 class JobWindow(ReadOnly, JobView):
-    """The live view of one job. It is made once; values other than those of the request are read from the job."""
+    """The live view of one job. The view is made once; it reads all values except those of the request from the job."""
 
     __slots__ = ("_active", "_shutter")
 
@@ -168,7 +168,7 @@ class JobWindow(ReadOnly, JobView):
         return new
 
     def as_tenant(self, node: int, node_types: NodeTypes) -> Tenant:
-        """Return the job on GPUs of a node, as a sharing model sees it."""
+        """Return the description of the job on GPUs of a node that a sharing model needs."""
         self._shutter.look()
         gpus = tuple((node, number) for number in range(self.num_replicas))
         return tenant_of(self._active, gpus, node_types)
@@ -258,7 +258,7 @@ for _name in REQUEST:
 
 
 class JobWindows(Sequence["JobView"]):
-    """Views of a number of jobs, in order. They are collected when they are first read."""
+    """Views of a number of jobs, in order. The values are computed when they are first read."""
 
     __slots__ = ("_list", "_shutter", "_size", "_views")
 

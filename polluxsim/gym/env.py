@@ -92,10 +92,10 @@ MOST_SEED = 2**31
 class ClusterEnv(gymnasium.Env[Observation, np.int64]):
     """A cluster on which a learner starts jobs, without preemption. Its Gymnasium id is `polluxsim/Cluster-v0`.
 
-    An action starts one job of the queue on a number of GPUs, or lets time pass. An invalid action lets time pass too.
-    No simulated time passes, and no reward is earned, while the learner starts jobs. Time then passes until the next
-    scheduling round at which an event has happened and a job can start. If no job runs and the learner starts none, the
-    next decision is at the next round.
+    An action starts one job of the queue on a number of GPUs, or lets time pass. After an invalid action, too, time
+    passes. No simulated time passes, and no reward is earned, while the learner starts jobs. Time then passes until the
+    next scheduling round at which an event has happened and a job can start. If no job runs and the learner starts
+    none, the next decision is at the next round.
 
     `terminated` is true if all jobs have ended. `truncated` is true at the horizon, or if the simulation stopped
     because no job could progress (`info["standstill"]`). `info` has the `time` [s], the number of `jobs` in the system,
@@ -105,7 +105,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
     ----------
     workload
         As for `polluxsim.simulate`. A generated workload (the default is `philly-like`) changes at each reset. Its seed
-        is the seed given to `reset`, or a random one. All episodes share any other workload.
+        is the `seed` of `reset`, or a random seed. All episodes share any other workload.
     cluster, profiles, settings
         As for `polluxsim.simulate`.
     reward

@@ -16,7 +16,7 @@ QUANTILES = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)  # quantiles repor
 
 @dataclass(frozen=True)
 class Tally:
-    """Number of findings of one kind, and the first places."""
+    """Number of findings of one kind, and the places of the first ones."""
 
     reason: str
     count: int
@@ -24,7 +24,7 @@ class Tally:
 
 
 class DayLoad(NamedTuple):
-    """Jobs and work that were submitted in one day."""
+    """Number of jobs and amount of work that were submitted in one day."""
 
     day: str  # date on the log's clock, or a number from 0 if times are relative
     jobs: int

@@ -49,7 +49,8 @@ class NoiseScale(NamedTuple):
     # Means of the estimates of |G|² and tr Σ [1]. A negative mean is replaced by 0.
     sqr: float
     trace: float
-    # Standard error of trace / sqr if all steps have the same parameters [examples]. It is infinite for one step.
+    # Standard error of trace / sqr if all steps have the same parameters [examples]. The error is infinite if there is
+    # only one step.
     standard_error: float
 
     @property
@@ -105,7 +106,8 @@ def _table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def _described(path: Path, application: str, num_epochs: int, about: Mapping[str, str]) -> str:
-    """Return the description of the folder. If the folder describes the application already, nothing changes."""
+    """Return the description of the folder. If the folder already describes the application, the file is not
+    changed."""
     content: dict[str, Any] = {key: about[key] for key in FOLDER} | {"applications": {}}
     if path.exists():
         text = path.read_text(encoding="utf-8")
@@ -207,14 +209,14 @@ class Recorder:
     def end_epoch(self, steps: int, metric: float = 0.0) -> NoiseScale:
         """End an epoch of a training with one batch size; return its noise scale.
 
-        An epoch has the same progress at every batch size. Larger batch sizes take more examples for it.
+        An epoch makes the same progress at every batch size. Larger batch sizes take more examples for it.
 
         Parameters
         ----------
         steps
             Number of optimiser steps in the epoch, with and without recorded gradients.
         metric
-            Result of the validation. It is only written to the file.
+            Result of the validation. The value is only written to the file.
         """
         if steps < 1 or not self._gradients:
             given = f"{steps} steps with {len(self._gradients)} recorded gradients"

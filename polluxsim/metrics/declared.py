@@ -36,8 +36,8 @@ class Metric:
     title
         Name in tables, figures and reports.
     unit
-        Unit in tables. For "h" the values are in seconds, for "%" they are shares of 1; for other units tables have the
-        values as they are.
+        Unit in tables. Values are in seconds for the unit "h", and shares of 1 for "%"; for other units tables show the
+        values unchanged.
     better
         "less", "more", or "" if neither is better.
     can_be_negative

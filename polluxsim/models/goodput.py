@@ -48,7 +48,7 @@ class ScaledGoodput:
 
 @dataclass(frozen=True)
 class GoodputModel:
-    """Model that an agent has learnt of its job. It predicts the goodput on any placement."""
+    """Model that an agent has learnt of its job. The object predicts the goodput on any placement."""
 
     application: Application
     params: ThroughputParams

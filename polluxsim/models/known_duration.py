@@ -68,7 +68,7 @@ def _check_gang(gpus_by_node: tuple[int, ...], num_replicas: int) -> None:
 class RigidProfile(KnownDuration):
     """Profile of a rigid job, which runs on exactly its requested number of GPUs.
 
-    `speed` is in steps/s. With `type_speeds`, the job runs on these GPU types only.
+    `speed` is in steps/s. If `type_speeds` is given, the job runs only on these GPU types.
     """
 
     speed: float = 1.0
@@ -141,7 +141,7 @@ class ScalingProfile(KnownDuration):
         return (self.speeds[-1][0],)
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the time of a step, which depends on the number of GPUs only."""
+        """Return the time of a step, which depends only on the number of GPUs."""
         speed = speed_at(self.speeds, sum(gpus_by_node))
         return StepTime(speed_at(self.speeds, self.num_replicas) / speed, 0.0)
 

@@ -1,8 +1,8 @@
 """The steps of L-BFGS-B, a bound-constrained quasi-Newton method, compiled for a handful of variables.
 
-The matrices have the compact form of the first paper, and the sums its order. More accurate sums would end one fit of
-fifty at another point than in the published results. No linear algebra library computes a sum, so results do not depend
-on the processor.
+The matrices have the compact form of the first paper, and sums are taken in its order. More accurate sums would end one
+fit of fifty at another point than in the published results. No linear algebra library computes a sum, so results do not
+depend on the processor.
 
 n is the number of variables and c the number of remembered steps. The approximate Hessian is B = θI − W M Wᵀ with
 W = [Y θS], shape (n, 2c), and M⁻¹ = [[−D, Lᵀ], [L, θSᵀS]]. D and L are the diagonal of SᵀY and the part below it.
@@ -36,7 +36,7 @@ class Memory(NamedTuple):
 
 
 class CauchyPoint(NamedTuple):
-    """Where the projected gradient path has its first minimum."""
+    """The first minimum along the projected gradient path."""
 
     point: Array  # shape (n,)
     free: NDArray[np.bool_]  # which variables are not held at a bound there, shape (n,)
@@ -158,7 +158,7 @@ def cauchy_point(x: Array, gradient: Array, lower: Array, upper: Array, memory: 
 
 @helper
 def _next_end(ends: Array, free: NDArray[np.bool_]) -> int:
-    """Return the free variable that comes to its bound first, −1 if none is free."""
+    """Return the free variable that reaches its bound first; −1 if no variable is free."""
     first = -1
     for i in range(ends.size):
         if free[i] and (first < 0 or ends[i] < ends[first]):
@@ -248,7 +248,8 @@ def _middle_product(memory: Memory, vector: Array) -> Array:
 
 @helper
 def _solve_on_free(memory: Memory, free: NDArray[np.bool_], vector: Array) -> bool:
-    """Replace `vector`, shape (n,), by B⁻¹ of it on the free variables; return whether B is definite there.
+    """Replace `vector`, shape (n,), by B⁻¹ · `vector` on the free variables; return whether B is positive definite
+    there.
 
     The Sherman-Morrison-Woodbury formula is solved by blocks of the matrix [[−P, Rᵀ], [R, θSᵀS over the bound
     variables]], with P = D + YᵀY/θ and R = L − SᵀY over the free variables.

@@ -71,7 +71,7 @@ def beside(guest: Stages, host: Stages) -> float:
     if 0 < rest < a:
         z -= min(z, a + b - rest)
     last, rest = _turns(z, a + b)
-    # The last turn counts only if its rest is longer than the load stage of the host.
+    # The last turn counts only if the rest of it is longer than the load stage of the host.
     return (turns + more + last - (0 < rest <= a)) * host.step
 
 

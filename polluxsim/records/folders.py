@@ -28,7 +28,7 @@ POLICY_NAMES = {"Afs": "AFS", "Easy": "EASY", "Fifo": "FIFO", "Srsf": "SRSF", "S
 def run_folders(folders: Sequence[Path]) -> list[Path]:
     """Return the folders of runs. A folder that holds several runs is replaced by them, a sweep's in order of its plan.
 
-    Files of a sweep are skipped as `without_sweep_files` does.
+    Files of a sweep are skipped, as by `without_sweep_files`.
     """
     found = []
     for folder in without_sweep_files(folders):
@@ -75,7 +75,8 @@ def info_of(folder: Path) -> Mapping[str, Any]:
 
 
 def difference(there: object, here: Mapping[str, Any]) -> str | None:
-    """Return in words the first setting in which an existing run's configuration differs, None if none differs."""
+    """Return a description of the first setting in which the configuration of an existing run differs; None if all
+    settings are equal."""
     old, new = flat(there if isinstance(there, dict) else {}), flat(here)
     differing = (name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name))
     return next((f"{name} is {old.get(name)!r} there, {new.get(name)!r} here" for name in differing), None)

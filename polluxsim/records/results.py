@@ -211,7 +211,8 @@ class StartRecord(NamedTuple):
 
 
 class ReasonRecord(NamedTuple):
-    """Reason of a decision about a job in a round: a kind, numbers by name, and other jobs. It holds until the next."""
+    """Reason of a decision about a job in a round: a kind, numbers by name, and other jobs. The record holds until the
+    next one."""
 
     time: Time
     job: str

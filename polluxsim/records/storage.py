@@ -56,9 +56,10 @@ _NEEDED = ("jobs.parquet", "rounds.parquet", ALLOCATIONS_FILE)
 _READ_APART = ("timing.parquet", "reasons.parquet")
 
 SOMETIMES = ("sharing.parquet", HOSTS_FILE, STARTS_FILE)
-"""Files that only some runs have.
+"""Files that only some runs write.
 
-They are for shared GPUs, for CPUs and memory that the cluster states, and for restart delays that the policy names.
+The files are for shared GPUs, for CPUs and memory if the cluster states them, and for restart delays that the policy
+names.
 """
 RUN_FILES = (RUN_FILE, *(name for name in _TABLES if name not in SOMETIMES))
 """Files of every run's folder."""
@@ -71,7 +72,7 @@ class Run:
     name: str  # the folder's name
     info: Mapping[str, Any]  # contents of run.json: config, seed, versions, summary
     result: Result  # the records, without wall-clock times
-    # Modules outside polluxsim. The settings may name their classes if the run is simulated again.
+    # Modules outside polluxsim. The settings may name these classes if the run is simulated again.
     allow_classes: tuple[str, ...] = ()
 
     def must_have_jobs(self) -> None:

@@ -71,7 +71,7 @@ class _PackageWalk:
 
 
 def scan_plugins() -> None:
-    """Let Hydra import its plugins, without launchers, unless it has done so."""
+    """Let Hydra import its plugins, except launchers, unless it has already imported them."""
     if not Singleton._instances.get(Plugins):
         plugins.pkgutil = _PackageWalk  # type: ignore[attr-defined,assignment]
         try:
@@ -90,7 +90,7 @@ def _add_launchers() -> None:
 
 
 class Loader(ConfigLoaderImpl):
-    """Loads configurations, those of the user first, for one thread at a time."""
+    """Loads configurations, the user's first, for one thread at a time."""
 
     def __init__(self) -> None:
         with _one_at_a_time:
@@ -156,7 +156,7 @@ def mode_from_options() -> Iterator[None]:
     """Within the block, let the options alone choose between one run and several.
 
     Otherwise Hydra composes the configuration once more to read `hydra.mode`, which takes 0.2 s. Only one thread may be
-    in the block.
+    in the block at a time.
     """
     before = Hydra.get_mode
     Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]

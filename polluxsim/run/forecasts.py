@@ -188,11 +188,11 @@ def _score(what: str, times: Sequence[float], naive: tuple[float, float] | None,
 class _Past:
     """Naive forecasts from the jobs of the same class that have been submitted by a time.
 
-    The times from submission to completion (or to the start) of these jobs are taken, if they are longer than the job
-    in question has been in the system. A job that has not completed (started) counts as censored. The 10 % and 90 %
-    quantiles of the Kaplan-Meier estimate, added to the submission of the job in question, are the interval. Classes
-    are, the narrowest first: user (or queue) and GPUs, user, GPUs, all jobs; of a job with a profile its application,
-    all jobs. The first class with nine times that are not censored counts.
+    The sample contains the times from submission to completion (or to the start) of these jobs, if they are longer than
+    the time that the job in question has already been in the system. A job that has not completed (started) counts as
+    censored. The 10 % and 90 % quantiles of the Kaplan-Meier estimate, added to the submission of the job in question,
+    are the interval. Classes are, the narrowest first: user (or queue) and GPUs, user, GPUs, all jobs; of a job with a
+    profile its application, all jobs. The first class with nine times that are not censored counts.
     """
 
     def __init__(self, records: Iterable[JobRecord], time: float) -> None:

@@ -205,7 +205,7 @@ def _frozen(value: Any) -> Any:
 
 
 KEPT_SETTINGS = ("failures", "spot", "repairs", "startup_time", "node_price")
-"""Settings of a cluster that a fork cannot change. They apply to added nodes too."""
+"""Settings of a cluster that a fork cannot change. The failures apply to added nodes too."""
 
 
 class Branch:
@@ -224,7 +224,7 @@ class Branch:
         self._num_nodes = self.scenario.cluster.num_nodes  # as the settings state it, lost nodes included
 
     def copy(self) -> Branch:
-        """Return a branch that continues like this one, and independently of it."""
+        """Return an independent branch that continues like this one."""
         copied = copy(self)
         copied.run, copied.policy = deepcopy((self.run, self.policy))
         return copied
@@ -237,8 +237,9 @@ class Branch:
     def change(self, edits: Edits, config: DictConfig, given: Mapping[str, Any]) -> Edits:
         """Make the edits of a fork at the round of their time; return them with all nodes that go down.
 
-        The branch must not be past this time. `config` has the settings from then on, which may differ in policy,
-        cluster and seed. `given` has objects by config group, in place of the objects that `config` describes.
+        The branch must not be past this time. `config` contains the settings from this time on, which may differ in
+        policy, cluster and seed. `given` contains objects by config group. They replace the objects that `config`
+        describes.
         """
         before, (cluster, lost) = self.scenario, self._changed_cluster(edits, config, given)
         if edits.new_policy:
@@ -282,7 +283,7 @@ class Branch:
         return _with_nodes(old, new, num_nodes), tuple(sorted(lost))
 
     def _check_kept(self, new: Cluster, config: DictConfig) -> None:
-        """Check that the wanted cluster has the failures and prices of the present one.
+        """Check that the new cluster has the same failures and prices as the present one.
 
         Classes of the user may not define equality, so that equal settings are enough.
         """
@@ -296,7 +297,7 @@ class Branch:
                 )
 
     def _check_growth(self, num_nodes: int) -> None:
-        """Check that a larger number of nodes adds one: nodes that earlier forks dropped stay down."""
+        """Check that a larger number of nodes really adds nodes: nodes that earlier forks dropped stay down."""
         more = range(self._num_nodes, num_nodes)
         if more and self.lost_nodes.issuperset(more) and num_nodes <= self.scenario.cluster.num_nodes:
             raise InvalidConfigError(

@@ -163,7 +163,7 @@ MOST_NODES = 64  # largest number of additional nodes that is tried
 
 
 class LeastChange(NamedTuple):
-    """Changes that would each have let a job run; None if no change of the kind would."""
+    """Changes that would each have let a job run; None if no change of this kind lets the job run."""
 
     nodes: int | None  # additional nodes, equal to the last node
     fewer_gpus: int | None  # reduction of the GPUs that the user requested
@@ -173,7 +173,7 @@ class LeastChange(NamedTuple):
 class Trial:
     """Tries changes for one submitted job, in a run just before a round.
 
-    `ahead` has the names of the active jobs that were submitted before the job, in order of submission.
+    `ahead` contains the names of the active jobs that were submitted before the job, in order of submission.
     """
 
     def __init__(self, moment: Moment[Any], job_id: JobId) -> None:
@@ -237,9 +237,9 @@ class Trial:
 
 
 def _least(most: int, works: Callable[[int], bool]) -> int | None:
-    """Return a number from 1 to `most` that works while the number before it does not; None if none is found.
+    """Return a number from 1 to `most` that works while the number before it does not; None if there is no such number.
 
-    Galloping and bisection find the number, so that it need not be the smallest one if `works` is not monotone.
+    The number is found by galloping and bisection, so it is not always the smallest one if `works` is not monotone.
     """
     if most < 1:
         return None

@@ -126,7 +126,7 @@ def _several_tasks(paths: list[Path]) -> set[str]:
 
 
 def _joined(entries: Iterator[Entry], jobs: Mapping[str, _Submission], several: set[str]) -> Iterator[Entry]:
-    """Yield tasks as jobs; the tasks of a job are one gang, which comes last."""
+    """Yield tasks as jobs; the tasks of a job form one gang, which is yielded at the end."""
     gangs = dict[str, LogJob]()
     for entry in entries:
         if not isinstance(entry, LogJob):

@@ -161,7 +161,7 @@ class JsonRow(PlacedRow):
     prefix: str = ""  # path to this object
 
     def part(self, values: Mapping[str, object], prefix: str) -> JsonRow:
-        """Return an object inside this one. `prefix` is the path to it."""
+        """Return an object that this object contains. `prefix` is the path to it."""
         return replace(self, values=values, prefix=self.prefix + prefix)
 
     def child(self, key: str) -> JsonRow:
@@ -201,7 +201,7 @@ class JsonRow(PlacedRow):
         return None if isinstance(value, str) else read_number(value)
 
     def time(self, key: str) -> float | None:
-        """Return a date and time of day [s since 1970-01-01 UTC], None if the value states none."""
+        """Return a date and time of day [s since 1970-01-01 UTC]; None if the value contains none."""
         value = self.value(key)
         if value is None or value in ("None", ""):
             return None

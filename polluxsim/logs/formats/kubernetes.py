@@ -100,7 +100,7 @@ def _name(metadata: JsonRow) -> str:
 
 
 def _owner(metadata: JsonRow) -> str | None:
-    """Return the name of the object that an object was made for."""
+    """Return the name of the owner of an object."""
     return next((owner.word("name") for owner in metadata.children("ownerReferences")), None)
 
 
@@ -161,7 +161,7 @@ def _parse_workload(row: JsonRow) -> LogJob | Dropped:
 def _asked_for(spec: JsonRow, admission: JsonRow) -> tuple[_Resources, int, str | None]:
     """Return the resources of a workload, its pods, and the flavor of its GPUs if all have one.
 
-    The admission states what the workload was given, if it was admitted.
+    The admission states the resources that the workload got, if it was admitted.
     """
     given = {each.word("name") or "main": each for each in admission.children("podSetAssignments")}
     total, pods, flavors = NOTHING, 0, set[str]()
@@ -241,7 +241,7 @@ def _note(row: JsonRow, jobs: dict[str, _VolcanoJob], priorities: dict[str, floa
 
 
 def _volcano_job(status: JsonRow) -> _VolcanoJob:
-    """Return what a Job adds. Its conditions are the history of its phases."""
+    """Return the values that a Job adds to its workload. Its conditions are the history of its phases."""
     history = [(each.text("status"), _instant(each, "lastTransitionTime")) for each in status.children("conditions")]
     phase = status.child("state").word("phase")
     return _VolcanoJob(
