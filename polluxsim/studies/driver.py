@@ -174,7 +174,7 @@ def run_sweep(
 ) -> pd.DataFrame:
     """Make the runs of a plan that are not finished, and return a row for each distinct run, in the order of the plan.
 
-    `plan` has the overrides of each run, as for `polluxsim run`. `launcher` is the name of a launcher of Hydra
+    `plan` contains the overrides of each run, as for `polluxsim run`. `launcher` is the name of a launcher of Hydra
     (submitit_local, submitit_slurm, ray), or overrides that choose and set one. By default, at most `workers` processes
     on this machine make the runs. Files in `config_dirs` replace shipped files of the same names. Finished runs in the
     folder `cache` are copied instead of made, and new runs are copied into it.

@@ -1,4 +1,4 @@
-"""Resample the past of a run: jobs to come, and the durations of jobs that have not ended."""
+"""Resample the past of a run: future jobs, and the durations of jobs that have not ended."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Draw:
     Pareto's with exponent 2. If the user has many jobs that ran for longer, durations of these jobs are drawn directly.
     A job with a profile does its profile's work.
 
-    Jobs arrive as in pieces of the past, drawn at random from a resample of all pieces, so that the uncertainty about
-    the arrival rate is included. Pieces are hours, or shorter if the past is less than a day.
+    Arrivals are pieces of the past, drawn at random from a resample of all pieces, so that they include the uncertainty
+    about the arrival rate. Pieces are hours, or shorter if the past is less than a day.
 
     Source: Künsch, "The jackknife and the bootstrap for general stationary observations" (Annals of Statistics 1989),
     for pieces; Hill, "Posterior distribution of percentiles" (JASA 1968), for the gaps between factors; Efron, "The two
@@ -113,7 +113,8 @@ class Draw:
         return found
 
     def _drawn(self, ran: float, unit: float, longer_than: Callable[[float], Runs]) -> float:
-        """Return the duration of a job that ran for some time, drawn from jobs that ran for longer, in units [s]."""
+        """Return the duration of a job that has run for some time, drawn from jobs that ran for longer, in units
+        [s]."""
         rng, least = self._rng, ran
         while longer := longer_than(least):
             place = int(rng.integers(len(longer) + 1))

@@ -19,7 +19,7 @@ class Source(Protocol):
     """Source of a workload, which reads or draws it."""
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Return the workload. Its notes count the jobs that were left out or changed.
+        """Return the workload. Its notes state how many jobs were left out or changed.
 
         Raise InvalidInputError if a file cannot be read, a row is invalid, or no job is left; InvalidConfigError if the
         settings contradict the file; and UnknownApplicationError if an application has no profile.

@@ -47,7 +47,7 @@ class TraceReplay:
     most_gpus
         Jobs with more GPUs are left out and counted. None keeps all jobs; then all must fit the cluster.
     most_jobs
-        Number of jobs to use, from the first one; None uses all.
+        Number of jobs to use, counted from the first job; None uses all.
     cancel
         Whether cancelled jobs of the log are cancelled at their time in the log, even if they wait longer. Otherwise
         they run for their time in the log.
@@ -59,8 +59,8 @@ class TraceReplay:
         Part of the jobs to draw: a quarter of the log for a cluster of a quarter of its size.
     resample_hours
         Length of the pieces into which the log is cut [h], like 168 for weeks. The same number of pieces is drawn with
-        replacement for each seed and replayed one after the other. A last piece counts if 95 % of it is in the log.
-        None replays the log in its order.
+        replacement for each seed and replayed one after the other. The last piece counts if the log contains at least
+        95 % of it. None replays the log in its order.
     seed
         Seed of both draws.
     queue
@@ -182,7 +182,7 @@ class TraceReplay:
             )
 
     def _cancel_time(self, job: TraceJob) -> float | None:
-        """Return the time at which the job was cancelled in the log, None if it has no effect [s]."""
+        """Return the time at which the job was cancelled in the log; None if the cancellation has no effect [s]."""
         if not self.cancel or job.status != JobStatus.CANCELLED or job.queueing_delay is None or job.duration is None:
             return None
         submitted = self._submit_time(job)

@@ -58,7 +58,7 @@ class Oracle(Protocol):
         """Return the true time to completion on a constant placement at a constant batch size [s]; type as above."""
 
     def on(self, gpu_type: str) -> Oracle:
-        """Return the oracle on GPUs of a type, which is then the default."""
+        """Return the oracle with GPUs of this type as its default."""
 
 
 class Report(NamedTuple):
@@ -77,8 +77,8 @@ class Report(NamedTuple):
 class JobView:
     """A job that is submitted and has not ended.
 
-    The engine's views are live. They show the present while the policy decides, and raise `ViewClosedError` at other
-    times. They are read-only. A `JobSnapshot` keeps the values of a view.
+    The engine's views are live. The attributes show the present while the policy decides, and raise `ViewClosedError`
+    at other times. The attributes are read-only. A `JobSnapshot` keeps the values of a view.
 
     A first policy needs `job_id`, `submit_time`, `num_replicas`, `placement`, `attained_service`, and `goodput` if it
     adapts the number of GPUs.
@@ -89,7 +89,7 @@ class JobView:
     # GPUs and total batch size that the user requests [1; examples].
     num_replicas: int
     batch_size: int
-    placement: Placement  # GPUs that the job holds. Empty if it holds none.
+    placement: Placement  # GPUs that the job holds. Empty if the job holds no GPUs.
     attained_service: float  # GPUs times the time for which the job held them, so far [GPU s]
     num_restarts: int  # changes of its GPUs since its first start
     max_replicas: int  # most GPUs that the job can use now, according to its agent and its user

@@ -70,7 +70,7 @@ class Changes:
     passed_epoch: Collection[JobId] = ()
     learnt: Collection[JobId] = ()
     nodes: bool = False  # whether nodes came up or went down, or failures were announced
-    # Names of jobs that lost their GPUs by a failure. This ends the validity of every decision.
+    # Names of jobs that lost their GPUs by a failure. These events end the validity of every decision.
     evicted: Collection[JobId] = ()
     altered: Collection[JobId] = ()  # names of jobs that have another request or duration, because the run was forked
 
@@ -257,7 +257,8 @@ class ClusterView:
 
     @property
     def types(self) -> Mapping[str, GpuType]:
-        """Return the GPU types by name, in the order of their first nodes. Without stated types there is one."""
+        """Return the GPU types by name, in the order of their first nodes. A cluster that states no types has one
+        type."""
         return self.node_types.types
 
     def nodes_of(self, gpu_type: str) -> Sequence[int]:
@@ -305,7 +306,8 @@ class ClusterView:
         free: Sequence[int] | None = None,
         sharing: SharedGpus | None = None,
     ) -> ClusterView:
-        """Return a view of some jobs on some nodes, for a policy inside another policy. It cannot choose nodes.
+        """Return a view of some jobs on some nodes, for a policy inside another policy. A policy cannot choose the
+        nodes.
 
         Parameters
         ----------

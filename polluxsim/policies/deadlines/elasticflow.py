@@ -40,13 +40,13 @@ class ElasticEdf:
     """Give each job the most GPUs that it can use and that are left, a power of two, by deadline.
 
     Whether more GPUs make a job faster does not matter, as in the published baseline. Jobs without a deadline come
-    last. GPUs change at arrivals and ends only.
+    last. GPUs change only at arrivals and ends.
 
     Source: EDF in ElasticFlow (ASPLOS '23) and its simulator.
     """
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return whether deadlines decide nothing."""
+        """Return a sentence if deadlines have no effect."""
         return unless_jobs_differ(jobs, "deadline", "its jobs get GPUs in order of submission")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
@@ -62,7 +62,7 @@ class ElasticEdf:
 
 
 def _edf_reasons(shares: Sequence[Share], asked: Sequence[JobId]) -> dict[JobId, Reason]:
-    """Return what was left when the turn of each job came. Kind: `most-it-can-use`."""
+    """Return the number of GPUs that were left when each job was considered. Kind: `most-it-can-use`."""
     wanted = set(asked)
     reasons: dict[JobId, Reason] = {}
     for position, (job, gpus, left) in enumerate(shares, start=1):
@@ -135,7 +135,8 @@ def capped(demand: Demand, free: Timetable, cap: int) -> Plan:
 
 
 def least(demand: Demand, free: Timetable) -> Plan | None:
-    """Return the plan with the least cap that meets the deadline, the minimum satisfactory share; None if none does.
+    """Return the plan with the least cap that meets the deadline, the minimum satisfactory share; None if no plan meets
+    the deadline.
 
     Source: progressive filling in ElasticFlow (ASPLOS '23), §4.1.
     """
@@ -171,7 +172,8 @@ class Schedule:
         return plan
 
     def admits(self, job_id: JobId, demand: Demand) -> bool:
-        """Add a plan for a job if one meets its deadline, and return whether it does. Without a deadline, one does."""
+        """Add a plan for a job if it meets the deadline of the job, and return whether it does. Without a deadline, any
+        plan does."""
         if demand.deadline < inf:
             plan = least(demand, self.free)
         else:  # while nodes are down, a job may fit on no number of GPUs; it then waits
@@ -358,7 +360,8 @@ class ElasticFlow:
         return slowdown if slowdown > 1.0 + ROUNDING else 1.0
 
     def _restart(self, view: ClusterView, moved: Sequence[JobView]) -> set[JobId]:
-        """Plan one more restart of each moved job, and return the jobs that would be late. Then no plan changes."""
+        """Plan one more restart of each moved job, and return the jobs that would be late. In this case no plan
+        changes."""
         schedule, too_late = Schedule(view, self._plans), set[str]()
         for job in moved:
             before, demand = schedule.remove(job.job_id), self._demand(view, job, moves=True)
@@ -445,14 +448,14 @@ class ElasticFlow:
 
 
 def _moves(job: JobView, placement: Placement) -> bool:
-    """Return whether a job keeps its number of GPUs and gets other ones."""
+    """Return whether a job keeps its number of GPUs but moves to other GPUs."""
     if num_replicas(job.placement) != num_replicas(placement):
         return False
     return set(job.placement) != set(placement)
 
 
 def _beside(schedule: Schedule, demands: Mapping[JobId, Demand], new: Mapping[JobId, Demand]) -> Schedule | None:
-    """Return a schedule with new jobs, or None. All jobs get new plans, or else only the new jobs do."""
+    """Return a schedule with new jobs, or None. All jobs get new plans; if that fails, only the new jobs do."""
     if (wider := Schedule.of(schedule.view, {**demands, **new})) is not None:
         return wider
     wider = Schedule(schedule.view, schedule.plans)

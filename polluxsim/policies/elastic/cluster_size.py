@@ -1,4 +1,4 @@
-"""Policies that change the number of nodes: a wrapper of any policy, and autoscaling for one large job."""
+"""Policies that change the number of nodes: a wrapper of any policy, and a policy for one large job."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class Scale(Protocol):
 
 
 class _Shown(JobProxy):
-    """A job as the inner policy sees it. A job on nodes that will be released must move, and has no GPUs."""
+    """A job in the view of the inner policy. A job on nodes that will be released must move; the inner policy sees it
+    without GPUs."""
 
     __slots__ = ()
 
@@ -70,8 +71,8 @@ class _Shown(JobProxy):
 class Scaled:
     """Let a policy use a cluster whose number of nodes follows a rule.
 
-    Surplus nodes get no new jobs, and are released after a while, the last one first. Jobs on them move, which costs a
-    restart, or the nodes wait for the jobs. On a cluster with a fixed number of nodes the inner policy decides alone.
+    Surplus nodes get no new jobs, and are released after a while, the last node first. Jobs on them move, which costs a
+    restart, or the nodes wait for the jobs. On a cluster with a fixed number of nodes only the inner policy decides.
 
     Parameters
     ----------
@@ -133,7 +134,7 @@ class Scaled:
         return replace(decision, num_nodes=count, valid_until=until, outdated_by=outdated_by)
 
     def _decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Return the decision of the inner policy. A job that must leave its nodes does not keep its GPUs there."""
+        """Return the decision of the inner policy. A job that must leave its nodes loses its GPUs there."""
         decision = decision_of(self.inner.allocate(view, rng))
         if not decision.others_keep:
             return decision
@@ -162,8 +163,8 @@ class Scaled:
     def _shown(self, view: ClusterView, wanted: int, count: int) -> ClusterView:
         """Return a view of the nodes that stay. Nodes beyond the wanted ones show no free GPUs.
 
-        It is a change of nodes if other nodes take new jobs than before, or if a job must leave its node. That job is
-        evicted. Otherwise a policy that repeats its last decision would use nodes that are gone.
+        The nodes change if other nodes take new jobs than before, or if a job must leave its node. This job is evicted.
+        Otherwise a policy that repeats its last decision would use released nodes.
         """
         arrived = [job.job_id for missed in self._missed for job in missed.arrived]
         ended = {job_id: end for missed in self._missed for job_id, end in missed.ended.items()}
@@ -236,8 +237,8 @@ def _check_uses(setting: str, aim: float, grow_above: float) -> None:
 class GoodputUse:
     """Request as many nodes as all jobs together use well.
 
-    The use is the sum of the speedups of the jobs, by goodput over that on one GPU, per GPU. Each GPU counts for the
-    job to which it adds the most. A job without a known goodput uses the requested GPUs in full.
+    The use is the sum of the speedups of the jobs, by goodput over that on one GPU, per GPU. Each GPU is assigned to
+    the job to which it adds the most. A job without a known goodput uses the requested GPUs in full.
 
     Parameters
     ----------
@@ -295,7 +296,7 @@ class Forecast:
     headroom
         Further room, as a share of the forecast; below 0 for less room than the forecast.
     ahead
-        Time for which new jobs should find room, at least the start-up time of a node [s].
+        Time within which new jobs should find room, at least the start-up time of a node [s].
 
     Source: "A Predictive Autoscaler for Elastic Batch Jobs" (2020), with hourly means in place of its neural network.
     """
@@ -309,7 +310,7 @@ class Forecast:
         check_above_zero(**{"scale.ahead": self.ahead, "scale.headroom + 1": self.headroom + 1})
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
-        """Return the number of nodes for all jobs and for the expected ones."""
+        """Return the number of nodes that all present and expected jobs need."""
         now = int(view.time // HOUR)
         self._asked += [0.0] * (now + 1 - len(self._asked))
         for job in view.changes.arrived:
@@ -418,7 +419,7 @@ class Autoscaler:
 
     @property
     def traits(self) -> Traits:
-        """Return its traits. If agents maximise throughput, the models that a policy sees do, too."""
+        """Return its traits. If agents maximise throughput, the models in the view of the policy do, too."""
         return Traits(
             adaptive=True,
             needs_profiles=True,

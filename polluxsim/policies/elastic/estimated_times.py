@@ -148,7 +148,7 @@ def pre_run(job: JobView, num_gpus: int, node_size: int, samples: int) -> dict[i
     """Return the measured step times of a job on some numbers of GPUs [s].
 
     A pre-run trains a job for a few steps before it is scheduled. It measures true step times, which this function
-    reads from the oracle, and it measures nothing else. It takes no simulated time and no GPUs here.
+    reads from the oracle, and it measures nothing else. Sampling takes no simulated time and no GPUs here.
     """
     times = {}
     for gpus in sample_counts(fewest_gpus(job), max(min(most_gpus(job), num_gpus), fewest_gpus(job)), samples):
@@ -182,7 +182,7 @@ class Estimates:
         return epochs_left(report, self.assumed_epochs) * report.steps_per_epoch
 
     def step_time(self, job: JobView, node_size: int) -> Callable[[int], float] | None:
-        """Return the time of an optimiser step as a function of the GPUs [s], or None if nothing is known."""
+        """Return the time of an optimiser step as a function of the GPUs [s], or None if no step was measured."""
         return self.speeds.of(job)
 
 
@@ -191,9 +191,9 @@ class Estimates:
 class OnlineOptimus(AtIntervals):
     """Greedy marginal gains as in `Optimus`, by estimates from the losses of a job and the times of its steps.
 
-    A hyperbola through the losses tells after how many epochs an epoch brings less than the user asks for. A curve
-    through the step times tells the step time on other numbers of GPUs. It starts from the samples of a pre-run. Both
-    are inexact at first, which costs restarts and GPU time.
+    A hyperbola through the losses predicts the epoch after which the loss falls by less than the user requires. A curve
+    through the step times tells the step time on other numbers of GPUs. The estimate starts from the samples of a
+    pre-run. Both are inexact at first, which costs restarts and GPU time.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ class OnlineOptimus(AtIntervals):
 
 
 NEW = Hyperbola(1.0, 1.0, 0.0)
-"""Assumed loss curve of a job that has logged too few losses. It falls from 1, and fastest at first."""
+"""Assumed loss curve of a job that has logged too few losses. The loss starts at 1 and falls fastest at first."""
 
 
 class Quality(NamedTuple):

@@ -1,4 +1,4 @@
-"""Elastic policies that know the true times of jobs or need none: proportional, Optimus+Oracle, AFS and JSA."""
+"""Elastic policies that know the true times of jobs or need no times: proportional, Optimus+Oracle, AFS and JSA."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from polluxsim.policies.tools.pools import pool_per_type
 class Proportional:
     """Give GPUs one by one to the job with the smallest part of its request, up to its limit.
 
-    A job that needs several at once gets all of them or none. GPUs change at arrivals and ends only.
+    A job that needs several GPUs at once gets all of them or none. GPUs change only at arrivals and ends.
     """
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
@@ -191,7 +191,7 @@ def goes_first(one: Bid, other: Bid) -> bool:
     """Return whether the first job, not the other job, should get the next GPU.
 
     Let a be the job that ends sooner, and b the other job, speeds p now and p′ with the GPU: b gets it if (p′_b − p_b)
-    / p′_b > (p′_a − p_a) / p_a. So the mean completion time of the two is least, if b runs at p′_b once a is gone: a
+    / p′_b > (p′_a − p_a) / p_a. The mean completion time of the two jobs is least if b runs at p′_b once a has ended: a
     ends after w_a/p_a or w_a/p′_a, and until then b runs at p′_b or p_b.
 
     Source: Hwang et al., "Elastic Resource Sharing for Distributed Deep Learning" (NSDI '21), §4.
@@ -207,7 +207,7 @@ def goes_first(one: Bid, other: Bid) -> bool:
 class Afs(AtEvents):
     """Give GPUs one by one to the job that wins against all other jobs, by true speeds and remaining work.
 
-    GPUs change at arrivals and ends only; future arrivals are not thought of.
+    GPUs change only at arrivals and ends; the policy does not consider future arrivals.
 
     Source: AFS-L in Hwang et al., "Elastic Resource Sharing for Distributed Deep Learning" (NSDI '21).
     """
@@ -231,7 +231,7 @@ class Afs(AtEvents):
 
 
 def _deal_by_bids(bids: list[Bid], left: int) -> Bid | None:
-    """Give out GPUs while a GPU makes a job faster. Return the job that got the last one."""
+    """Give out GPUs while a GPU makes a job faster. Return the job that got the last GPU."""
     last = None
     while contenders := [bid for bid in bids if bid.cost <= left]:
         best = reduce(lambda one, other: other if goes_first(other, one) else one, contenders)
@@ -281,8 +281,8 @@ class EffectiveScaling(AtEvents):
     """Admit jobs in order of submission while all have their fewest GPUs, and share the GPUs for the largest speedup.
 
     No job overtakes: the first job that does not fit holds up the later ones. A job that cannot run on the GPUs that
-    are up is passed over. The speedup of a job is relative to its fewest GPUs, by true speeds. GPUs change at arrivals
-    and completions only.
+    are up is passed over. The speedup of a job is relative to its fewest GPUs, by true speeds. GPUs change only at
+    arrivals and completions.
 
     Source: JSA in Saxena et al., "Effective Elastic Scaling of Deep Learning Workloads" (MASCOTS '20), at the batch
     sizes of the users.

@@ -58,8 +58,9 @@ def next_quantum(view: ClusterView, quantum: float) -> float:
 def gittins_index(services: np.ndarray, attained: float) -> float:
     """Return the largest probability of completion per GPU time, at some attained service [1/GPU s].
 
-    That is the largest P(S − a ≤ Δ | S > a) / E[min(S − a, Δ) | S > a] over all Δ. It is 0 if no job needed more.
-    `services` are what earlier jobs needed in all, rising, shape (jobs,) [GPU s]; a is `attained` [GPU s].
+    The index is the largest P(S − a ≤ Δ | S > a) / E[min(S − a, Δ) | S > a] over all Δ. The index is 0 if no job needed
+    more service. `services` are the total services of earlier jobs, ascending, shape (jobs,) [GPU s]; a is `attained`
+    [GPU s].
 
     Source: Gittins (1979), as in Tiresias (NSDI '19), §3.3.
     """
@@ -181,7 +182,7 @@ class Tiresias:
 class TiresiasL:
     """Discretised least attained service in any number of queues. In a queue, running jobs stay ahead of waiting jobs.
 
-    So a preempted job is behind all running jobs of its queue. There is no promotion of starved jobs.
+    So a preempted job is behind all running jobs of its queue. Starved jobs are not promoted.
 
     Parameters
     ----------

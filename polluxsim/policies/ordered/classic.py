@@ -33,7 +33,7 @@ class Fifo:
     backfill: bool = False
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Keep what runs, then start the waiting in order."""
+        """Keep running jobs, then start waiting jobs in order."""
         return schedule_gangs(view, chain(view.running, view.waiting), overtaking=self.backfill, order_lasts_until=inf)
 
 
@@ -55,7 +55,7 @@ def remaining_time(job: JobView) -> float:
 class Srsf:
     """Run the jobs with the least true remaining time × GPUs, on the GPUs and batch size their users asked for.
 
-    Source: Gu et al., "Tiresias" (NSDI '19), where it is the ideal that least attained service comes close to.
+    Source: Gu et al., "Tiresias" (NSDI '19), whose least attained service approximates this policy.
     """
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
@@ -68,9 +68,10 @@ class Srsf:
 
 
 _COUNTER = re.compile(r"([\W_]+\d+)+$")
-"""Numbers at the end of a job id, each after a separator, as in `train-17`. The number in `resnet18` has none."""
+"""Numbers at the end of a job id, each after a separator, as in `train-17`. The number in `resnet18` does not belong to
+such a group."""
 
-_WITHOUT_PROFILE = (RIGID, ELASTIC)  # Applications of jobs without a profile. They do not tell what a job trains.
+_WITHOUT_PROFILE = (RIGID, ELASTIC)  # Applications of jobs without a profile. Such ids do not say what a job trains.
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,8 @@ class QuasiShortestService:
     The expected run time of a job is a moving mean over ended jobs of the same user and name. If there are none, the
     mean is over jobs of the same user and number of GPUs, then of the same number of GPUs, then over all jobs. The name
     of a job is its name in the log, or its application. A job with neither has as its name the job id, without a
-    counter as in `train-17`. An id without a letter is no name. Before the first job has ended, all jobs are expected
-    to take equally long.
+    counter as in `train-17`. An id without a letter does not count as a name. Before the first job has ended, all jobs
+    are expected to take equally long.
 
     Parameters
     ----------
@@ -154,13 +155,13 @@ def _job_name(job: JobView) -> str | None:
 
 @dataclass(frozen=True)
 class EarliestDeadline:
-    """Gang-schedule whole jobs by deadline, preemptively; those without one come last, in order of submission.
+    """Gang-schedule whole jobs by deadline, preemptively; jobs without a deadline come last, in order of submission.
 
     Source: Liu and Layland (1973), with gangs in place of single processors.
     """
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return whether deadlines decide nothing."""
+        """Return a sentence if deadlines have no effect."""
         return unless_jobs_differ(jobs, "deadline", "its jobs start in order of submission")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
@@ -194,7 +195,7 @@ class Priority:
         check_range("policy.min_run_time", self.min_run_time, least=0)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return whether priorities decide nothing."""
+        """Return a sentence if priorities have no effect."""
         return unless_jobs_differ(jobs, "priority", "its jobs start in order of submission, and none is preempted")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:

@@ -36,9 +36,9 @@ def count_steps(num_jobs, gpus_per_node, avoid_interference, most):  # type: ign
 def solve_exhaustively(values, placements, gpus_per_node, limits, avoid_interference):  # type: ignore[no-untyped-def]
     """Return the best allocation, shape (J, N), and its sum of scores.
 
-    A state says how many GPUs of each node are taken, and whether a multi-node job is on it; jobs come one by
-    one and take every row that fits. `values` are scores by [job, changed, on several nodes, GPUs], shape (J,
-    2, 2, K + 1). `limits` are the fewest and the most GPUs of each job that gets GPUs, shape (J, 2).
+    A state is the number of taken GPUs of each node, and whether a multi-node job is on it. Jobs come one by one and
+    take any row that fits. `values` are scores by [job, changed, on several nodes, GPUs], shape (J, 2, 2, K + 1).
+    `limits` are the fewest and the most GPUs of each job that gets GPUs, shape (J, 2).
     """
     num_jobs, num_nodes = placements.shape
     rows, codes = _all_rows(gpus_per_node, avoid_interference)
@@ -197,7 +197,7 @@ class AnnealingSearch:
         if could_start(problem):
             return False
         logs = problem.log_values()
-        # Half the tolerance of an answer, so that rounding does not prove now what it would not prove then.
+        # Half the tolerance of an answer, so that rounding does not prove now what the other check would not prove.
         return _relax(problem, logs, choose_scale(logs, problem)).proves_no_change(ROUNDING / 2)
 
     def _solve(
@@ -264,7 +264,7 @@ class Relaxed(NamedTuple):
     fits: bool  # whether the terms of no change fit the scale, so that their sum can be compared with the bound
 
     def proves_no_change(self, tolerance: float) -> bool:
-        """Return whether no allocation is better than the present one, by more than a share `tolerance` of its sum."""
+        """Return whether no allocation is better than the present one by more than a share `tolerance` of its sum."""
         total = float(self.tables.keep.sum())
         return self.fits and isfinite(total) and self.pool.bound - total <= tolerance * abs(total)
 
@@ -346,7 +346,7 @@ def _best_start(fixed: Round, relaxed_gpus: NDArray[np.int64], rng: np.random.Ge
 def _options(tables: ScoreTables, present: NDArray[np.int64], price: float, gap: float) -> Options:
     """Return the rows worth trying, best first: after their price within `gap` of the job's best.
 
-    Any other row alone costs more than what the bound by prices says is left to win.
+    Any other row alone costs more than the possible gain that is left by the bound of prices.
     """
     counts = np.arange(tables.single.shape[1])
     kinds = np.repeat([KEEP, SINGLE, SEVERAL], [1, len(counts), len(counts)])

@@ -13,11 +13,12 @@ from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Reason
 from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, Answer, Problem, power_mean
 
-ROUNDING = 1e-9  # shares below this are no gain
+ROUNDING = 1e-9  # gains below this share do not count
 
 
 class Explanation:
-    """The reasons of one round. Their cost depends on the number of jobs that are asked for."""
+    """The reasons of the jobs in one round. The cost of computing the reasons depends on the number of requested
+    jobs."""
 
     def __init__(self, view: ClusterView, problem: Problem, answer: Answer) -> None:
         self._view, self._problem, self._answer = view, problem, answer
@@ -30,12 +31,12 @@ class Explanation:
         self._unscaled = self._num_gpus / self._num_nodes
 
     def reasons(self, asked: Sequence[JobId]) -> dict[JobId, Reason]:
-        """Say what limits each of these jobs.
+        """Return what limits each of these jobs.
 
         Kinds, the first that holds: `at-limit` of its GPUs; `no-gain` from another GPU; `restart-penalty`, where the
-        restart would cost more than another GPU brings; `cluster-full`, where the other is the job that would miss
-        one of its GPUs the least; `gpus-left` where another GPU would pay and is there, but nodes or search did not
-        allow for it; `no-least-left` where the job waits and the free GPUs are fewer than its user's minimum.
+        restart would cost more than another GPU gains; `cluster-full`, where the other is the job that would miss one
+        of its GPUs the least; `gpus-left` where another GPU would pay and is there, but nodes or search did not allow
+        for it; `no-least-left` where the job waits and the free GPUs are fewer than its user's minimum.
 
         Figures: `speedup` over the fair share now, and with one GPU `more` and `fewer`, each before restarts; `worth`
         and `worth_more` after them, which is what the search compares; `fitness`, and `fitness_exchange` if that other
@@ -119,7 +120,7 @@ class Explanation:
 
     @cached_property
     def _logs_fewer(self) -> NDArray[np.float64]:
-        """Return the logarithm of the speedup of each job with one GPU fewer. Jobs without GPUs keep none."""
+        """Return the logarithm of the speedup of each job with one GPU fewer. Jobs without GPUs need not keep any."""
         fewer = [self._worth(row, self._fewer(row)) if gpus else 0.0 for row, gpus in enumerate(self._gpus.tolist())]
         return self._problem.logs_of(np.array(fewer))
 
@@ -138,7 +139,8 @@ class Explanation:
         if power == 0.0:
             return self._logs - self._logs_fewer
         now, fewer = power * self._logs, power * self._logs_fewer
-        # Relative to the largest term, so that nothing overflows. Terms that vanish beside it decide nothing.
+        # Relative to the largest term, so that nothing overflows. Terms that are negligible beside the largest term
+        # have no effect.
         largest = max(float(now.max()), float(fewer.max()))
         sign = 1.0 if power > 0.0 else -1.0
         pairs = zip(now.tolist(), fewer.tolist(), strict=True)

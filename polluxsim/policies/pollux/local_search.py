@@ -95,7 +95,7 @@ def stand_still(fixed, packing):  # type: ignore[no-untyped-def]
 
 @kernel_without_references
 def fill(fixed, packing, journal, rng):  # type: ignore[no-untyped-def]
-    """Let every job that gains from it take what is free."""
+    """Let every job that gains from free GPUs take them."""
     for i in range(len(packing.scores)):
         journal.size[0], journal.size[1] = 0, 0
         _regrow(fixed, packing, journal, i, rng)
@@ -118,7 +118,7 @@ def new_journal(num_jobs: int, width: int) -> Journal:
 
 
 class Best(NamedTuple):
-    """The rows of the best packing seen, and which of them are no longer those of the packing."""
+    """The rows of the best packing so far, and the rows that differ from it in the present packing."""
 
     # The nodes of each job and its GPUs on them, shape (J, W), and how many nodes, shape (J,).
     nodes: np.ndarray
@@ -227,7 +227,8 @@ def _save(packing, best):  # type: ignore[no-untyped-def]
 def _move(fixed, packing, options, journal, rng):  # type: ignore[no-untyped-def]
     """Give a job a row, evict the jobs on its GPUs, and give these jobs and a few more the best rows that are left.
 
-    Of two random jobs the one further from its ideal is taken. Some of the evicted jobs evict further jobs.
+    Of two random jobs the move takes the job that is further from its ideal. Some of the evicted jobs evict further
+    jobs.
     """
     num_jobs, num_nodes = len(packing.scores), len(packing.free)
     journal.size[0], journal.size[1] = 0, 0

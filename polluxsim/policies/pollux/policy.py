@@ -47,7 +47,7 @@ def search_named(name: str, threads: int = 1) -> Search:
 
 
 def with_like_nodes(view: ClusterView) -> tuple[ClusterView, Sequence[int]]:
-    """Return a view in which nodes are cut to the size of the smallest, and the node that each part is of.
+    """Return a view in which nodes are cut to the size of the smallest node, and the original node of each part.
 
     Source: Sia (SOSP '23), §5, and its published simulator.
     """
@@ -79,8 +79,8 @@ def _on_parts(placement: Placement, owners: Sequence[int], free: list[int]) -> P
 def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[int]) -> dict[JobId, Placement]:
     """Return placements on whole nodes, each of the type that the job has most GPUs of; the fastest at a tie.
 
-    A job can lose all GPUs in this way, if its user named types or a minimum of GPUs. It then takes idle GPUs of a
-    type that it can use, no more than it got. Otherwise it would wait until the search, which knows no types, happens
+    A job can lose all GPUs in this way, if its user named types or a minimum of GPUs. It then takes idle GPUs of a type
+    that it can use, at most as many as it got. Otherwise it would wait until the search, which knows no types, happens
     to choose nodes of one type.
     """
     jobs: Mapping[JobId, JobView] = {job.job_id: job for job in view.jobs}
@@ -136,9 +136,9 @@ class Pollux:
     p
         Fairness power of the mean over all jobs' speedups: 1 is their plain mean, 0 the geometric, −∞ the least.
     avoid_interference
-        Whether a node may have one multi-node job at most.
+        Whether a node may have at most one multi-node job.
     threads
-        Threads of a search by name that can use them, `genetic`; no answer depends on it.
+        Threads of a named search that can use them (`genetic`); no answer depends on their number.
     known_throughput
         Whether agents start with the θ_sys of their application instead of exploring it.
 
@@ -169,7 +169,7 @@ class Pollux:
         return ("polluxsim.models.fitting", *search)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Return the best allocation found; of several GPU types it knows nothing, and jobs that mix them are cut."""
+        """Return the best allocation found. The search ignores GPU types, so jobs that mix types are cut."""
         if not view.jobs:
             return Decision({})
         if len(view.types) == 1:
@@ -234,8 +234,9 @@ class _Lengths:
     def left(self, job: JobView) -> float:
         """Return the work that a job has left [M0-equivalent examples].
 
-        What the median of its application's jobs did, less what it did. If no job of an application has ended, its jobs
-        are assumed to do twice the work of the oldest one, as for a Pareto distribution.
+        The median work of the completed jobs of its application, less the work that the job has done. If no job of an
+        application has ended, its jobs are assumed to do twice the work of the oldest one, as for a Pareto
+        distribution.
         """
         totals = self._totals.get(job.application)
         usual = median(totals) if totals else 2 * self._most[job.application]
@@ -243,7 +244,7 @@ class _Lengths:
 
 
 def _rate(job: JobView) -> float:
-    """Return the goodput of a job where it runs, as its agent believes [M0-equivalent examples/s]."""
+    """Return the goodput of a job on its present GPUs, as its agent estimates it [M0-equivalent examples/s]."""
     if not job.placement or job.goodput is None:
         return 0.0
     return job.goodput.best(len(job.placement), num_replicas(job.placement))[0]
@@ -298,7 +299,7 @@ class PolluxByRemaining(Pollux):
     def _ranks(self, view: ClusterView, problem: Problem, jobs: Sequence[JobView]) -> NDArray[np.float64]:
         """Return each job's rank in time left over the number of jobs, shape (J,); the shortest one's is 1."""
         goodputs = [self._tables.fair_goodput(job.job_id) for job in jobs]
-        # Time left on the fair share. Of a job that has not run nothing is known: it is in the middle.
+        # Time left on the fair share. The rank of a job that has not run is unknown, so it gets the middle rank.
         left = np.array([self._work(job) / fair if fair else nan for job, fair in zip(jobs, goodputs, strict=True)])
         known = np.isfinite(left)
         times = np.where(known, left, np.median(left[known]) if known.any() else 1.0)
@@ -313,7 +314,7 @@ class PolluxByRemaining(Pollux):
         return ranks
 
     def _work(self, job: JobView) -> float:
-        """Return what a job has left [M0-equivalent examples]."""
+        """Return the remaining work of a job [M0-equivalent examples]."""
         if not self.oracle:
             return self._lengths.left(job)
         batch_size = job.oracle.application.init_batch_size

@@ -82,7 +82,7 @@ class Answer(NamedTuple):
 
     allocation: NDArray[np.int64]  # GPUs of each job on each node, shape (J, N), within all limits of the problem
     fitness: float  # of the allocation
-    upper_bound: float | None = None  # a fitness that no allocation exceeds; None if the search knows none
+    upper_bound: float | None = None  # a fitness that no allocation exceeds; None if the search computes no bound
 
 
 class Search(Protocol):
@@ -92,12 +92,13 @@ class Search(Protocol):
         """Return a good allocation; the generator is the only source of chance."""
 
     def stands_still(self, problem: Problem) -> bool:
-        """Return whether it would change nothing in this problem, nor in one with smaller restart factors."""
+        """Return whether the search would change nothing in this problem, nor in a problem with smaller restart
+        factors."""
 
 
 @kernel
 def log_values(speedups, factors):  # type: ignore[no-untyped-def]
-    """Return what `Problem.log_values` says, of speedups (J, 2, K + 1) and restart factors (J,)."""
+    """Return the value of `Problem.log_values` for speedups (J, 2, K + 1) and restart factors (J,)."""
     num_jobs, kinds, counts = speedups.shape
     logs = np.empty((num_jobs, 2, kinds, counts))
     for j in range(num_jobs):
@@ -107,7 +108,7 @@ def log_values(speedups, factors):  # type: ignore[no-untyped-def]
                 before, log = -1.0, 0.0
                 for k in range(counts):
                     value = speedups[j, several, k] * factor + SPEEDUP_FLOOR
-                    if value != before:  # beyond what a job may have, all are alike
+                    if value != before:  # beyond the limit of a job, all counts have equal values
                         before, log = value, np.log(value)
                     logs[j, changed, several, k] = log
     return logs
@@ -165,7 +166,7 @@ class SpeedupTables:
         """Return the speedups of jobs, shape (J, 2, K + 1), as in `Problem.speedups`; K is the largest limit of a job.
 
         The fair share is ceil(GPUs/jobs) GPUs, priced as if on one node; speedups are scaled by nodes per GPU. Until
-        its first fit a job's speedup is linear in its GPUs. Beyond what a job may be given, speedups are 0.
+        its first fit a job's speedup is linear in its GPUs. Beyond the limit of a job, speedups are 0.
         Source: artifact of Pollux (OSDI '21).
         """
         num_gpus, num_nodes = view.num_gpus, len(view.gpus_per_node)
@@ -173,7 +174,7 @@ class SpeedupTables:
         present = {job.job_id for job in jobs}
         self._goodputs = {job_id: known for job_id, known in self._goodputs.items() if job_id in present}
         limits = [min(most_gpus(job), num_gpus) for job in jobs]
-        # What a job has counts too: its limit may have fallen below it.
+        # The present GPUs of a job count too, because its limit may have fallen below them.
         widest = max(*limits, *(num_replicas(job.placement) for job in jobs))
         speedups = np.zeros((len(jobs), 2, widest + 1))
         for row, job, most in zip(speedups, jobs, limits, strict=True):
@@ -246,7 +247,7 @@ def placements_of(allocation: NDArray[np.int64]) -> list[Placement]:
 
 
 def as_of(problem: Problem, view: ClusterView, time: float) -> Problem:
-    """Return the problem of a round as it would be at a later time [s], if nothing happened until then."""
+    """Return the problem of a round as it would be at a later time [s] if nothing happened until then."""
     by_name = {job.job_id: job for job in view.jobs}
     jobs = [by_name[job_id] for job_id in problem.job_ids]
     return replace(problem, restart_factors=_restart_factors(view, jobs, time))

@@ -1,8 +1,9 @@
 """Whole rows on and off the nodes: the moves of the local search and of the constructive start, compiled.
 
 A job's row is its GPUs on every node. Placing a row updates the free GPUs of each node, its jobs, the score of each
-job, and the sets of like nodes. Like nodes have the same number of free GPUs, and all or none of them have a multi-node
-job. A set is a bit for each node, so that the next node of a set is found in a few steps on large clusters too.
+job, and the sets of like nodes. Similar nodes have equal numbers of free GPUs, and all or none of them have a
+multi-node job. A set has one bit for each node, so that the next node of a set is found in a few steps even on large
+clusters.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ def _transfer(packing, n, free, has_owner, free_after, has_owner_after):  # type
 
 @inlined
 def next_like(packing, free, start, with_owned):  # type: ignore[no-untyped-def]
-    """Return the first node from `start` on, and around to it, with `free` free GPUs; −1 if there is none.
+    """Return the first node with `free` free GPUs, starting at `start` and wrapping around; −1 if there is none.
 
     Nodes with a multi-node job count only if `with_owned` is true.
     """
@@ -274,7 +275,7 @@ def free_pool(packing):  # type: ignore[no-untyped-def]
 
 @inlined
 def choose(fixed, packing, j, level):  # type: ignore[no-untyped-def]
-    """Return how a job without GPUs is best placed on what is free: kind, GPUs and score after cost."""
+    """Return the best placement of a job without GPUs on the free GPUs: kind, GPUs, and score after cost."""
     largest, (pool, pool_nodes) = _most_free(packing), free_pool(packing)
     most, price = fixed.single.shape[1] - 1, fixed.price[level]
     gpus = fixed.single_choice[level, j, min(largest, most)]
@@ -291,7 +292,7 @@ def choose(fixed, packing, j, level):  # type: ignore[no-untyped-def]
 
 @inlined
 def best_new_score(fixed, packing, j):  # type: ignore[no-untyped-def]
-    """Return the best score of a job on a new row, on its own GPUs and the free ones."""
+    """Return the best score of a job on a new row, which may use its own GPUs and free GPUs."""
     largest, (pool, pool_nodes) = _most_free(packing), free_pool(packing)
     for i in range(packing.node_count[j]):
         n, own = packing.nodes[j, i], packing.gpus[j, i]
@@ -359,7 +360,7 @@ def _best_fit_of_unowned(packing, gpus, start):  # type: ignore[no-untyped-def]
 def _spread(packing, j, gpus, start):  # type: ignore[no-untyped-def]
     """Place a multi-node job: the nodes with the most free GPUs first, the rest by best fit, never on one node."""
     num_nodes, left = len(packing.free), gpus
-    # The node of which the job takes a part only; there is one at most, the first one.
+    # The node of which the job takes only a part; there is at most one, the first node.
     part = -1
     while left > 0:
         if packing.node_count[j] > 0:

@@ -114,9 +114,9 @@ def backfill_steps(
 ) -> Iterator[BackfillStep]:
     """Yield the decisions about the waiting jobs, in order.
 
-    Jobs start until one does not fit; this one, the head, gets a reservation. A later job starts if it ends before the
-    reservation, or if it needs only GPUs that the head leaves free. `reserve` has the arguments (GPUs needed, GPUs
-    free now) and returns the reserved time and the GPUs that the head then leaves free.
+    Jobs start until one does not fit; this job, the head, gets a reservation. A later job starts if it ends before the
+    reservation, or if it needs only GPUs that the head leaves free. `reserve` takes (GPUs needed, GPUs free now) and
+    returns the reserved time and the GPUs that the head leaves free at that time.
     """
     free, spare = sum(view.free), 0
     head, reserved_time = None, inf
@@ -137,7 +137,8 @@ def backfill_steps(
 
 
 def earliest_start(gpus_needed: int, free: int, releases: Iterable[tuple[float, int]]) -> tuple[float, int]:
-    """Return when enough GPUs are free according to the planned releases [s], and how many more are free then.
+    """Return when enough GPUs are free according to the planned releases [s], and the number of surplus GPUs at that
+    time.
 
     >>> earliest_start(4, 1, [(60.0, 2), (120.0, 2), (120.0, 3)])
     (120.0, 4)
@@ -269,10 +270,10 @@ class Multifactor:
     overestimate
         Limit of a job without a time limit, as a multiple of its true run time.
     fair_tree
-        Whether the fair-share factor is that of Slurm's fair tree, its default, or the classic one. In the fair tree,
-        users are ranked by shares over usage, and the factor is the rank over the number of users. Users are the only
-        level of the tree: jobs have no accounts. The classic factor is 2^(−U/S). U is the user's part of the used
-        GPU time, and S is the user's part of the shares, among users with present jobs.
+        Whether the fair-share factor follows Slurm's fair tree, which is the default, or the classic formula. In the
+        fair tree, users are ranked by shares over usage, and the factor is the rank over the number of users. Users are
+        the only level of the tree: jobs have no accounts. The classic factor is 2^(−U/S). U is the user's part of the
+        used GPU time, and S is the user's part of the shares, among users with present jobs.
 
     Source: Slurm's documentation of its multifactor priority plugin and of its fair tree.
     """
@@ -347,7 +348,7 @@ class Multifactor:
 def fair_tree(usage: Mapping[str, float], shares: Mapping[str, float]) -> dict[str, float]:
     """Return the fair-share factor of each user: the rank by shares over usage, over the number of users.
 
-    Users with equal values have the same rank. Shares that are not given are 1.
+    Users with equal values have equal ranks. Shares that are not given are 1.
 
     >>> fair_tree({"ada": 30.0, "bob": 0.0, "eve": 20.0, "joe": 20.0}, {"ada": 2.0})
     {'bob': 1.0, 'ada': 0.75, 'eve': 0.5, 'joe': 0.5}

@@ -1,4 +1,4 @@
-"""AntMan: jobs with a guarantee run as if alone, and other jobs use the idle time of the same GPUs."""
+"""AntMan: jobs with a guarantee run as if they were alone, and other jobs use the idle time of their GPUs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class AntMan:
     only wait for each other, the later job gives up its GPUs. Each GPU has at most one job without a guarantee. These
     jobs take the GPUs with the least load, and run as fast as the other job on a GPU allows.
 
-    Source: Xiao et al., "AntMan" (OSDI '20), as the simulator of Muri (SIGCOMM '22) has it.
+    Source: Xiao et al., "AntMan" (OSDI '20), in the version of the simulator of Muri (SIGCOMM '22).
     """
 
     traits: ClassVar[Traits] = Traits(shares_gpus=True)
@@ -113,7 +113,7 @@ class AntMan:
                     del users[gpu]
 
     def _found(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView) -> Gpus:
-        """Return the GPUs of a job from now on: all, some that it keeps, or none."""
+        """Return the GPUs that a job keeps: all, some or none."""
         users = self._guests if _is_guest(job) else self._hosts
         kept = self._gpus.get(job.job_id, ())
         if len(users) == len(gpus) and not kept:
@@ -139,7 +139,7 @@ class AntMan:
         return tuple((here or _first_with(large, job.num_replicas))[: job.num_replicas])
 
     def _least_loaded(self, gpus: Sequence[Gpu], job: JobView) -> Gpus:
-        """Return the GPUs for a job without a guarantee, those with the least load first; none if they are too few."""
+        """Return the GPUs for a job without a guarantee, those with the least load first; none if there are too few."""
         hosts = self._hosts
 
         def load(gpu: Gpu) -> int:

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     Pack = tuple[JobView, ...]
 
 GAIN = 1.0
-"""What two jobs packed do together, over what one does alone; below, they are parted."""
+"""Progress of two packed jobs together, relative to one job alone; a pair below this value is separated."""
 
 
 @dataclass
 class Growth:
-    """GPUs of jobs beyond their requests, on the node where they run.
+    """Additional GPUs of jobs beyond their requests, on the node where they run.
 
     Source: Xiao et al., Gandiva (OSDI '18). Jobs grow, if their users allow it, on GPUs of their node that are idle for
     some time. They shrink at once if other jobs need the GPUs.
@@ -109,7 +109,7 @@ class Growth:
                 self._give(job, more, left, node)
             elif more > 0:
                 self.due = min(self.due, ripe)
-        # GPUs that jobs were just given are not idle. Those that become idle later must be so for the whole time again.
+        # GPUs that jobs were just given are not idle. GPUs that become idle later must also be idle for the whole time.
         self._idle |= {node: (gpus, now) for node, gpus in left.items() if self._idle[node][0] != gpus}
 
     def _give(self, job: JobView, wanted: int, left: dict[int, int], node: int) -> None:

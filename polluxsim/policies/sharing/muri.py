@@ -62,7 +62,7 @@ class Muri(AtEvents):
     """Run jobs in packs of up to four, by least remaining or least attained service; decided at arrivals and ends.
 
     The policy considers the first jobs that would fill the cluster in packs of four. It merges packs, first those that
-    use resources most fully, until these jobs fit. Jobs whose stages are not known have their GPUs alone.
+    use resources most fully, until these jobs fit. Jobs whose stages are unknown do not share their GPUs.
 
     Parameters
     ----------
@@ -134,7 +134,8 @@ def _singles(pack: Pack) -> Iterator[Pack]:
 
 
 def _candidates(view: ClusterView, order: Sequence[JobView], gpus: Mapping[str, int]) -> dict[str, list[Pack]]:
-    """Return the jobs that would fill the GPUs of each type in packs of four of a size, each by itself, in order.
+    """Return the jobs that would fill the GPUs of each type in packs of four jobs of equal size, in order, each type by
+    itself.
 
     A job goes to the type that it runs on or else to the fastest one, of types with free GPUs first.
     """

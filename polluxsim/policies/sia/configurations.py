@@ -76,7 +76,8 @@ class Matrix:
         self._known: dict[tuple[JobId, str], KnownGoodputs] = {}
 
     def fill(self, jobs: Sequence[JobView], configurations: Sequence[Configuration]) -> NDArray[np.float64]:
-        """Return the worth of each job in each configuration, shape (J, C), 1 in its slowest one; NaN where it cannot.
+        """Return the worth of each job in each configuration, shape (J, C), 1 in its slowest one; NaN where it cannot
+        run.
 
         Source: Sia (SOSP '23), §3.3 and 3.4.
         """
@@ -174,7 +175,7 @@ def _placed(
 def _part_or_whole(
     free: FreeGpus, sizes: Mapping[int, int], likes: Mapping[int, int], num_nodes: int, gpus: int
 ) -> Placement:
-    """Return a part of a node, or whole nodes; nothing if there are none.
+    """Return part of a node, or whole nodes; nothing if there are not enough free GPUs.
 
     The node with the least free GPUs that suffice comes first, then the node with the fewest GPUs that jobs would like
     to keep.

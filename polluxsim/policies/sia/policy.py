@@ -25,9 +25,11 @@ WHOLE = 1e-6  # by this much a number may differ from a whole one. Source: HiGHS
 
 @dataclass(frozen=True)
 class Programme:
-    """Choose configurations so that the sum of costs is least; it costs something, too, to give a job none."""
+    """Choose configurations so that the sum of costs is least; leaving a job without a configuration also has a
+    cost."""
 
-    # Worth of each job in each configuration, restarts counted, shape (J, C); NaN where it is not allowed.
+    # Worth of each job in each configuration, restarts counted, shape (J, C); NaN where the configuration is not
+    # allowed.
     worths: NDArray[np.float64]
     gpus: NDArray[np.int64]  # GPUs of each configuration, shape (C,)
     types: NDArray[np.int64]  # type of each configuration as a number from 0, shape (C,)
@@ -40,7 +42,8 @@ class Programme:
 
     @cached_property
     def costs(self) -> NDArray[np.float64]:
-        """Return what each configuration costs over giving none, shape (J, C); NaN where it is not allowed.
+        """Return the cost of each configuration relative to no configuration, shape (J, C); NaN where the configuration
+        is not allowed.
 
         Source: Sia (SOSP '23), §3.4, eq. 1; rounding and limit by its published code.
         """
@@ -52,7 +55,7 @@ class Programme:
         return costs
 
     def is_like(self, other: Programme) -> bool:
-        """Return whether another programme of this policy has the same answers."""
+        """Return whether another programme of this policy has equal answers."""
         parts = ((each.costs, each.kept, each.gpus, each.types, each.capacities) for each in (self, other))
         return all(np.array_equal(mine, theirs, equal_nan=True) for mine, theirs in zip(*parts, strict=True))
 
@@ -126,8 +129,8 @@ class Sia:
     waiting_cost
         Cost λ of a job without GPUs, above 1: one GPU of its slowest type costs a job 1.
     bootstrap
-        Goodput on a type that a job never ran on: `ratio`, guessed by speeds on one GPU; `none`, not known until it ran
-        there, on one GPU at first; `oracle`, as its profile says on every type from the start.
+        Goodput on a type that a job never ran on: `ratio`, guessed by speeds on one GPU; `none`: unknown until the job
+        has run there, on one GPU at first; `oracle`, as its profile says on every type from the start.
 
     Source: Sia (SOSP '23), §3.
     """
@@ -137,7 +140,7 @@ class Sia:
     bootstrap: str = "ratio"
     _matrix: Matrix = field(init=False, repr=False)
     _last: tuple[Programme, tuple[NDArray[np.int64], float]] | None = field(default=None, init=False, repr=False)
-    # Since when each job has the GPUs that it has.
+    # For each job, the time since which it has its present GPUs.
     _since: dict[JobId, tuple[Placement, float]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -204,7 +207,8 @@ class Sia:
         return here if here is not None and view.time - since < view.delay_of(job) else -1
 
     def _restart_factor(self, job: JobView, view: ClusterView) -> float:
-        """Return the share of its worth that a restart leaves to a job. A young job loses nothing."""
+        """Return the restart factor: the share of its worth that a job keeps after a restart. A young job keeps its
+        whole worth."""
         age = job.attained_service if job.gang_size else view.time - job.submit_time
         delay = view.delay_of(job)
         return 1.0 if age < delay else restart_factor(view.time - job.submit_time, job.num_restarts, delay)

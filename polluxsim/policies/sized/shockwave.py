@@ -31,7 +31,7 @@ class Prospect(NamedTuple):
 
 
 def prospect(view: ClusterView, job: JobView) -> Prospect:
-    """Return what is expected of a job, by its plan or, without one, by its true remaining time."""
+    """Return the expected epochs of a job, by its plan or, without a plan, by its true remaining time."""
     if (plan := job.plan) is None:
         left = max(job.oracle.time_left(job.num_replicas), 1.0)
         return Prospect(job.num_replicas, 1, 0, 0.0, left, left)
@@ -44,11 +44,11 @@ def prospect(view: ClusterView, job: JobView) -> Prospect:
 
 
 def time_left(sizes: Sequence[int], times: Sequence[float], done: int) -> float:
-    """Return the expected time of the epochs left, if batch sizes are drawn by shares that are not known [s].
+    """Return the expected time of the remaining epochs if batch sizes are drawn by unknown shares [s].
 
-    The shares have a Dirichlet distribution, by which all planned sizes are equally likely before any epoch is seen.
-    `sizes` and `times` are each epoch's as planned [examples; s]; those done and the present one are seen.
-    Source: Zheng et al., Shockwave (NSDI '23), §5.
+    The shares have a Dirichlet distribution: before any epoch is seen, all planned sizes are equally likely. `sizes`
+    and `times` are the planned values of each epoch [examples; s]; the job has seen the completed epochs and the
+    present one. Source: Zheng et al., Shockwave (NSDI '23), §5.
 
     >>> time_left([32, 32, 32, 32], [10.0, 10.0, 10.0, 10.0], 1)
     20.0
@@ -171,7 +171,8 @@ def _lines() -> list[tuple[float, float]]:
 
 
 def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window) -> list[int] | None:
-    """Return the rounds that each job needs to have no more left than it can spare [s]; None if they do not fit."""
+    """Return the rounds that each job needs so that its remaining time stays within the limit [s]; None if they do not
+    fit."""
     needed = [max(ceil((job.left - rest) / window.length - 1e-9), 0) for job, rest in zip(jobs, spare, strict=True)]
     gpus = sum(job.width * rounds for job, rounds in zip(jobs, needed, strict=True))
     possible = min(spare, default=0.0) >= 0 and max(needed, default=0) <= window.rounds

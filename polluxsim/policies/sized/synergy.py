@@ -65,18 +65,20 @@ class Synergy:
 
     @property
     def traits(self) -> Traits:
-        """Return what the policy inside is."""
+        """Return the traits of the inner policy."""
         return traits_of(self.order)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return what decides nothing of the policy inside, and whether CPUs and memory count."""
+        """Return the sentences about settings of the inner policy without effect, and a sentence if CPUs and memory
+        have no effect."""
         sentences = without_effect(self.order, jobs, cluster)
         if not cluster.hosts:
             sentences.append("the cluster does not give the CPUs and memory of its nodes, so it only gives GPUs")
         return sentences
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Have the policy inside choose who runs, place who starts, and give all of them CPUs and memory."""
+        """Let the inner policy choose the running jobs, place the starting jobs, and give CPUs and memory to all of
+        them."""
         decision = decision_of(self.order.allocate(view, rng))
         if not view.hosts or self.allocation == "proportional":
             return decision
@@ -122,7 +124,7 @@ def _who_runs(view: ClusterView, decision: Decision) -> tuple[dict[JobId, Placem
 
 
 def _place(free: FreeGpus, view: ClusterView, placement: Placement, demand: Host) -> Placement:
-    """Return where a job goes in place of a placement, on GPUs of the same type, and take them.
+    """Return a better placement for a job, on GPUs of the same type, and take these GPUs.
 
     It is the node with room for the whole demand that then has the least left; otherwise the node with the most CPUs
     left and enough GPUs; otherwise several nodes, those with the most free GPUs first.

@@ -14,7 +14,7 @@ from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.ledger import queue_of
 
 ANY, LOWER_PRIORITY, NEVER = "any", "lower-priority", "never"
-"""Which jobs may be preempted: any, those with a lower priority, or none."""
+"""Which jobs may be preempted: any job, jobs with a lower priority, or no job."""
 
 
 class Terms(NamedTuple):
@@ -143,7 +143,7 @@ class Cohort:
         """Yield waiting jobs. In a queue, they are in order of priority, then submission.
 
         Among the first jobs of the queues, those within quotas come first; with fair sharing, the job whose queue
-        would have the smallest share. Then they come in order of priority and submission.
+        would have the smallest share. Then jobs come in order of priority and submission.
         """
         queues: dict[str, deque[tuple[int, JobView]]] = {}
         for place, job in enumerate(sorted(waiting, key=lambda job: -job.priority)):
@@ -230,7 +230,7 @@ class Cohort:
         self._hopeless.clear()
 
     def _victims(self, job: JobView) -> list[JobView]:
-        """Remove and return the jobs that Kueue would preempt for a job. Remove none if the job cannot fit."""
+        """Remove and return the jobs that Kueue would preempt for a job. Remove no job if the new job cannot fit."""
         queue = queue_of(job)
         own, others = self._candidates(job)
         if others and self._rules.fair_sharing:
@@ -243,7 +243,7 @@ class Cohort:
     def _candidates(self, job: JobView) -> tuple[list[JobView], list[JobView]]:
         """Return the jobs of the same queue and of other queues that may be preempted, in the order of preemption.
 
-        The job with the lowest priority comes first, among equal priorities the job that was admitted last.
+        The job with the lowest priority comes first; among equal priorities, the job that was admitted last.
         """
         rules, queue = self._rules, queue_of(job)
         own, others = [], []

@@ -118,13 +118,14 @@ class DominantResourceFairness:
 
     A queue's dominant share is the largest of its parts of all GPUs, CPUs and memory. Its jobs start in order of
     priority, then submission. If the next job fits nowhere, the queue waits and other queues continue. A job gets the
-    CPUs and memory that its user requests, or by default the smallest share per GPU of all nodes. One that asks for
-    more than a node has for it is not admitted. Where the cluster does not say what nodes have, GPUs alone count.
+    CPUs and memory that its user requests, or by default the smallest share per GPU of all nodes. A job that requests
+    more than its node has for it is not admitted. If the cluster does not state the CPUs and memory of its nodes, only
+    GPUs count.
 
     Parameters
     ----------
     weights
-        By queue; one for a queue that is not named. Jobs without a queue are in `none`.
+        Weights by queue; 1 for a queue that is not named. Jobs without a queue are in `none`.
     by
         Owners: each `queue`, or each `user`.
 
@@ -139,13 +140,13 @@ class DominantResourceFairness:
         check_choice("policy.by", self.by, OWNERS)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return whether shares decide nothing; each weight must be of a queue, or user, that jobs have."""
+        """Return a sentence if shares have no effect; each weight must be for a queue, or user, of a job."""
         check_owners("policy.weights", self.weights, jobs, self.by, NO_QUEUE)
         return unless_jobs_differ(jobs, self.by, "its jobs start by priority and submission, and one that does not fit "
                                   "holds up the others")  # fmt: skip
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Keep what runs, then fill progressively."""
+        """Keep running jobs, then fill progressively."""
         filling = _Filling(view, self)
         rejected = [job.job_id for job in view.waiting if not filling.can_ever_run(job)]
         waiting: defaultdict[str, deque[JobView]] = defaultdict(deque)
@@ -192,7 +193,7 @@ class _Filling:
             self._take(job, job.placement)
 
     def _too_full(self) -> frozenset[int]:
-        """Return the nodes on which another policy put jobs that request more CPUs or memory than there are."""
+        """Return the nodes on which another policy placed jobs that request more CPUs or memory than there are."""
         needed: defaultdict[int, Host] = defaultdict(lambda: NOTHING)
         for job in self._view.running if self._view.hosts else ():
             for node, gpus in job.placement:
@@ -212,7 +213,7 @@ class _Filling:
         return max(parts) / self._policy.weights.get(owner, 1.0)
 
     def can_ever_run(self, job: JobView) -> bool:
-        """Return whether there is room for a job on empty nodes; where more of them may come, it may be."""
+        """Return whether a job fits on empty nodes; if nodes may be added, assume that it does."""
         view, needs = self._view, self.needs_of(job)
         if not view.hosts or view.health.down or view.nodes is not None:
             return True
@@ -221,7 +222,8 @@ class _Filling:
         return any(sum(rooms[node] for node in view.nodes_of(name)) >= job.num_replicas for name in types)
 
     def place(self, job: JobView) -> Placement:
-        """Return GPUs for a job with its CPUs and memory, which it takes; the nodes with room for most of it first."""
+        """Take GPUs for a job with its CPUs and memory, and return them; the nodes with room for most of the job come
+        first."""
         needs, every = self.needs_of(job), range(len(self._view.gpus_per_node))
         for name in job.speeds or self._view.types:
             here = set(self._view.nodes_of(name))
@@ -239,7 +241,7 @@ class _Filling:
         self._used[owner] = tuple(before + more for before, more in used)
 
     def reasons(self, asked: Sequence[JobId], started: Mapping[JobId, Placement]) -> dict[JobId, Reason]:
-        """Say of jobs how large the dominant shares of their owners are.
+        """Return, as reasons of jobs, the dominant shares of their owners.
 
         Kinds: `least-share` for a starting job, `runs-on`, and `share-waits` for a waiting job.
         """

@@ -31,8 +31,8 @@ class Quotas:
     In a queue, jobs start in order of priority and submission. A job that fits may overtake a job that does not fit. A
     job that does not fit may preempt jobs of its own queue with a lower priority. If its queue holds less than its
     quota, it may also preempt jobs of queues that exceed their quotas. Jobs of other queues are preempted first. Then
-    the lowest priority comes first, and among equal priorities the job that was admitted last. A job is spared if the
-    new job fits without its preemption.
+    the job with the lowest priority comes first, and among equal priorities the job that was admitted last. A job is
+    spared if the new job fits without its preemption.
 
     Parameters
     ----------

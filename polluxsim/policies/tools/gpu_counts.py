@@ -59,8 +59,8 @@ class TrueTimes:
     def slowdown(self, job: JobView) -> float:
         """Return the remaining time of a job on its present GPUs over the one that `on` returns.
 
-        It differs from 1 on more nodes than needed. It also differs a little where the number of GPUs does not divide
-        the batch size: the batch is then rounded, and the ratio that `on` keeps changes during training.
+        The ratio differs from 1 on more nodes than needed. It also differs a little where the number of GPUs does not
+        divide the batch size: the batch is then rounded, and the ratio that `on` keeps changes during training.
         """
         gpus = num_replicas(job.placement)
         choice = split_batch_size(job.oracle.application, job.batch_size, gpus)
@@ -92,7 +92,7 @@ def fewest_gpus(job: JobView) -> int:
 def most_gpus(job: JobView) -> int:
     """Return the largest number of GPUs that a job can be given now.
 
-    An agent that has seen few GPUs may allow fewer than the user does. The user's minimum then holds.
+    An agent that has run on few GPUs may allow fewer GPUs than the user does. The user's minimum then holds.
     """
     return max(job.max_replicas, fewest_gpus(job))
 

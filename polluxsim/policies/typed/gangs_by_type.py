@@ -20,7 +20,7 @@ Numbers = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
 
 
 def held_types(view: ClusterView, demand: Demand) -> Sequence[int | None]:
-    """Return the number of the type that each job has GPUs of, None for none."""
+    """Return the number of the type on which each job holds GPUs, None for no GPUs."""
     placed = {job.job_id: job.placement for job in view.jobs}
     return [demand.types.index(view.type_of(placed[job])) if placed[job] else None for job in demand.jobs]
 
@@ -92,7 +92,7 @@ class JobChoices(NamedTuple):
 def bids(queue: Queue, prices: Prices, most_ways: int) -> dict[int, Bid]:
     """Return the bid of each job, in the order of the queue, with the largest sum of payoffs.
 
-    A job takes the type with the largest payoff, or it is passed over to leave room and lower prices to other jobs. Of
+    A job takes the type with the largest payoff, or is skipped to leave room and lower prices to other jobs. Of
     all ways that leave the same GPUs, only the best continues. The result is exact if there are at most `most_ways` of
     them. Otherwise the best ways continue. A job that keeps its GPUs is not passed over.
     """
@@ -140,7 +140,7 @@ def _best(used: Array, payoffs: Array, most_ways: int) -> Numbers:
 
 @dataclass(frozen=True)
 class Hadar:
-    """Give each job its GPUs on the type with the largest payoff, utility less price; none where no payoff is positive.
+    """Give each job its GPUs on the type with the largest payoff, utility minus price; none if no payoff is positive.
 
     A job's utility is 1 over its time from submission to completion, as it would be on a type. Utilities plus prices
     of all GPUs bound those of any allocation (weak duality), and each taker of one GPU adds to that bound no more than
@@ -199,8 +199,8 @@ class Outcome(NamedTuple):
 def owned_types(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Group, Group]:
     """Return the types on which each group goes first.
 
-    A type belongs to the group with the fewest GPUs that can use it. It moves to a group with more GPUs if that group
-    has more jobs for each of its GPUs. Groups with fewer GPUs come first.
+    A type belongs to the group with the fewest GPUs that can use it. The job moves to a group with more GPUs if that
+    group has more jobs for each of its GPUs. Groups with fewer GPUs come first.
     """
 
     def supply(group: Group) -> float:
@@ -243,7 +243,7 @@ class Venn:
 
 
 def outcomes(demand: Demand, now: Sequence[int | None]) -> Iterator[tuple[int, Outcome]]:
-    """Go through the groups, then once more through who got nothing, and say of each job what it got last.
+    """Go through the groups, then once more through the jobs without GPUs, and return the last result of each job.
 
     `now` is the present type of each job, which the job keeps if possible.
     """

@@ -1,7 +1,7 @@
 """The linear programmes of shares: jobs and GPU types as arrays, and the optimum in the middle of all optima.
 
-Optima are not unique, and which one is taken decides the schedule. The published numbers come from an interior-point
-solver. Its answer is the analytic centre of the optimal face. A simplex method gives a corner of it.
+Optima are not unique, and the choice among them determines the schedule. The published numbers come from an
+interior-point solver. Its answer is the analytic centre of the optimal face. A simplex method gives a corner of it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Demand(NamedTuple):
 
     @property
     def equal_share(self) -> Array:
-        """Return the part of all GPUs that each type is."""
+        """Return the share of each type in all GPUs."""
         return self.gpus / float(self.gpus.sum())
 
     def named(self, shares: Array) -> dict[JobId, dict[str, float]]:
@@ -74,7 +74,8 @@ def gpus_by_type(view: ClusterView) -> Mapping[str, int]:
 
 
 def speed(view: ClusterView, job: JobView, gpu_type: str) -> float:
-    """Return the true speed of a job on the GPUs asked for of a type, 0 where it cannot run [optimiser steps/s]."""
+    """Return the true speed of a job on the requested number of GPUs of a type, 0 where it cannot run [optimiser
+    steps/s]."""
     if gpu_type not in job.speeds or job.num_replicas > view.gpus_of(gpu_type):
         return 0.0
     try:
@@ -119,14 +120,14 @@ class Solver:
     def __init__(self, demand: Demand, method: str = "centre") -> None:
         self._demand = demand
         self._method = method
-        # Only where a job can run has it a share.
+        # A job has a share only where it can run.
         self._jobs, self._types = np.nonzero(demand.speeds > 0)
         self._base = self._constraints()
 
     def least(self, rows: Array) -> float:
         """Return the most that the least of all jobs' Σ rows·x can be.
 
-        `rows` are what a share is worth to each job on each type, of shape (jobs, types).
+        `rows` contains the value of a share for each job on each type, shape (jobs, types).
         """
         return self.raised(rows, np.zeros(len(rows)), np.zeros(len(rows), dtype=bool))[0]
 
@@ -171,7 +172,7 @@ class Solver:
         of_types[self._types, np.arange(count)] = demand.widths[self._jobs]
         once = self._of_jobs(np.ones_like(demand.speeds))
         limits = np.concatenate([np.zeros(count), np.ones(len(once)), np.ones(len(of_types))])
-        # No job can run on a type whose nodes are all down. Its row is 0, and has to stay so.
+        # No job can run on a type whose nodes are all down. The row of such a type is 0, and must stay 0.
         gpus = np.maximum(demand.gpus, 1.0)
         return Half(np.vstack([-np.eye(count), once, of_types / gpus[:, None]]), limits)
 

@@ -1,4 +1,4 @@
-"""Rounds in which jobs get their shares of time: the job with the least of its share goes first."""
+"""Rounds in which jobs get their shares of time: the job that has received the least of its share goes first."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class RoundsOfShares:
                     if job not in turns or (turn.is_taken and job not in taken)
                 }
                 taken = {job: turn for job, turn in turns.items() if turn.is_taken}
-            # A job that held up others on one type may have got GPUs of a later type. Then the others move up.
+            # A job that held up others on one type may have got GPUs of a later type. Then the other jobs move up.
             if self.overtaking or len(types) == 1 or len(taken) == before:
                 return turns
 

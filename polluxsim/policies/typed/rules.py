@@ -27,7 +27,7 @@ class Rule(ABC):
     def shares(self, view: ClusterView, solver: str) -> dict[JobId, dict[str, float]]:
         """Return the shares by job and type: of a job at most 1 in sum, of a type at most its GPUs.
 
-        A job that can run nowhere now has none. Of several optima, one of `solving.SOLVERS` says which is taken.
+        A job that can run nowhere now has no share. If there are several optima, one of `solving.SOLVERS` chooses.
         """
         demand = Demand.of(view)
         return demand.named(self.of(demand, Solver(demand, solver))) if demand.jobs else {}
@@ -42,7 +42,7 @@ def _at_most_one(shares: Array) -> Array:
 class MaxMin(Rule):
     """Maximise the least effective throughput of all jobs, relative to that with an equal share.
 
-    It is least attained service in the long run: a gang of many GPUs needs as much less of the time.
+    In the long run this equals least attained service: a gang with more GPUs gets proportionally less time.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class MaxMin(Rule):
 
 
 def max_min_rows(demand: Demand, *, agnostic: bool) -> Array:
-    """Return what a share is worth: GPUs × speed over that with an equal share, of shape (jobs, types)."""
+    """Return the value of a share: GPUs × speed over that with an equal share, of shape (jobs, types)."""
     worth = (demand.speeds > 0).astype(float) if agnostic else demand.speeds
     return demand.widths[:, None] * worth / (worth @ demand.equal_share)[:, None]
 
@@ -203,7 +203,8 @@ class Proportional(Rule):
 
 @dataclass(frozen=True)
 class FirstCome(Rule):
-    """Give jobs in order of submission all of the time, each on the fastest type where it fits, until one fits nowhere.
+    """Give jobs all of the time in order of submission, each on the fastest type where it fits, until a job fits
+    nowhere.
 
     Source: as `MaxMin`.
     """
@@ -241,8 +242,8 @@ class AlloX(Rule):
     """Give each free GPU to the job that goes first in the schedule with the least mean completion time.
 
     On unrelated machines Σ completion times is a matching: a job that is the k-th from last on a machine delays k jobs,
-    itself included, by its time there (Horn, 1973; Bruno, Coffman and Sethi, 1974). That holds for jobs of one GPU.
-    A gang of g has a share of 1/g, as Gavel has it. A job with all of the time keeps it to its end.
+    itself included, by its time there (Horn, 1973; Bruno, Coffman and Sethi, 1974). This holds for jobs of one GPU.
+    A gang of g GPUs has a share of 1/g, as in Gavel. A job with all of the time keeps it to its end.
 
     Parameters
     ----------
@@ -275,8 +276,8 @@ class AlloX(Rule):
 def matched(left: Array, speeds: Array, ages: Array, free: Array, types: Sequence[str]) -> list[tuple[int, int]]:
     """Return which job goes first on each GPU, as pairs of a job and a type.
 
-    Steps left have shape (jobs, 1); speeds (jobs, types) [steps/s], 0 where a job cannot run. Ages [s] only order what
-    is equal but for rounding. GPUs are ordered by the names of their types.
+    Steps left have shape (jobs, 1); speeds (jobs, types) [steps/s], 0 where a job cannot run. Ages [s] only order jobs
+    that are equal except for rounding. GPUs are ordered by the names of their types.
     """
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415  (slow to load)
 

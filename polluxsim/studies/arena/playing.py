@@ -71,7 +71,7 @@ def read_suite(name: str, only: tuple[str, ...] = (), seeds: int | None = None) 
 
 
 def default_policies() -> list[str]:
-    """Return the policies that are compared where none are named."""
+    """Return the policies to compare if the user names none."""
     return list(_said()["policies"])
 
 
@@ -87,7 +87,7 @@ MARK = "# Written by 'polluxsim arena'; the next arena in this folder replaces i
 """First line of an entry."""
 
 FAILURES = (PolicyError, InvalidAllocationError, LostProcessError)
-"""Errors of a policy itself."""
+"""Errors that a policy itself raised."""
 
 
 class Player(NamedTuple):
@@ -109,7 +109,7 @@ class Played(NamedTuple):
 class Place(NamedTuple):
     """How runs are made: the arena's folder, processes on this machine, overrides that choose a launcher, and metrics.
 
-    `metrics` has the user's metrics as NAME=MODULE.ATTRIBUTE.
+    `metrics` contains the user's metrics as NAME=MODULE.ATTRIBUTE.
     """
 
     folder: Path
@@ -119,7 +119,7 @@ class Place(NamedTuple):
 
 
 def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
-    """Make all runs that are not finished yet, and return what is in them.
+    """Make all runs that are not finished yet, and return the results of all runs.
 
     Raises
     ------
@@ -219,7 +219,7 @@ def _sweep(plan: Mapping[Player, Mapping[int, Entry]], place: Place, config_dirs
 
 
 def _absent(plan: Mapping[Player, Mapping[int, Entry]], error: SweepError) -> dict[Player, PolluxSimError]:
-    """Return the error of each policy on a scenario that failed: that of its first run that did."""
+    """Return the error of each policy on a scenario that failed: the error of its first failed run."""
     reasons = {}
     for player, runs in plan.items():
         errors = [error.failed[entry.key] for entry in runs.values() if entry.key in error.failed]

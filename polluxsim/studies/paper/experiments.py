@@ -188,7 +188,7 @@ class Inputs:
         """Return the workloads of an arm with their seeds.
 
         `seeds` is the number of generated workloads, each with another seed, or the number of runs of each published
-        workload. `only` has the numbers of the published workloads to take; None takes all in the folder.
+        workload. `only` contains the numbers of the published workloads to take; None takes all in the folder.
         """
         common = self._profiles()
         if self.workloads is None:
@@ -224,7 +224,7 @@ class Inputs:
         return () if self.profiles is None else (f"profiles.path={_quoted(self.profiles)}",)
 
     def files(self, arm: Arm) -> dict[str, Path]:
-        """Return the published workloads of an arm by number; none if the arm limits requests."""
+        """Return the published workloads of an arm by number; an empty mapping if the arm limits requests."""
         if self.workloads is None or arm.largest_request:
             return {}
         at_load = "workloads" if arm.load == 1 else f"workloads-{arm.load:.1f}"

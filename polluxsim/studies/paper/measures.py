@@ -58,7 +58,8 @@ class Chosen(NamedTuple):
 
 
 def adaptation(runs: Runs) -> Iterator[Sample]:
-    """Yield the means of the large job of each run in each phase. A run without a job in all phases yields none."""
+    """Yield the means of the large job of each run in each phase. A run in which no job passes through all phases
+    yields nothing."""
     for run in runs.made:
         if (chosen := choose(run.read(), runs.profiles)) is None:
             continue
@@ -217,8 +218,8 @@ def deadlines_of(jobs: pd.DataFrame) -> dict[str, float]:
 def overheads_of(jobs: pd.DataFrame) -> dict[str, float]:
     """Return the overheads of one run [s, or 1], and the GPU time of a job on average [GPU s].
 
-    `time between re-allocations` is the time in which jobs held GPUs, divided by restarts; `time at one placement`
-    divides it by all starts.
+    `time between re-allocations` is the time in which jobs held GPUs, divided by restarts; `time at one placement` is
+    this time divided by all starts.
     """
     run_time, restarts = float(jobs["run_time"].sum()), int(jobs["num_restarts"].sum())
     started = int((jobs["run_time"] > 0).sum())

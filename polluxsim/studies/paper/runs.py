@@ -199,8 +199,8 @@ PER_JOB = (CORRELATION, MEDIAN_DIFFERENCE, P90_DIFFERENCE, SAME_JOBS)
 def over_the_same_workloads(runs: Runs) -> list[Published]:
     """Return the published values over the workloads that ran.
 
-    On published workloads, a value over other workloads is replaced by the mean over the workloads that ran. It is not
-    judged if this mean is unknown. On generated workloads the values do not change.
+    On published workloads, a value over other workloads is replaced by the mean over the workloads that ran. The number
+    is not judged if this mean is unknown. On generated workloads the values do not change.
     """
     if not runs.inputs.is_measured or runs.experiment.own_workload:
         return list(runs.experiment.published)
