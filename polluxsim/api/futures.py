@@ -66,8 +66,7 @@ class Moment(moment.Moment[RunT]):
         add: WorkloadLike | None = None,
         seed: int | None = None,
     ) -> RunT:
-        """Return a fork of the run: it continues with the changes from this time on, and is otherwise equal to the
-        original run.
+        """Return a fork of the run, which continues with the changes from this time on.
 
         The name of the returned run states the time and the changes.
 

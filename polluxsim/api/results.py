@@ -75,8 +75,9 @@ class Result(Run):
         return compare({self.name: self}).summary()
 
     def save(self, folder: str | PathLike[str]) -> Path:
-        """Write the folder that `polluxsim run` writes, and return its path. The folder is written completely or not at
-        all.
+        """Write the folder that `polluxsim run` writes, and return its path.
+
+        The folder is written completely or not at all.
 
         Raises
         ------

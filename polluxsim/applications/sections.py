@@ -48,8 +48,10 @@ class Section:
         return _section(self.path, node)
 
     def part(self, key: str, read: Callable[[Section], _PartT]) -> _PartT:
-        """Return the result of a function of a mapping that this mapping contains. The function must read all its
-        keys."""
+        """Return the result of a function of a mapping that this mapping contains.
+
+        The function must read all its keys.
+        """
         section = self.section(key)
         part = read(section)
         section.finish()

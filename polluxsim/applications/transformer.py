@@ -70,8 +70,7 @@ class Transformer(NamedTuple):
 
     @property
     def states(self) -> float:
-        """Return the memory of weights, gradients and Adam's states [bytes]: 16 bytes for each parameter that trains, 2
-        bytes for each other parameter.
+        """Return the memory of weights, gradients and Adam's states [bytes]: 16 per trained parameter, else 2.
 
         Source: ZeRO (Rajbhandari et al. 2020), §3.1.
         """

@@ -199,8 +199,7 @@ def found(
     timeout: float | None = None,
     begins: Callable[[int], object] = lambda number: None,
 ) -> Iterator[Finding]:
-    """Yield the findings of `check` one by one; call `begins` with the number of each world before this world
-    begins."""
+    """Yield the findings of `check` one by one; call `begins` with the number of each world before it starts."""
     guest = named_policy(policy) if isinstance(policy, str) else policy
     known = set()
     for finding in _all_findings(guest, worlds, timeout, begins):

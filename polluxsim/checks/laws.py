@@ -165,8 +165,10 @@ def _exceeds_quota(job: SeenJob, reason: Reason, seen: Seen) -> bool:
 
 
 def _has_largest_configuration(job: SeenJob, reason: Reason, seen: Seen) -> bool:
-    """Return whether no larger configuration of Sia fits. A configuration is a power of two on one of the largest
-    nodes, or whole nodes."""
+    """Return whether no larger configuration of Sia fits.
+
+    A configuration is a power of two on one of the largest nodes, or whole nodes.
+    """
     held = seen.held[job.job_id]
     for name in job.speeds:
         sizes = [gpus for gpus, gpu_type in zip(seen.gpus_per_node, seen.types, strict=True) if gpu_type == name]
@@ -310,8 +312,7 @@ def _starts_ahead(job: SeenJob, seen: Seen) -> bool:
 
 @dataclass
 class Quotas(Law):
-    """No job within the quota of its queue waits while enough GPUs are up, not counting the GPUs that other jobs within
-    quotas hold."""
+    """No job within the quota of its queue waits while GPUs outside quotas suffice for it."""
 
     quota_of: Callable[[str | None, str], int]
 

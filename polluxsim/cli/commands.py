@@ -90,8 +90,10 @@ PURPOSES = {
 
 
 def overview() -> str:
-    """Return the help of polluxsim: a line for each command or group, by purpose. The help text fits on a screen of 24
-    lines."""
+    """Return the help of polluxsim: a line for each command or group, by purpose.
+
+    The help text fits on a screen of 24 lines.
+    """
     lines = ["usage: polluxsim COMMAND [--help | OPTION ...]"]
     for purpose, names in PURPOSES.items():
         lines += [f"{purpose}:", *(_line(name, (GROUPS.get(name) or COMMANDS[name]).summary) for name in names)]

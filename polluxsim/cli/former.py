@@ -154,8 +154,7 @@ def _with_times(words: Sequence[str]) -> list[str]:
 
 
 def present_positional(command: str, rest: Sequence[str]) -> list[str]:
-    """Return the option that replaces the former spelling in a leftover argument; nothing if the argument is not a
-    former spelling."""
+    """Return the option that replaces a leftover argument, if the argument is a former spelling."""
     if command not in POSITIONALS or len(rest) != 1 or rest[0].startswith("-") or OVERRIDE.match(rest[0]):
         return []
     option = POSITIONALS[command]

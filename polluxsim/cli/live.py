@@ -310,8 +310,10 @@ SHARE = 0.04  # largest share of the time that drawing frames may take
 
 @contextmanager
 def live_view(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
-    """Yield a watcher that draws the cluster on standard error. If standard error is not a terminal, print this message
-    instead."""
+    """Yield a watcher that draws the cluster on standard error.
+
+    If standard error is not a terminal, print this message instead.
+    """
     screen = Console(stderr=True)
     if not screen.is_terminal:
         message = "--live shows nothing, because standard error is no terminal; run the command in a terminal"
@@ -408,7 +410,7 @@ class Pace:
 
     @contextmanager
     def frame(self) -> Iterator[bool]:
-        """Yield whether a frame is due. The block draws it, and its duration is measured."""
+        """Yield whether a frame is due. The `with` block draws the frame; its duration sets the pace."""
         started = perf_counter()
         yield started >= self._next
         if started >= self._next:

@@ -76,8 +76,10 @@ def own_parser() -> ArgumentParser:
 
 
 def own_overrides(own: Namespace, arguments: Sequence[str]) -> list[str]:
-    """Return the options that Hydra does not know as overrides. Only Hydra can tell whether a command makes several
-    runs."""
+    """Return the options that Hydra does not know as overrides.
+
+    Only Hydra can tell whether a command makes several runs.
+    """
     overrides = [] if own.workers is None else [f"hydra.sweeper.workers={own.workers}"]
     if own.output is not None:
         overrides += [f"{setting}={quoted(str(own.output))}" for setting in FOLDERS]
@@ -163,8 +165,7 @@ def user_folders(arguments: Sequence[str]) -> list[Path]:
 
 
 def _check_values(argument: str) -> None:
-    """Raise `InvalidConfigError` if a range(…) or a similar sweep stands among other values, because Hydra's error does
-    not explain this."""
+    """Raise `InvalidConfigError` for range(…) and similar sweeps among other values; Hydra's error is unclear."""
     key, _, left = argument.partition("=")
     while (shorter := NESTED.sub("", left)) != left:
         left = shorter
@@ -211,8 +212,7 @@ def _explained(lines: list[str]) -> Iterator[str]:
 
 
 def _class_of_part(lines: list[str], depth: int) -> str:
-    """Return the line with the class of a part whose settings are indented by `depth`; empty if the part has no
-    class."""
+    """Return the line with the class of a part whose settings are indented by `depth`; empty without a class."""
     for line in lines:
         if not line.startswith(" " * depth):
             break
@@ -283,8 +283,10 @@ class _Outcome:
 
 
 def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path]:
-    """Return the folder that Hydra made for a run. If its name is a time and another run has taken it, return a new
-    folder."""
+    """Return the folder that Hydra made for a run.
+
+    If its name is a time and another run has taken it, return a new folder.
+    """
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     pattern = OmegaConf.to_container(hydra_config.run, resolve=False)

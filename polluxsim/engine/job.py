@@ -271,7 +271,7 @@ class ActiveJob:
 
 
 class Move(NamedTuple):
-    """A change of a job's GPUs. Without GPUs, `pace` is None. `gpus` are GPUs by number, which jobs can share.
+    """A change of a job's GPUs. Without GPUs, `pace` is None. `gpus` are the numbered GPUs if jobs can share them.
 
     `delay` is the restart delay that the policy named, or None for the delay of the settings [s].
     """
@@ -295,8 +295,10 @@ class Transition(NamedTuple):
 
 
 def copy_containers(original: ObjectT) -> ObjectT:
-    """Return a copy that does not share mutable containers with this object. Their items are shared, because they never
-    change."""
+    """Return a copy that does not share mutable containers with this object.
+
+    Their items are shared, because they never change.
+    """
     new = copy(original)
     for name, value in vars(original).items():
         if isinstance(value, dict | list | set | Records):

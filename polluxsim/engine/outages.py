@@ -35,8 +35,10 @@ class Workshop:
         self._spares = [0.0] * (repairs.spare_nodes if repairs else 0)
 
     def until(self, now: float, outage: Outage) -> float:
-        """Return when the nodes of an outage that begins now come up again [s]. A spare node can replace only a single
-        node."""
+        """Return when the nodes of an outage that begins now come up again [s].
+
+        A spare node can replace only a single node.
+        """
         repaired = now + outage.duration
         if not outage.is_repair:
             return repaired
@@ -137,8 +139,10 @@ class Crashes:
             self._schedule(job)
 
     def start(self, told: Transition) -> None:
-        """Schedule the failure of a job that was just given GPUs. The failure is void if the job has other GPUs by
-        then."""
+        """Schedule the failure of a job that was just given GPUs.
+
+        The failure is void if the job has other GPUs by then.
+        """
         self._schedule(told.job)
 
     def _schedule(self, job: ActiveJob) -> None:

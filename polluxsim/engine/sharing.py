@@ -186,8 +186,8 @@ class Pairs:
     ----------
     path
         Table of the steps per second of two jobs on the same GPUs, by GPU type, number of GPUs, models and batch sizes
-        on each GPU (0: the model has one only). 0 steps per second means that they do not fit into memory. The speeds
-        alone are those of the plans of the jobs.
+        on each GPU (0: the model has only one size). 0 steps per second means that they do not fit into
+        memory. Speeds of single jobs come from their plans.
     gpu_type
         GPU type, if the cluster does not state types.
 

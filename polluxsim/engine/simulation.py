@@ -202,8 +202,7 @@ class Simulation:
 
     @property
     def shares(self) -> dict[JobId, tuple[Gpus, float]]:
-        """Return the numbered GPUs of jobs that can share GPUs, and the speeds of these jobs relative to their speeds
-        alone."""
+        """Return the numbered GPUs of jobs that can share GPUs, and their speeds relative to their speeds alone."""
         return dict(self._state.shares)
 
     @property

@@ -31,8 +31,10 @@ Observer: TypeAlias = Callable[[Transition], None]
 
 
 class Observers(NamedTuple):
-    """The observers of each transition, in order. Each observer is a bound method, so a copy of a run notifies its own
-    observers."""
+    """The observers of each transition, in order.
+
+    Each observer is a bound method, so a copy of a run notifies its own observers.
+    """
 
     submitted: tuple[Observer, ...]
     placed: tuple[Observer, ...]  # the job has other GPUs, or none
@@ -82,8 +84,10 @@ class State:
         _tell(self.observers.submitted, Transition(self.clock.now, active))
 
     def alter(self, job: Job) -> bool:
-        """Replace the request of an active job. The job continues with the rest of its work. Return whether it
-        changed."""
+        """Replace the request of an active job.
+
+        The job continues with the rest of its work. Return whether it changed.
+        """
         active = self.jobs.active[job.job_id]
         if (before := active.job) == job:
             return False

@@ -40,8 +40,10 @@ class Submissions:
 
     @property
     def known(self) -> Mapping[JobId, Job]:
-        """Return all jobs that are known so far, including jobs that are not submitted yet. The jobs of the workload
-        come first."""
+        """Return all jobs that are known so far, including jobs that are not submitted yet.
+
+        The jobs of the workload come first.
+        """
         by_name = self._state.scenario.workload.by_name
         return ChainMap(self.followers, by_name) if self.followers else by_name
 

@@ -155,8 +155,10 @@ class Turn:
 
     @property
     def mask(self) -> NDArray[np.int8]:
-        """Return 1 for each valid action, shape (actions,). Letting time pass is invalid if no job runs and the learner
-        could start one."""
+        """Return 1 for each valid action, shape (actions,).
+
+        Letting time pass is invalid if no job runs and the learner could start one.
+        """
         mask = np.zeros(self._layout.num_actions, np.int8)
         mask[0] = self._has_running or not self.can_pick
         mask[1 : 1 + len(self._choices)] = [gpus > 0 for gpus in self._choices]
@@ -187,8 +189,10 @@ class Turn:
         return True
 
     def decision(self) -> Decision:
-        """Return the decision: picked jobs start, and running jobs keep their GPUs. The decision is valid until an
-        event."""
+        """Return the decision: picked jobs start, and running jobs keep their GPUs.
+
+        The decision is valid until an event.
+        """
         until = inf if self._has_running or not self._num_waiting else -inf
         return Decision(self._picked, others_keep=True, valid_until=until, outdated_by=Change.JOBS_OR_NODES)
 

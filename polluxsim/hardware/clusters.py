@@ -34,8 +34,9 @@ class Outages(Protocol):
     """Source of outages. A unit is a node, or a group of nodes that fail together, and has a number."""
 
     def units(self, num_nodes: int) -> Iterable[int]:
-        """Return the units of a cluster with this number of nodes. A larger cluster has the same units and additional
-        ones.
+        """Return the units of a cluster with this number of nodes.
+
+        A larger cluster has the same units and additional ones.
 
         Raise InvalidInputError if the cluster has fewer nodes than the source.
         """
@@ -205,8 +206,10 @@ class Cluster:
 
     @property
     def types(self) -> Mapping[str, GpuType]:
-        """Return the names of the GPU types, in the order of their first nodes. A cluster that states no types has one
-        type."""
+        """Return the names of the GPU types, in the order of their first nodes.
+
+        A cluster that states no types has one type.
+        """
         return self.node_types.types
 
     @cached_property

@@ -202,7 +202,7 @@ def _clock(report: Report) -> str:
 
 def _cluster(report: Report) -> str:
     if report.cluster_gpus is None:
-        return "size not known; give it to see the load against it"
+        return "size not known; give the size to see the load of the cluster"
     larger = report.larger_than_cluster
     return f"{report.cluster_gpus:,} GPUs; {larger.count:,} jobs are larger" + (
         f" ({_places(larger)})" if larger.count else ""

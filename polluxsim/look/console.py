@@ -16,6 +16,6 @@ class _Output(Console):
 
 
 def console() -> Console:
-    """Return a console on standard output; lines are not folded where it is not a terminal."""
+    """Return a console on standard output; it does not fold lines if the output is not a terminal."""
     plain = _Output(highlight=False)
     return plain if plain.is_terminal else _Output(highlight=False, width=UNBOUNDED)

@@ -26,7 +26,7 @@ NUM_REPLICAS = 16  # GPUs of the curves by batch size
 
 
 class Speed(Protocol):
-    """The part of a profile that says how fast an application is."""
+    """The part of a profile that determines the speed of an application."""
 
     @property
     def application(self) -> Application:
@@ -120,7 +120,7 @@ def _error_cells(card: Card) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class AgentModel:
-    """The speed of an application as an agent's fitted throughput model has it."""
+    """The speed of an application in an agent's fitted throughput model."""
 
     application: Application
     params: ThroughputParams
@@ -132,7 +132,7 @@ class AgentModel:
 
 
 def agent_model(profile: Speed) -> AgentModel:
-    """Fit θ_sys to a profile's packed placements, as an agent would that had seen all of them."""
+    """Fit θ_sys to a profile's packed placements, like an agent that has measured all of them."""
     limits = profile.application
     seen = []
     for count, size in product(POINTS, batch_sizes(limits.min_atomic_batch_size, limits.max_atomic_batch_size)):

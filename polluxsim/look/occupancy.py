@@ -39,7 +39,7 @@ def gpus_by_node(record: AllocationRecord) -> dict[int, int]:
 class Slots:
     """The GPUs of all nodes, free or held.
 
-    A job on a node keeps its GPUs there. Additional GPUs are the lowest free ones of the
+    A job that stays on a node keeps its GPUs there. Additional GPUs are the lowest free ones of the
     node, so the same run always has the same numbers. GPUs that jobs share have their recorded numbers.
     """
 
@@ -125,7 +125,10 @@ class Slots:
 
 
 class Stay(NamedTuple):
-    """A stretch of time [s] in which a job holds the same GPUs at the same batch size [examples]. It is not empty."""
+    """A stretch of time [s] in which a job holds the same GPUs at the same batch size [examples].
+
+    The period is not empty.
+    """
 
     job: str
     start: float
@@ -250,7 +253,8 @@ def occupancy(result: Result, cluster: Cluster) -> Occupancy:
     """Return the rectangles of GPUs and time that jobs held.
 
     A change of placement begins a new rectangle, also on a GPU that the job keeps, because the job restarts. A change
-    of the batch size alone does not. On GPUs that jobs share, a change of the jobs or of their speeds begins one too.
+    of the batch size alone does not. On shared GPUs, a change of the jobs or of their speeds also begins a new
+    rectangle.
     """
     index = {record.job: number for number, record in enumerate(result.job_records)}
     offsets = [0, *accumulate(cluster.gpus_per_node)]

@@ -81,7 +81,7 @@ def frame_of_settings(table: SettingsTable) -> pd.DataFrame:
 
     Parts are mean, low and high, which are the ends of its 95 % interval, the number of independent runs, and for the
     change as a share of the baseline: change, change low, change high, and the number of independent pairs. Unknown
-    numbers are nan. `attrs["baselines"]` has the baseline of each setting.
+    numbers are nan. `attrs["baselines"]` contains the baseline of each setting.
     """
     rows = {label: dict(_parts(table, row)) for label, row in table.cells.items()}
     keys = list(dict.fromkeys(key for row in rows.values() for key in row))
@@ -176,7 +176,7 @@ def _range(counts: Sequence[int]) -> str:
 
 
 def verdict(table: SettingsTable) -> str:
-    """Return in one sentence which differences are real: those whose 95 % interval does not contain 0."""
+    """Return one sentence that lists the real differences, whose 95 % intervals do not contain 0."""
     changes = [
         (metric, label, row[metric].change)
         for metric in table.metrics

@@ -248,7 +248,7 @@ def _outages(run: Run, tracks: _Tracks) -> Iterator[Event]:
 
 
 def _counters(run: Run) -> Iterator[Event]:
-    """Yield the counters of every round, and zeros where the cluster falls idle and has no rounds until the next job.
+    """Yield the counters of every round, and zeros when the cluster becomes idle and has no rounds until the next job.
 
     The queue: jobs that are submitted, not complete and without a GPU.
     """

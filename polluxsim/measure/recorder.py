@@ -106,8 +106,10 @@ def _table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def _described(path: Path, application: str, num_epochs: int, about: Mapping[str, str]) -> str:
-    """Return the description of the folder. If the folder already describes the application, the file is not
-    changed."""
+    """Return the description of the folder.
+
+    If the folder already describes the application, the file is not changed.
+    """
     content: dict[str, Any] = {key: about[key] for key in FOLDER} | {"applications": {}}
     if path.exists():
         text = path.read_text(encoding="utf-8")

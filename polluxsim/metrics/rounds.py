@@ -11,8 +11,7 @@ from polluxsim.records.results import Result, RoundRecord
 
 
 def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:
-    """Yield the cluster after every round at which a job was active, with the number of jobs that hold GPUs, in order
-    of time.
+    """Yield the cluster after every round at which a job was active, and after rounds at failures, in order of time.
 
     `interval` is the run's round interval [s].
     """

@@ -248,8 +248,7 @@ def _middle_product(memory: Memory, vector: Array) -> Array:
 
 @helper
 def _solve_on_free(memory: Memory, free: NDArray[np.bool_], vector: Array) -> bool:
-    """Replace `vector`, shape (n,), by B⁻¹ · `vector` on the free variables; return whether B is positive definite
-    there.
+    """Multiply `vector`, shape (n,), by B⁻¹ on the free variables; return whether B is definite there.
 
     The Sherman-Morrison-Woodbury formula is solved by blocks of the matrix [[−P, Rᵀ], [R, θSᵀS over the bound
     variables]], with P = D + YᵀY/θ and R = L − SᵀY over the free variables.

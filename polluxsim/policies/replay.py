@@ -108,8 +108,10 @@ class Timeline:
 
 
 def _side_by_side(gpus_per_node: tuple[int, ...], wanted: Allocation) -> Allocation:
-    """Return placements in which the first jobs keep their present placements. Later jobs get other GPUs if they are
-    taken."""
+    """Return placements in which the first jobs keep their present placements.
+
+    Later jobs get other GPUs if they are taken.
+    """
     if not all(FreeGpus(gpus_per_node).has(placement) for placement in wanted.values()):
         return wanted  # of another cluster, which the engine names
     free, given = FreeGpus(gpus_per_node), dict[JobId, Placement]()

@@ -75,8 +75,10 @@ def info_of(folder: Path) -> Mapping[str, Any]:
 
 
 def difference(there: object, here: Mapping[str, Any]) -> str | None:
-    """Return a description of the first setting in which the configuration of an existing run differs; None if all
-    settings are equal."""
+    """Return a description of the first setting in which the configuration of an existing run differs.
+
+    None if all settings are equal.
+    """
     old, new = flat(there if isinstance(there, dict) else {}), flat(here)
     differing = (name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name))
     return next((f"{name} is {old.get(name)!r} there, {new.get(name)!r} here" for name in differing), None)

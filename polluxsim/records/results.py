@@ -211,8 +211,10 @@ class StartRecord(NamedTuple):
 
 
 class ReasonRecord(NamedTuple):
-    """Reason of a decision about a job in a round: a kind, numbers by name, and other jobs. The record holds until the
-    next one."""
+    """Reason of a decision about a job in a round: a kind, numbers by name, and other jobs.
+
+    The record holds until the next one.
+    """
 
     time: Time
     job: str

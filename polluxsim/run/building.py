@@ -255,8 +255,7 @@ def _written(annotation: object) -> str:
 
 
 def _checked(name: str, value: object, annotation: object, target: str) -> object:
-    """Check that a value has its declared type, and return it; convert a whole number to a float if a float is
-    declared."""
+    """Return a value after checking its declared type; convert a whole number to a declared float."""
     known = _CHECKED.get(_written(annotation))
     if known is None:
         return value

@@ -250,8 +250,7 @@ def _replayed(same: Sequence[str], cases: Sequence[Case], extra: Sequence[str], 
 
 
 def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iterator[str]:
-    """Yield a line for each case that is worse than the next case, although the next case has fewer nodes or a higher
-    load."""
+    """Yield a line for each case that is worse than the next case with fewer nodes or a higher load."""
     for axis, is_easier_upwards in (("nodes", True), ("load", False)):
         curves: dict[Case, dict[float, float]] = {}
         for case, times in waits.items():

@@ -113,8 +113,7 @@ class Draw:
         return found
 
     def _drawn(self, ran: float, unit: float, longer_than: Callable[[float], Runs]) -> float:
-        """Return the duration of a job that has run for some time, drawn from jobs that ran for longer, in units
-        [s]."""
+        """Return the duration of a job that has run for some time, drawn from longer jobs, in units [s]."""
         rng, least = self._rng, ran
         while longer := longer_than(least):
             place = int(rng.integers(len(longer) + 1))

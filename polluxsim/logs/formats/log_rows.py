@@ -64,8 +64,10 @@ class PlacedRow(Row):
 
 @dataclass(frozen=True)
 class LogRow(PlacedRow):
-    """One row of a log with cells of text. `zone` is the zone of times without a zone; None if every time needs a
-    zone."""
+    """One row of a log with cells of text.
+
+    `zone` is the zone of times without a zone; None if every time needs a zone.
+    """
 
     values: Mapping[str, str]
     zone: tzinfo | None = None

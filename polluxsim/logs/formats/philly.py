@@ -97,8 +97,7 @@ class PhillyJob:
 
     @property
     def elapsed(self) -> float | None:
-        """Return the time from the start of the first attempt to the end of the last one [s], as the notebook of the
-        log does."""
+        """Return the time from the start of the first attempt to the end of the last one [s], as the log's notebook."""
         if not self.attempts:
             return None
         start, end = self.attempts[0].start, self.attempts[-1].end

@@ -225,8 +225,10 @@ def _time_limit(mapped: _Mapped) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class MappedTable(Format):
-    """A table of jobs. A key that the map leaves out is read from the column of that name, if the table has this
-    column."""
+    """A table of jobs.
+
+    A key that the map leaves out is read from the column of that name, if the table has this column.
+    """
 
     columns: Mapping[str, Source] = field(default_factory=dict)  # by key; empty until `for_source` reads a table
 

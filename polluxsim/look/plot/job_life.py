@@ -71,8 +71,8 @@ def job_life(
 ) -> Drawing:
     """Draw the active jobs of the cluster, and GPUs, batch size and efficiency of jobs, over time.
 
-    The panels of efficiency and speed are left out where no life tells them. Active jobs are one curve for all lives
-    where they are of one run, else one for each. A line marks the fork of each of the groups.
+    The panels of efficiency and speed are left out if no life states them. Active jobs are one curve for all lives of
+    one run, otherwise one curve for each life. A line marks the fork of each of the groups.
     """
     panels: list[tuple[str, Sequence[Curve | None]]] = [
         ("active jobs", contention),
@@ -127,8 +127,7 @@ def lives_of(
 ) -> tuple[list[Life], list[Curve]]:
     """Return the lives of some jobs in every group's first run, and the active jobs of the runs meanwhile.
 
-    By default it is the job with the most GPU-time of each run. Where there are no profiles for a group, no efficiency
-    is known.
+    By default it is the job with the most GPU-time of each run. If a group has no profiles, its efficiency is unknown.
     """
     lives: list[Life] = []
     contention = []

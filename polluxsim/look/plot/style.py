@@ -85,7 +85,7 @@ GREY = "#6F6F6F"
 
 @contextmanager
 def in_style() -> Iterator[None]:
-    """Draw in the house's style whatever the user's own settings are, and leave those untouched."""
+    """Draw in polluxsim's style whatever the user's own settings are, and leave these settings unchanged."""
     with matplotlib.style.context(["default", RC]):
         yield
 
@@ -95,7 +95,7 @@ styled = in_style()
 
 
 class Drawing(Figure):
-    """A figure that shows itself in a notebook, without pyplot; `axes` are there for those who want to change it."""
+    """A figure that shows itself in a notebook, without pyplot; Change a figure through its `axes`."""
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write it as `polluxsim plot` does, its kind by the file's ending: .png, .pdf or .svg."""
@@ -186,7 +186,7 @@ def per_cent(share: float, _: object = None) -> str:
 
 
 def hour_ticks(axes: Axes, most: int = 9) -> None:
-    """Put the ticks of a time axis where a clock or a calendar would."""
+    """Put the ticks of a time axis at round times of day or at days."""
     low, high = axes.get_xlim()
     widths = (1 / 60, 1 / 12, 0.25, 0.5, 1, 2, 3, 4, 6, 12, 24, 48, 72, 168, 336)
     width = next((width for width in widths if (high - low) / width <= most), 672)
@@ -209,12 +209,12 @@ def mark_forks(axes: Axes, groups: Iterable[Group]) -> None:
 
 
 def plain(value: float, _: object = None) -> str:
-    """Return a number as an axis has it, in the shortest form."""
+    """Return a number in the shortest form, for an axis."""
     return f"{value:g}"
 
 
 MOST_LABELS = 4
-"""More lines than this have a legend."""
+"""If there are more lines than this, a figure has a legend."""
 
 FONT_SIZE = 7.0
 
@@ -231,8 +231,8 @@ FAR = 14.0
 def name_lines(axes: Axes, names: Mapping[Line2D, str], obstacles: Points | None = None) -> None:
     """Write the names of lines into a panel, or a legend above the figure; a single line needs no name.
 
-    To be called when nothing else of the figure will change. Obstacles are more points that no name may hide, in data
-    coordinates, shape (n, 2).
+    Call this function last, when nothing else in the figure will change. Obstacles are more points that no name may
+    hide, in data coordinates, shape (n, 2).
     """
     figure = cast("Figure", axes.figure)
     if len(names) < 2:
@@ -255,7 +255,7 @@ def legend(figure: Figure, names: Mapping[Line2D, str] | Mapping[Artist, str]) -
 
 
 class _Spot(NamedTuple):
-    """Where a name could stand: its box and the point of the line it belongs to [pixels], and which side of it."""
+    """A possible place of a name: its box, the point of its line [pixels], and the side of the point."""
 
     score: float
     box: Bbox

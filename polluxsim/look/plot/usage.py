@@ -37,7 +37,7 @@ BIN = 1800.0  # [s]; 30 minutes, as in the paper
 
 @styled
 def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_COLUMN) -> Drawing:
-    """Draw GPUs in use, by type where all runs have the same several, and their efficiency weighted by GPUs, over time.
+    """Draw GPUs in use over time, by type if all runs have several equal types, and the efficiency weighted by GPUs.
 
     A line is the mean over a group's runs and each bin [s], with a band from the least to the largest run.
     """

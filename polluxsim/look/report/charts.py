@@ -1,4 +1,4 @@
-"""What the page draws of all runs at once: distributions as columns, and the figures over time that there are."""
+"""Data that the page draws for all runs together: distributions as columns, and the available figures over time."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
 
 
 def moment(run: Run, time: float) -> Moment:
-    """Return who holds GPUs just after what happened at a time [s]."""
+    """Return the jobs that hold GPUs just after an event at a time [s]."""
     held = dict[str, int]()
     for record in run.result.allocation_records:
         if record.time > time:

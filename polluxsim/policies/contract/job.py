@@ -139,7 +139,7 @@ class JobProxy(JobView):
     """A job as a policy inside another policy sees it."""
 
     __slots__ = ("job", "values")
-    job: JobView  # the view of the job, from which all other values come
+    job: JobView  # the view of the job, which supplies all other values
     values: dict[str, Any]  # attributes that differ
 
     def __init__(self, job: JobView, **values: Any) -> None:

@@ -257,8 +257,10 @@ class ClusterView:
 
     @property
     def types(self) -> Mapping[str, GpuType]:
-        """Return the GPU types by name, in the order of their first nodes. A cluster that states no types has one
-        type."""
+        """Return the GPU types by name, in the order of their first nodes.
+
+        A cluster that states no types has one type.
+        """
         return self.node_types.types
 
     def nodes_of(self, gpu_type: str) -> Sequence[int]:
@@ -306,8 +308,9 @@ class ClusterView:
         free: Sequence[int] | None = None,
         sharing: SharedGpus | None = None,
     ) -> ClusterView:
-        """Return a view of some jobs on some nodes, for a policy inside another policy. A policy cannot choose the
-        nodes.
+        """Return a view of some jobs on some nodes, for a policy inside another policy.
+
+        A policy cannot choose the nodes.
 
         Parameters
         ----------

@@ -135,8 +135,9 @@ def capped(demand: Demand, free: Timetable, cap: int) -> Plan:
 
 
 def least(demand: Demand, free: Timetable) -> Plan | None:
-    """Return the plan with the least cap that meets the deadline, the minimum satisfactory share; None if no plan meets
-    the deadline.
+    """Return the plan with the least cap that meets the deadline, the minimum satisfactory share.
+
+    None if no plan meets the deadline.
 
     Source: progressive filling in ElasticFlow (ASPLOS '23), §4.1.
     """
@@ -172,8 +173,10 @@ class Schedule:
         return plan
 
     def admits(self, job_id: JobId, demand: Demand) -> bool:
-        """Add a plan for a job if it meets the deadline of the job, and return whether it does. Without a deadline, any
-        plan does."""
+        """Add a plan for a job if it meets the deadline of the job, and return whether it does.
+
+        Without a deadline, any plan does.
+        """
         if demand.deadline < inf:
             plan = least(demand, self.free)
         else:  # while nodes are down, a job may fit on no number of GPUs; it then waits
@@ -360,8 +363,10 @@ class ElasticFlow:
         return slowdown if slowdown > 1.0 + ROUNDING else 1.0
 
     def _restart(self, view: ClusterView, moved: Sequence[JobView]) -> set[JobId]:
-        """Plan one more restart of each moved job, and return the jobs that would be late. In this case no plan
-        changes."""
+        """Plan one more restart of each moved job, and return the jobs that would be late.
+
+        In this case no plan changes.
+        """
         schedule, too_late = Schedule(view, self._plans), set[str]()
         for job in moved:
             before, demand = schedule.remove(job.job_id), self._demand(view, job, moves=True)

@@ -49,8 +49,10 @@ class Scale(Protocol):
 
 
 class _Shown(JobProxy):
-    """A job in the view of the inner policy. A job on nodes that will be released must move; the inner policy sees it
-    without GPUs."""
+    """A job in the view of the inner policy.
+
+    A job on nodes that will be released must move; the inner policy sees it without GPUs.
+    """
 
     __slots__ = ()
 

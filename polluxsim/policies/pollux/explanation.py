@@ -17,8 +17,10 @@ ROUNDING = 1e-9  # gains below this share do not count
 
 
 class Explanation:
-    """The reasons of the jobs in one round. The cost of computing the reasons depends on the number of requested
-    jobs."""
+    """The reasons of the jobs in one round.
+
+    The cost of computing the reasons depends on the number of requested jobs.
+    """
 
     def __init__(self, view: ClusterView, problem: Problem, answer: Answer) -> None:
         self._view, self._problem, self._answer = view, problem, answer

@@ -191,8 +191,7 @@ def mutate(member, placements, gpus_per_node, state):  # type: ignore[no-untyped
 
 @helper
 def repair(member, limits, state):  # type: ignore[no-untyped-def]
-    """Make a member feasible: at most one multi-node job on a node, no job outside its limits, and no node over its
-    capacity."""
+    """Make a member feasible: one multi-node job per node, no job outside its limits, no node over its capacity."""
     gpus_per_node, fewest, max_replicas, avoid_interference = limits
     num_jobs, num_nodes = member.shape
     if avoid_interference:

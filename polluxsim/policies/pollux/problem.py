@@ -92,8 +92,7 @@ class Search(Protocol):
         """Return a good allocation; the generator is the only source of chance."""
 
     def stands_still(self, problem: Problem) -> bool:
-        """Return whether the search would change nothing in this problem, nor in a problem with smaller restart
-        factors."""
+        """Return whether a search would change nothing, neither here nor with smaller restart factors."""
 
 
 @kernel

@@ -137,8 +137,7 @@ def backfill_steps(
 
 
 def earliest_start(gpus_needed: int, free: int, releases: Iterable[tuple[float, int]]) -> tuple[float, int]:
-    """Return when enough GPUs are free according to the planned releases [s], and the number of surplus GPUs at that
-    time.
+    """Return when enough GPUs are free by the planned releases [s], and the number of surplus GPUs then.
 
     >>> earliest_start(4, 1, [(60.0, 2), (120.0, 2), (120.0, 3)])
     (120.0, 4)

@@ -134,8 +134,7 @@ def _singles(pack: Pack) -> Iterator[Pack]:
 
 
 def _candidates(view: ClusterView, order: Sequence[JobView], gpus: Mapping[str, int]) -> dict[str, list[Pack]]:
-    """Return the jobs that would fill the GPUs of each type in packs of four jobs of equal size, in order, each type by
-    itself.
+    """Return, for each type, the jobs that would fill its GPUs in packs of four jobs of equal size, in order.
 
     A job goes to the type that it runs on or else to the fastest one, of types with free GPUs first.
     """

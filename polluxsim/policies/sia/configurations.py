@@ -76,8 +76,9 @@ class Matrix:
         self._known: dict[tuple[JobId, str], KnownGoodputs] = {}
 
     def fill(self, jobs: Sequence[JobView], configurations: Sequence[Configuration]) -> NDArray[np.float64]:
-        """Return the worth of each job in each configuration, shape (J, C), 1 in its slowest one; NaN where it cannot
-        run.
+        """Return the worth of each job in each configuration, shape (J, C), 1 in its slowest one.
+
+        NaN where it cannot run.
 
         Source: Sia (SOSP '23), §3.3 and 3.4.
         """

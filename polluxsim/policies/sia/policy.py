@@ -25,8 +25,7 @@ WHOLE = 1e-6  # by this much a number may differ from a whole one. Source: HiGHS
 
 @dataclass(frozen=True)
 class Programme:
-    """Choose configurations so that the sum of costs is least; leaving a job without a configuration also has a
-    cost."""
+    """Choose configurations with the least sum of costs; a job without a configuration also has a cost."""
 
     # Worth of each job in each configuration, restarts counted, shape (J, C); NaN where the configuration is not
     # allowed.
@@ -42,8 +41,9 @@ class Programme:
 
     @cached_property
     def costs(self) -> NDArray[np.float64]:
-        """Return the cost of each configuration relative to no configuration, shape (J, C); NaN where the configuration
-        is not allowed.
+        """Return the cost of each configuration relative to no configuration, shape (J, C).
+
+        NaN where the configuration is not allowed.
 
         Source: Sia (SOSP '23), §3.4, eq. 1; rounding and limit by its published code.
         """
@@ -207,8 +207,10 @@ class Sia:
         return here if here is not None and view.time - since < view.delay_of(job) else -1
 
     def _restart_factor(self, job: JobView, view: ClusterView) -> float:
-        """Return the restart factor: the share of its worth that a job keeps after a restart. A young job keeps its
-        whole worth."""
+        """Return the restart factor: the share of its worth that a job keeps after a restart.
+
+        A young job keeps its whole worth.
+        """
         age = job.attained_service if job.gang_size else view.time - job.submit_time
         delay = view.delay_of(job)
         return 1.0 if age < delay else restart_factor(view.time - job.submit_time, job.num_restarts, delay)

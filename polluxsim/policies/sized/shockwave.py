@@ -171,8 +171,10 @@ def _lines() -> list[tuple[float, float]]:
 
 
 def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window) -> list[int] | None:
-    """Return the rounds that each job needs so that its remaining time stays within the limit [s]; None if they do not
-    fit."""
+    """Return the rounds that each job needs so that its remaining time stays within the limit [s].
+
+    None if they do not fit.
+    """
     needed = [max(ceil((job.left - rest) / window.length - 1e-9), 0) for job, rest in zip(jobs, spare, strict=True)]
     gpus = sum(job.width * rounds for job, rounds in zip(jobs, needed, strict=True))
     possible = min(spare, default=0.0) >= 0 and max(needed, default=0) <= window.rounds

@@ -69,16 +69,14 @@ class Synergy:
         return traits_of(self.order)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return the sentences about settings of the inner policy without effect, and a sentence if CPUs and memory
-        have no effect."""
+        """Return sentences about settings of the inner policy, or CPUs and memory, that have no effect."""
         sentences = without_effect(self.order, jobs, cluster)
         if not cluster.hosts:
             sentences.append("the cluster does not give the CPUs and memory of its nodes, so it only gives GPUs")
         return sentences
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Let the inner policy choose the running jobs, place the starting jobs, and give CPUs and memory to all of
-        them."""
+        """Let the inner policy choose the running jobs, place new jobs, and give CPUs and memory to all of them."""
         decision = decision_of(self.order.allocate(view, rng))
         if not view.hosts or self.allocation == "proportional":
             return decision

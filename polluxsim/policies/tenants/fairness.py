@@ -222,8 +222,7 @@ class _Filling:
         return any(sum(rooms[node] for node in view.nodes_of(name)) >= job.num_replicas for name in types)
 
     def place(self, job: JobView) -> Placement:
-        """Take GPUs for a job with its CPUs and memory, and return them; the nodes with room for most of the job come
-        first."""
+        """Take GPUs for a job with its CPUs and memory, first on nodes with room for most of it; return the GPUs."""
         needs, every = self.needs_of(job), range(len(self._view.gpus_per_node))
         for name in job.speeds or self._view.types:
             here = set(self._view.nodes_of(name))

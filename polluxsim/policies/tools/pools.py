@@ -108,8 +108,9 @@ class Pools:
         return [self._seen[job.job_id] for job in jobs if self.of(job.job_id) == name]
 
     def preempted(self, view: ClusterView, decision: Decision) -> dict[JobId, Reason]:
-        """Return reasons of the jobs that a decision preempts beside idle GPUs of another type. These jobs move at the
-        next round.
+        """Return reasons of the jobs that a decision preempts beside idle GPUs of another type.
+
+        These jobs move at the next round.
 
         Kind: `preempted-on-type`, with the jobs that get GPUs of the type.
         """

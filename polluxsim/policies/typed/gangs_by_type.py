@@ -37,13 +37,13 @@ def typed_decision(
 
 
 class Bid(NamedTuple):
-    """What a job met when its turn came."""
+    """The offer to a job when its turn came."""
 
     gpu_type: int | None  # number of the type it takes, None for none
     # Its utility over the price of its GPUs, on the type with room where that is most; 0 where no type has room.
     worth: float
-    needed: float  # its GPUs
-    left: float  # those left of the type with most left
+    needed: float  # GPUs of the job
+    left: float  # most GPUs that are left of any type
 
 
 class Prices:

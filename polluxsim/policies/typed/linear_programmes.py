@@ -74,8 +74,7 @@ def gpus_by_type(view: ClusterView) -> Mapping[str, int]:
 
 
 def speed(view: ClusterView, job: JobView, gpu_type: str) -> float:
-    """Return the true speed of a job on the requested number of GPUs of a type, 0 where it cannot run [optimiser
-    steps/s]."""
+    """Return the true speed of a job on its requested GPUs of a type, 0 where it cannot run [steps/s]."""
     if gpu_type not in job.speeds or job.num_replicas > view.gpus_of(gpu_type):
         return 0.0
     try:

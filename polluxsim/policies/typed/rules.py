@@ -203,8 +203,7 @@ class Proportional(Rule):
 
 @dataclass(frozen=True)
 class FirstCome(Rule):
-    """Give jobs all of the time in order of submission, each on the fastest type where it fits, until a job fits
-    nowhere.
+    """Give each job, in order of submission, all of the time on the fastest type where it fits, until one fits nowhere.
 
     Source: as `MaxMin`.
     """

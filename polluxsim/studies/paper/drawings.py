@@ -177,8 +177,10 @@ COMPARISON = "comparison"  # name of the drawing that compares our values with t
 
 
 def draw(runs: Runs, findings: Sequence[Finding]) -> dict[str, Figure]:
-    """Return the figures of an experiment by the names of their files. The first drawing has the name of the
-    experiment."""
+    """Return the figures of an experiment by the names of their files.
+
+    The first drawing has the name of the experiment.
+    """
     shown = [finding for finding in findings if finding.ours is not None and isfinite(finding.ours.estimate.value)]
     figures = {}
     for place, name in enumerate(runs.experiment.draw):

@@ -58,8 +58,10 @@ class Chosen(NamedTuple):
 
 
 def adaptation(runs: Runs) -> Iterator[Sample]:
-    """Yield the means of the large job of each run in each phase. A run in which no job passes through all phases
-    yields nothing."""
+    """Yield the means of the large job of each run in each phase.
+
+    A run in which no job passes through all phases yields nothing.
+    """
     for run in runs.made:
         if (chosen := choose(run.read(), runs.profiles)) is None:
             continue

@@ -103,8 +103,7 @@ class Published:
 
     @property
     def is_rerun(self) -> bool:
-        """Return whether a repeated run of the artifact gave the number, because the artifact has no published results
-        of this run."""
+        """Return whether the number comes from our own run of the artifact, which contains only the inputs."""
         return self.source.startswith("rerun")
 
     @property

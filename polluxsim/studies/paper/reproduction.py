@@ -170,8 +170,10 @@ class Batch:
 
 
 def batch_of(experiments: Sequence[Experiment], request: Request) -> Batch:
-    """Plan experiments, and print the errors of experiments that cannot run. Raise the error if none of the experiments
-    can run."""
+    """Plan experiments, and print the errors of experiments that cannot run.
+
+    Raise the error if none of the experiments can run.
+    """
     plans, failures = list[Plan](), dict[str, PolluxSimError]()
     for experiment in experiments:
         try:
