@@ -45,7 +45,10 @@ class Agent(Protocol):
 
     @property
     def learns(self) -> bool:
-        """Return whether observations can change its choice. If not, the engine calls it only at placements."""
+        """Return whether observations can change its choice.
+
+        If not, the engine calls it only when the job is placed.
+        """
 
     @property
     def plans(self) -> bool:

@@ -95,7 +95,7 @@ class Result(Run):
         return Moment(self, instant(time))
 
     def why(self, job: str, time: float) -> str:
-        """Return the state of a job at a time [s] and its reason, as the text of `polluxsim why`."""
+        """Return the state of a job at a time [s] and the reason for it, as `polluxsim why` prints them."""
         return at(self, self.result.reason_records, find_job(self, job), time)
 
     def plot(self, kind: str, **options: object) -> Drawing:

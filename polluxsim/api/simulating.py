@@ -143,7 +143,7 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
     settings
         `EngineSettings`, a name, or a choice like `polluxsim.settings(round_interval=30.0)`.
     metrics
-        Your own metrics by name. Tables of the results have a column for each.
+        Your own metrics by name. Tables of the results have a column for each metric.
     seed
         Seed of all random draws. The same seed gives the same result.
     progress

@@ -122,7 +122,7 @@ def _fit_noise_curve(
 MOST_REPLICAS = 64  # GPUs of the measured cluster
 
 USE_SHARPNESS = 20.0
-"""Power of the goodput in the weight of a batch size: a batch size with 5 % less goodput has a third of the weight."""
+"""A batch size with 5 % less goodput has a third of the weight; this is the power of the goodput that gives it."""
 
 LEAST_USE = 0.015  # weight of a batch size that no job would choose, where the sum over a placement is 1
 RIDGE = 0.001  # ridge penalty, which determines corrections without measurements nearby
@@ -157,7 +157,7 @@ def fit_corrections(measured: MeasuredProfile, steps: list[Step], card: Card) ->
 
 
 def _missed_in_use(measured: MeasuredProfile, card: Card) -> Iterator[_Missed]:
-    """Yield the errors on packed placements, weighted by the use of each choice by a job that chooses well."""
+    """Yield the errors on packed placements, weighted by how often a job with good choices uses each placement."""
     limits, profile = card.application, CardProfile(card)
     for num_replicas in range(2, min(MOST_REPLICAS, limits.max_batch_size // limits.min_atomic_batch_size) + 1):
         placement = packed(num_replicas, card.grad.gpus_per_node)
@@ -178,7 +178,7 @@ def _missed_in_use(measured: MeasuredProfile, card: Card) -> Iterator[_Missed]:
 
 
 def _missed_anywhere(steps: list[Step], card: Card) -> Iterator[_Missed]:
-    """Yield the errors of all measured steps with a small weight, which matters where no job would run."""
+    """Yield the errors of all measured steps with a small weight, for placements that no job would use."""
     profile = CardProfile(card)
     for step in steps:
         place = place_in_use(card.application, step.num_replicas, step.atomic_batch_size)

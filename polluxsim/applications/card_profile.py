@@ -1,4 +1,4 @@
-"""Profile that answers the simulator's questions from the figures of a card."""
+"""Profile that computes its values from the figures of a card."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class CardProfile:
         return known
 
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
-        """Return the optimiser steps from the end of `epoch` to the end of training; 1 if it is the last epoch."""
+        """Return the optimiser steps from the end of `epoch` to the end of training; 1 if the epoch is the last one."""
         self._check_epoch(epoch)
         last = self.application.num_epochs - 1
         if epoch >= last:

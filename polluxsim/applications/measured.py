@@ -113,7 +113,7 @@ class MeasuredProfile:
         return self._epoch_ends[epoch]
 
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
-        """Return the optimiser steps from the end of `epoch` to the end of training; 1 if it is the last epoch."""
+        """Return the optimiser steps from the end of `epoch` to the end of training; 1 if the epoch is the last one."""
         last = self.application.num_epochs - 1
         if epoch >= last:
             return 1.0

@@ -37,7 +37,7 @@ class Section:
     _asked: set[str] = field(default_factory=set, init=False)
 
     def has(self, key: str) -> bool:
-        """Return whether the mapping has an optional key."""
+        """Return whether the mapping contains an optional key."""
         return key in self.nodes
 
     def section(self, key: str) -> Section:

@@ -109,7 +109,8 @@ class Transformer(NamedTuple):
 def depth_and_width(params: float) -> tuple[int, int]:
     """Return layers and width of a model with a number of parameters (12 L h²), 128 times as wide as deep.
 
-    The larger models of GPT-3 have this ratio (Brown et al. 2020, table 2.1); it matters little (Kaplan et al. 2020).
+    The larger models of GPT-3 have this ratio of width to depth (Brown et al. 2020, table 2.1); it matters little
+    (Kaplan et al. 2020).
 
     >>> depth_and_width(175e9)
     (96, 12288)
@@ -163,9 +164,9 @@ class Training(NamedTuple):
 
 
 def transformer_card(model: Transformer, training: Training, speeds: Mapping[GpuType, Speed]) -> Card:
-    """Return the card of a training on GPU types. The main figures are of the first type in whose memory it fits.
+    """Return the card of a training on GPU types. The main figures are for the first type whose memory is large enough.
 
-    Types in whose memory it does not fit are left out. Raise InvalidConfigError if it fits on no type.
+    Types whose memory is too small are left out. Raise InvalidConfigError if the memory of every type is too small.
     """
     fits = {gpu: most for gpu in speeds if (most := model.most_examples(gpu))}
     if not fits:

@@ -164,7 +164,7 @@ def _jobs(count: int, duration: float, *, with_rigid: bool) -> Iterator[Job]:
 
 ALL, MOST = frozenset(Fault), frozenset(Fault) - {Fault.ORDER}
 RUNS = {fault: (fault,) for fault in (Fault.CHANCE, Fault.MEMORY, Fault.STANDING, Fault.ORDER)}
-"""Values of `faults` for `checked_world` that search for a fault with further runs."""
+"""Values of `faults` for `checked_world` that require further runs."""
 
 FEW, TRIES = 4, 12
 """In worlds of at most `FEW` jobs, a search for chance makes `TRIES` further runs, because chance may not show."""
@@ -207,7 +207,7 @@ def found(
             known.add(finding.kind)
             again = partial(checked_world, guest, timeout=timeout, faults=RUNS.get(finding.fault, ()))
             yield finding if finding.world is None else smallest(finding, finding.world, again)
-            if finding.fault is Fault.HANG:  # each further finding of this kind would take as long
+            if finding.fault is Fault.HANG:  # each further finding of this kind would take as long as the first
                 return
 
 
@@ -305,7 +305,7 @@ BEGINS, FOUND_FAULT, FAILED, DONE = range(4)  # kinds of messages from the other
 
 def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Iterator[tuple[str, str] | int]:
     """Yield the number of each world that begins, and each finding as a sentence and a test."""
-    guest = named_policy(policy)  # here, as the other process does not know the user's folders of configurations
+    guest = named_policy(policy)  # here, because the other process does not know the user's configuration folders
     receiver, sender = Pipe(duplex=False)
     process = fresh().Process(target=_work, args=(sender, dict(os.environ), guest, worlds, timeout))
     world = 0

@@ -34,7 +34,7 @@ class Command(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Commands about the same thing, which share the first word of their names."""
+    """Commands on one subject; their names begin with one word."""
 
     summary: str
     commands: tuple[str, ...]
@@ -171,13 +171,13 @@ class Parser(argparse.ArgumentParser):
         return super().format_help()
 
     def check(self, options: argparse.Namespace) -> None:
-        """Raise an error if the output is missing that the command needs."""
+        """Raise an error if the command needs an output and none is given."""
         missing = [action for action in self._needed if getattr(options, action.dest) is None]
         if missing:
             self.error(f"{_named(missing[0])} is missing; give it as {_named(missing[0])} {missing[0].metavar}")
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
-        """Raise an error about arguments that the command does not know."""
+        """Raise an error about arguments that are unknown to the command."""
         word = words[0].partition("=")[0]
         known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
         if not word.startswith("-"):

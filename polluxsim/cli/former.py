@@ -35,9 +35,9 @@ POSITIONALS = {
         ("log import", "workload generate", "workload sample", "workload map", "profile fit", "profile card"), "-o"
     ),
 }
-"""Options whose values were once arguments without a name, the last of a command."""
+"""Former positional arguments that became options."""
 
-LISTS = {"arena": ("--policies", "--scenarios")}  # options whose values were once separate words, by command
+LISTS = {"arena": ("--policies", "--scenarios")}  # options whose values were formerly separate words, by command
 
 FIGURES = (".png", ".pdf", ".svg")
 OUTPUT = ("-o", "--output")
@@ -123,7 +123,7 @@ def _with_figure(words: Sequence[str]) -> list[str]:
 
 
 def _with_durations(words: Sequence[str]) -> list[str]:
-    """Return the arguments of a command whose option `--duration` was once `--hours`."""
+    """Return the arguments of a command whose option `--duration` was formerly `--hours`."""
     result, hours = list[str](), False
     for word in words:
         name, equals, value = word.partition("=")
@@ -138,7 +138,7 @@ def _with_durations(words: Sequence[str]) -> list[str]:
 
 
 def _with_times(words: Sequence[str]) -> list[str]:
-    """Return the arguments of `when`, whose option `--calibrate` once took a number."""
+    """Return the arguments of `when`, whose option `--calibrate` formerly took a number."""
     result = list[str]()
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")

@@ -92,12 +92,15 @@ class Picture:
         self._on: dict[Gpu, list[JobId]] = {}
 
     def show(self, run: Simulation) -> None:
-        """Show the last round of a run in the next frame. Jobs of loops and searches get colours when they arrive."""
+        """Show the last round of a run in the next frame.
+
+        Jobs of workloads that grow during the run get colours when they arrive.
+        """
         if run.last_round is None:
             return
         total = num_expected(self._workload, run)
         gpu_time = shares(run.gpu_seconds) if run.scenario.can_fail else {}
-        # After the last job the record of the last round still has its GPUs.
+        # After the last job, the record of the last round still contains its GPUs.
         is_over = run.num_ended == total
         last = run.last_round._replace(active_jobs=0, gpus_in_use=0) if is_over else run.last_round
         state = (
@@ -119,7 +122,7 @@ class Picture:
             column.append(value)
 
     def paused(self, seconds: float) -> None:
-        """Subtract the time of a pause from the time that the run has taken [s]."""
+        """Do not count a pause in the time that the run has taken [s]."""
         self._started += seconds
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -289,7 +292,7 @@ class Picture:
         return [Segment(f"{OVER_TIME['queue'].title} {len(waiting)}{': ' if waiting else ''}", BOLD), Segment(names)]
 
     def _style(self, job: JobId | None) -> Style:
-        """Return the colour of a job. All runs of a workload use this colour."""
+        """Return the colour of a job. All runs of a workload use this colour for the job."""
         if (style := self._styles.get(job)) is None:
             colour = job_colour(self._applications.get(job or ""), self._order[job or ""])
             style = self._styles[job] = Style(color=Color.parse(colour))

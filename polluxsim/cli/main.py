@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 BAD_INPUT = 2
 
 PIPE_CLOSED = 141
-"""Exit status if the reader of the output closed the pipe, as of a Unix program that SIGPIPE ends."""
+"""Exit status if the reader of the output closed the pipe, equal to that of a Unix program that SIGPIPE ends."""
 
 WRONG_PATH = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 """Errors about a path, but not errors about a full disk."""

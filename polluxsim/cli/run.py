@@ -76,7 +76,7 @@ def own_parser() -> ArgumentParser:
 
 
 def own_overrides(own: Namespace, arguments: Sequence[str]) -> list[str]:
-    """Return the options that Hydra does not know as overrides.
+    """Return, as overrides, the options that are unknown to Hydra.
 
     Only Hydra can tell whether a command makes several runs.
     """

@@ -115,7 +115,7 @@ def _generate(options: Namespace) -> None:
 
 
 def _given(kind: str, options: Namespace) -> dict[str, Any]:
-    """Return the options of one kind of workload that were given. Refuse options of the other kind."""
+    """Return the options of one kind of workload that were given. Refuse options of the other kinds of workloads."""
     own, others = (REPLAY_OPTIONS, SAMPLED_OPTIONS) if kind == "replay" else (SAMPLED_OPTIONS, REPLAY_OPTIONS)
     for name in others:
         if getattr(options, name) is not None:

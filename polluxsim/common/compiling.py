@@ -14,8 +14,8 @@ def compile_ahead(modules: Iterable[str]) -> None:
     """Compile the kernels of some modules, each module in its own process, and return at once.
 
     Each module has a function `warm_up`, which calls its slow kernels once. A run that needs a kernel waits until the
-    kernel is compiled, and loads the machine code. Nothing happens if the machine code is there, if it cannot be kept,
-    or in a worker process, because the other workers compile at the same time.
+    kernel is compiled, and loads the machine code. Do nothing if the machine code exists, if it cannot be kept, or in a
+    worker process, because the other workers compile at the same time.
     """
     if not modules or multiprocessing.parent_process() is not None:
         return
@@ -30,7 +30,10 @@ def compile_ahead(modules: Iterable[str]) -> None:
 
 
 def _compile(module: str) -> None:
-    """Compile the kernels of a module in a process, and print the error if it fails. The run then compiles them."""
+    """Compile the kernels of a module in a process, and print the error if it fails.
+
+    The run then compiles the kernels itself.
+    """
     command = [sys.executable, "-m", "polluxsim.common.compiling", module]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False

@@ -18,7 +18,7 @@ TEMPORARY = f".*.{'[0-9a-f]' * _DIGITS}.tmp"
 """Pattern of the names of files and folders that are being written. It matches only these names."""
 
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF)
-"""Errors of file systems without locks, or without locks on a file that is open for reading."""
+"""Errors of file systems without locks, or without locks on files that are open for reading."""
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -67,7 +67,9 @@ def remove(path: Path) -> None:
 
 
 def lock(file: IO[str] | int, *, waiting: bool = False) -> None:
-    """Lock an open file until it is closed. File systems without locks, which some clusters have, are not locked.
+    """Lock an open file until it is closed.
+
+    On file systems without locks, which some clusters use, the file is not locked.
 
     Raise BlockingIOError if another process has the lock and `waiting` is False.
     """
@@ -96,7 +98,7 @@ def held(path: Path) -> Iterator[None]:
 def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """Create a file or folder beside `path` that matches `TEMPORARY`, locked during the block and then removed."""
     for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * _DIGITS}.tmp"):
-        with suppress(OSError), held(left):  # not locked, so its writer was killed
+        with suppress(OSError), held(left):  # the file is not locked, so its writer was killed
             remove(left)
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:_DIGITS]}.tmp")
     try:

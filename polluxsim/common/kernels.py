@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-# Intel's vector library, if it is installed, gives other last bits on other processors. Numba reads this setting when
-# it is first imported.
+# Intel's vector library, if it is installed, gives different last bits on other processors. Numba reads this setting
+# when it is first imported.
 os.environ.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
 
 from collections.abc import Callable, Iterator
@@ -147,7 +147,7 @@ def spliced(function: Function) -> Any:
 
 @cache
 def code_folder() -> Path | None:
-    """Return the folder for the machine code of these very sources; None if the user has no folder for it.
+    """Return the folder for the machine code of exactly these sources; None if the user has no folder for it.
 
     Numba alone checks only the file of the function itself, and would miss a change in a function that it calls.
     """
@@ -173,7 +173,7 @@ def _digest() -> str:
 
 
 def _places() -> Iterator[Path]:
-    """Yield where machine code may be kept, best first: where Numba is told to, in the package, in the user's cache."""
+    """Yield folders for machine code, best first: that of Numba's setting, the package, the user's cache."""
     ours = f"polluxsim-{hashlib.sha256(str(PACKAGE.resolve()).encode()).hexdigest()[:16]}"
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR) / ours
@@ -195,7 +195,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 class _Announcement(event.Listener):  # type: ignore[misc]  # Numba is not typed
-    """Prints once that kernels are being compiled, in the process that a user has started."""
+    """Prints once that kernels are being compiled, in the process that the user has started."""
 
     def __init__(self) -> None:
         self._said = multiprocessing.parent_process() is not None

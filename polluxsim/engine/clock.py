@@ -111,7 +111,7 @@ class ExactTime:
         """Return when a job reaches each boundary in turn, as pairs of `Milestone`.
 
         `progress` is the work done [M0-steps] at the time `start` [s]. `boundaries` rise [M0-steps]; `rates` are the
-        speeds up to each of them [M0-steps/s], above 0.
+        speeds up to each boundary [M0-steps/s], above 0.
         """
         course: list[tuple[float, bool]] = []
         for rate, boundary in zip(rates, boundaries, strict=True):
@@ -121,7 +121,7 @@ class ExactTime:
         return course
 
     def last_boundary(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
-        """Return progress and time of the last boundary of an interval from `start` to `now`, from which to go on."""
+        """Return progress and time of the last boundary of an interval from `start` to `now`."""
         return progress, start
 
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:

@@ -38,16 +38,16 @@ class DrawnFailures:
     rate
         Failures per 1,000 days in which a node is up; 0 means never.
     shape
-        Shape of the Weibull distribution of the time from a repair to the next failure. With 1 it is exponential.
-        Below 1, failures are most likely just after a repair. All nodes are new at time 0.
+        Shape of the Weibull distribution of the time from a repair to the next failure. With 1 the distribution is
+        exponential. Below 1, failures are most likely just after a repair. All nodes are new at time 0.
     repair_time
         Mean time from a failure until the node is up again [s].
     repair_spread
-        Standard deviation of the logarithm of that time (log-normal). With 0, each repair takes the mean time.
+        Standard deviation of the logarithm of the repair time (log-normal). With 0, each repair takes the mean time.
     group_size
         Number of nodes in a group (for example, a rack).
     group_rate
-        Failures per 1,000 days of a group, which take all of its nodes down; 0 means never.
+        Failures per 1,000 days of a group; a failure takes all nodes of the group down; 0 means never.
     """
 
     rate: float
@@ -97,9 +97,9 @@ class SpotReclaims:
     rate
         Reclaims per 1,000 days in which a node is up.
     away_time
-        Time until another node is there in its place [s].
+        Time until another node replaces it [s].
     warning
-        Time between the warning and the reclaim [s]. A job whose checkpoint takes no longer loses no work.
+        Time between the warning and the reclaim [s]. A job whose checkpoint takes at most this time loses no work.
     """
 
     rate: float

@@ -25,7 +25,8 @@ SlottedT = TypeVar("SlottedT", bound=Any)
 class ActiveJob:
     """A job that is submitted and has not ended.
 
-    Methods named like a time (`progress_at`) are queries. The other methods change the job. Only `State` calls them.
+    Methods named like a time (`progress_at`) are queries. The other methods change the job. Only `State` calls these
+    methods.
     """
 
     __slots__ = (
@@ -75,7 +76,7 @@ class ActiveJob:
         return self.segment.milestone if self._ahead else NEVER
 
     def is_training(self, now: float) -> bool:
-        """Return whether it has GPUs and its restart delay is over."""
+        """Return whether the job has GPUs and its restart delay is over."""
         return self.pace is not None and now > self.segment.start
 
     def segment_at(self, now: float) -> Segment:
@@ -159,7 +160,7 @@ class ActiveJob:
         self.segment = Segment(epoch, cycle.kept)
 
     def save_by(self, cycle: CheckpointCycle) -> None:
-        """Make checkpoints on the GPUs that it was just given; all work before is saved."""
+        """Make checkpoints on the GPUs that the job has just got; all earlier work is saved."""
         self.segment = self.segment._replace(checkpoints=cycle._replace(kept=self.segment.progress))
 
     def begin_segment(self, now: float) -> Milestone:
@@ -230,7 +231,7 @@ class ActiveJob:
 
     @property
     def _time_up(self) -> float:
-        """Return when the time limit of its plan is over, if it keeps its GPUs [s]."""
+        """Return when the time limit of the job's plan is over, if it keeps its GPUs [s]."""
         if self.job.plan is None:
             return inf
         return self.holding.since + self.holding.delay + self.job.plan.most_time - self._trained
@@ -284,7 +285,7 @@ class Move(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """A change of one job, as observers are told of it."""
+    """A change of one job, for observers."""
 
     time: float
     job: ActiveJob  # in its state after the change
@@ -297,7 +298,7 @@ class Transition(NamedTuple):
 def copy_containers(original: ObjectT) -> ObjectT:
     """Return a copy that does not share mutable containers with this object.
 
-    Their items are shared, because they never change.
+    The containers are shared, because their items never change.
     """
     new = copy(original)
     for name, value in vars(original).items():
@@ -307,7 +308,7 @@ def copy_containers(original: ObjectT) -> ObjectT:
 
 
 def twin(original: SlottedT) -> SlottedT:
-    """Return an object with the same values in its slots, as `copy.copy` does in three times the time."""
+    """Return an object with equal slots; `copy.copy` takes three times as long."""
     new = object.__new__(type(original))
     for name in original.__slots__:
         setattr(new, name, getattr(original, name))

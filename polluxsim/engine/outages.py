@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ComingOutage(NamedTuple):
-    """An outage that is to come, or has begun."""
+    """An outage in the future or in progress."""
 
     source: int  # its position among the cluster's `outages`
     unit: int  # node, group or row of the source
@@ -66,7 +66,7 @@ class Downtime:
         self.schedule_new_units()
 
     def schedule_new_units(self) -> None:
-        """Schedule the first outage of each new unit. Units come with nodes."""
+        """Schedule the first outage of each new unit. Units belong to nodes: new nodes add units."""
         cluster = self._state.scenario.cluster
         for source, each in enumerate(cluster.outages):
             for unit in each.units(cluster.num_nodes):
@@ -154,7 +154,7 @@ class Crashes:
         clock.at(time, Rank.ARRIVAL, self._crash, (job, job.holding.since, self._seed), order=job.order)
 
     def _crash(self, event: Event) -> None:
-        """Take the GPUs of a job, unless they changed since, and end the job if it failed too often."""
+        """Take the GPUs of a job, unless they have changed, and end the job if it has failed too often."""
         (job, since, seed), failures = event.about, self._state.scenario.settings.job_failures
         if not job.placement or (job.holding.since, self._seed) != (since, seed) or failures is None:
             return

@@ -175,7 +175,7 @@ class Recorder:
         self._timings.append(TimingRecord(phase, time, seconds))
 
     def result(self, known: Mapping[JobId, Job], seconds: float, standstill: str | None, *, is_over: bool) -> Result:
-        """Return the result of a run of the known jobs, which took a wall-clock time [s]."""
+        """Return the result of a run: the records of its jobs, and its wall-clock time [s]."""
         started, state, now = perf_counter(), self._state, self._state.clock.now
         jobs = self._all_jobs(known, is_over=is_over)
         jobs = jobs.with_column("finish_time_fairness", finish_time_fairness(state, known, jobs))
@@ -251,7 +251,10 @@ def _order_of_submission(records: Records[JobRecord], known: Mapping[JobId, Job]
 
 
 def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -> JobRecord:
-    """Return the record of a job at the end of the job or the run [s]. `active` is None if it was not submitted."""
+    """Return the record of a job at the end of the job or the run [s].
+
+    `active` is None if the job was not submitted.
+    """
     is_complete, is_cut_off = status is Status.COMPLETED, status is Status.CUT_OFF
     if active is None:
         holding, losses, work = Holding(), NO_LOSSES, 0.0

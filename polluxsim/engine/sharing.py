@@ -75,14 +75,14 @@ class Sharing(Protocol):
         """Return whether two or more jobs can be on one GPU together. This GPU is one of the GPUs of each tenant."""
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
-        """Return the share of its speed that each job loses, in [0, 1). Jobs without a loss can be left out.
+        """Return the share of its speed that each job loses, in [0, 1). Jobs without a loss may be left out.
 
         `tenants` are all jobs with GPUs, in order of submission.
         """
 
 
 def losses_by(sharing: Sharing, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
-    """Return the losses by a sharing model, which must be below 1: a job without speed never completes."""
+    """Return the losses of a sharing model. Each is below 1, because a job without speed never completes."""
     lost = sharing.lost(tenants)
     if wrong := [job_id for job_id, share in lost.items() if not 0 <= share < 1]:
         model, job_id, share = type(sharing).__name__, wrong[0], lost[wrong[0]]
@@ -110,7 +110,7 @@ class Interference:
         return False
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
-        """Return the slowdown of each job on several nodes if one of its nodes has a second job on several nodes.
+        """Return the slowdown of each job on several nodes if it shares one of its nodes with another such job.
 
         Source: Pollux (OSDI '21), §4.2.1: only jobs that use the network disturb each other.
         """
@@ -226,7 +226,7 @@ class Pairs:
         return {gpu_type for gpu_type, *_ in self._speeds}
 
     def fits(self, tenants: Sequence[Tenant]) -> bool:
-        """Return whether these are two jobs with the same GPUs whose speeds together are in the table."""
+        """Return whether the two jobs hold equal GPUs and the table contains their speeds together."""
         return len(tenants) == 2 and self._measured(*tenants) is not None
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
@@ -239,7 +239,10 @@ class Pairs:
         return found
 
     def _measured(self, one: Tenant, other: Tenant) -> tuple[float, float] | None:
-        """Return the speeds of two jobs that share GPUs, relative to their speeds alone; None if they do not fit."""
+        """Return the speeds of two jobs that share GPUs, relative to their speeds alone.
+
+        None if the two jobs do not fit.
+        """
         if set(one.gpus) != set(other.gpus):
             return None
         first, second = self._over_alone(one, other), self._over_alone(other, one)
@@ -266,7 +269,7 @@ class SharedGpus:
         self._free = free
 
     def take(self, job_id: JobId, gpus: Gpus) -> None:
-        """Put a job on these GPUs."""
+        """Place a job on these GPUs."""
         self.held[job_id] = gpus
         for gpu in gpus:
             self._users[gpu] += 1
@@ -290,5 +293,5 @@ class SharedGpus:
 
 
 def ceded_gpus(gpus: Gpus, users: Mapping[Gpu, int]) -> float:
-    """Return the part of GPUs that belongs to other jobs, given the number of jobs on each."""
+    """Return the part of the GPUs that belongs to other jobs, given the number of jobs on each GPU."""
     return sum(1 - 1 / users[gpu] for gpu in gpus)

@@ -1,7 +1,7 @@
 """The state of a run, and all transitions that change it.
 
-A transition first brings a job to the present: to the epoch that it is in. It then makes its change, and notifies the
-observers of this transition in a fixed order. The order is part of the order of events at one instant.
+A transition first advances a job to the present: to its present epoch. It then makes its change, and notifies the
+observers of this transition in a fixed order. This order is part of the order of events at one instant.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Observers(NamedTuple):
 
 
 class State:
-    """The jobs, the nodes and the clock of a run. All other modules only read them."""
+    """The jobs, the nodes and the clock of a run. All other modules only read the state."""
 
     observers: Observers  # set once, when the run is made
 
@@ -73,7 +73,7 @@ class State:
             self.past_scenarios.append((self.clock.now, self.scenario))
             self.scenario = self.shutter.scenario = scenario
 
-    # Jobs come, change and end.
+    # Transitions of jobs: they arrive, change and end.
 
     def submit(self, job: Job) -> None:
         """Submit a job."""
@@ -86,7 +86,7 @@ class State:
     def alter(self, job: Job) -> bool:
         """Replace the request of an active job.
 
-        The job continues with the rest of its work. Return whether it changed.
+        The job continues with the rest of its work. Return whether the epoch changed.
         """
         active = self.jobs.active[job.job_id]
         if (before := active.job) == job:
@@ -108,7 +108,7 @@ class State:
     def replace_agents(self) -> None:
         """Give each active job a new agent, and the true speeds of the present scenario.
 
-        A new agent observes a job that trains. A job whose new agent cannot use its GPUs loses them.
+        A new agent first observes its job if the job trains. A job whose new agent cannot use its GPUs loses them.
         """
         for job in self.jobs.active.values():
             self._bring_to_present(job)
@@ -186,7 +186,7 @@ class State:
                 _tell(self.observers.learnt, Transition(self.clock.now, job))
         return changed
 
-    # Nodes come, go and fail.
+    # Transitions of nodes: they come up, go down and fail.
 
     def request_nodes(self, num_nodes: int) -> None:
         """Request a number of nodes. New nodes are up after their start-up time."""
@@ -223,7 +223,7 @@ class State:
         self._tell_nodes()
 
     def grant(self, hosts: Mapping[JobId, Host]) -> bool:
-        """Grant CPUs and memory to jobs, and return whether that is a change."""
+        """Grant CPUs and memory to jobs, and return whether a grant changes."""
         if hosts == self.nodes.granted:
             return False
         self.nodes.granted = hosts
@@ -302,7 +302,7 @@ class State:
         self.shares = shares
 
     def _hosted(self, jobs: Iterable[ActiveJob]) -> dict[JobId, Hosted]:
-        """Return the CPUs and memory of jobs with GPUs. Of a GPU with n jobs, each has a part of 1/n."""
+        """Return the CPUs and memory of jobs with GPUs. On a GPU with n jobs, each job has a part of 1/n."""
         shares, nodes, found = self.scenario.cluster.host_shares, self.nodes, dict[str, Hosted]()
         for job in jobs:
             if (host := nodes.granted.get(job.job_id)) is None:

@@ -127,7 +127,7 @@ class Courses:
 
 
 class JobTables:
-    """The jobs of a run by their state. Only `State` changes them, through the transitions that it tells."""
+    """The jobs of a run by their state. Only `State` changes the tables, in its transitions."""
 
     def __init__(self, shutter: Shutter) -> None:
         self.active: dict[JobId, ActiveJob] = {}  # submitted and not ended, in order of submission
@@ -165,7 +165,7 @@ class JobTables:
 
     @property
     def next_needed(self) -> float:
-        """Return when jobs next need a round [s]: an epoch ends, or an agent has something to observe."""
+        """Return when jobs next need a round [s]: at the end of an epoch, or when an agent can observe."""
         first_epoch = self.courses.next_time()
         if not self.learning:
             return first_epoch

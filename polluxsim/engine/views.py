@@ -55,7 +55,7 @@ class Shutter:
         self._node_sizes: dict[str | None, int] = {}
 
     def open(self, time: float, gpus_per_node: Sequence[int], health: Health) -> None:
-        """Let views show a time [s] and the nodes that are up."""
+        """Set the time [s] and the nodes that views show."""
         self.time, self.is_open = time, True
         if gpus_per_node != self._gpus_per_node or health != self._health:
             self._gpus_per_node, self._health, self._node_sizes = gpus_per_node, health, {}
@@ -71,7 +71,7 @@ class Shutter:
         return self._node_sizes[gpu_type]
 
     def look(self) -> None:
-        """Raise a `ViewClosedError` if the policy has decided already."""
+        """Raise a `ViewClosedError` if the policy has already decided."""
         if not self.is_open:
             what = "a view is closed after the decision that it was for"
             raise ViewClosedError(f"{what}: to keep values of a job, copy it by JobSnapshot.of(job)")
@@ -164,7 +164,7 @@ class JobWindow(ReadOnly, JobView):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> JobWindow:
         new = JobWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo))
-        set_field(new, "submit_time", self.submit_time)  # the time of another job, if it overtook that job
+        set_field(new, "submit_time", self.submit_time)  # the time of another job, if the job overtook that job
         return new
 
     def as_tenant(self, node: int, node_types: NodeTypes) -> Tenant:

@@ -59,7 +59,7 @@ class Layout:
         Numbers of GPUs to choose from, rising. 0 means the requested number. On a cluster with several GPU
         types, only the requested number is valid.
     oracle
-        Whether observations include the time that jobs still take. Real schedulers do not know it.
+        Whether observations include the remaining times of jobs. Real schedulers do not know it.
     """
 
     queue: int = 16
@@ -212,7 +212,7 @@ class Turn:
         return [self._count(job, gpus, free) for job in self._queue for gpus in sizes] if free else []
 
     def _count(self, job: JobView, gpus: int, free: int) -> int:
-        """Return the GPUs that a choice gives to a job; 0 if they are not free, or the job cannot run on them."""
+        """Return the GPUs that a choice gives to a job; 0 if the GPUs are not free, or the job cannot run on them."""
         wanted, several = gpus or job.num_replicas, len(self.view.types) > 1
         if wanted > free or (several and not (wanted == job.num_replicas and self._place(job, wanted))):
             return 0

@@ -237,7 +237,7 @@ def _load(report: Report) -> Iterator[str]:
     yield f"  {report.total_gpu_hours:,.0f} GPU h in all{mean}"
     if report.without_duration:
         yield f"  {report.without_duration:,} jobs without a duration are not in it"
-    # A line for each run of days, so that a year's log fits on a screen; the JSON has every day.
+    # One line for each run of days, so that a year's log fits on a screen; the JSON contains every day.
     width = -(-len(report.load) // MAX_LINES) or 1
     runs = [report.load[first : first + width] for first in range(0, len(report.load), width)]
     means = [sum(day.gpu_hours for day in run) / len(run) for run in runs]

@@ -116,7 +116,7 @@ class Examination:
             found.add(AFTER_BULK, self._place(late[0]), self.num_jobs - int(late[0]))
 
     def _duplicates(self) -> list[int]:
-        """Return the rows whose name an earlier row has, by name."""
+        """Return the rows whose names occur in an earlier row, by name."""
         order = pc.sort_indices(self._table["job"])  # stable
         names = self._table["job"].take(order)
         same = pc.equal(names.slice(1), names.slice(0, self.num_jobs - 1)).to_numpy()

@@ -92,8 +92,8 @@ def job_colour(application: str | None, number: int) -> str:
 
     The hue belongs to its application, or to the job if it has none; the shade belongs to the job.
 
-    The number is the job's place in order of submission. Neighbours differ in shade, and also in hue where no
-    application is given. Jobs far apart can look alike.
+    The number is the job's place in order of submission. Neighbours differ in shade, and also in hue if they have no
+    application. Jobs far apart can look alike.
     """
     turn = number * GOLDEN_RATIO % 1
     if application is None:
@@ -115,7 +115,7 @@ PAPER, INK = "#171d24", "#e7ecf2"
 """Background and text of a dark page."""
 
 LEAST_CHROMA = 24
-"""Colours whose largest and smallest part differ by no more are greys [of 255]."""
+"""Colours whose largest and smallest parts differ by at most this value are greys [of 255]."""
 
 
 def on_dark(colour: str) -> str:

@@ -11,7 +11,7 @@ class _Output(Console):
     """Console that lets its caller choose the exit status if the reader of the output closed the pipe."""
 
     def on_broken_pipe(self) -> None:
-        """Raise `BrokenPipeError`, where rich would end the process with status 1."""
+        """Raise `BrokenPipeError` instead of ending the process with status 1, as rich does."""
         raise BrokenPipeError
 
 

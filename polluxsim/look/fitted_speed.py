@@ -18,7 +18,7 @@ from polluxsim.models.profile import Application, ProfileRangeError, StepTime
 from polluxsim.models.throughput import ThroughputParams, grad_time, step_time
 
 POINTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""GPU counts of the measured points; the card's line goes through all counts in between."""
+"""GPU counts of the measured points; the line of the card goes through all counts in between."""
 
 NUM_BATCH_SIZES = 12
 
@@ -104,7 +104,7 @@ def mean_error(speed: FittedSpeed) -> float:
 
 
 def _curve(profile: Speed, choices: Mapping[int, tuple[int, int]]) -> Curve:
-    """Return throughput by x. Placements that the table does not have are left out."""
+    """Return throughput by x. Placements that the table lacks are left out."""
     found = {}
     for x, (count, atomic) in choices.items():
         with suppress(ProfileRangeError):

@@ -39,7 +39,7 @@ class Progress(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A stretch of a job's life: its end, the efficiency in it, and the progress and epoch at its end."""
+    """A period in a job's life: its end, the efficiency in it, and the progress and epoch at its end."""
 
     end: float
     efficiency: float
@@ -120,7 +120,7 @@ NO_LIVES = Lives(np.zeros(0, np.uint32), np.zeros(0), np.zeros(0, np.float32), n
 
 
 def lives_of(result: Result, profiles: Mapping[str, Profile], delay: Delay) -> Lives:
-    """Return the lives of all jobs that have a profile; `progress_of` says how far they hold."""
+    """Return the lives of all jobs that have a profile; `progress_of` states how accurate the values are."""
     changes = defaultdict(list)
     known = {job.job for job in result.job_records if job.application in profiles}
     for record in result.allocation_records:
@@ -175,7 +175,7 @@ class OwnProfiles(NamedTuple):
 
 
 def own_profiles(run: Run, folder: Path | None = None) -> OwnProfiles:
-    """Return the profiles of a run, from a folder or from where its settings say they were."""
+    """Return the profiles of a run, from the given folder or from the folder in its settings."""
     settings = settings_of(run)
     if folder is None and present_name(settings.get("profiles._target_")) != PROFILE_FOLDER:
         raise InvalidInputError("the run does not say where its profiles are")

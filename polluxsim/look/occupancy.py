@@ -1,4 +1,4 @@
-"""Which GPUs each job held over time: as stretches of time, and as rectangles of GPUs and time.
+"""Which GPUs each job held over time, as periods of time, and as rectangles of GPUs and time.
 
 A run records how many GPUs of each node a job has, and their numbers only where jobs share GPUs. Drawings need
 numbers, so `Slots` assigns them.
@@ -60,7 +60,7 @@ class Slots:
         return tuple(sorted(chain.from_iterable(self._held.get(job, {}).values())))
 
     def in_the_way(self, shares: Mapping[str, Share]) -> set[str]:
-        """Return the jobs with assigned GPUs that are recorded for other jobs now."""
+        """Return the jobs with assigned GPUs that are now recorded for other jobs."""
         if not (named := {gpu for share in shares.values() for gpu in share.gpus}):
             return set()
         return {job for job in self._held if job not in self._named and not named.isdisjoint(self.of(job))}
@@ -148,7 +148,7 @@ def stays(
 ) -> Iterator[Stay]:
     """Yield all stays of a run in the order in which they end.
 
-    A job that completes leaves its GPUs at once, although no other job can have them before the next round. Jobs that
+    A job that completes releases its GPUs at once, although other jobs can get them only at the next round. Jobs that
     hold GPUs when the run ends stay until `end_time` [s].
     """
     slots, jobs = Slots(cluster), dict[str, _Holding]()
@@ -253,7 +253,7 @@ def occupancy(result: Result, cluster: Cluster) -> Occupancy:
     """Return the rectangles of GPUs and time that jobs held.
 
     A change of placement begins a new rectangle, also on a GPU that the job keeps, because the job restarts. A change
-    of the batch size alone does not. On shared GPUs, a change of the jobs or of their speeds also begins a new
+    of only the batch size begins none. On shared GPUs, a change of the jobs or of their speeds also begins a new
     rectangle.
     """
     index = {record.job: number for number, record in enumerate(result.job_records)}

@@ -38,7 +38,7 @@ def cluster_of(run: Run) -> Cluster:
 
 
 def num_gpus(run: Run) -> int | None:
-    """Return the GPUs of a run's cluster, None of a run of before they were recorded, if its settings do not tell."""
+    """Return the GPUs of a run's cluster, or None for an old run whose records and settings do not state them."""
     settings = settings_of(run)
     for groups in (run.info.get("nodes"), settings.get("cluster.groups")):
         if isinstance(groups, list):
@@ -108,7 +108,7 @@ class Pauses:
         return self._failed.get((stay.job, stay.placed))
 
     def lost(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
-        """Yield the times in a stay whose training a failure undid, because it was not saved: start and end [s]."""
+        """Yield the periods of a stay whose training a failure undid, because it was not saved: start and end [s]."""
         if (failed := self.failed_at(stay)) is None:
             return
         nodes = [slot.node for slot in stay.slots]
@@ -120,7 +120,7 @@ class Pauses:
             yield max(begin, stay.start), end
 
     def _stops(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
-        """Yield the recorded checkpoints since a job was given its GPUs, and those by interval until its stay ends."""
+        """Yield the recorded checkpoints since a job got its GPUs, and those by interval until its stay ends."""
         yield from ((each.time, each.until) for each in self._recorded.get(stay.job, ()) if each.time > stay.placed)
         first, cycle, cost = self.rhythm(stay.job, stay.placed, [slot.node for slot in stay.slots], application)
         number = max(int((stay.start - first) // cycle), 0) if cycle < inf else 0

@@ -62,7 +62,7 @@ def as_csv(table: SettingsTable) -> str:
 
 
 def as_json(table: SettingsTable) -> str:
-    """Return `frame_of_settings` as JSON: by setting, its baseline, and by metric the numbers that are known."""
+    """Return `frame_of_settings` as JSON: by setting, its baseline, and the known numbers by metric."""
     rows = {
         label: {"baseline": table.baselines[str(label)]}
         | {metric: parts.droplevel(0).dropna().to_dict() for metric, parts in row.groupby(level=0, sort=False)}
@@ -214,7 +214,7 @@ def measured_change(change: Measured | None) -> str:
 
 
 def comparison_text(found: Sequence[Against], from_forks: Sequence[FromFork] = ()) -> str:
-    """Return comparisons as lines for people, with notes on the quantity and its intervals.
+    """Return comparisons as lines of text, with notes on the quantity and its intervals.
 
     Where runs are forks, the comparisons over the whole runs come first, and those from each fork on follow.
     """

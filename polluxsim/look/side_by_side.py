@@ -78,7 +78,7 @@ def compared_cells(
 ) -> dict[str, list[Text]]:
     """Return each metric of all runs in words, by its label; with differences from the runs at the places in `bases`.
 
-    Jobs that are missing are named.
+    Missing jobs are named.
     """
     found = {}
     for line in metric_lines(runs, gpus, user_values):

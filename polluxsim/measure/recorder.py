@@ -83,7 +83,7 @@ ABOUT = {"title": "", "optimizer": "unknown", "target": "the end of the training
 
 
 def _step_tables(folder: Path, steps: Sequence[PlacementRow]) -> dict[Path, str]:
-    """Return the texts of both tables of step times, with the rows in the folder that were not measured again."""
+    """Return the texts of both tables of step times; rows in the folder that were not measured again are kept."""
     path = folder / PLACEMENTS
     before = read_placements(path) if path.exists() else []
     rows = sorted({row[:2]: row for row in (*before, *steps)}.values())
@@ -183,7 +183,7 @@ class Recorder:
         ----------
         part, whole
             Squared norms of the gradient over a part of the examples (or their mean over parts of one size) and over
-            the whole batch. On several GPUs, a part is the batch of one GPU; on one GPU, a micro-batch.
+            the whole batch. On several GPUs, a part is the batch of one GPU; on one GPU, a part is a micro-batch.
         part_size, batch_size
             Number of examples of the part and of the whole batch.
 
@@ -211,7 +211,7 @@ class Recorder:
     def end_epoch(self, steps: int, metric: float = 0.0) -> NoiseScale:
         """End an epoch of a training with one batch size; return its noise scale.
 
-        An epoch makes the same progress at every batch size. Larger batch sizes take more examples for it.
+        An epoch makes the same progress at every batch size. Larger batch sizes need more examples.
 
         Parameters
         ----------

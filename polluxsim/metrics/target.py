@@ -68,7 +68,7 @@ class Target(NamedTuple):
 
 
 def read_target(text: str) -> Target:
-    """Return the target that a text says.
+    """Return the target in a text.
 
     >>> print(read_target("p90 wait<0:10"), "|", read_target("mean rho <= 1.5"))
     p90 wait < 10 min | mean rho <= 1.5

@@ -9,7 +9,7 @@ from math import ceil, floor
 from polluxsim.hardware.placements import BatchChoice, DividedBatch
 from polluxsim.models.profile import Application
 
-# A quotient this little above a whole number is that number: it came from rounding in a division.
+# A quotient this little above a whole number is rounded down: the excess is a rounding error of the division.
 ROUNDING_SLACK = 1e-8
 
 
@@ -30,7 +30,7 @@ def split_batch_size(
     return _split(batch_size, num_replicas, most, most_atomic, int(num_replicas == 1 and accumulate_alone))
 
 
-@lru_cache(1 << 12)  # thousands of jobs need the same splits
+@lru_cache(1 << 12)  # thousands of jobs need equal splits
 def _split(batch_size: int, num_replicas: int, most: int, most_atomic: int, least_steps: int) -> BatchChoice:
     local = ceil(batch_size / num_replicas - ROUNDING_SLACK)
     steps = max(ceil(local / most_atomic - ROUNDING_SLACK) - 1, least_steps)

@@ -23,7 +23,7 @@ ENOUGH = 1e-12  # decrease of the sum of squares that justifies another coeffici
 
 
 def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
-    """Return x ≥ 0 with the least |rows·x − values|², by trying which coefficients are above 0.
+    """Return x ≥ 0 that minimises |rows·x − values|², by trying each set of coefficients above 0.
 
     `rows` has shape (n, k), k small, because 2^k problems are solved; `values` has shape (n,) and a size near 1. If
     several solutions are equally good, it is one with the fewest coefficients above 0, and among these the one whose
@@ -91,7 +91,7 @@ class Hyperbola:
         return 1.0 / (self.slope * epochs + self.offset) + self.floor
 
     def drop(self, epochs: float) -> float:
-        """Return the decrease of the loss from epoch `epochs` to the next."""
+        """Return the epochs after which the loss decreases by less than `drop` in an epoch; ∞ if `drop` is 0."""
         return self(epochs) - self(epochs + 1)
 
     def flat_after(self, drop: float) -> float:
@@ -123,7 +123,8 @@ def fit_hyperbola(losses: Sequence[float], forgetting: float = 1.0) -> Hyperbola
 
     `forgetting` is the weight of a loss relative to the next loss, in (0, 1].
     """
-    # For a given c, 1/(loss − c) is linear in k. The weights restore the errors of the loss from those of its inverse.
+    # For a given c, 1/(loss − c) is linear in k. The weights restore the errors of the loss itself, because its inverse
+    # is fitted.
     observed, weights = np.array(losses), _weights(len(losses), forgetting)
     k = np.arange(1.0, len(losses) + 1, dtype=np.float64)
 

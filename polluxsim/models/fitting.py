@@ -79,7 +79,7 @@ def fitted(*columns: tuple[float, ...]) -> ThroughputParams:
     data = observation_array(*columns)
     start, lower, upper = explored_bounds(data)
     x, _ = minimise(data, start, lower, upper)
-    x = np.clip(x, lower, upper)  # a step that ends at a bound may overshoot it by a rounding
+    x = np.clip(x, lower, upper)  # a step to a bound may overshoot it by a rounding error
     if not (data[0] > 1).any():
         x[ALPHA_NODE] = max(x[ALPHA_NODE], NODE_OVER_LOCAL * x[ALPHA_LOCAL])
         x[BETA_NODE] = max(x[BETA_NODE], NODE_OVER_LOCAL * x[BETA_LOCAL])
@@ -147,7 +147,7 @@ def objective(x: NDArray[np.float64], data: NDArray[np.float64], gradient: NDArr
         grad_errors[0] += error * error
         grad_errors[1] += error / grad
         grad_errors[2] += error / grad * atomic
-        # log of (grad^γ + sync^γ)^(1/γ), and the share each has in it, without overflow
+        # log of (grad^γ + sync^γ)^(1/γ), and the shares of grad and sync in it, without overflow
         larger = max(log_grad, log_sync)
         grad_term, sync_term = np.exp(gamma * (log_grad - larger)), np.exp(gamma * (log_sync - larger))
         total = grad_term + sync_term

@@ -14,7 +14,7 @@ from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.profile import Application, DoesNotFitError, FixedReplicasError, ProfileRangeError, StepTime
 
 TypeSpeeds: TypeAlias = tuple[tuple[str, float], ...]
-"""Pairs (GPU type, speed). At speed 1 a job takes its duration; 0 means that it does not fit in memory."""
+"""Pairs (GPU type, speed). At speed 1 a job takes its duration; 0 means that the batch does not fit in memory."""
 
 RIGID = "rigid"  # name of the application of jobs without a profile
 
@@ -252,7 +252,7 @@ class PlannedProfile:
         return StepTime(1 / speed, 0.0)
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
-        """Return statistics with which an epoch is the same progress at any batch size."""
+        """Return statistics with which an epoch makes equal progress at any batch size."""
         scale = batch_size / (self.num_replicas * self.plan.sizes[0])
         worth = self._worth(batch_size)
         # The gain is (var + sqr) / (var / scale + sqr).

@@ -124,7 +124,7 @@ class Format(ABC):
 def source_files(source: Path, patterns: str) -> list[Path]:
     """Return the files of a log: the source itself, or the files of a folder that match a pattern, sorted by name.
 
-    `patterns` has spaces between patterns. The first pattern with a file counts.
+    `patterns` are separated by spaces. The first pattern with a file counts.
     """
     if not source.is_dir():
         if not source.is_file():

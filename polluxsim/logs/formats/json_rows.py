@@ -1,4 +1,4 @@
-"""Read the objects of JSON logs one at a time, with checks of their values."""
+"""Read the objects of JSON logs one at a time, and check their values."""
 
 from __future__ import annotations
 
@@ -118,7 +118,8 @@ class _Window:
             try:
                 value, end = self._json.raw_decode(self._text, self._at)
             except (ValueError, RecursionError) as error:
-                # The value is cut short or broken. Reading twice as much tells which, at twice the cost at most.
+                # The value is cut short or broken. Reading twice as much text decides it, at no more than twice the
+                # cost.
                 if self._ended or seen > MAX_OBJECT:
                     raise self._broken(error) from None
                 self._read(max(CHUNK, seen))

@@ -28,7 +28,7 @@ LIMITS = {"cpu": 1e9, "memory": 1e18, "gpu": MAX_GPUS}  # largest amounts read: 
 GIGA = 1e9  # bytes of a GB
 
 FINISHED = {"Succeeded": JobStatus.COMPLETED, "Failed": JobStatus.FAILED}
-"""Reasons of Kueue's condition Finished that state how a job ended. Versions before 0.8 write JobFinished only."""
+"""Reasons in Kueue's condition Finished that state how a job ended. Versions before 0.8 write JobFinished only."""
 
 VOLCANO_ENDED = {
     "Completed": JobStatus.COMPLETED,
@@ -112,7 +112,7 @@ def _instant(row: JsonRow, key: str) -> float:
 
 
 def _conditions(status: JsonRow) -> dict[str, JsonRow]:
-    """Return the conditions that are true, by type."""
+    """Return the true conditions, by type."""
     found = {condition.text("type"): condition for condition in status.children("conditions")}
     return {kind: condition for kind, condition in found.items() if condition.values.get("status") == "True"}
 
@@ -148,7 +148,7 @@ def _parse_workload(row: JsonRow) -> LogJob | Dropped:
             flavor,
             resources.cpus,
             resources.memory,
-            None if past else start - submitted,  # a workload that was evicted keeps its last start only
+            None if past else start - submitted,  # for a workload that was evicted, only the last start is known
             spec.within(TIME_LIMIT, 1, MOST_SECONDS) if spec.has(TIME_LIMIT) else None,
             queue,
             spec.within("priority", -(2**31), 2**31) if spec.has("priority") else None,

@@ -55,7 +55,10 @@ class Attempt(NamedTuple):
 
     @property
     def duration(self) -> float | None:
-        """Return how long it ran, negative if it ended before it started; None if a time is missing [s]."""
+        """Return the run time of the attempt; it is negative if the attempt ended before it started.
+
+        None if a time is missing [s].
+        """
         return None if self.start is None or self.end is None else self.end - self.start
 
 

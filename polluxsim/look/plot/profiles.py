@@ -155,7 +155,7 @@ def goodputs(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
 def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     """Draw the statistical efficiency over training for several batch sizes, and the validation metric if measured.
 
-    Cards do not hold the validation metric: its panel is left out with them.
+    Cards do not contain the validation metric, so its panel is left out.
     """
     limits = profile.application
     sizes = some_of(profile.batch_sizes)

@@ -1,4 +1,4 @@
-"""Requests for figures, which the command line and Python build alike. This module has no slow imports."""
+"""Requests for figures, which both the command line and Python make. This module has no slow imports."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def _write(figure: Figure, where: Path | BinaryIO, ending: str) -> None:
     dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
     with in_style():
         if (engine := figure.get_layout_engine()) is not None:
-            engine.execute(figure)  # the layout of a second drawing is the one that stays
+            engine.execute(figure)  # only the layout of the second drawing is final
         figure.savefig(where, format=ending[1:], metadata=dates[ending])
 
 
@@ -222,10 +222,10 @@ OFFSET = 3.0
 """From a line to its label [pt]."""
 
 LEAST_CONTRAST = 4.0
-"""Of a name and the paper, as a ratio of luminances. Source: between the 3 and the 4.5 of WCAG 2.2, 1.4.3."""
+"""Ratio of the luminances of a name and the paper. Source: between the 3 and the 4.5 of WCAG 2.2, 1.4.3."""
 
 FAR = 14.0
-"""A label this far from all other lines is as good as farther [pt]."""
+"""A label at this distance from all other lines is not better if it is farther [pt]."""
 
 
 def name_lines(axes: Axes, names: Mapping[Line2D, str], obstacles: Points | None = None) -> None:
@@ -336,7 +336,7 @@ def _dense(line: Line2D) -> Points:
 
 
 def _spots(axes: Axes, size: tuple[float, float], own: Points, others: Points) -> Iterator[_Spot]:
-    """Yield the places a name could stand at, with how far they are from all other lines."""
+    """Yield possible places of a name, with their distances from all other lines."""
     pixels = axes.figure.dpi / 72
     width, height = size
     for x, y in own[:: max(len(own) // 60, 1)].tolist():

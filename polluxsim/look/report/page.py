@@ -125,7 +125,7 @@ class Cell(NamedTuple):
 
 
 def report(subjects: Sequence[Subject]) -> str:
-    """Return the report of runs as the text of an HTML file that needs no other and no network.
+    """Return the report of runs as the text of an HTML file that needs no other file and no network.
 
     The baseline of a run is the first run with the same jobs.
     """
@@ -331,7 +331,7 @@ def write_report(folders: Sequence[Path], output: Path, baseline: str | None = N
 
 
 def check_output(output: Path) -> None:
-    """Raise an error where a report cannot be written under this name."""
+    """Raise an error if a report cannot be written under this name."""
     if output.suffix not in SUFFIXES:
         raise InvalidInputError(f"{output}: the name of a report must end in {' or '.join(SUFFIXES)}")
     if output.is_dir():

@@ -157,8 +157,8 @@ def save_columns(run: Run, num_nodes: int) -> dict[str, NDArray[Any]]:
     """Return when jobs start to train and stop for checkpoints.
 
     `change_delay`, `change_save` and `change_cycle` are what a start costs, the first checkpoint after each change, and
-    the time from one to the next, as `change…` in `run_columns`; `save…` have an entry for each that does not follow
-    from an interval.
+    the time from one to the next, as `change…` in `run_columns`; `save…` have an entry for each checkpoint that does
+    not follow from an interval.
     """
     jobs, pauses = run.result.job_records, Pauses(run, num_nodes)
     index = {job.job: number for number, job in enumerate(jobs)}

@@ -1,4 +1,4 @@
-"""The search by annealing, which uses that the objective is a sum over jobs; exact for small problems."""
+"""The search by annealing for an objective that is a sum over jobs; exact for small problems."""
 
 from __future__ import annotations
 

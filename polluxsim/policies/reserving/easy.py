@@ -86,7 +86,7 @@ class Limits:
     def releases(self, view: ClusterView) -> Iterator[tuple[float, int]]:
         """Yield the planned releases as pairs (time [s], GPUs), in order of time.
 
-        A job that exceeds its limit is expected to end before the next round, at each round again.
+        At each round, a job that exceeds its limit is expected to end before the next round.
         """
         next_round = view.time + view.round_interval
         return ((max(release.time, next_round), release.gpus) for release in self._releases)
