@@ -59,7 +59,8 @@ def _cycle(order: Sequence[Stages]) -> float:
 def beside(guest: Stages, host: Stages) -> float:
     """Return the step time of a guest job that uses only the idle resources of the host job [s]; ∞ if none are idle.
 
-    A stage of the guest runs during the other stages of the host. The next stage gets the rest of the last turn.
+    A stage of the guest uses the idle resources during the other stages of the host. The next stage gets the rest of
+    the last turn.
 
     Source: the simulator of Muri (SIGCOMM '22), for AntMan (OSDI '20).
     """

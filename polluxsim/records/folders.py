@@ -26,7 +26,9 @@ POLICY_NAMES = {"Afs": "AFS", "Easy": "EASY", "Fifo": "FIFO", "Srsf": "SRSF", "S
 
 
 def run_folders(folders: Sequence[Path]) -> list[Path]:
-    """Return the folders of runs. A folder that holds several runs is replaced by them, a sweep's in order of its plan.
+    """Return the folders of runs.
+
+    A folder that holds several runs is replaced by these runs; the runs of a sweep are in the order of its plan.
 
     Files of a sweep are skipped, as by `without_sweep_files`.
     """
@@ -37,7 +39,7 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
 
 
 def without_sweep_files(paths: Sequence[Path]) -> Sequence[Path]:
-    """Return paths without the files of a sweep; return all paths if all are such files.
+    """Return paths without the files of a sweep, or all paths if all are files of a sweep.
 
     `SWEEP/*` names the files of a sweep and the folders of its runs.
     """
@@ -45,7 +47,7 @@ def without_sweep_files(paths: Sequence[Path]) -> Sequence[Path]:
 
 
 def _in_order_of_plan(folder: Path) -> list[Path]:
-    """Return the folders of the runs in a folder, those of the sweep's table first and in its order."""
+    """Return the folders of the runs in a folder; the runs in the table of a sweep come first, in its order."""
     runs, table = runs_below(folder), folder / SWEEP_FILE
     if not table.is_file():
         return runs

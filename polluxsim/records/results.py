@@ -53,7 +53,7 @@ NodeNumbers: TypeAlias = Annotated[tuple[int, ...], Unit("node numbers")]
 
 
 class JobRecord(NamedTuple):
-    """History of one job. Times that did not occur, and values that the user did not state, are None.
+    """History of one job. Times that did not occur and values that the user did not state are None.
 
     A job that waits for other jobs (`after`) is submitted when the last of them is complete. The fields from `user` to
     `cancel_time`, `num_replicas`, `job_name` and `qos` are those of the user's request (`Job`).

@@ -1,4 +1,4 @@
-"""A run's folder: Parquet tables with units in their schemas and a run.json that makes the run complete."""
+"""A run's folder: Parquet tables with units in their schemas, and a run.json that marks a run as complete."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ RUN_FILES = (RUN_FILE, *(name for name in _TABLES if name not in SOMETIMES))
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run, as its folder states it."""
+    """A finished run in a folder."""
 
     name: str  # the folder's name
     info: Mapping[str, Any]  # contents of run.json: config, seed, versions, summary
@@ -118,9 +118,9 @@ def _json(value: Mapping[str, Any]) -> str:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run. Columns that an older version did not record have their defaults.
+    """Read a run. Columns that an older version did not write get their defaults.
 
-    Classes in the settings have their present names. A former name causes a `FutureWarning`.
+    Classes in the settings get their present names. A former name causes a `FutureWarning`.
 
     Raise InvalidInputError if the folder does not hold a finished run.
     """
@@ -151,7 +151,7 @@ def read_run(folder: Path) -> Run:
 
 
 def _check_parts(path: Path, info: Mapping[str, Any]) -> None:
-    """Check that the parts of run.json that commands read are mappings, the parts of the settings included."""
+    """Check that the parts of run.json that commands read are mappings, including the parts of the settings."""
     parts = {name: info[name] for name in ("summary", "versions") if name in info} | _settings_parts(info)
     for name, part in parts.items():
         if not isinstance(part, dict) and not (part is None and name.rpartition("before.")[2] in MAY_BE_NULL):

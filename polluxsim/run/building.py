@@ -1,4 +1,4 @@
-"""Build the objects and metrics that a configuration describes, and refuse classes that a file may not name."""
+"""Build the objects and metrics that a configuration describes, and refuse classes that a file must not name."""
 
 from __future__ import annotations
 

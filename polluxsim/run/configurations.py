@@ -122,7 +122,7 @@ def report_replaced(folders: Sequence[Path]) -> None:
 
 
 SETTING = re.compile(r"(?P<key>[A-Za-z_][\w./@-]*)=(?P<value>.*)", re.DOTALL)
-"""An override that neither adds nor deletes a setting."""
+"""An override that changes a setting, without adding or deleting one."""
 
 WITH_SETTINGS = re.compile(r"(?P<name>[^()]+)\((?P<settings>.*)\)", re.DOTALL)
 """A policy with settings: NAME(SETTING=VALUE, SETTING=VALUE)."""

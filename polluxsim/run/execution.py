@@ -219,7 +219,10 @@ def _load(config: DictConfig, values: Mapping[str, Any]) -> tuple[Mapping[str, P
 
 
 def _kept(group: str, sources: Mapping[str, Any], read: Callable[[], Any]) -> Any:
-    """Return the object that these settings describe. Load it again only if the settings or their files changed."""
+    """Return the object that these settings describe.
+
+    Load the workload again only if the settings or their files changed.
+    """
     known, name = _loaded[group], json.dumps([sources, data_of(sources)], sort_keys=True)
     if name not in known:
         known[name] = read()
@@ -230,7 +233,7 @@ def _kept(group: str, sources: Mapping[str, Any], read: Callable[[], Any]) -> An
 
 
 def _check_keys(name: str, value: object) -> None:
-    """Raise an `InvalidConfigError` for a mapping with keys of several types. JSON cannot sort them."""
+    """Raise an `InvalidConfigError` for a mapping with keys of several types. JSON cannot sort such keys."""
     if isinstance(value, dict):
         try:
             sorted(value)

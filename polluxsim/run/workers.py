@@ -1,4 +1,4 @@
-"""Worker processes on this machine, which end with the block, or the parent process, that started them."""
+"""Worker processes on this machine, which end with the block or with their parent process."""
 
 from __future__ import annotations
 
@@ -137,4 +137,4 @@ def _end_with_parent() -> None:
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
-        exit_at_once(1)  # not os._exit, which raises while a run of the user's code is under way
+        exit_at_once(1)  # not os._exit, which raises an exception while a run executes user code

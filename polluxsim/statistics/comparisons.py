@@ -129,7 +129,7 @@ def baselines(rows: Sequence[Row], labels: Sequence[str], baseline: str | None =
     """Return the label of the baseline of each label, in order of first appearance.
 
     By default the baseline is the first label. `baseline` is a label, KEY=VALUE, or the folder of a
-    run. If it names several labels, the baseline of a label is the most similar of these.
+    run. If the name matches several labels, the baseline of a label is the most similar of these.
     """
     settings = dict(zip(reversed(labels), reversed(rows), strict=True))
     order = list(dict.fromkeys(labels))
@@ -171,8 +171,8 @@ class Gain(NamedTuple):
 class Against(NamedTuple):
     """A setting against its baseline, both by their labels; without changes of times if jobs were cut off in a run.
 
-    Changes are listed by metric; metrics that no pair of runs has are left out. `metrics` has their declarations. The
-    list of jobs has every job that completes in both runs of a pair, the largest gains first.
+    Changes are listed by metric; metrics that no pair of runs has are left out. `metrics` contains their declarations.
+    The list contains every job that completes in both runs of a pair, the largest gains first.
     """
 
     setting: str

@@ -1,4 +1,4 @@
-"""Forks of runs: the fork whose changes a run has, and the part of a run from a fork on."""
+"""Forks of runs: the fork that made the changes of a run, and the part of a run after a fork."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FROM_FORK = (
     "num_jobs", "avg_jct", "p50_jct", "p99_jct", "jct_by_application", "avg_queueing_delay", "avg_waiting_time",
     "restarts", "max_fairness", "gpu_hours",
 )  # fmt: skip
-"""Metrics that a run has from a fork on: those of jobs are over the jobs not complete at the fork."""
+"""Metrics of a run after a fork; metrics of jobs cover the jobs that are not complete at the fork."""
 
 
 def fork_of(info: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -57,7 +57,7 @@ def parts_from_fork(runs: Sequence[Run], time: float) -> list[Run]:
 def from_fork(result: Result, time: float) -> Result:
     """Return a result with the jobs not complete at a time [s].
 
-    Restarts and GPU time are counted from this time on. Their other values are those of their whole lives.
+    Restarts and GPU time are counted from this time on. Their other values cover their whole lives.
     """
     restarts, gpu_seconds = _before(result, time)
     jobs = tuple(

@@ -20,7 +20,7 @@ REPLICATES = ("seed", "workload.seed", "workload.path")
 """Settings that replicate a run: runs that differ only in them are pooled."""
 
 FORKED_AT = "policy.forked_at"
-"""Time of the fork from which on a run has its settings [s], among the settings. Runs that are not forks have no time
+"""Time of the fork after which a run has its settings [s], among the settings. Runs that are not forks have no time
 of a fork."""
 
 
@@ -124,7 +124,7 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
 
 
 def _sets_apart(key: str, row: Settings, rows: Sequence[Settings]) -> bool:
-    """Return whether a setting differs among the runs of the same policy, kind of workload and so on.
+    """Return whether a setting differs among the runs that have equal policies, kinds of workload and other parts.
 
     Only these runs have the setting: Tiresias has no fairness power, and a generated workload no path.
     """

@@ -199,7 +199,7 @@ FAR = 99.99
 class Line(NamedTuple):
     """One metric of all runs: label, unit, values in base units (None if a run has no value), and texts.
 
-    `field` is the name in `Summary`; the mean JCT of an application ends with a dot and the name of the application. A text begins with "≥ "
+    `field` is the name in `Summary`, with the application after a dot for its mean JCT. A text begins with "≥ "
     if the value is a lower bound, because jobs were cut off. Times are in a readable unit.
     """
 

@@ -64,7 +64,7 @@ def instants(allocations: Iterable[AllocationRecord], sharing: Iterable[SharingR
             else:
                 shares[record.job] = Share(tuple(zip(record.nodes, record.gpus, strict=True)), record.speed)
         sharers |= shares.keys()
-        # Records of one instant have any order. The last record of each job counts.
+        # Records of one instant can have any order. The last record of each job counts.
         gone = (job for job, of_job in changes.items() if job in sharers and not of_job[-1].nodes)
         yield Instant(time, changes, shares | dict.fromkeys(gone, ALONE))
 
@@ -163,7 +163,7 @@ def _changes_of_gpus(result: Result, nodes: Collection[int] | None) -> Iterator[
 
 
 def _changes_of_sharing(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
-    """Yield the changes of GPUs in use because of sharing: a shared GPU is in use once, but several jobs hold it."""
+    """Yield the correction of GPUs in use for sharing: a shared GPU is in use once, but several jobs hold it."""
     held: dict[str, Gpus] = {}
     saved = 0
     instant = instants(result.allocation_records, result.sharing_records) if result.sharing_records else ()

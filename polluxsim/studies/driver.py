@@ -213,7 +213,8 @@ def run_entries(
 def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None = None) -> Completed:
     """Make the runs that are not finished, and write the results of all runs into the folder of the sweep.
 
-    The table exists if and only if the last sweep in this folder is complete. A new folder that gets no run is removed.
+    The table exists if and only if the last sweep in this folder is complete. A new folder in which no run is made is
+    removed.
     """
     with reserved(folder):
         entries = arranged(entries, finished_runs(folder))
@@ -231,7 +232,7 @@ def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Pa
 
 @contextmanager
 def reserved(folder: Path) -> Iterator[None]:
-    """Make and lock the folder of a sweep. A new folder that gets no run is removed."""
+    """Make and lock the folder of a sweep. A new folder in which no run is made is removed."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -286,7 +287,7 @@ def _copy_from_cache(entries: Sequence[Entry], cache: Path) -> None:
 
 
 def _copy_to_cache(entries: Sequence[Entry], cache: Path) -> None:
-    """Copy runs into a cache that does not have them. Sweeps do this one after another."""
+    """Copy runs into a cache that does not have them. Sweeps copy one after another."""
     cache.mkdir(parents=True, exist_ok=True)
     with locked(cache, CACHE_LOCK, waiting=True):
         cached = finished_runs(cache)

@@ -66,8 +66,8 @@ def name_of(overrides: Sequence[str], key: str) -> str:
 def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Entry]:
     """Return each run of a plan once, with its existing folder, or with a folder that no other run uses.
 
-    `finished` holds folders by key. Of entries with the same key, the first counts. A finished run is out of date if
-    only the code or the content of its files has changed; its folder is then free.
+    `finished` holds folders by key. If several entries have equal keys, only the first counts. A finished run is out of
+    date if only the code or the content of its files has changed; its folder is then free.
     """
     distinct = {entry.key: entry for entry in reversed(entries)}
     keys = dict.fromkeys(entry.key for entry in entries)

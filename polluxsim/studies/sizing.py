@@ -259,10 +259,10 @@ class Levels:
 
 
 def hardest(levels: Sequence[float], meets: Callable[[float], bool], *, easier_upwards: bool) -> float | None:
-    """Return the hardest of rising levels that meets a target; None if no level meets the target.
+    """Return the hardest of ascending levels that meets a target; None if no level meets the target.
 
     The search gallops from the first level and then bisects. It then tries the neighbours, because metrics are not
-    always monotone. With `easier_upwards`, higher levels are easier, as more nodes are; otherwise they are harder.
+    always monotone. With `easier_upwards`, higher levels are easier, as for nodes; otherwise they are harder.
     """
 
     def turned(place: int) -> bool:

@@ -29,9 +29,9 @@ LEAST_PIECES = 24
 
 
 class Seen(NamedTuple):
-    """A submitted job, and how much of its duration it has run [s], or of a job with a profile [M0-steps].
+    """A submitted job, and how much of its duration it has run [s], or [M0-steps] for a job with a profile.
 
-    A complete job has run all of it. The duration of an unfinished job is not known.
+    A complete job has run its whole duration. The duration of an unfinished job is not known.
     """
 
     job: Job
@@ -91,7 +91,7 @@ class Draw:
             )
 
     def _durations(self, seen: Sequence[Seen], known: Sequence[Seen]) -> dict[JobId, float]:
-        """Return how long each unfinished job takes in all [s], drawn from known jobs in order of how long they ran."""
+        """Return the total time of each unfinished job [s], drawn from known jobs in order of how long they ran."""
         unfinished = [each for each in seen if not each.is_complete]
         alike = defaultdict[object, list[tuple[float, bool]]](list)
         for each in known:
@@ -130,7 +130,7 @@ class Draw:
 
 
 class _Alike:
-    """The jobs of the narrowest kind with enough jobs that ran for longer than some time."""
+    """The jobs of the narrowest kind with enough jobs that ran for longer than a given time."""
 
     def __init__(self, alike: Mapping[object, Runs], job: Job, least: int) -> None:
         self._kinds = [alike[kind] for kind in _kinds(job) if kind in alike]

@@ -199,7 +199,7 @@ class Job:
         Time when the user cancels the job [s since the start of the workload].
     type_speeds
         Speeds of a job without a profile, as pairs (GPU type, speed). At speed 1 the job takes `duration`. Speed 0
-        means that it does not fit into memory. It cannot use other types. Empty if all types are equally fast.
+        means that the batch does not fit into memory. It cannot use other types. Empty if all types are equally fast.
     speeds
         Speeds of a job without a profile on other numbers of GPUs, as pairs (GPUs, speed) with rising numbers, in any
         unit. `duration` is the time on `num_replicas` GPUs. Empty if the number of GPUs is fixed.

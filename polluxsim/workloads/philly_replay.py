@@ -225,7 +225,7 @@ class ReplayLike:
 
     def draw(self) -> RigidJobs:
         """Return the jobs in order of submission; a short period may have no jobs."""
-        # Separate streams: the bursts are the same with and without the heartbeat.
+        # Separate streams, so that the bursts do not depend on the heartbeat.
         streams = [np.random.default_rng(child) for child in np.random.SeedSequence(self.seed).spawn(3)]
         # Start a day earlier, so that bursts are in progress at the start.
         first, last = self.start - WARM_UP, self.start + self.hours

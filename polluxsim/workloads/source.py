@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """Source of a workload, which reads or draws it."""
+    """Source of a workload; it reads or draws the jobs."""
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Return the workload. Its notes state how many jobs were left out or changed.

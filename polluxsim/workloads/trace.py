@@ -45,7 +45,7 @@ class TraceReplay:
     path
         File that `polluxsim log import` or `polluxsim workload generate` wrote (.parquet).
     most_gpus
-        Jobs with more GPUs are left out and counted. None keeps all jobs; then all must fit the cluster.
+        Jobs with more GPUs are left out and counted. With None, no jobs are left out, and all must fit the cluster.
     most_jobs
         Number of jobs to use, counted from the first job; None uses all.
     cancel
@@ -69,7 +69,7 @@ class TraceReplay:
         GPU type for each type in the log, in addition to the known names
         (`polluxsim.hardware.gpu_types.OTHER_NAMES`); an empty name means any type. None lets all jobs use any type.
     priorities
-        Priority of each QOS of the log, in place of the priority in the log. A job whose QOS is not in it keeps the
+        Priority of each QOS of the log, in place of the priority in the log. A job whose QOS is missing here keeps the
         priority in the log, or 0.
     """
 
@@ -222,7 +222,7 @@ def _moved(jobs: Sequence[Job], later: float, ending: str) -> Iterator[Job]:
 
 
 class _Arrays:
-    """Job arrays with a limit of running jobs: each job waits for the job that is the limit before it."""
+    """Job arrays with a limit of running jobs: with limit n, each job waits for the n-th job before it."""
 
     def __init__(self) -> None:
         self._members = defaultdict[str, list[str]](list)

@@ -62,7 +62,7 @@ class Workload:
     source
         Source of the jobs for messages, like the path of a file.
     notes
-        What was left out or changed when the jobs were read, with counts.
+        Notes on jobs that were left out or changed when the jobs were read, with counts.
     new_arrivals
         Function that returns, for a run, the rule by which new jobs follow completed jobs.
     num_followers

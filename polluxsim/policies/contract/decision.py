@@ -52,13 +52,13 @@ class Decision:
         not contain them.
     hosts
         CPUs and memory for each GPU of a job, equal on all of its nodes. The cluster must state the CPUs and memory of
-        its nodes. A job that is left out gets them in proportion to its GPUs. A change causes no restart.
+        its nodes. A job that is left out gets CPUs and memory in proportion to its GPUs. A change causes no restart.
     rejected
-        Jobs that the policy does not admit. They end, and must not hold GPUs in this decision. Their end does not call
+        Jobs that the policy rejects. They end, and must not hold GPUs in this decision. Their end does not call
         the policy.
     num_nodes
-        Number of nodes from now on, on a cluster that can change it. None keeps the number. New nodes come up after
-        their start-up time. Surplus nodes are released at once, and the allocation must not use them.
+        Number of nodes after this decision, on a cluster that can change it. None keeps the number. New nodes come up
+        after their start-up time. Surplus nodes are released at once, and the allocation must not use them.
     fitness
         Objective of the policy for this allocation, or None.
     upper_bound
@@ -67,13 +67,13 @@ class Decision:
         Time until which the policy would give the remaining jobs the same GPUs, unless an event in `outdated_by`
         happens [s]. The policy does not decide again before this time [s].
     outdated_by
-        Events that end the validity earlier.
+        Events that end the validity before this time.
     explain
         Function that returns the reasons for the allocations of some jobs, or None. The engine calls it before the
         decision is applied, and only if reasons are recorded. The function must not change the policy.
     delays
-        Time without training after this change of the GPUs of a job [s], in place of its restart delay. Name it only
-        for a start that the system makes in another way than a restart, such as the resumption of a suspended job.
+        Time without training after this change of the GPUs of a job [s], in place of its restart delay. Set it only for
+        starts that are not restarts, such as the resumption of a suspended job.
     """
 
     allocation: Allocation
@@ -102,7 +102,7 @@ class Traits:
     Attributes
     ----------
     adaptive
-        Jobs choose their batch sizes. Otherwise they keep the batch sizes of their users.
+        Jobs choose their batch sizes. Otherwise the agents keep the batch sizes of their users.
     known_throughput
         The agents of jobs start with the θ_sys of their application instead of exploring it.
     maximises_throughput

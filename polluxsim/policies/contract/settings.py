@@ -1,9 +1,9 @@
 """Check the settings of policies and other parts of a run: unknown names, and settings without effect.
 
-A policy, a failure model, a sharing model and a checkpoint rule may each have a method `without_effect(jobs, cluster)`.
-The method returns a sentence for each setting, or rule, that has no effect for these jobs on this cluster. The method
-raises `InvalidConfigError` if a setting names a queue, user or type that does not exist. The other functions help to
-write that method.
+A policy, a failure model, a sharing model and a checkpoint rule may each define a method `without_effect(jobs,
+cluster)`. The method returns a sentence for each setting, or rule, that has no effect for these jobs on this cluster.
+The method raises `InvalidConfigError` if a setting names a queue, user or type that does not exist. The functions of
+this module help to write that method.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check_names(setting: str, names: Iterable[str], kind: str, known: Collection
 
 
 def check_owners(setting: str, names: Iterable[str], jobs: Sequence[Job], attribute: str, otherwise: str) -> None:
-    """Check that names in a setting are queues, or users, of jobs; `otherwise` is the name for jobs without one.
+    """Check that the names in a setting are queues, or users, of jobs; `otherwise` is the name for jobs without one.
 
     If no job has a queue, or user, each name is allowed: then the setting has no effect, so no name can be misspelt.
     """

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 @pool_per_type
 @dataclass(frozen=True)
 class ElasticEdf:
-    """Give each job the most GPUs that it can use and that are left, a power of two, by deadline.
+    """Give each job, by deadline, the most GPUs that it can use and that are left, a power of two.
 
-    Whether more GPUs make a job faster does not matter, as in the published baseline. Jobs without a deadline come
+    The policy ignores whether more GPUs make a job faster, as the published baseline does. Jobs without a deadline come
     last. GPUs change only at arrivals and ends.
 
     Source: EDF in ElasticFlow (ASPLOS '23) and its simulator.
@@ -152,7 +152,7 @@ def following(plan: Plan, now: float) -> Plan:
 
 
 class Schedule:
-    """Plans of several jobs that do not need more GPUs than there are, at first the rest of `plans` from now on."""
+    """Plans of several jobs that together need at most the existing GPUs; at first the future part of `plans`."""
 
     def __init__(self, view: ClusterView, plans: Mapping[JobId, Plan] = MappingProxyType({})) -> None:
         self.view = view
@@ -427,9 +427,9 @@ class ElasticFlow:
         return schedule
 
     def _demand(self, view: ClusterView, job: JobView, *, moves: bool = False) -> Demand:
-        """Return the requirements of a job. Numbers of GPUs that make it no faster are left out.
+        """Return the requirements of a job. Numbers of GPUs that do not make the job faster are left out.
 
-        If it does not move, a job is as slow on its present number of GPUs as its present nodes make it.
+        If the job does not move, its speed on its present number of GPUs is that on its present nodes.
         """
         held, delay = num_replicas(job.placement), view.delay_of(job)
         known = self._times.on(job, powers_of_two(job, view.num_gpus))
@@ -468,7 +468,10 @@ def _beside(schedule: Schedule, demands: Mapping[JobId, Demand], new: Mapping[Jo
 
 
 def _why_not(view: ClusterView, demand: Demand) -> Reason:
-    """Return why a job is not admitted. Kind: `not-admitted`, with its end if it were alone on the GPUs that are up."""
+    """Return why a job is not admitted.
+
+    Kind: `not-admitted`, with the end of the job if it ran alone on the GPUs that are up.
+    """
     numbers = {"deadline": demand.deadline}
     if demand.times:
         numbers["planned_end"] = capped(demand, Timetable(view.time, view.num_gpus), max(demand.times)).end

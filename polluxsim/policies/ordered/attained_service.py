@@ -136,7 +136,7 @@ class Tiresias:
 
     queue_threshold: float = 16 * 3600.0
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
-    # When jobs that have GPUs will be demoted [s], or a little before.
+    # Time of the next demotion of a job with GPUs [s], or a little before.
     _due: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     _demoted: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
 

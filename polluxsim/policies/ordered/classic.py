@@ -47,7 +47,7 @@ class Srtf:
 
 
 def remaining_time(job: JobView) -> float:
-    """Return the true time to completion on packed nodes, as the user configured the job [s]."""
+    """Return the true time to completion on packed nodes, as configured by the user [s]."""
     return job.oracle.time_left(job.num_replicas)
 
 
@@ -89,9 +89,9 @@ class QuasiShortestService:
 
     The expected run time of a job is a moving mean over ended jobs of the same user and name. If there are none, the
     mean is over jobs of the same user and number of GPUs, then of the same number of GPUs, then over all jobs. The name
-    of a job is its name in the log, or its application. A job with neither has as its name the job id, without a
-    counter as in `train-17`. An id without a letter does not count as a name. Before the first job has ended, all jobs
-    are expected to take equally long.
+    of a job is its name in the log, or its application. A job without a name and an application uses its job id,
+    without a counter as in `train-17`. An id without a letter does not count as a name. Before the first job has ended,
+    all jobs have equal expected times.
 
     Parameters
     ----------
@@ -176,7 +176,9 @@ def due(job: JobView) -> float:
 
 @dataclass
 class Priority:
-    """Gang-schedule whole jobs by the priorities of their users, larger first. Equal jobs do not preempt each other.
+    """Gang-schedule whole jobs by the priorities of their users, larger first.
+
+    Jobs with equal deadlines do not preempt each other.
 
     Parameters
     ----------
@@ -188,7 +190,7 @@ class Priority:
     """
 
     min_run_time: float = 7200.0
-    # When each job that runs was started.
+    # Start time of each running job.
     _since: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:

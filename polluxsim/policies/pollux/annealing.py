@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @kernel
 def count_steps(num_jobs, gpus_per_node, avoid_interference, most):  # type: ignore[no-untyped-def]
-    """Return the steps of the exhaustive search (jobs × states × rows), or `most` if they are more."""
+    """Return the steps of the exhaustive search (jobs × states × rows), or `most` if there are more."""
     steps = num_jobs
     for gpus in gpus_per_node:
         steps *= (gpus + 1) * (gpus + 1) * (2 if avoid_interference else 1)
@@ -164,7 +164,7 @@ class AnnealingSearch:
     moves
         Moves of the annealing for each round.
     moves_per_job
-        More of them for each job.
+        Additional moves for each job.
     exhaustive_steps
         Steps (jobs × states × rows) up to which a problem is solved exhaustively; a million take 1 ms.
     """
@@ -219,7 +219,7 @@ class AnnealingSearch:
     ) -> tuple[NDArray[np.int64], float]:
         """Return the best allocation found by local search, and an upper bound of the sum of scores.
 
-        A start whose terms do not fit the scale is returned unchanged, and determines the next scale.
+        A start whose terms exceed the scale is returned unchanged, and determines the next scale.
         """
         tables, present, (bound, price, gpus), _ = relaxed
         fixed = _round(problem, tables, price)
@@ -241,7 +241,7 @@ class AnnealingSearch:
 def warm_up() -> None:
     """Compile the local search, on a problem of one job and two nodes, with no moves.
 
-    A run that needs its first kernel meanwhile waits for all of them, so that no helper is compiled twice.
+    A run that needs its first kernel during this time waits for all kernels, so that no helper is compiled twice.
     """
     gpus = np.ones(2, dtype=np.int64)
     problem = Problem(("a",), np.ones((1, 2, 2)), np.ones(1), gpus[:1], np.zeros((1, 2), dtype=np.int64), gpus, -1.0)

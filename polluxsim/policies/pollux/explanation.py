@@ -29,16 +29,17 @@ class Explanation:
         self._changed = (answer.allocation != problem.placements).any(axis=1)
         self._num_gpus, self._num_nodes = view.num_gpus, len(view.gpus_per_node)
         self._node_size = view.node_size
-        # The problem's speedups are scaled by nodes per GPU; people count 1 as the speed of the fair share.
+        # The speedups of the problem are scaled by nodes per GPU; the reasons use the speed of the fair share as 1.
         self._unscaled = self._num_gpus / self._num_nodes
 
     def reasons(self, asked: Sequence[JobId]) -> dict[JobId, Reason]:
         """Return what limits each of these jobs.
 
-        Kinds, the first that holds: `at-limit` of its GPUs; `no-gain` from another GPU; `restart-penalty`, where the
-        restart would cost more than another GPU gains; `cluster-full`, where the other is the job that would miss one
-        of its GPUs the least; `gpus-left` where another GPU would pay and is there, but nodes or search did not allow
-        for it; `no-least-left` where the job waits and the free GPUs are fewer than its user's minimum.
+        Kinds, of which the first that holds is given: `at-limit` of its GPUs; `no-gain` from another GPU;
+        `restart-penalty`, where the restart would cost more than another GPU gains; `cluster-full`, where the other job
+        would lose the least by giving up a GPU; `gpus-left` where another GPU would pay and is there, but nodes or
+        search did not allow for it; `no-least-left` where the job waits and fewer GPUs are free than its user's
+        minimum.
 
         Figures: `speedup` over the fair share now, and with one GPU `more` and `fewer`, each before restarts; `worth`
         and `worth_more` after them, which is what the search compares; `fitness`, and `fitness_exchange` if that other
@@ -136,7 +137,7 @@ class Explanation:
 
     @cached_property
     def _losses(self) -> NDArray[np.float64]:
-        """Return how much the loss of one GPU of each job lowers the sum that determines the fitness."""
+        """Return, for each job, by how much the loss of one GPU lowers the sum that determines the fitness."""
         power = self._problem.fairness_power
         if power == 0.0:
             return self._logs - self._logs_fewer

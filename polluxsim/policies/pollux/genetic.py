@@ -86,7 +86,7 @@ class GeneticSearch:
 
 
 class Limits(NamedTuple):
-    """What a member must keep to; shapes as in `Problem`."""
+    """The limits of a member; shapes as in `Problem`."""
 
     gpus_per_node: NDArray[np.int64]
     fewest: NDArray[np.int64]
@@ -95,7 +95,7 @@ class Limits(NamedTuple):
 
 
 class Gains(NamedTuple):
-    """What a member is judged by; shapes as in `Problem`."""
+    """The data for evaluating a member; shapes as in `Problem`."""
 
     placements: NDArray[np.int16]
     values: NDArray[np.float64]

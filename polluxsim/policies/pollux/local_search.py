@@ -133,7 +133,7 @@ class Best(NamedTuple):
 
 
 def new_best(packing: Packing) -> Best:
-    """Return the rows of a packing, as the best so far."""
+    """Return the rows of a packing as the best packing so far."""
     num_jobs = len(packing.scores)
     return Best(
         packing.nodes.copy(),
@@ -150,9 +150,9 @@ def new_best(packing: Packing) -> Best:
 def anneal(fixed, packing, options, journal, best, schedule, rng):  # type: ignore[no-untyped-def]
     """Improve a packing by random moves. Leave the rows of the best packing seen in `best`.
 
-    The schedule is a number of moves and two temperatures.
-    A move that loses score is accepted with probability exp(−loss / temperature); the temperature falls from
-    the first to the second by equal factors. Source: Kirkpatrick, Gelatt, Vecchi, Science 220 (1983).
+    The schedule is a number of moves and two temperatures. A move that lowers the score is accepted with probability
+    exp(−loss / temperature); the temperature falls from the first to the second by equal factors. Source: Kirkpatrick,
+    Gelatt, Vecchi, Science 220 (1983).
     """
     moves, hot, cold = schedule
     for block in range(len(best.sums)):
@@ -213,7 +213,7 @@ def _note_changes(packing, journal, best):  # type: ignore[no-untyped-def]
 
 @inlined
 def _save(packing, best):  # type: ignore[no-untyped-def]
-    """Copy the rows that have changed since they were last copied."""
+    """Copy the rows that have changed since the last copy."""
     for c in range(best.change_count[0]):
         j = best.changed[c]
         best.is_changed[j] = False

@@ -24,14 +24,14 @@ from polluxsim.policies.pollux.problem import Problem, Search, SpeedupTables, as
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gpu_counts import fewest_gpus
 
-# Each by the threads it may use.
+# Searches by their number of threads.
 SEARCHES: Mapping[str, Callable[[int], Search]] = {
     "annealing": lambda threads: AnnealingSearch(),
     "genetic": lambda threads: GeneticSearch(threads=threads),
 }
 
 FORMER_NAMES = {"exact": "annealing"}
-"""Names that still work in this release."""
+"""Names that are still importable in this release."""
 
 
 def search_named(name: str, threads: int = 1) -> Search:
@@ -77,7 +77,7 @@ def _on_parts(placement: Placement, owners: Sequence[int], free: list[int]) -> P
 
 
 def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[int]) -> dict[JobId, Placement]:
-    """Return placements on whole nodes, each of the type that the job has most GPUs of; the fastest at a tie.
+    """Return placements on whole nodes of the type of most of the job's GPUs; at a tie, of the fastest type.
 
     A job can lose all GPUs in this way, if its user named types or a minimum of GPUs. It then takes idle GPUs of a type
     that it can use, at most as many as it got. Otherwise it would wait until the search, which knows no types, happens
@@ -197,7 +197,7 @@ class Pollux:
 
 
 LEAST_SHARE = 0.02
-"""Assumed remaining work of a job that exceeds the usual work of its application, as a part of that work."""
+"""Assumed remaining work of a job that exceeds the usual work of its application, as a share of that work."""
 
 
 class _Look(NamedTuple):
@@ -211,7 +211,7 @@ class _Look(NamedTuple):
 
 @dataclass
 class _Lengths:
-    """Lengths of jobs, by jobs that completed before: all jobs of an application do similar work.
+    """Predicted lengths of jobs, from completed jobs: all jobs of an application do similar work.
 
     The policy does not see ended jobs. The estimated work of an ended job is its work when the policy last saw it, plus
     its goodput at that time, multiplied by the time from then to its end.
@@ -232,7 +232,7 @@ class _Lengths:
             self._most[look.application] = max(self._most.get(look.application, 0.0), look.trained)
 
     def left(self, job: JobView) -> float:
-        """Return the work that a job has left [M0-equivalent examples].
+        """Return the remaining work of a job [M0-equivalent examples].
 
         The median work of the completed jobs of its application, less the work that the job has done. If no job of an
         application has ended, its jobs are assumed to do twice the work of the oldest one, as for a Pareto
@@ -257,7 +257,7 @@ class PolluxByRemaining(Pollux):
     Of n jobs, the one with the i-th longest time left has the weight (i/n)^strength. Where a job's speed is the power s
     of its GPUs, mean completion time is least if shares of GPUs rise with that rank (heSRPT: Berg, Vesilo and
     Harchol-Balter, 2020), for s = 1/2 linearly; the largest power mean gives shares ∝ weight^(1/(1 − ps)), so that this
-    is strength 1.25 at p = −1/2. What a job has left is learnt from jobs of its application that completed.
+    is strength 1.25 at p = −1/2. The remaining work of a job is learnt from completed jobs of its application.
 
     Parameters
     ----------
@@ -299,7 +299,7 @@ class PolluxByRemaining(Pollux):
     def _ranks(self, view: ClusterView, problem: Problem, jobs: Sequence[JobView]) -> NDArray[np.float64]:
         """Return each job's rank in time left over the number of jobs, shape (J,); the shortest one's is 1."""
         goodputs = [self._tables.fair_goodput(job.job_id) for job in jobs]
-        # Time left on the fair share. The rank of a job that has not run is unknown, so it gets the middle rank.
+        # Remaining time on the fair share. The rank of a job that has not run is unknown, so it gets the middle rank.
         left = np.array([self._work(job) / fair if fair else nan for job, fair in zip(jobs, goodputs, strict=True)])
         known = np.isfinite(left)
         times = np.where(known, left, np.median(left[known]) if known.any() else 1.0)

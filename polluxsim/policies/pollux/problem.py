@@ -72,7 +72,7 @@ class Problem:
         return logs if self.shifts is None else logs + self.shifts
 
     def unchanged(self) -> Answer:
-        """Return the allocation before the round as an optimum."""
+        """Return the allocation before the round, marked as an optimum."""
         fitness = self.fitness(self.placements)
         return Answer(self.placements, fitness, fitness)
 
@@ -137,7 +137,7 @@ def power_mean(logs: NDArray[np.float64], power: float) -> float:
 
 
 def restart_factor(age: float, num_restarts: int, restart_delay: float) -> float:
-    """Return the share of a job's speedup that is left if it is re-allocated now.
+    """Return the share of a job's speedup that remains if it is re-allocated now.
 
     Parameters
     ----------
@@ -259,9 +259,9 @@ def _restart_factors(view: ClusterView, jobs: Sequence[JobView], time: float) ->
 def with_idle_gpus(problem: Problem, allocation: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return an allocation, shape (J, N), in which waiting jobs have idle GPUs wherever that changes no fitness.
 
-    The restart factor is 0 at age 0, and after too many restarts for the age of a job. The objective is then
-    indifferent to the GPUs of the job in this round. Jobs come in their order of precedence; each gets GPUs of one
-    node, the fewest with the largest speedup, where they fit best.
+    The restart factor is 0 at age 0, and after too many restarts for the age of a job. The objective then does not
+    depend on the GPUs of the job in this round. Jobs come in their order of precedence; each gets GPUs of one node, the
+    fewest with the largest speedup, where they fit best.
     """
     indifferent = (problem.restart_factors == 0.0) & _waits(problem, allocation)
     if not indifferent.any():
@@ -281,7 +281,7 @@ def with_idle_gpus(problem: Problem, allocation: NDArray[np.int64]) -> NDArray[n
 
 
 def could_start(problem: Problem) -> bool:
-    """Return whether the GPUs that are idle before the round suffice for a job that waits."""
+    """Return whether enough GPUs for a waiting job are idle before the round."""
     idle = problem.gpus_per_node.sum() - problem.placements.sum()
     fits = (problem.fewest <= idle) & (problem.max_replicas > 0)
     return bool((_waits(problem, problem.placements) & fits).any())

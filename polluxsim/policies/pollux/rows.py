@@ -29,14 +29,14 @@ FREE, PRICED = np.int64(0), np.int64(1)
 FIRST_NODE = np.int64(0)
 NOTHING = np.int64(0)
 
-# A set of nodes has a bit for each node, in words of this size.
+# A set of nodes has one bit for each node, in words of this size.
 WORD = 64
 ZERO, ONE = np.uint64(0), np.uint64(1)
 TWO_POWER_32, LOW_BITS, HALF_WORD = np.uint64(2**32), np.uint64(2**32 - 1), np.uint64(32)
 
 
 class Round(NamedTuple):
-    """What is fixed in a round, as the kernels need it; J jobs, N nodes, at most K GPUs a job."""
+    """The constants of a round that kernels need; J jobs, N nodes, at most K GPUs a job."""
 
     # The placements before the round: nodes, then −1, and GPUs on them, shape (J, W); the numbers of these nodes and
     # GPUs, shape (J,) each.
@@ -44,7 +44,7 @@ class Round(NamedTuple):
     present_gpus: np.ndarray
     present_count: np.ndarray
     present_total: np.ndarray
-    # Scores, as `ScoreTables` says.
+    # Scores, described in `ScoreTables`.
     keep: np.ndarray
     single: np.ndarray
     several: np.ndarray
@@ -176,7 +176,7 @@ def next_like(packing, free, start, with_owned):  # type: ignore[no-untyped-def]
 
 @inlined
 def clear(packing, j):  # type: ignore[no-untyped-def]
-    """Take all GPUs from a job; its score is stale until it is settled."""
+    """Take all GPUs from a job; its score is out of date until `settle` runs."""
     for i in range(packing.node_count[j]):
         n = packing.nodes[j, i]
         free, has_owner = packing.free[n], 1 if packing.owner[n] >= 0 else 0
@@ -208,7 +208,7 @@ def put(packing, j, n, gpus):  # type: ignore[no-untyped-def]
 
 @inlined
 def settle(fixed, packing, j):  # type: ignore[no-untyped-def]
-    """Write a job's score and loss, and its name on its nodes if they are several."""
+    """Write a job's score and loss, and its name on its nodes if there are several."""
     count = packing.node_count[j]
     gpus = 0
     for i in range(count):
@@ -358,7 +358,7 @@ def _best_fit_of_unowned(packing, gpus, start):  # type: ignore[no-untyped-def]
 
 @inlined
 def _spread(packing, j, gpus, start):  # type: ignore[no-untyped-def]
-    """Place a multi-node job: the nodes with the most free GPUs first, the rest by best fit, never on one node."""
+    """Place a multi-node job: the nodes with the most free GPUs first, the rest by best fit, never all on one node."""
     num_nodes, left = len(packing.free), gpus
     # The node of which the job takes only a part; there is at most one, the first node.
     part = -1

@@ -49,9 +49,9 @@ class Scale:
         return float(_fitness(total / num_jobs, self.power, self.offset, self.near_zero))
 
     def refocused(self, logs: NDArray[np.float64]) -> Scale | None:
-        """Return a scale for an answer with these logarithms, shape (J,); None if it fits already.
+        """Return a scale for an answer with these logarithms, shape (J,); None if it already fits.
 
-        With p < 0 the largest term decides. If it was cut, or vanished, other answers look just as good.
+        With p < 0 the largest term decides. If a term was cut, or vanished, other answers look equally good.
         """
         if self.power >= 0 or self.near_zero:
             return None
@@ -91,7 +91,7 @@ def _fitness(mean, power, offset, near_zero):  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class ScoreTables:
-    """Score of a job by its GPUs, −∞ for GPUs that it cannot get."""
+    """Score of a job by its number of GPUs, −∞ for numbers that it cannot get."""
 
     keep: NDArray[np.float64]  # score of the present placement, shape (J,)
     single: NDArray[np.float64]  # score of k GPUs of one node in a new placement, shape (J, K + 1)

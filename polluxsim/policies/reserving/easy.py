@@ -50,7 +50,7 @@ class Limits:
         return self._limits[job.job_id]
 
     def start(self, view: ClusterView, job: JobView) -> None:
-        """Plan the release of the GPUs that a job gets now."""
+        """Plan the release of the GPUs that a job is about to get."""
         end = view.round_at(view.time + self.limit(view, job))
         release = Release(end, job.job_id, job.num_replicas)
         self._by_job[job.job_id] = release
@@ -72,9 +72,9 @@ class Limits:
                     self.start(view, job)
 
     def all_ends_were_on_time(self, view: ClusterView) -> bool:
-        """Return whether each job that ended was due, and no running job exceeds its limit.
+        """Return whether all ended jobs ended at their planned times, and no running job exceeds its limit.
 
-        Call it before `take_note` removes the jobs that ended.
+        Call this method before `take_note` removes the ended jobs.
         """
         ended = view.changes.ended
         due = (self._by_job.get(job_id) for job_id in ended)
@@ -115,7 +115,7 @@ def backfill_steps(
     """Yield the decisions about the waiting jobs, in order.
 
     Jobs start until one does not fit; this job, the head, gets a reservation. A later job starts if it ends before the
-    reservation, or if it needs only GPUs that the head leaves free. `reserve` takes (GPUs needed, GPUs free now) and
+    reservation, or if it needs only GPUs that the head does not need. `reserve` takes (GPUs needed, GPUs free now) and
     returns the reserved time and the GPUs that the head leaves free at that time.
     """
     free, spare = sum(view.free), 0
@@ -214,7 +214,7 @@ def _reason(step: BackfillStep, standing: Mapping[str, float]) -> Reason:
 
 @dataclass
 class Backfill:
-    """What policies have in common that plan with time limits of jobs."""
+    """Base class of policies that plan with time limits of jobs."""
 
     overestimate: float = 1.0
     _limits: Limits = field(init=False, repr=False)
@@ -347,7 +347,7 @@ class Multifactor:
 def fair_tree(usage: Mapping[str, float], shares: Mapping[str, float]) -> dict[str, float]:
     """Return the fair-share factor of each user: the rank by shares over usage, over the number of users.
 
-    Users with equal values have equal ranks. Shares that are not given are 1.
+    Users with equal values have equal ranks. A missing share is 1.
 
     >>> fair_tree({"ada": 30.0, "bob": 0.0, "eve": 20.0, "joe": 20.0}, {"ada": 2.0})
     {'bob': 1.0, 'ada': 0.75, 'eve': 0.5, 'joe': 0.5}

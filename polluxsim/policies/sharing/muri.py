@@ -1,4 +1,4 @@
-"""Muri: jobs that need different resources most share their GPUs, stage by stage."""
+"""Muri: jobs that need different resources share their GPUs, stage by stage."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Pack:
 
     @property
     def gpus(self) -> int:
-        """Return how many GPUs it needs."""
+        """Return how many GPUs the pack needs."""
         return self.jobs[0].num_replicas
 
     @property
     def is_slower_than_in_turn(self) -> bool:
-        """Return whether its jobs would be sooner done one after the other."""
+        """Return whether the jobs of the pack would complete sooner one after the other."""
         return len(self.jobs) > 1 and interleaved(self.kind) > sum(stages.step for stages in self.kind)
 
     def with_pack(self, other: Pack) -> Pack:
@@ -69,7 +69,7 @@ class Muri(AtEvents):
     knows_durations
         Whether jobs are ordered by true remaining service (Muri-S) or by attained service (Muri-L).
     falls_apart
-        Whether a pack is given up whose jobs would be sooner done one after the other.
+        Whether a pack is split if its jobs would complete sooner one after the other.
 
     Source: Zhao et al., "Multi-Resource Interleaving for Deep Learning Training" (SIGCOMM '22), and its simulator.
     """
@@ -155,7 +155,7 @@ def _candidates(view: ClusterView, order: Sequence[JobView], gpus: Mapping[str, 
 
 
 def _merged(packs: list[Pack], capacity: int) -> list[Pack]:
-    """Merge packs until they fit, in four steps at most. Return them in order of their last jobs."""
+    """Merge packs until they fit, in four steps at most. Return the packs in order of their last jobs."""
     need = sum(pack.gpus for pack in packs)
     for _ in range(MOST_JOBS):
         if need <= capacity:
@@ -170,7 +170,7 @@ def _merged(packs: list[Pack], capacity: int) -> list[Pack]:
 
 
 def _partners(packs: Sequence[Pack]) -> list[tuple[int, int]]:
-    """Return the matched packs of equal size, by their places, in order of the later place, which comes first."""
+    """Return the matched packs of equal size as places, the later place first, in order of the later place."""
     sizes: dict[int, list[int]] = {}
     for place, pack in enumerate(packs):
         if pack.kind:
@@ -200,7 +200,8 @@ def matched(kinds: Sequence[Kind]) -> list[tuple[int, int]]:
     Each pack has at most one partner. Packs of a kind have equal weights, so the integer programme has one variable for
     each pair of kinds. HiGHS solves it through SciPy.
 
-    Source: maximum-weight matching in Muri (SIGCOMM '22), there of single packs; limits of odd sets, Edmonds (1965).
+    Source: maximum-weight matching in Muri (SIGCOMM '22), which matches single packs; limits of odd sets, Edmonds
+    (1965).
     """
     places: dict[Kind, list[int]] = {}
     for place in reversed(range(len(kinds))):

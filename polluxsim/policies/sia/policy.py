@@ -95,7 +95,7 @@ class Programme:
         held = csr_array((self.gpus[columns].astype(float), (self.types[columns], each)), (num_types, size))
         limits = LinearConstraint(vstack([once, held]), -np.inf, np.append(np.ones(num_jobs), self.capacities))
         must = (self.kept[jobs] == columns).astype(float)
-        # In half of the rounds the relaxed programme has an integer solution, in a tenth of the time.
+        # In half of the rounds the relaxed programme has an integer solution, and takes a tenth of the time.
         for is_whole in (0, 1):
             with without_chatter() if is_whole else nullcontext():
                 found = milp(
@@ -127,10 +127,10 @@ class Sia:
     p
         Fairness power: with p < 0 the sum of all jobs' worth^p is made least, with p > 0 largest. Not 0.
     waiting_cost
-        Cost λ of a job without GPUs, above 1: one GPU of its slowest type costs a job 1.
+        Cost λ of a job without GPUs, above 1, in units of the cost of one GPU of its slowest type.
     bootstrap
-        Goodput on a type that a job never ran on: `ratio`, guessed by speeds on one GPU; `none`: unknown until the job
-        has run there, on one GPU at first; `oracle`, as its profile says on every type from the start.
+        Goodput on a type that a job never ran on: `ratio`, guessed by speeds on one GPU; `none`: the goodput is
+        unknown; `oracle`, as its profile says on every type from the start.
 
     Source: Sia (SOSP '23), §3.
     """

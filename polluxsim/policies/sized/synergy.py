@@ -1,4 +1,4 @@
-"""Synergy: CPUs and memory go to the jobs that are faster by them, beside jobs that can do with less."""
+"""Synergy: Jobs that become faster with more CPUs and memory get them from jobs that need less."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ ENDS = Change.JOBS_OR_NODES | Change.EVICTION
 class Synergy:
     """Let a policy choose the jobs with GPUs, and give these jobs CPUs and memory by their gain.
 
-    Each job is at least as fast as with the share of its GPUs. Spare CPUs and memory go to jobs that become faster
-    with them, the largest demand first. A starting job goes to the node that fits its demand best. A running job stays.
-    If the cluster states no CPUs and memory, Synergy equals the inner policy.
+    Each job is at least as fast as with the CPUs and memory in proportion to its GPUs. Spare CPUs and memory go to jobs
+    that become faster with them, the largest demand first. A starting job goes to the node that fits its demand best. A
+    running job stays. If the cluster states no CPUs and memory, Synergy equals the inner policy.
 
     Parameters
     ----------

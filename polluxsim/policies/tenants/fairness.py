@@ -26,8 +26,8 @@ from polluxsim.workloads.job import Job
 class FairQueues:
     """Start whole jobs of the queue with the least GPU time for its weight, without preemption.
 
-    A queue whose first job arrives after a time without jobs starts at the least usage of the other queues. Thus it
-    cannot make up for its absence. A job that fits may overtake a job that does not fit.
+    A queue whose first job arrives after a time without jobs starts at the least usage of the other queues. Therefore
+    it cannot make up for its absence. A job that fits may overtake a job that does not fit.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ OWNERS = ("queue", "user")
 
 @dataclass(frozen=True)
 class DominantResourceFairness:
-    """Start whole jobs of the queue whose dominant share is least for its weight, without preemption.
+    """Start whole jobs of the queue with the least dominant share relative to its weight, without preemption.
 
     A queue's dominant share is the largest of its parts of all GPUs, CPUs and memory. Its jobs start in order of
     priority, then submission. If the next job fits nowhere, the queue waits and other queues continue. A job gets the
@@ -129,7 +129,7 @@ class DominantResourceFairness:
     by
         Owners: each `queue`, or each `user`.
 
-    Source: Ghodsi et al., "Dominant Resource Fairness" (NSDI '11), algorithm 1; there no owner is passed over.
+    Source: Ghodsi et al., "Dominant Resource Fairness" (NSDI '11), algorithm 1, in which no owner is skipped.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -173,7 +173,7 @@ class DominantResourceFairness:
         )
 
     def owner_of(self, job: JobView) -> str:
-        """Return who a job is of."""
+        """Return the owner of a job."""
         return (job.queue if self.by == "queue" else job.user) or NO_QUEUE
 
 
@@ -183,7 +183,7 @@ class _Filling:
     def __init__(self, view: ClusterView, policy: DominantResourceFairness) -> None:
         self._view, self._policy = view, policy
         self._free = FreeGpus(view.gpus_per_node, view.hosts)
-        # Default of jobs without a request: any node has so much for each of its GPUs.
+        # Default for jobs without a request: every node has this amount for each of its GPUs.
         self._usual = least(shares_of(view.hosts, view.gpus_per_node)) if view.hosts else NOTHING
         self._all = (float(sum(view.gpus_per_node)), *map(sum, zip(*view.hosts, strict=True)))
         self._used: defaultdict[str, tuple[float, ...]] = defaultdict(lambda: (0.0, 0.0, 0.0))

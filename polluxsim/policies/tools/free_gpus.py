@@ -187,8 +187,8 @@ def placed_together(
 ) -> dict[JobId, Gpus]:
     """Return the GPUs of packs of jobs. The jobs of a pack share all of their GPUs; two packs share no GPUs.
 
-    All GPUs, or those of some nodes, are free for the packs. The jobs of a pack request equally many GPUs. All packs
-    must have room. A pack keeps the GPUs of its first job that runs on GPUs that are free. Other packs get GPUs of the
+    All GPUs, or the GPUs of some nodes, are free for the packs. The jobs of a pack request equally many GPUs. All packs
+    must have room. A pack keeps the GPUs of its first running job whose GPUs are free. Other packs get GPUs of the
     nodes with the most free GPUs.
     """
     free = {gpu for gpu in all_gpus(view) if nodes is None or gpu[0] in nodes}

@@ -19,7 +19,7 @@ Describe = Callable[[JobView], Mapping[str, float]]
 
 
 class Budget:
-    """The GPUs of each type of a cluster that are left while one job after the other takes some.
+    """The GPUs of each type of a cluster that are left while jobs take GPUs one after the other.
 
     With `mixes`, jobs that can use several types at once take GPUs of several types if no type has enough.
     """
@@ -178,7 +178,7 @@ def _reasons(
 ) -> dict[JobId, Reason]:
     """Return the reasons of some jobs.
 
-    Kinds: `gang-fits`; `gang-does-not-fit` with the nearest jobs ahead that got GPUs; and `behind-head-of-line` with
+    Kinds: `gang-fits`; `gang-does-not-fit` with the nearest earlier jobs that got GPUs; and `behind-head-of-line` with
     the first job that does not fit, which no job may overtake.
     """
     asked, left, head = set(jobs), gpus, None

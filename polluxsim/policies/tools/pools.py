@@ -29,7 +29,7 @@ Given = TypeVar("Given", bound=type[Any])
 
 
 class JobOnType(JobProxy):
-    """A job in the pool of a GPU type. Its speed, goodput and oracle are those of the type."""
+    """A job in the pool of a GPU type. Its speed, goodput and oracle are those for the type."""
 
     __slots__ = ("_oracle", "_oracle_on_type")
     gpu_type: str
@@ -66,7 +66,7 @@ class Pools:
     """Sends each job to the pool of one GPU type, as in a system with a partition for each type.
 
     A new job is sent to the type with the largest speed / max(1, demand / GPUs), where the demand includes the job. A
-    waiting job that does not fit on the idle GPUs of its type moves to the fastest type that has enough to spare, if
+    waiting job that does not fit on the idle GPUs of its type moves to the fastest type that has enough spare GPUs, if
     the same rule prefers that type.
 
     `may_use` returns whether a job may get GPUs of a type; by default it may use all types that it can. `stays` returns
@@ -100,7 +100,7 @@ class Pools:
         return {name: self._view(view, name, arrived[name], ended[name]) for name in view.types}
 
     def of(self, job_id: JobId) -> str:
-        """Return the type whose pool a job is in."""
+        """Return the type of the pool that contains a job."""
         return self._seen[job_id].gpu_type
 
     def seen(self, jobs: Iterable[JobView], name: str) -> list[JobView]:
@@ -108,7 +108,7 @@ class Pools:
         return [self._seen[job.job_id] for job in jobs if self.of(job.job_id) == name]
 
     def preempted(self, view: ClusterView, decision: Decision) -> dict[JobId, Reason]:
-        """Return reasons of the jobs that a decision preempts beside idle GPUs of another type.
+        """Return reasons of the jobs that a decision preempts although GPUs of another type are idle.
 
         These jobs move at the next round.
 
@@ -290,7 +290,7 @@ def pool_per_type(policy: Given) -> Given:
         per_type: PolicyPerType | None = self.__dict__.get("_per_type")
         if per_type is None:
             per_type = PolicyPerType(self, view)
-            object.__setattr__(self, "_per_type", per_type)  # of frozen policies, too
+            object.__setattr__(self, "_per_type", per_type)  # also for frozen policies
         return per_type.allocate(view, rng)
 
     policy.allocate = allocate

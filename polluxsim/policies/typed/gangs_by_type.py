@@ -28,7 +28,10 @@ def held_types(view: ClusterView, demand: Demand) -> Sequence[int | None]:
 def typed_decision(
     view: ClusterView, demand: Demand, types: Mapping[JobId, int | None], explain: Callable[[JobId], Reason]
 ) -> Decision:
-    """Return the decision to give jobs their GPUs on these types, None for no GPUs; `explain` says why of one job."""
+    """Return the decision to give jobs their GPUs on these types, None for no GPUs.
+
+    `explain` returns the reason for one job.
+    """
     running = {job: demand.types[number] for job, number in types.items() if number is not None}
     return Decision(
         place_gangs(view, running, {job.job_id: job for job in view.jobs}),
@@ -66,7 +69,7 @@ class Prices:
 
 
 class Queue(NamedTuple):
-    """Jobs that ask for GPUs one after the other, in order of utility for a GPU, the largest first."""
+    """Jobs request GPUs one after the other, in order of utility per GPU, the largest first."""
 
     utilities: Array  # of each job on each type, 0 where it cannot run, of shape (jobs, types) [1/s]
     widths: Array  # GPUs of each job
@@ -92,9 +95,9 @@ class JobChoices(NamedTuple):
 def bids(queue: Queue, prices: Prices, most_ways: int) -> dict[int, Bid]:
     """Return the bid of each job, in the order of the queue, with the largest sum of payoffs.
 
-    A job takes the type with the largest payoff, or is skipped to leave room and lower prices to other jobs. Of
-    all ways that leave the same GPUs, only the best continues. The result is exact if there are at most `most_ways` of
-    them. Otherwise the best ways continue. A job that keeps its GPUs is not passed over.
+    A job takes the type with the largest payoff, or is skipped to leave room and lower prices to other jobs. If several
+    ways leave the same GPUs, only the best way continues. The result is exact if there are at most `most_ways` ways.
+    Otherwise the best ways continue. A job that keeps its GPUs is not skipped.
     """
     used, payoffs, turns = np.zeros((1, len(queue.gpus))), np.zeros(1), list[JobChoices]()
     for job in np.argsort(-queue.each.max(axis=1), kind="stable").tolist():
@@ -130,7 +133,7 @@ def _choices_of(queue: Queue, prices: Prices, job: int, used: Array) -> tuple[Jo
 
 
 def _best(used: Array, payoffs: Array, most_ways: int) -> Numbers:
-    """Return the best ways, in order. Of several ways that leave the same GPUs, only the first of the best counts."""
+    """Return the best ways, in order. If several ways leave the same GPUs, only the first of the best ways counts."""
     order = np.argsort(-payoffs, kind="stable")
     if len(order) > 1:
         _, first = np.unique(used[order], axis=0, return_index=True)
@@ -164,7 +167,7 @@ class Hadar:
         check_range("policy.most_ways", self.most_ways, least=1, whole=True)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Let jobs take GPUs at prices that rise."""
+        """Let jobs take GPUs at rising prices."""
         demand = Demand.of(view)
         with np.errstate(divide="ignore"):
             utilities = 1 / (demand.ages[:, None] + demand.left[:, None] / demand.speeds)
@@ -197,7 +200,7 @@ class Outcome(NamedTuple):
 
 
 def owned_types(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Group, Group]:
-    """Return the types on which each group goes first.
+    """Return the types that each group uses first.
 
     A type belongs to the group with the fewest GPUs that can use it. The job moves to a group with more GPUs if that
     group has more jobs for each of its GPUs. Groups with fewer GPUs come first.

@@ -1,4 +1,4 @@
-"""The linear programmes of shares: jobs and GPU types as arrays, and the optimum in the middle of all optima.
+"""The linear programmes of shares: jobs and GPU types as arrays, and the centre of all optima.
 
 Optima are not unique, and the choice among them determines the schedule. The published numbers come from an
 interior-point solver. Its answer is the analytic centre of the optimal face. A simplex method gives a corner of it.
@@ -39,7 +39,7 @@ class Demand(NamedTuple):
 
     @classmethod
     def of(cls, view: ClusterView) -> Demand:
-        """Return the demand that a view shows."""
+        """Return the demand of the jobs in a view."""
         gpus = gpus_by_type(view)
         rows = [(job, [speed(view, job, name) for name in gpus]) for job in view.jobs]
         jobs, known = [job for job, row in rows if any(row)], [row for _, row in rows if any(row)]
@@ -85,7 +85,7 @@ def speed(view: ClusterView, job: JobView, gpu_type: str) -> float:
 
 
 def steps_left(view: ClusterView, job: JobView, gpu_type: str) -> float:
-    """Return the optimiser steps that a job has left on a GPU type, at its present batch size."""
+    """Return the remaining optimiser steps of a job on a GPU type, at its present batch size."""
     shape, oracle = _shape(view, job, gpu_type), job.oracle.on(gpu_type)
     choice = oracle.batch_choice
     return oracle.remaining_time(shape, choice) / oracle.optimiser_step_time(shape, choice)
@@ -97,7 +97,7 @@ def _shape(view: ClusterView, job: JobView, gpu_type: str) -> tuple[int, ...]:
 
 
 SOLVERS = ("centre", "vertex")
-NEARLY_OPTIMAL = 1e-6  # how far below the optimum the middle is sought, as a part of it
+NEARLY_OPTIMAL = 1e-6  # distance of the centre from the optimum, as a share of the optimum
 
 _MOST_STEPS, _ENOUGH = 200, 1e-9
 
@@ -109,7 +109,7 @@ class Half(NamedTuple):
     limits: Array
 
     def and_(self, rows: Array, limits: Array) -> Half:
-        """Return the points that are also in other half-spaces."""
+        """Return the points that are also in further half-spaces."""
         return Half(np.vstack([self.rows, rows]), np.concatenate([self.limits, limits]))
 
 
@@ -124,14 +124,14 @@ class Solver:
         self._base = self._constraints()
 
     def least(self, rows: Array) -> float:
-        """Return the most that the least of all jobs' Σ rows·x can be.
+        """Return the largest possible minimum over jobs of Σ rows·x.
 
         `rows` contains the value of a share for each job on each type, shape (jobs, types).
         """
         return self.raised(rows, np.zeros(len(rows)), np.zeros(len(rows), dtype=bool))[0]
 
     def raised(self, rows: Array, levels: Array, is_full: Flags) -> tuple[float, Flags]:
-        """Return by how much Σ rows·x of all jobs that are not full can rise equally, and the jobs that limit it.
+        """Return by how much Σ rows·x of all jobs that are not full can rise equally, and the limiting jobs.
 
         Jobs that are full, of shape (jobs,), keep their levels.
         """

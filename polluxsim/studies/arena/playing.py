@@ -98,7 +98,7 @@ class Player(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What came of it."""
+    """The outcome of one policy on one scenario."""
 
     runs: list[dict[str, Any]]  # a row of metrics for each run: `Summary`'s, with policy, scenario, seed and folder
     absent: Mapping[Player, str]  # why a policy could not play a scenario
@@ -153,7 +153,7 @@ def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
 
 
 def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
-    """Write an entry of `policy` for each class of the user's, so that any launcher's workers can make it."""
+    """Write an entry of `policy` for each user class, so that the workers of any launcher can make it."""
     policies = [named_policy(name) for name in dict.fromkeys(names)]
     labels = [policy.label for policy in policies]
     if twice := [label for label in labels if labels.count(label) > 1]:
@@ -190,7 +190,7 @@ def _earlier_entries(folder: Path) -> list[Path]:
 
 
 def _config_dirs(policies: Sequence[NamedPolicy], place: Place) -> tuple[Path, ...]:
-    """Return the folder of entries for classes of the user's, if there are any."""
+    """Return the folder of entries for user classes, if there are any."""
     return (place.folder / CONFIGS,) if any(policy.module is not None for policy in policies) else ()
 
 

@@ -1,4 +1,4 @@
-"""Experiments of papers as their files describe them, and the workloads and profiles they run on."""
+"""Experiments of papers, read from their files, and the workloads and profiles that they use."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Arm:
 
     @property
     def data(self) -> list[str]:
-        """Return the paths that it needs in the folder of other systems' data."""
+        """Return the paths that the experiment needs in the folder of other systems' data."""
         return [path for text in self.overrides if (path := text.partition(f"={DATA}/")[2])]
 
 
@@ -71,12 +71,12 @@ class Experiment:
 
     @property
     def needs_data(self) -> bool:
-        """Return whether it runs on the data of another system."""
+        """Return whether the experiment uses the data of another system."""
         return any(arm.data for arm in self.arms)
 
     @property
     def has_seeds(self) -> bool:
-        """Return whether it can run with more workloads or seeds."""
+        """Return whether the experiment can use more workloads or seeds."""
         return bool(self.arms) and not self.own_workload
 
 

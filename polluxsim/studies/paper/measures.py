@@ -86,7 +86,7 @@ def phases(life: Life, contention: Curve) -> Mapping[str, Phase]:
     """Return the phases in which a job held GPUs.
 
     Contention is the number of active jobs. In B, it is at least half of its maximum in the life of the job. A is
-    before B and C after B, both only while contention is at most a quarter of the maximum.
+    before B and C is after B; both count only while contention is at most a quarter of the maximum.
     """
     if life.efficiency is None:
         raise ValueError(f"{life.label}: a life without efficiency has no phases; read the life with profiles")
@@ -273,7 +273,7 @@ def usage(runs: Runs) -> Iterator[Sample]:
 
 def shares(runs: Runs) -> Iterator[Sample]:
     """Yield each application's share of the jobs of every workload."""
-    # A workload is the same whatever its runs' seeds.
+    # A workload does not depend on the seeds of its runs.
     for run in runs.first_seeds:
         found = run.jobs()["application"].value_counts(normalize=True)
         for name in runs.profiles:

@@ -46,7 +46,7 @@ BOUNDS = {Kind.ABOVE: "> ", Kind.BELOW: "< ", Kind.AT_LEAST: "≥ ", Kind.AT_MOS
 
 
 class Rule(NamedTuple):
-    """How near our value has to be."""
+    """The required closeness of our value."""
 
     kind: Kind
     # Largest difference, relative or (for points) absolute; 0 if the kind has none [1].

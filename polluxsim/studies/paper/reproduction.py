@@ -54,7 +54,7 @@ GROWTH = 1.5  # factor by which the number of seeds grows in each step of --unti
 
 @dataclass(frozen=True)
 class Request:
-    """What to run, and how."""
+    """The request for a reproduction."""
 
     inputs: Inputs
     seeds: int  # number of seeds at first

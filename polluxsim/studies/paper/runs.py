@@ -52,7 +52,7 @@ class Plan(NamedTuple):
 
 
 def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[str] = ()) -> Plan:
-    """Return the runs of an experiment. `seeds` is a number as in `Inputs.units`.
+    """Return the runs of an experiment. `seeds` is a number as for `Inputs.units`.
 
     An override in `extra` applies to the arms that have its setting, unless the arm itself overrides the setting.
     """
@@ -106,7 +106,7 @@ def check_reached(extra: Sequence[str], plans: Iterable[Plan]) -> None:
 
 
 class Place(NamedTuple):
-    """Where and how to make runs."""
+    """The folder of runs, and how to make them."""
 
     folder: Path  # for the runs; finished runs in it are reused
     workers: int | None = None  # number of processes on this machine; None for one for each core
