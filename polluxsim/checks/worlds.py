@@ -221,7 +221,7 @@ def _arguments(made: World | Job) -> list[str]:
 
 @dataclass(frozen=True)
 class Allowed:
-    """What may be in the worlds of a policy: jobs without a profile, several GPU types, an autoscaler."""
+    """The features that worlds for a policy may have: jobs without a profile, several GPU types, an autoscaler."""
 
     rigid: bool = True
     types: bool = True

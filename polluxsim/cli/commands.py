@@ -34,7 +34,7 @@ class Command(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Commands on one subject; their names begin with one word."""
+    """Commands on one subject, whose names share their first word."""
 
     summary: str
     commands: tuple[str, ...]

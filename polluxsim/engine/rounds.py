@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from polluxsim.engine.job import Transition
     from polluxsim.engine.state import State
 
-AT_ONCE = 0  # stands for the number of a round that is not at a multiple of the interval
+AT_ONCE = 0  # replaces the number of a round that is not at a multiple of the interval
 FAILURES = Change.NODES.value | Change.EVICTION.value  # changes that do not let a job progress
 
 LEAST_TIME, LEAST_ROUNDS, DELAYS = 60_000.0, 100, 10

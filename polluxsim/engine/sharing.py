@@ -110,7 +110,7 @@ class Interference:
         return False
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
-        """Return the slowdown of each job on several nodes if it shares one of its nodes with another such job.
+        """Return the slowdown of each job on several nodes that shares a node with another job on several nodes.
 
         Source: Pollux (OSDI '21), §4.2.1: only jobs that use the network disturb each other.
         """

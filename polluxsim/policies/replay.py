@@ -44,7 +44,7 @@ class Replay:
 
 
 class Change(NamedTuple):
-    """What a job holds from some time on."""
+    """The GPUs of a job after a time."""
 
     time: float  # from when [s]
     job: JobId

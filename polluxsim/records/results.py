@@ -203,7 +203,7 @@ _NUMBERS = f"by name: {', '.join(f'{name} {unit}' for name, unit in REASON_UNITS
 
 
 class StartRecord(NamedTuple):
-    """A start for which the policy named the restart delay, in place of that of the settings."""
+    """A start for which the policy named the restart delay, which replaces the delay of the settings."""
 
     time: Time
     job: str

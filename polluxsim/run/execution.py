@@ -112,8 +112,8 @@ class Execution:
     """A run that is ready to be simulated: its configuration is checked, and its files are read.
 
     `given` contains objects by config group. They replace the objects that the configuration would build. The
-    configuration describes such an object by `_target_` and parameters if these would make an equal object; otherwise
-    the run has no key. `given["metrics"]` has further metrics of the user by name.
+    configuration describes one of these objects by `_target_` and parameters if these would make an equal object;
+    otherwise the run has no key. `given["metrics"]` has further metrics of the user by name.
     """
 
     def __init__(self, config: DictConfig, given: Mapping[str, Any] | None = None) -> None:

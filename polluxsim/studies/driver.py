@@ -158,7 +158,7 @@ _locked: ContextVar[frozenset[Path]] = ContextVar("_locked", default=frozenset()
 class Completed(NamedTuple):
     """A complete sweep."""
 
-    done: int  # number of runs made now; the others were finished before
+    done: int  # number of runs made now; all other runs were finished before
     entries: Sequence[Entry]  # each distinct run, in the order of the plan
     table: pa.Table  # a row for each run
 

@@ -87,7 +87,7 @@ def _parse_pai(row: LogRow) -> LogJob | Dropped:
 
 
 class _Submission(NamedTuple):
-    """What the job table states of a job; the time is on the log's clock [s]."""
+    """The values of a job in the job table; the time is on the log's clock [s]."""
 
     user: str | None
     status: JobStatus | None

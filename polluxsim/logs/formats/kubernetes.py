@@ -204,7 +204,7 @@ def _class_of(spec: JsonRow) -> str | None:
 
 
 class _VolcanoJob(NamedTuple):
-    """What a Volcano Job adds to its PodGroup: start, end [s since 1970-01-01 UTC], duration [s] and status."""
+    """The values of a Volcano Job for its PodGroup: start, end [s since 1970-01-01 UTC], duration [s] and status."""
 
     start: float | None
     end: float | None

@@ -77,7 +77,7 @@ def cdf(values: ArrayLike, count: int | None = None) -> tuple[NDArray[np.float64
 
 
 def fairness_of(name: str, result: Result) -> Sample:
-    """Return the values of ρ of jobs, and the number of jobs with such a value."""
+    """Return the values of ρ of jobs, and the number of jobs with a value."""
     jobs = result.jobs
     if FAIRNESS not in jobs or jobs[FAIRNESS].isna().all():
         raise InvalidInputError(f"{name}: its jobs.parquet has no column {FAIRNESS!r} with values, which this needs")

@@ -25,7 +25,7 @@ from polluxsim.records.storage import Run
 if TYPE_CHECKING:
     from polluxsim.look.job_progress import Lives
 
-NEVER = -1.0  # stands for a time that never came
+NEVER = -1.0  # placeholder for a time that never came
 
 STATUSES = tuple(Status)
 

@@ -64,7 +64,7 @@ class NodeCounts(NamedTuple):
 class Changes:
     """Events since the last decision. A job that was submitted and ended between two decisions is left out."""
 
-    arrived: Sequence[JobView] = ()  # jobs that were submitted, in order
+    arrived: Sequence[JobView] = ()  # jobs that were submitted, in order of submission
     ended: Mapping[JobId, float] = field(default_factory=dict)  # names of jobs that ended, with their times [s]
     # Names of jobs that began an epoch, and names of jobs whose agents learnt something.
     passed_epoch: Collection[JobId] = ()

@@ -402,7 +402,7 @@ class Autoscaler:
     Parameters
     ----------
     measure
-        Measure that decides on nodes and batch sizes: `goodput`, or `throughput` as in the baseline.
+        Quantity that determines the number of nodes and the batch sizes: `goodput`, or `throughput` as in the baseline.
     grow_above
         Use above which more nodes are requested, U in (0, 1].
     aim

@@ -280,7 +280,7 @@ class Head(NamedTuple):
 class EffectiveScaling(AtEvents):
     """Admit jobs in order of submission while each gets its fewest GPUs, and share the GPUs for the largest speedup.
 
-    No job overtakes: the first job that does not fit holds up the later ones. A job that cannot run on the GPUs that
+    No job overtakes: the first job that does not fit blocks later jobs. A job that cannot run on the GPUs that
     are up is skipped. The speedup of a job is relative to its fewest GPUs, by true speeds. GPUs change only at arrivals
     and completions.
 

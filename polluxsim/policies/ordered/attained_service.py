@@ -215,7 +215,7 @@ class TiresiasL:
         kept = {job.job_id: job.placement for job in view.running} if decision.others_keep else {}
         placements = kept | dict(decision.allocation)
         running = [job_id for job_id in self._queue_of if placements.get(job_id)]
-        # They stay ahead of the others in their queues.
+        # These jobs stay ahead of the other jobs in their queues.
         self._queue_of = {job_id: self._queue_of[job_id] for job_id in running} | self._queue_of
         until = min((self._time_left(self._jobs[job_id]) for job_id in running), default=inf)
         return replace(decision, valid_until=view.time + NEARLY * until)

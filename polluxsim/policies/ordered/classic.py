@@ -87,11 +87,11 @@ class ShortestJobFirst:
 class QuasiShortestService:
     """Start whole jobs in order of their expected GPU time, and let each run to its end.
 
-    The expected run time of a job is a moving mean over ended jobs of the same user and name. If there are none, the
-    mean is over jobs of the same user and number of GPUs, then of the same number of GPUs, then over all jobs. The name
-    of a job is its name in the log, or its application. A job without a name and an application uses its job id,
-    without a counter as in `train-17`. An id without a letter does not count as a name. Before the first job has ended,
-    all jobs have equal expected times.
+    The expected run time of a job is a moving mean over ended jobs of the same user and name. Without ended jobs of
+    this kind, the mean is over jobs of the same user and number of GPUs, then of the same number of GPUs, then over all
+    jobs. The name of a job is its name in the log, or its application. A job without a name and an application uses its
+    job id, without a counter as in `train-17`. An id without a letter does not count as a name. Before the first job
+    has ended, all jobs have equal expected times.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ SKEW = 4.0
 # times the distance to the best known answers that 0.6 does.
 CHAIN = 0.6
 
-# Scores are summed by blocks of jobs, so that a move sums anew the blocks of its jobs only.
+# Scores are summed by blocks of jobs, so that a move sums only the blocks of its jobs again.
 BLOCK = 64
 
 
@@ -167,7 +167,7 @@ def anneal(fixed, packing, options, journal, best, schedule, rng):  # type: igno
         change = _change(packing, journal)
         if change > 0.0 or (temperature > 0.0 and rng.random() < np.exp(change / temperature)):
             if change < 0.0 and not saved and total > best_total:
-                # The rows are copied only before they would get worse: the move is given up for it.
+                # Copy the best rows only before a move that makes them worse. This move is then undone.
                 _undo(packing, journal, fixed)
                 _save(packing, best)
                 best_total, saved = total, True
@@ -201,7 +201,7 @@ def _total(best):  # type: ignore[no-untyped-def]
 
 @inlined
 def _note_changes(packing, journal, best):  # type: ignore[no-untyped-def]
-    """Record which rows an accepted move has changed, and sum their scores anew."""
+    """Record which rows an accepted move has changed, and sum their scores again."""
     for t in range(journal.size[0]):
         j = journal.jobs[t]
         _sum_block(packing, best, j // BLOCK)

@@ -80,8 +80,8 @@ def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[
     """Return placements on whole nodes of the type of most of the job's GPUs; at a tie, of the fastest type.
 
     A job can lose all GPUs in this way, if its user named types or a minimum of GPUs. It then takes idle GPUs of a type
-    that it can use, at most as many as it got. Otherwise it would wait until the search, which knows no types, happens
-    to choose nodes of one type.
+    that it can use, at most the number that it got. Otherwise it would wait until the search, which knows no types,
+    happens to choose nodes of one type.
     """
     jobs: Mapping[JobId, JobView] = {job.job_id: job for job in view.jobs}
     made = {job: _cut(view, jobs[job], placement, owners) for job, placement in allocation.items()}

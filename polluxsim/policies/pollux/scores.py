@@ -168,7 +168,7 @@ PRICE_STEPS = 60
 
 
 class Relaxation(NamedTuple):
-    """What a single pool of all GPUs would give."""
+    """The optimum for a single pool of all GPUs."""
 
     bound: float  # at least the largest sum of scores that any allocation reaches
     price: float  # score that one more GPU is worth

@@ -295,7 +295,7 @@ class Gandiva:
         self._partner = {one: other for one, other in self._partner.items() if one in jobs and other in jobs}
 
     def _part(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> bool:
-        """Separate pairs that no longer fit or do less than one job alone. Return whether there were any such pairs."""
+        """Separate pairs that no longer fit or do less than one job alone. Return whether there were any."""
         before, changes = len(self._partner), view.changes
         # Whether two jobs fit depends on their batch sizes, which are constant during an epoch.
         moved_on = {*changes.passed_epoch, *changes.evicted}

@@ -24,7 +24,7 @@ from polluxsim.policies.tools.gpu_counts import AtEvents
 from polluxsim.policies.tools.solver_output import without_chatter
 from polluxsim.workloads.job import Job
 
-Kind: TypeAlias = tuple[Stages, ...]  # what is alike of packs: the stages of their jobs, sorted
+Kind: TypeAlias = tuple[Stages, ...]  # the key of equal packs: the stages of their jobs, sorted
 NEARLY = 1e-6  # so near a whole number counts as one
 
 

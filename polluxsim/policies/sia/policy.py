@@ -18,7 +18,7 @@ from polluxsim.policies.sia.configurations import Configuration, Matrix, configu
 from polluxsim.policies.tools.gpu_counts import fewest_gpus
 from polluxsim.policies.tools.solver_output import without_chatter
 
-LARGEST_COST = 3000.0  # what a configuration costs at most. Source: the published code of Sia (SOSP '23)
+LARGEST_COST = 3000.0  # largest cost of a configuration. Source: the published code of Sia (SOSP '23)
 GAP = 1e-4  # by this share the solver's answer may cost more than the least. Source: ibid
 WHOLE = 1e-6  # by this much a number may differ from a whole one. Source: HiGHS' default
 
@@ -114,7 +114,7 @@ class Programme:
         return chosen, (found.mip_dual_bound if is_whole else found.fun) + none
 
 
-BOOTSTRAPS = ("ratio", "none", "oracle")  # what a job's goodput is on a type that it never ran on
+BOOTSTRAPS = ("ratio", "none", "oracle")  # sources of the goodput of a job on a type where it never ran
 NEAREST = 3  # number of jobs that a reason names
 
 

@@ -20,7 +20,7 @@ from polluxsim.policies.typed.linear_programmes import gpus_by_type
 
 
 class Prospect(NamedTuple):
-    """What is expected of a job now."""
+    """The expected course of a job."""
 
     width: int  # GPUs of its gang
     epochs: int  # its epochs

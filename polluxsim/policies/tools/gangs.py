@@ -142,7 +142,7 @@ def schedule_gangs(
 
 
 def _first_of(order: Iterable[JobView], few: Sequence[JobView]) -> Iterable[JobView]:
-    """Return a few jobs in an order of all jobs, which is read only as far as needed."""
+    """Return some jobs in the order of all jobs. The order is read only as far as needed."""
     if len(few) < 2:
         return few
     wanted = {job.job_id for job in few}

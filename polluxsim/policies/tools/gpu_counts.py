@@ -244,7 +244,7 @@ class Deal:
         return (then - now) / alone
 
     def placements(self) -> dict[JobId, Placement]:
-        """Return placements. A job with an unchanged number keeps its GPUs; the others are packed in order."""
+        """Return placements. A job with an unchanged number keeps its GPUs; the other jobs are packed in order."""
         started = [job for job in self._view.jobs if job.job_id in self.gpus]
         return place(self._view, [(job, ((self._types[job.job_id], self.gpus[job.job_id]),)) for job in started])
 

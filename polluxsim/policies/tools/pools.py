@@ -1,4 +1,4 @@
-"""Pools: on a cluster of several GPU types, each type has a policy of its own that knows one type."""
+"""Pools: on a cluster of several GPU types, each type has its own copy of a policy for one type."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Bid(NamedTuple):
 
 
 class Prices:
-    """What a GPU of each type costs: U_min^(1 − x) U_max^x / η where the part x of them is taken, U_max of the last.
+    """The price of a GPU of each type: U_min^(1 − x) U_max^x / η if the share x is taken, U_max for the last GPU.
 
     `utilities` are those of each job on each type for a GPU, 0 where it cannot run, of shape (jobs, types) [1/s].
     """
@@ -83,7 +83,7 @@ class Queue(NamedTuple):
 
 
 class JobChoices(NamedTuple):
-    """What a job does in each of several ways in which the jobs before it may have gone, in arrays of shape (ways,)."""
+    """The choices of a job after each combination of choices of earlier jobs, in arrays of shape (ways,)."""
 
     job: int
     before: Numbers  # which way of those before it each is
@@ -193,10 +193,10 @@ Group = frozenset[int]  # numbers of the types that its jobs can use
 
 
 class Outcome(NamedTuple):
-    """What a job got."""
+    """The result of a job's turn."""
 
     gpu_type: int | None  # number of the type, None for none
-    numbers: Mapping[str, float]  # what decided, as a reason has it
+    numbers: Mapping[str, float]  # the numbers of the reason
 
 
 def owned_types(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Group, Group]:

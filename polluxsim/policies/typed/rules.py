@@ -18,7 +18,7 @@ from polluxsim.policies.typed.linear_programmes import NEARLY_OPTIMAL, Array, De
 class Rule(ABC):
     """Returns the share of time of each job on each GPU type."""
 
-    agnostic: bool = False  # whether it takes GPU types for alike: then no type is filled before the others
+    agnostic: bool = False  # whether the rule ignores GPU types: then no type is filled before another
 
     @abstractmethod
     def of(self, demand: Demand, solve: Solver) -> Array:

@@ -33,7 +33,7 @@ SETTINGS = ("title", "system", "measure", "draw", "arms", "axis", "workloads", "
 class Arm:
     """One configuration of an experiment, like a policy. It runs on each workload."""
 
-    name: str  # as the published values name it
+    name: str  # name in the published values
     load: float = 1.0  # number of jobs, as a multiple of the paper's 160
     request: str = "tuned"  # GPUs and batch sizes that jobs request: "tuned" or "realistic"
     largest_request: int | None = None  # most GPUs that a job of a generated workload requests, None for no limit
