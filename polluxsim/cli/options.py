@@ -168,7 +168,7 @@ class Option(NamedTuple):
 
 
 OPTIONS: Mapping[str, Option] = {
-    # What a command reads and writes.
+    # Inputs and outputs of a command.
     "output": Option("output", "PATH", path),
     "figure": Option("file for a figure: .png, .pdf or .svg", "FILE", path),
     "log": Option("log of a cluster, as 'polluxsim log import' writes it", "FILE", path),

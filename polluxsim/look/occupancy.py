@@ -174,7 +174,7 @@ def most_lanes(pieces: Iterable[Stay]) -> int:
 
 def _as_it_is(jobs: Mapping[str, _Holding], job: str, time: float) -> AllocationRecord:
     if job not in jobs or (now := jobs[job].now) is None:
-        raise InvalidInputError(f"sharing.parquet: at {time:g} s job {job!r} shares GPUs, and was given none")
+        raise InvalidInputError(f"sharing.parquet: at {time:g} s job {job!r} shares GPUs, but holds none")
     return now._replace(time=time)
 
 

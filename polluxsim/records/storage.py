@@ -136,7 +136,7 @@ def read_run(folder: Path) -> Run:
         info = with_present_names(info)
         end_time, gpu_seconds = info["end_time"], info.get("gpu_seconds")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidInputError(f"{folder / RUN_FILE}: not what polluxsim writes ({error})") from None
+        raise InvalidInputError(f"{folder / RUN_FILE}: not written by polluxsim ({error})") from None
     _check_seconds(folder, "end_time", end_time, LATEST)
     _check_parts(folder / RUN_FILE, info)
     if gpu_seconds is not None:

@@ -142,8 +142,8 @@ class DominantResourceFairness:
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence if shares have no effect; each weight must be for a queue, or user, of a job."""
         check_owners("policy.weights", self.weights, jobs, self.by, NO_QUEUE)
-        return unless_jobs_differ(jobs, self.by, "its jobs start by priority and submission, and a job that does not fit "
-                                  "blocks later jobs")  # fmt: skip
+        return unless_jobs_differ(jobs, self.by, "its jobs start by priority and submission, and a job that does not "
+                                  "fit blocks later jobs")  # fmt: skip
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, then fill progressively."""

@@ -72,7 +72,7 @@ class RoundsOfShares:
         check_choice("policy.solver", self.solver, SOLVERS)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Give GPUs to the jobs with the least of their shares, type by type, the fastest type first."""
+        """Give GPUs to the jobs that are furthest below their shares, type by type, the fastest type first."""
         self._take_note(view)
         if self._is_stale and view.time - self._reset >= self.reset_interval:
             self._compute(view)

@@ -185,7 +185,7 @@ def _earlier_entries(folder: Path) -> list[Path]:
     found = sorted((folder / "policy").iterdir())
     written = [path for path in found if path.is_file() and path.read_bytes().startswith(MARK.encode())]
     if other := sorted({*found, *folder.iterdir()} - {*written, folder / "policy"}):
-        raise InvalidConfigError(f"{other[0]}: not what an arena writes; remove it, or give another folder")
+        raise InvalidConfigError(f"{other[0]}: not written by an arena; remove it, or give another folder")
     return written
 
 
