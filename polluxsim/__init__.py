@@ -34,7 +34,10 @@ if sys.argv[:1] == ["-m"] and "polluxsim" in sys.orig_argv:  # `python -m pollux
 
 
 class _FormerModules:
-    """Finder of modules of the package that moved. It loads the table of former names when it is first needed."""
+    """Import finder for modules of the package that moved.
+
+    It loads the table of former names when it is first needed.
+    """
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:

@@ -19,7 +19,7 @@ def main() -> int:
         handled = (signal.SIGINT, signal.SIGTERM)
         for number in handled:
             signal.signal(number, _end_interrupted)
-        # Last of all, as Python's end would bring back handlers that end the process by the signal.
+        # Do this last, because the end of Python would restore handlers that end the process by the signal.
         atexit.register(lambda: [signal.signal(number, signal.SIG_IGN) for number in handled])
         from polluxsim.cli.main import main as command  # noqa: PLC0415
         from polluxsim.run.interrupt import end_process  # noqa: PLC0415

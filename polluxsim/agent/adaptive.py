@@ -61,7 +61,7 @@ class AdaptiveAgent:
 
     @property
     def max_replicas(self) -> int:
-        """Return the maximum GPUs of the job: twice the most that it has run on, at most the application's limit."""
+        """Return the maximum GPUs of the job: twice the most GPUs that it has had, at most the application's limit."""
         allowed = self._application.most_replicas(self._application.max_batch_size)
         return allowed if self._known else min(max(2 * self._most_observed, 1), allowed)
 

@@ -45,7 +45,10 @@ class Agent(Protocol):
 
     @property
     def learns(self) -> bool:
-        """Return whether observations can change its choice. If not, the engine calls it only at placements."""
+        """Return whether observations can change its choice.
+
+        If not, the engine calls it only when the job is placed.
+        """
 
     @property
     def plans(self) -> bool:
@@ -76,7 +79,7 @@ class Agent(Protocol):
 class FixedBatchAgent:
     """An agent that keeps the requested batch size [examples] and learns nothing.
 
-    `by_type` has the applications whose limits of the atomic batch size differ on a GPU type.
+    `by_type` contains the applications whose limits of the atomic batch size differ on a GPU type.
     """
 
     learns = plans = False
@@ -96,7 +99,7 @@ class FixedBatchAgent:
         return None
 
     def goodput_on(self, gpu_type: str) -> None:
-        """Return None: this agent has no model."""
+        """Return None, because this agent learns no model."""
 
     def observe(self, observation: Observation) -> None:
         """Ignore the observation."""

@@ -55,7 +55,10 @@ class BatchRule(Protocol):
 
     @property
     def controller(self) -> Controller | None:
-        """Return the controller that makes workers on several GPU types equally fast; None for one type at a time."""
+        """Return the controller that makes workers on several GPU types equally fast.
+
+        None if the job uses one type at a time.
+        """
 
     def batch_size(
         self, asked: int, application: Application, epoch: int, statistics: GradientStatistics | None
@@ -106,10 +109,10 @@ class AdaBatch(FixedBatch):
     factor
         Ratio of the batch sizes of two consecutive stretches, 1 or more.
     every
-        Length of a stretch as a share of the job's epochs, in (0, 1].
+        Length of the interval as a share of the job's epochs, in (0, 1].
 
-    Source: AdaBatch (Devarakonda et al., 2017), which doubles every 20 of 100 epochs. Its learning rates fall by 0.75
-    where the rates of a fixed batch fall by 0.375, so they grow with the batch.
+    Source: AdaBatch (Devarakonda et al., 2017), which doubles the batch every 20 of 100 epochs. Its learning rates fall
+    by 0.75 where the rates of a fixed batch fall by 0.375, so they grow with the batch.
     """
 
     factor: float = 2.0
@@ -163,7 +166,7 @@ class NoiseScale(FixedBatch):
 class OmniLearn(FixedBatch):
     """Keeps the requested batch size, and divides it by the speeds of the workers.
 
-    A job may hold GPUs of several types at once. On one type it equals `FixedBatch`.
+    A job may hold GPUs of several types at once. On one GPU type it behaves like `FixedBatch`.
 
     Parameters
     ----------
@@ -243,8 +246,8 @@ class RuledAgent(FixedBatchAgent):
 class BalancingAgent(RuledAgent):
     """An agent that follows a rule, and gives faster GPU types a larger part of the batch.
 
-    The first parts are equal, or follow the speeds that it observed earlier on these types. Each observation of the
-    workers' times changes them.
+    The first parts are equal, or follow the speeds that the agent observed earlier on these types. Each observation of
+    the workers' times changes the parts.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ class Moment(moment.Moment[RunT]):
     run
         The run, as returned by `polluxsim.read` or `simulate`.
     time
-        The first round at this time [s] or later is taken.
+        The fork is made at the first round at this time [s] or later.
 
     Raises
     ------
@@ -66,24 +66,24 @@ class Moment(moment.Moment[RunT]):
         add: WorkloadLike | None = None,
         seed: int | None = None,
     ) -> RunT:
-        """Return the run as it goes on with changes from this time on; all else is as in the original run.
+        """Return a fork of the run, which continues with the changes from this time on.
 
         The name of the returned run states the time and the changes.
 
         Parameters
         ----------
         policy
-            The policy from then on; a choice without a name changes settings of the run's own policy.
+            The policy after the fork; a choice without a name changes settings of the run's own policy.
         cluster
             A cluster with additional nodes at the end, or without the last nodes.
         drop_nodes
-            Numbers of nodes that go down for good.
+            Numbers of nodes that go down permanently.
         without
             Names of jobs that are cancelled, or do not arrive.
         add
             Additional jobs, at their times since the start of the run [s].
         seed
-            Seed of the policy's random generator from then on.
+            Seed of the policy's random generator after the fork.
 
         Raises
         ------
@@ -138,13 +138,14 @@ class Moment(moment.Moment[RunT]):
         forks
             Number of futures.
         arrivals
-            Jobs that are assumed to arrive later: "none", "recent", or a workload with times since the start of the run
-            [s]. "recent" resamples the jobs that have arrived, for as long as the run has lasted, at most three days.
+            Jobs that are assumed to arrive after this time: "none", "recent", or a workload with times since the start
+            of the run [s]. "recent" resamples the jobs that have arrived, for as long as the run has lasted, at most
+            three days.
 
         Raises
         ------
         InvalidInputError
-            If a job neither waits nor runs then.
+            If the job neither waits nor runs at this time.
         """
         if isinstance(arrivals, str) and arrivals in (NONE, RECENT):
             assumed = Arrivals(arrivals)

@@ -1,4 +1,4 @@
-"""The parts of a run as a caller gives them: choices from the configuration, or objects."""
+"""The parts of a run as a caller passes them: names from the configuration, or objects."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def cluster_part(cluster: ClusterLike | None) -> Part:
 
 
 def workload_part(workload: WorkloadLike | None) -> Part:
-    """Return the workload, or its source. Text that ends like the name of a table is a file."""
+    """Return the workload, or its source. Text that ends like the name of a table is read as a file."""
     if isinstance(workload, str | Path) and Path(workload).suffix in TABLES:
         return Choice("workload", "file", {"path": str(workload)})
     if isinstance(workload, Path) or (isinstance(workload, str) and workload not in entries("workload")):
@@ -232,7 +232,7 @@ def settings_part(settings: SettingsLike | None) -> Part:
 
 
 def described(value: object) -> dict[str, object]:
-    """Return the `_target_` and the parameters of a dataclass of plain values that can be imported; else its name.
+    """Return the `_target_` and the parameters of an importable dataclass of plain values; otherwise its name.
 
     >>> described(EngineSettings(round_interval=30.0))["round_interval"]
     30.0
@@ -246,7 +246,10 @@ def described(value: object) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """Return a value as a configuration states it. A dataclass that is not frozen may have other state, and stays."""
+    """Return a value as a configuration states it.
+
+    A dataclass that is not frozen may have other state, so it is returned unchanged.
+    """
     frozen = is_dataclass(value) and getattr(value, "__dataclass_params__").frozen  # noqa: B009
     return described(value) if frozen else value
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def figure_of(kind: str, subject: Subject, options: Mapping[str, object]) -> Drawing:
-    """Draw a figure of runs, of a kind and with options as `polluxsim plot` takes them."""
+    """Draw a figure of runs; the kinds and options are those of `polluxsim plot`."""
     from polluxsim.look.plot.kinds import draw  # noqa: PLC0415  (matplotlib is slow to load)
 
     request = PlotRequest.of(kind, options)
@@ -75,7 +75,9 @@ class Result(Run):
         return compare({self.name: self}).summary()
 
     def save(self, folder: str | PathLike[str]) -> Path:
-        """Write the folder that `polluxsim run` writes, and return its path. It is written completely or not at all.
+        """Write the folder that `polluxsim run` writes, and return its path.
+
+        The folder is written completely or not at all.
 
         Raises
         ------
@@ -93,7 +95,7 @@ class Result(Run):
         return Moment(self, instant(time))
 
     def why(self, job: str, time: float) -> str:
-        """Return the state of a job at a time [s] and its reason, as the text of `polluxsim why`."""
+        """Return the state of a job at a time [s] and the reason for it, as `polluxsim why` prints them."""
         return at(self, self.result.reason_records, find_job(self, job), time)
 
     def plot(self, kind: str, **options: object) -> Drawing:
@@ -236,7 +238,7 @@ def compare(runs: Mapping[str, Run], baseline: str | None = None) -> Comparison:
     Raises
     ------
     InvalidInputError
-        If no run has the name of the baseline.
+        If the baseline is not the name of a run.
 
     Examples
     --------

@@ -143,11 +143,11 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
     settings
         `EngineSettings`, a name, or a choice like `polluxsim.settings(round_interval=30.0)`.
     metrics
-        Your own metrics by name. Tables of the results have a column for each.
+        Your own metrics by name. Tables of the results have a column for each metric.
     seed
         Seed of all random draws. The same seed gives the same result.
     progress
-        Whether to show the progress, on a terminal or in a notebook. Runs outside the main thread show none.
+        Whether to show the progress, on a terminal or in a notebook. Runs outside the main thread show no progress.
 
     Returns
     -------
@@ -198,7 +198,7 @@ def start(
     Returns
     -------
     tuple
-        The run and its policy. `copy.deepcopy` of both in one call is a fork.
+        The run and its policy. To fork the run, copy the run and the policy in one call of `copy.deepcopy`.
 
     Examples
     --------

@@ -75,7 +75,7 @@ class Sweep:
 
     @property
     def runs(self) -> Sequence[Result]:
-        """Return the runs. Those that are not in memory are read from their folders."""
+        """Return the runs. Results that are not in memory are read from their folders."""
         if self.subject.runs:
             return [Result(run.name, run.info, run.result) for run in self.subject.runs]
         return list(map(read, self.subject.paths))
@@ -138,7 +138,7 @@ def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
         Folder for the runs.
     workers
         Number of processes. With a folder, the default is one for each core. Several processes need parts that a
-        configuration can state: choices, files, and objects of classes that a worker can import. A script must call
+        configuration can describe: choices, files, and objects of classes that a worker can import. A script must call
         `sweep` under `if __name__ == "__main__":`.
 
     Raises
@@ -146,7 +146,7 @@ def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
     InvalidConfigError
         If an argument is invalid, or a configuration cannot state a part of a sweep in several processes.
     SweepError
-        If runs in a folder failed. The other runs are finished and kept.
+        If runs in a folder failed. The other runs are complete and stay in the folder.
 
     Examples
     --------

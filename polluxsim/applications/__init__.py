@@ -1,1 +1,1 @@
-"""What is known of applications: cards and measured tables, read, checked and fitted, as profiles to simulate with."""
+"""Applications as profiles: cards and measured tables are read, checked and fitted."""

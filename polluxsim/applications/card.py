@@ -61,7 +61,7 @@ class SyncTimes:
         return self._constant(num_nodes) + self.beta_node * (num_replicas - num_nodes) / num_nodes
 
     def _constant(self, num_nodes: int) -> float:
-        """Return α_node. Beyond the last knot it has the mean slope of all knots, or slope 0 if that is negative."""
+        """Return α_node. Beyond the last knot its slope is the mean slope of all knots, but at least 0."""
         nodes, alphas = self.num_nodes, self.alpha_node
         if num_nodes <= nodes[-1] or len(nodes) == 1:
             return interpolated(nodes, alphas, num_nodes)

@@ -302,7 +302,7 @@ def read_cards(folder: Path) -> dict[str, CardProfile]:
 def read_card(path: Path) -> Card:
     """Read a card and check every figure.
 
-    Raise InvalidInputError if a key is unknown or missing, or a value has the wrong type, range or shape.
+    Raise InvalidInputError if a key is unknown or missing, or if a value has a wrong type, range or shape.
     """
     root = read_section(path)
     if (version := root.integer("format", COUNT)) != FORMAT:

@@ -44,7 +44,8 @@ LEAST_SQR_SHARE = 1e-9
 """Smallest sqr/(sqr + var), for an infinite noise scale. Smaller values change the gain of no batch size in use."""
 
 NOISE_SCALE_WEIGHT = 1e-3
-"""Weight of an error of log φ relative to an error of efficiency; it matters if the batch size hardly does."""
+"""Weight of an error of log φ relative to an error of efficiency; it matters only where efficiency hardly depends on
+the batch size."""
 
 
 def fit_noise(measured: MeasuredProfile, size: CardSize) -> NoiseScales:
@@ -121,7 +122,7 @@ def _fit_noise_curve(
 MOST_REPLICAS = 64  # GPUs of the measured cluster
 
 USE_SHARPNESS = 20.0
-"""Power of the goodput in the weight of a batch size: a batch size with 5 % less goodput has a third of the weight."""
+"""A batch size with 5 % less goodput has a third of the weight; this is the power of the goodput that gives it."""
 
 LEAST_USE = 0.015  # weight of a batch size that no job would choose, where the sum over a placement is 1
 RIDGE = 0.001  # ridge penalty, which determines corrections without measurements nearby
@@ -156,7 +157,7 @@ def fit_corrections(measured: MeasuredProfile, steps: list[Step], card: Card) ->
 
 
 def _missed_in_use(measured: MeasuredProfile, card: Card) -> Iterator[_Missed]:
-    """Yield the errors on packed placements, weighted by the use of each choice by a job that chooses well."""
+    """Yield the errors on packed placements, weighted by how often a job with good choices uses each placement."""
     limits, profile = card.application, CardProfile(card)
     for num_replicas in range(2, min(MOST_REPLICAS, limits.max_batch_size // limits.min_atomic_batch_size) + 1):
         placement = packed(num_replicas, card.grad.gpus_per_node)
@@ -177,7 +178,7 @@ def _missed_in_use(measured: MeasuredProfile, card: Card) -> Iterator[_Missed]:
 
 
 def _missed_anywhere(steps: list[Step], card: Card) -> Iterator[_Missed]:
-    """Yield the errors of all measured steps with a small weight, which matters where no job would run."""
+    """Yield the errors of all measured steps with a small weight, for placements that no job would use."""
     profile = CardProfile(card)
     for step in steps:
         place = place_in_use(card.application, step.num_replicas, step.atomic_batch_size)
@@ -190,8 +191,8 @@ def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = No
     """Fit a card to a measured profile.
 
     The pass is fitted first, then the time to synchronise and its overlap (nonlinear least squares on log step times
-    from several starts), then the corrections (linear least squares). Stages of training have the least variance. All
-    figures are rounded to four significant digits; `fit_errors` includes the error of rounding.
+    from several starts), then the corrections (linear least squares). The stages of training have at least this
+    variance. All figures are rounded to four significant digits; `fit_errors` includes the error of rounding.
 
     Raise ProfileRangeError if the measurements lack a step on one GPU, or a step on several GPUs that fill their nodes.
     """

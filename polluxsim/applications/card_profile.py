@@ -1,4 +1,4 @@
-"""Profile that answers the simulator's questions from the figures of a card."""
+"""Profile that computes its values from the figures of a card."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEW_NODES = 4
 def compactness(gpus_by_node: tuple[int, ...], gpus_per_node: int) -> float:
     """Return the smallest number of nodes for a placement's GPUs divided by its number of nodes, at most 1.
 
-    It is the weight of corrections, which are learnt on packed placements.
+    Corrections are learnt on packed placements, so this is their weight.
 
     >>> compactness((4, 2), 4), compactness((1, 1, 1, 1), 4)
     (1.0, 0.25)
@@ -32,8 +32,8 @@ def compactness(gpus_by_node: tuple[int, ...], gpus_per_node: int) -> float:
 def placement_class(gpus_by_node: tuple[int, ...], gpus_per_node: int) -> str:
     """Return the class of a placement, one of `PLACEMENT_CLASSES`.
 
-    Placements on more than four nodes are `many_nodes`. The rest are `few_nodes` if all nodes but one are full, and
-    otherwise `unpacked`.
+    Placements on more than four nodes are `many_nodes`. All other placements are `few_nodes` if all nodes but one are
+    full, and otherwise `unpacked`.
 
     >>> placement_class((4, 2), 4), placement_class((3, 3), 4)
     ('few_nodes', 'unpacked')
@@ -144,12 +144,12 @@ class CardProfile:
         return known
 
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
-        """Return the optimiser steps from the end of `epoch` to the end of training; 1 if it is the last epoch."""
+        """Return the optimiser steps from the end of `epoch` to the end of training; 1 if the epoch is the last one."""
         self._check_epoch(epoch)
         last = self.application.num_epochs - 1
         if epoch >= last:
             return 1.0
-        # At least the 1 of the last epoch, so that the remaining steps never increase.
+        # At least 1, the value of the last epoch, so that the remaining steps never increase.
         return max(self._iterations(batch_size, epoch + 1), 1.0)
 
     def _iterations(self, batch_size: int, first_epoch: int) -> float:
@@ -168,8 +168,8 @@ class CardProfile:
         if num_replicas == 1:
             return StepTime(grad + card.sync.alone, card.sync.alone)
         num_nodes = len(gpus_by_node)
-        # Corrections were fitted on nodes of one size and up to a number of GPUs. Larger placements have the correction
-        # of the largest, so that the formula alone extrapolates.
+        # Corrections were fitted on nodes of one size and up to a number of GPUs. Larger placements use the correction
+        # of the largest placement, so the formula alone extrapolates.
         corrected_as = min(num_replicas, card.grad.gpus_per_node * num_nodes, card.corrections.num_replicas[-1])
         place = place_in_use(self.application, corrected_as, atomic_batch_size)
         sync = card.sync(num_nodes, num_replicas)

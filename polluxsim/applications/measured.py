@@ -113,7 +113,7 @@ class MeasuredProfile:
         return self._epoch_ends[epoch]
 
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
-        """Return the optimiser steps from the end of `epoch` to the end of training; 1 if it is the last epoch."""
+        """Return the optimiser steps from the end of `epoch` to the end of training; 1 if the epoch is the last one."""
         last = self.application.num_epochs - 1
         if epoch >= last:
             return 1.0
@@ -124,7 +124,7 @@ class MeasuredProfile:
     def losses(self) -> Sequence[float]:
         """Return the distance of the metric from its best after each epoch, as the loss; empty if the best is unknown.
 
-        It is the mean over the validated batch sizes, because an epoch is the same progress at each of them.
+        It is the mean over the validated batch sizes, because an epoch makes the same progress at each of them.
         """
         if (best := self.best_metric) is None:
             return ()
@@ -206,7 +206,7 @@ class MeasuredProfile:
         values = [*_means([groups[key] for key in keys]), *(row[3:] for row in self.scalability)]
         try:
             interpolator = LinearNDInterpolator(np.array(points, dtype=float), np.array(values, dtype=float))
-        except QhullError:  # the points have no volume, for example all on one node
+        except QhullError:  # triangulation fails if the points span no volume, for example if all are on one node
             return lambda _: np.full(2, np.nan)
         # The first call inverts a small matrix for every simplex, which is much slower in several threads.
         with threadpool_limits(limits=1, user_api="blas"):

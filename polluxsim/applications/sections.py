@@ -37,18 +37,21 @@ class Section:
     _asked: set[str] = field(default_factory=set, init=False)
 
     def has(self, key: str) -> bool:
-        """Return whether the mapping has an optional key."""
+        """Return whether the mapping contains an optional key."""
         return key in self.nodes
 
     def section(self, key: str) -> Section:
-        """Return a mapping within this one."""
+        """Return a mapping that this mapping contains."""
         node = self._node(key)
         if not isinstance(node, yaml.MappingNode):
             raise self.error(key, "a mapping of keys to values")
         return _section(self.path, node)
 
     def part(self, key: str, read: Callable[[Section], _PartT]) -> _PartT:
-        """Return the result of a function of a mapping within this one. The function must read all its keys."""
+        """Return the result of a function of a mapping that this mapping contains.
+
+        The function must read all its keys.
+        """
         section = self.section(key)
         part = read(section)
         section.finish()

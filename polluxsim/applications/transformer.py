@@ -60,8 +60,9 @@ class Transformer(NamedTuple):
     def flops(self) -> float:
         """Return the operations of a pass over one example, forward and backward [FLOP].
 
-        A token takes 2 N forward, as much for the gradient of activations and of weights, and attention over all tokens
-        4 L s h, twice that backward. Source: Kaplan et al. 2020, §2.1; Narayanan et al., SC '21, appendix.
+        A token takes 2 N operations forward, as many for the gradient of activations and again for that of weights;
+        attention over all tokens takes 4 L s h, and twice this number backward. Source: Kaplan et al. 2020, §2.1;
+        Narayanan et al., SC '21, appendix.
         """
         dense, attention = 2 * self.params, 4 * self.layers * self.seq * self.hidden
         again = dense + attention if self.recompute else 0.0
@@ -69,7 +70,7 @@ class Transformer(NamedTuple):
 
     @property
     def states(self) -> float:
-        """Return the memory of weights, gradients and Adam's states, 16 bytes each where they train, else 2 [bytes].
+        """Return the memory of weights, gradients and Adam's states [bytes]: 16 per trained parameter, else 2.
 
         Source: ZeRO (Rajbhandari et al. 2020), §3.1.
         """
@@ -108,7 +109,8 @@ class Transformer(NamedTuple):
 def depth_and_width(params: float) -> tuple[int, int]:
     """Return layers and width of a model with a number of parameters (12 L h²), 128 times as wide as deep.
 
-    The larger models of GPT-3 have this ratio (Brown et al. 2020, table 2.1); it matters little (Kaplan et al. 2020).
+    The larger models of GPT-3 have this ratio of width to depth (Brown et al. 2020, table 2.1); it matters little
+    (Kaplan et al. 2020).
 
     >>> depth_and_width(175e9)
     (96, 12288)
@@ -162,9 +164,9 @@ class Training(NamedTuple):
 
 
 def transformer_card(model: Transformer, training: Training, speeds: Mapping[GpuType, Speed]) -> Card:
-    """Return the card of a training on GPU types. The main figures are of the first type in whose memory it fits.
+    """Return the card of a training on GPU types. The main figures are for the first type whose memory is large enough.
 
-    Types in whose memory it does not fit are left out. Raise InvalidConfigError if it fits on no type.
+    Types whose memory is too small are left out. Raise InvalidConfigError if the memory of every type is too small.
     """
     fits = {gpu: most for gpu in speeds if (most := model.most_examples(gpu))}
     if not fits:

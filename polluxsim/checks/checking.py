@@ -74,7 +74,7 @@ class DecisionTimes(NamedTuple):
     spent: float
 
     def least(self, other: DecisionTimes) -> DecisionTimes:
-        """Return the smaller of both times, each by itself."""
+        """Return the smaller of both measurements for each of the two times."""
         return DecisionTimes(min(self.seconds, other.seconds), min(self.spent, other.spent))
 
 
@@ -164,13 +164,13 @@ def _jobs(count: int, duration: float, *, with_rigid: bool) -> Iterator[Job]:
 
 ALL, MOST = frozenset(Fault), frozenset(Fault) - {Fault.ORDER}
 RUNS = {fault: (fault,) for fault in (Fault.CHANCE, Fault.MEMORY, Fault.STANDING, Fault.ORDER)}
-"""Values of `faults` for `checked_world` that search for a fault with further runs."""
+"""Values of `faults` for `checked_world` that require further runs."""
 
 FEW, TRIES = 4, 12
 """In worlds of at most `FEW` jobs, a search for chance makes `TRIES` further runs, because chance may not show."""
 
 SALTS, SALTED = (1, 2, 3), 4
-"""Hashes of names that are tried, and the distance between the worlds in which they are tried."""
+"""Number of alternative hashes of names to try, and the distance between the worlds in which they are tried."""
 
 
 def check(policy: str | NamedPolicy, worlds: int = 1000, *, timeout: float | None = None) -> list[Finding]:
@@ -199,7 +199,7 @@ def found(
     timeout: float | None = None,
     begins: Callable[[int], object] = lambda number: None,
 ) -> Iterator[Finding]:
-    """Yield the findings of `check` one by one; call `begins` with the number of each world before it begins."""
+    """Yield the findings of `check` one by one; call `begins` with the number of each world before it starts."""
     guest = named_policy(policy) if isinstance(policy, str) else policy
     known = set()
     for finding in _all_findings(guest, worlds, timeout, begins):
@@ -207,7 +207,7 @@ def found(
             known.add(finding.kind)
             again = partial(checked_world, guest, timeout=timeout, faults=RUNS.get(finding.fault, ()))
             yield finding if finding.world is None else smallest(finding, finding.world, again)
-            if finding.fault is Fault.HANG:  # each further finding of this kind would take as long
+            if finding.fault is Fault.HANG:  # each further finding of this kind would take as long as the first
                 return
 
 
@@ -305,7 +305,7 @@ BEGINS, FOUND_FAULT, FAILED, DONE = range(4)  # kinds of messages from the other
 
 def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Iterator[tuple[str, str] | int]:
     """Yield the number of each world that begins, and each finding as a sentence and a test."""
-    guest = named_policy(policy)  # here, as the other process does not know the user's folders of configurations
+    guest = named_policy(policy)  # here, because the other process does not know the user's configuration folders
     receiver, sender = Pipe(duplex=False)
     process = fresh().Process(target=_work, args=(sender, dict(os.environ), guest, worlds, timeout))
     world = 0

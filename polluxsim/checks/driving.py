@@ -28,7 +28,7 @@ from polluxsim.records.results import Result
 
 AnswerT = TypeVar("AnswerT")
 
-GRACE = 2.0  # time after the limit at which a decision that still runs ends the process [s]
+GRACE = 2.0  # time after the limit at which an unfinished decision ends the process [s]
 
 
 class FoundError(Exception):
@@ -40,11 +40,11 @@ class FoundError(Exception):
 
 
 class DecisionTimeoutError(Interruption):
-    """A decision takes too long. It is no `Exception`, so that `except Exception` in a policy does not catch it."""
+    """A decision takes too long. It is not an `Exception`, so `except Exception` in a policy does not catch it."""
 
 
 class ObservedPolicy:
-    """A policy with a record of whether any of its decisions was valid for more than one round."""
+    """A wrapper of a policy that records whether any decision was valid for more than one round."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -59,7 +59,7 @@ class ObservedPolicy:
 
 
 class AskedEveryRound(ObservedPolicy):
-    """A policy that is asked in every round, because its decisions expire immediately."""
+    """A policy that the engine asks in every round, because its decisions expire immediately."""
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:
         """Return what the policy decides, until the next round."""
@@ -118,7 +118,10 @@ def start_run(world: World, policy: Policy) -> Simulation:
 def take_turn(
     run: Simulation, policy: Policy, view: ClusterView, timeout: float | None = None, watch: Watch | None = None
 ) -> float:
-    """Ask a policy for a decision and apply it; return the time of the decision [s of CPU]. Raise as `run_policy`."""
+    """Ask a policy for a decision and apply it; return the time of the decision [s of CPU].
+
+    Raise the errors of `run_policy`.
+    """
     time, started = view.time, process_time()
     decision = decision_of(policy, view, run.rng, timeout)
     seconds = process_time() - started
@@ -132,7 +135,7 @@ def take_turn(
 def decision_of(
     policy: Policy, view: ClusterView, rng: np.random.Generator, timeout: float | None = None
 ) -> Allocation | Decision:
-    """Return the decision of a policy. Raise as `run_policy` does."""
+    """Return the decision of a policy. Raise the errors of `run_policy`."""
     with _within(timeout, policy, view.time):
         return _answered(policy, view.time, partial(policy.allocate, view, rng))
 
@@ -163,7 +166,7 @@ def _within(timeout: float | None, policy: Policy, time: float) -> Iterator[None
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, timeout)
-    with Path(os.devnull).open("w") as nowhere:  # for code that no signal stops; `check` runs it in another process
+    with Path(os.devnull).open("w") as nowhere:  # for code that ignores signals; `check` runs it in another process
         faulthandler.dump_traceback_later(timeout + GRACE, exit=True, file=nowhere)
         try:
             try:

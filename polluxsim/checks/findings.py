@@ -60,8 +60,8 @@ class Seen:
 def observer(view: ClusterView, answer: object, ask: Callable[[Callable[[], object]], object]) -> Callable[[], Seen]:
     """Read what a law needs from a view, and return a function that returns the round.
 
-    Call the function after the engine has accepted the answer, because then the answer is well formed. `ask`
-    calls the policy's function and reports its errors.
+    Call the function after the engine has accepted the answer, because the answer is then known to be well formed.
+    `ask` calls the policy's function and reports its errors.
     """
     reasons: object = {}
     if isinstance(answer, Decision) and callable(answer.explain):
@@ -174,7 +174,7 @@ class Finding:
 
     @property
     def kind(self) -> tuple[Fault, tuple[str, int] | None]:
-        """Return what findings with one cause share."""
+        """Return the common key of findings with one cause."""
         return self.fault, self.origin
 
 

@@ -23,7 +23,7 @@ GPU_TYPE = "gpu"  # name of the type on clusters of one type
 
 
 class Law:
-    """A law about a run. It sees every round, and then the result."""
+    """A law about a run. It checks every round, and then the result."""
 
     def see(self, seen: Seen) -> Iterator[Finding]:
         """Yield the faults of one round."""
@@ -113,7 +113,7 @@ Test = Callable[["SeenJob", "Reason", "Seen"], bool]  # test of whether the reas
 
 
 def _head_does_not_fit(job: SeenJob, reason: Reason, seen: Seen) -> bool:
-    """Return whether a job that the reason names waits for more GPUs than are idle on each of its types."""
+    """Return whether the job that the reason names waits for more GPUs than are idle on each of its types."""
     jobs = {other.job_id: other for other in seen.jobs}
     heads = [jobs[name] for name in reason.others if name in jobs and seen.waits(jobs[name])]
     return any(all(head.num_replicas > seen.free[name] for name in head.speeds) for head in heads)
@@ -132,7 +132,7 @@ def _another_does_not_fit(job: SeenJob, reason: Reason, seen: Seen) -> bool:
 
 
 def _fits_on_no_node(job: SeenJob, reason: Reason, seen: Seen) -> bool:
-    """Return whether no node has enough idle GPUs for the job, or another job waits for more than are idle."""
+    """Return whether no node has enough idle GPUs for the job, or another job waits for more GPUs than are idle."""
     return job.num_replicas > seen.most_free or _another_does_not_fit(job, reason, seen)
 
 
@@ -147,7 +147,7 @@ def _has_reservation(job: SeenJob, reason: Reason, seen: Seen) -> bool:
 
 
 def _is_priced_out(job: SeenJob, reason: Reason, seen: Seen) -> bool:
-    """Return whether other jobs hold GPUs, as the price of the first GPU is below the utility of each job."""
+    """Return whether other jobs hold GPUs because the price of the first GPU is below the utility of each job."""
     return any(held > 0 for name, held in seen.held.items() if name != job.job_id)
 
 
@@ -157,7 +157,7 @@ def _was_preempted(job: SeenJob, reason: Reason, seen: Seen) -> bool:
 
 
 def _exceeds_quota(job: SeenJob, reason: Reason, seen: Seen) -> bool:
-    """Return whether the job exceeds the quota of its queue, and the GPUs that its queue may get."""
+    """Return whether the job exceeds the quota of its queue and the GPUs that its queue may borrow."""
     used = sum(seen.held[other.job_id] for other in seen.jobs if other.queue == job.queue)
     numbers = reason.numbers
     exceeds_quota = used + job.num_replicas > numbers.get("quota", inf)
@@ -165,7 +165,10 @@ def _exceeds_quota(job: SeenJob, reason: Reason, seen: Seen) -> bool:
 
 
 def _has_largest_configuration(job: SeenJob, reason: Reason, seen: Seen) -> bool:
-    """Return whether no larger configuration of Sia fits: a power of two on one of the largest nodes, or whole ones."""
+    """Return whether no larger configuration of Sia fits.
+
+    A configuration is a power of two on one of the largest nodes, or whole nodes.
+    """
     held = seen.held[job.job_id]
     for name in job.speeds:
         sizes = [gpus for gpus, gpu_type in zip(seen.gpus_per_node, seen.types, strict=True) if gpu_type == name]
@@ -178,7 +181,7 @@ def _has_largest_configuration(job: SeenJob, reason: Reason, seen: Seen) -> bool
 
 
 def _loses_by_restart(job: SeenJob, reason: Reason, seen: Seen) -> bool:
-    """Return whether the reason states the true restart factor, which makes the best configuration worth less."""
+    """Return whether the reason states the true restart factor, and it makes the best configuration worth less."""
     numbers = reason.numbers
     age = seen.time - job.submit_time
     factor = max(age - job.num_restarts * job.delay, 0.0) / (age + job.delay)
@@ -211,7 +214,7 @@ RUNNING: Mapping[str, Test] = {"best-configuration": _has_largest_configuration,
 
 
 def _unless_true(reasons: Mapping[str, Test], job: SeenJob, seen: Seen, idle: str, does: str) -> Iterator[Finding]:
-    """Yield the finding about idle GPUs, unless the job has a reason of a list and the reason is true."""
+    """Yield the finding about idle GPUs, unless the reason of the job is in a list and true."""
     why = "without a reason"
     if (reason := job.reason) is not None:
         if reason.kind in reasons and reasons[reason.kind](job, reason, seen):
@@ -224,8 +227,8 @@ def _unless_true(reasons: Mapping[str, Test], job: SeenJob, seen: Seen, idle: st
 class Reservations(Law):
     """A job starts no later than its first reservation, postponed by outages and by work that evicted jobs repeat.
 
-    The law ends when a job runs longer than its limit: no reservation holds then. It does not apply to clusters of
-    several GPU types, where jobs change their pools, nor to clusters whose number of nodes changes.
+    The law ends when a job runs longer than its limit, because reservations are void from then on. It does not apply to
+    clusters of several GPU types, where jobs change their pools, nor to clusters whose number of nodes changes.
     """
 
     world: World
@@ -265,7 +268,7 @@ class Reservations(Law):
     def _lapse(self, heads: list[SeenJob], seen: Seen) -> None:
         """Forget the reservation of a head that a job with a higher priority overtakes.
 
-        In order of submission, only an evicted job can overtake the head. `_postponed` allows for it.
+        In order of submission, only an evicted job can overtake the head. `_postponed` allows for this delay.
         """
         reserved = {job.job_id for job in heads if job.reason is not None and job.reason.kind == "reserved"}
         if not reserved:
@@ -293,7 +296,7 @@ class Reservations(Law):
                 self._running.pop(name, None)
 
     def _postponed(self, since: float, seen: Seen) -> float:
-        """Return by how much outages and evictions may postpone a reservation [s]."""
+        """Return how long outages and evictions may postpone a reservation [s]."""
         rounds = 2 * seen.round_interval
         spans = [(start, duration) for _, start, duration, *_ in (*self.world.outages, *self.world.reclaims)]
         outages = [duration + rounds for start, duration in spans if since <= start + duration and start <= seen.time]
@@ -309,7 +312,7 @@ def _starts_ahead(job: SeenJob, seen: Seen) -> bool:
 
 @dataclass
 class Quotas(Law):
-    """No job within the quota of its queue waits while the GPUs that are up, less those within quotas, suffice."""
+    """No job within the quota of its queue waits while GPUs outside quotas suffice for it."""
 
     quota_of: Callable[[str | None, str], int]
 
@@ -332,16 +335,16 @@ class Quotas(Law):
 
 @dataclass
 class Admission(Law):
-    """A job that a policy has admitted to its plan is late by no more than interference and checkpoints cost.
+    """Interference and checkpoints may make an admitted job late, but only by their own cost.
 
-    The law applies where nothing but interference and checkpoints makes jobs slower than the policy can know.
+    The law applies where only interference and checkpoints make jobs slower than the policy can know.
     """
 
     world: World
     _admitted: dict[JobId, tuple[float, float]] = field(default_factory=dict)  # submission and deadline [s]
 
     def see(self, seen: Seen) -> Iterator[Finding]:
-        """Note the jobs that are admitted."""
+        """Record the admitted jobs."""
         for job in seen.jobs:
             if job.reason is not None and job.reason.kind == "planned" and job.deadline is not None:
                 self._admitted.setdefault(job.job_id, (job.submit_time, job.deadline))

@@ -18,7 +18,7 @@ from polluxsim.workloads.workload import Job
 STREAM = 0xDA7A  # number of the random stream of parameters
 
 SHARE, EACH = 0.35, 0.5
-"""Share of the worlds with random parameters, and share of the parameters that are random in these worlds."""
+"""Share of the worlds with random parameters, and share of parameters that are random in these worlds."""
 
 FACTORS = (0.1, 0.5, 2.0, 10.0)  # factors of a number
 NO_OWNER = "none"  # queue of the jobs without a queue

@@ -59,7 +59,7 @@ def _fewer_outages(world: World) -> Iterator[World]:
 
 
 def _simpler_settings(world: World) -> Iterator[World]:
-    """Yield worlds with one setting less."""
+    """Yield worlds from which one setting is removed."""
     for field in fields(world):
         if field.name in _DEFAULTS and getattr(world, field.name) != field.default:
             simpler: dict[str, Any] = {field.name: field.default} | (
@@ -71,7 +71,7 @@ def _simpler_settings(world: World) -> Iterator[World]:
 
 
 def _simpler_jobs(world: World) -> Iterator[World]:
-    """Yield worlds with one simpler job."""
+    """Yield worlds in which one job is simpler."""
     for place, job in enumerate(world.jobs):
         for simpler in _simpler(job):
             yield replace(world, jobs=(*world.jobs[:place], simpler, *world.jobs[place + 1 :]))
@@ -121,7 +121,7 @@ def _simpler(job: Job) -> Iterator[Job]:
 
 
 def _set_optional_fields(job: Job) -> dict[str, Any]:
-    """Return the defaults of the optional fields that a job has."""
+    """Return the default values of the optional fields that a job sets."""
     return {
         field.name: field.default
         for field in fields(job)

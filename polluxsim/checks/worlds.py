@@ -31,9 +31,9 @@ from polluxsim.workloads.workload import Job, Workload
 class ToyProfile:
     """A batch of M examples is worth M/M0 steps, and a step takes `seconds` on one node.
 
-    On K GPUs of one node with a batch of K·M0, a job makes K/seconds M0-steps a second: perfect scaling. A step takes
+    On K GPUs of one node with a batch of K·M0, a job makes K/seconds M0-steps per second: perfect scaling. A step takes
     `seconds` · (1 + spread · (N − 1)) on N nodes, and a GPU of a type divides it by the speed of the type.
-    `type_speeds` are pairs (GPU type, speed); it is empty if types make no difference.
+    `type_speeds` contains pairs (GPU type, speed); it is empty if the speed does not depend on the type.
     """
 
     name: str = "toy"
@@ -117,8 +117,8 @@ AGENTS: Mapping[str, BatchRule] = {
 STAGES = (Stages(1.0, 0.9, 0.05, 0.0), Stages(1.0, 0.05, 0.9, 0.0), Stages(1.0, 0.2, 0.2, 0.9), None)
 """Stages of the jobs in turn, if policies share GPUs."""
 
-HORIZON = 2e5  # End of a run [s]. The jobs of a world need less than a tenth of it if they run one after the other.
-TIES, ONE_GPU = 5, 10  # In every TIES-th world all jobs are equal and come at once. Every ONE_GPU-th world has one GPU.
+HORIZON = 2e5  # End of a run [s]. The jobs of a world need less than a tenth of this time one after the other.
+TIES, ONE_GPU = 5, 10  # Every TIES-th world has equal jobs that arrive at once. Every ONE_GPU-th world has one GPU.
 CPUS, MEMORY = 4.0, 32.0  # CPUs and memory of a node for each of its GPUs [cores; GB]
 
 
@@ -221,7 +221,7 @@ def _arguments(made: World | Job) -> list[str]:
 
 @dataclass(frozen=True)
 class Allowed:
-    """What may be in the worlds of a policy: jobs without a profile, several GPU types, an autoscaler."""
+    """The features that worlds for a policy may have: jobs without a profile, several GPU types, an autoscaler."""
 
     rigid: bool = True
     types: bool = True

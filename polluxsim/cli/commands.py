@@ -29,12 +29,12 @@ class Command(NamedTuple):
     names: bool = False  # whether names stand among the settings
 
     def takes(self, word: str) -> bool:
-        """Return whether a word may stand among the settings: KEY=VALUE, or ~KEY, which deletes one."""
+        """Return whether a word may stand among the settings: Setting KEY=VALUE, or ~KEY to delete one."""
         return self.names or "=" in word or word.startswith("~")
 
 
 class Group(NamedTuple):
-    """Commands about the same thing, which share the first word of their names."""
+    """Commands on one subject, whose names share their first word."""
 
     summary: str
     commands: tuple[str, ...]
@@ -90,7 +90,10 @@ PURPOSES = {
 
 
 def overview() -> str:
-    """Return the help of polluxsim: a line for each command or group, by purpose. It fits on a screen of 24 lines."""
+    """Return the help of polluxsim: a line for each command or group, by purpose.
+
+    The help text fits on a screen of 24 lines.
+    """
     lines = ["usage: polluxsim COMMAND [--help | OPTION ...]"]
     for purpose, names in PURPOSES.items():
         lines += [f"{purpose}:", *(_line(name, (GROUPS.get(name) or COMMANDS[name]).summary) for name in names)]
@@ -137,7 +140,7 @@ class _Help(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Parser of a command. Its errors have one line, with the words of the user and what to do."""
+    """Parser of a command. An error message has one line; it repeats the user's words and states what to do."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"formatter_class": _Help, "add_help": True, **options})
@@ -162,19 +165,19 @@ class Parser(argparse.ArgumentParser):
                 action.required = True
 
     def format_help(self) -> str:
-        """Return the help text, which shows what the command needs."""
+        """Return the help text, which shows the required arguments of the command."""
         for action in self._needed:
             action.required = True
         return super().format_help()
 
     def check(self, options: argparse.Namespace) -> None:
-        """Raise an error if the output is missing that the command needs."""
+        """Raise an error if the command needs an output and none is given."""
         missing = [action for action in self._needed if getattr(options, action.dest) is None]
         if missing:
             self.error(f"{_named(missing[0])} is missing; give it as {_named(missing[0])} {missing[0].metavar}")
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
-        """Raise an error about arguments that the command does not know."""
+        """Raise an error about arguments that are unknown to the command."""
         word = words[0].partition("=")[0]
         known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
         if not word.startswith("-"):
@@ -186,7 +189,7 @@ class Parser(argparse.ArgumentParser):
         self.error(f"there is no option {word}{meant or _elsewhere(word, self.prog)}")
 
     def error(self, message: str) -> NoReturn:
-        """Raise an error. For a wrong choice, it names the most similar one."""
+        """Raise an error. For a wrong choice, the message names the most similar choice."""
         command = self.prog.partition(" ")[2]
         raise InvalidConfigError(f"{command}: {in_words(message)} ('{self.prog} --help' says more)")
 
@@ -219,7 +222,7 @@ def _named(action: argparse.Action) -> str:
 
 
 def _elsewhere(option: str, program: str) -> str:
-    """Return the end of an error about an option that another command has."""
+    """Return the end of an error message about an option that only another command has."""
     if option in ("-o", "--output"):
         return f" in '{program}', which prints its result; write it to a file with > FILE"
     for name, former in FORMER_OPTIONS.items():

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 GROUPS = ("policy", "cluster")
 
 OTHERWISE = "otherwise"
-"""Folder of the run with the changes, in the folder of a what-if."""
+"""Folder of the run with the changes, inside the folder of a what-if."""
 
 
 def add_whatif(parser: ArgumentParser) -> None:
@@ -98,7 +98,7 @@ def _whatif(options: Namespace) -> None:
 
 
 def _free(folder: Path, otherwise: Run) -> Path:
-    """Return the first folder of this name, or of it with -2, -3, …, without a what-if of other changes."""
+    """Return the first folder among NAME, NAME-2, NAME-3, … that does not contain a what-if with other changes."""
     from itertools import count
 
     from polluxsim.run.claim import numbered, recorded_settings, settings_in
@@ -127,7 +127,7 @@ def _check_fork_options(options: Namespace) -> None:
 
 
 def _apart(overrides: list[str]) -> Iterator[str]:
-    """Yield overrides, those of a policy with settings in brackets one by one."""
+    """Yield overrides; replace a policy with settings in brackets by one override for each setting."""
     from polluxsim.run.configurations import policy_text
 
     for override in overrides:
@@ -241,7 +241,7 @@ def _print_table(frame: pd.DataFrame) -> None:
 
 
 def _cells(times: Sequence[float]) -> tuple[str, str]:
-    """Return the median and the interval in words. A time after the end of the futures has no number.
+    """Return the median and the interval in words. A time after the end of the futures is shown without a number.
 
     The interval of a time that is equal in all futures is "exact".
     """

@@ -1,4 +1,4 @@
-"""Former spellings of commands and options. Each one keeps its meaning for one release, with a warning."""
+"""Former spellings of commands and options. Each former spelling keeps its meaning for one release, with a warning."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ POSITIONALS = {
         ("log import", "workload generate", "workload sample", "workload map", "profile fit", "profile card"), "-o"
     ),
 }
-"""Options whose values were once arguments without a name, the last of a command."""
+"""Former positional arguments that became options."""
 
-LISTS = {"arena": ("--policies", "--scenarios")}  # options whose values were once separate words, by command
+LISTS = {"arena": ("--policies", "--scenarios")}  # options whose values were formerly separate words, by command
 
 FIGURES = (".png", ".pdf", ".svg")
 OUTPUT = ("-o", "--output")
@@ -66,7 +66,7 @@ def present_command(words: Sequence[str]) -> list[str]:
 
 
 def _is_of_log(words: Sequence[str]) -> bool:
-    """Return whether a what-if is of a log: it is a file, or its number of nodes is given."""
+    """Return whether a what-if is about a log: its argument is a file, or the number of nodes is given."""
     return any(re.match("--nodes(=|$)", word) for word in words) or (bool(words) and Path(words[0]).is_file())
 
 
@@ -109,7 +109,7 @@ def _joined(options: Sequence[str], words: Sequence[str]) -> list[str]:
 
 
 def _with_figure(words: Sequence[str]) -> list[str]:
-    """Return the arguments of `size`, in which `-o` once named the figure."""
+    """Return the arguments of `size` after replacing `-o`, which formerly named the figure."""
     result = list(words)
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")
@@ -123,7 +123,7 @@ def _with_figure(words: Sequence[str]) -> list[str]:
 
 
 def _with_durations(words: Sequence[str]) -> list[str]:
-    """Return the arguments of a command whose option `--duration` was once `--hours`."""
+    """Return the arguments of a command whose option `--duration` was formerly `--hours`."""
     result, hours = list[str](), False
     for word in words:
         name, equals, value = word.partition("=")
@@ -138,7 +138,7 @@ def _with_durations(words: Sequence[str]) -> list[str]:
 
 
 def _with_times(words: Sequence[str]) -> list[str]:
-    """Return the arguments of `when`, whose option `--calibrate` once took a number."""
+    """Return the arguments of `when`, whose option `--calibrate` formerly took a number."""
     result = list[str]()
     for place, word in enumerate(words):
         name, equals, value = word.partition("=")
@@ -154,7 +154,7 @@ def _with_times(words: Sequence[str]) -> list[str]:
 
 
 def present_positional(command: str, rest: Sequence[str]) -> list[str]:
-    """Return the option that a left over argument gives, as its former spelling; nothing if it gives none."""
+    """Return the option that replaces a leftover argument, if the argument is a former spelling."""
     if command not in POSITIONALS or len(rest) != 1 or rest[0].startswith("-") or OVERRIDE.match(rest[0]):
         return []
     option = POSITIONALS[command]

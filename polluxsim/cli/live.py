@@ -76,7 +76,7 @@ class History(NamedTuple):
 class Picture:
     """Picture of the cluster after a round, for a terminal of any size.
 
-    `keys` explains the keys. It is empty if there is no keyboard.
+    `keys` explains the keys. The text is empty if there is no keyboard.
     """
 
     def __init__(self, workload: Workload, cluster: Cluster) -> None:
@@ -92,12 +92,15 @@ class Picture:
         self._on: dict[Gpu, list[JobId]] = {}
 
     def show(self, run: Simulation) -> None:
-        """Show the last round of a run in the next frame. Jobs of loops and searches get colours when they arrive."""
+        """Show the last round of a run in the next frame.
+
+        Jobs of workloads that grow during the run get colours when they arrive.
+        """
         if run.last_round is None:
             return
         total = num_expected(self._workload, run)
         gpu_time = shares(run.gpu_seconds) if run.scenario.can_fail else {}
-        # After the last job the record of the last round still has its GPUs.
+        # After the last job, the record of the last round still contains its GPUs.
         is_over = run.num_ended == total
         last = run.last_round._replace(active_jobs=0, gpus_in_use=0) if is_over else run.last_round
         state = (
@@ -119,7 +122,7 @@ class Picture:
             column.append(value)
 
     def paused(self, seconds: float) -> None:
-        """Subtract the time of a pause from the time that the run has taken [s]."""
+        """Do not count a pause in the time that the run has taken [s]."""
         self._started += seconds
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -289,7 +292,7 @@ class Picture:
         return [Segment(f"{OVER_TIME['queue'].title} {len(waiting)}{': ' if waiting else ''}", BOLD), Segment(names)]
 
     def _style(self, job: JobId | None) -> Style:
-        """Return the colour of a job. All runs of a workload use this colour."""
+        """Return the colour of a job. All runs of a workload use this colour for the job."""
         if (style := self._styles.get(job)) is None:
             colour = job_colour(self._applications.get(job or ""), self._order[job or ""])
             style = self._styles[job] = Style(color=Color.parse(colour))
@@ -310,7 +313,10 @@ SHARE = 0.04  # largest share of the time that drawing frames may take
 
 @contextmanager
 def live_view(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
-    """Yield a watcher that draws the cluster on standard error. If it is no terminal, print that instead."""
+    """Yield a watcher that draws the cluster on standard error.
+
+    If standard error is not a terminal, print this message instead.
+    """
     screen = Console(stderr=True)
     if not screen.is_terminal:
         message = "--live shows nothing, because standard error is no terminal; run the command in a terminal"
@@ -407,7 +413,7 @@ class Pace:
 
     @contextmanager
     def frame(self) -> Iterator[bool]:
-        """Yield whether a frame is due. The block draws it, and its duration is measured."""
+        """Yield whether a frame is due. The `with` block draws the frame; its duration sets the pace."""
         started = perf_counter()
         yield started >= self._next
         if started >= self._next:

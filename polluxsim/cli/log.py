@@ -117,7 +117,7 @@ def _import(options: Namespace) -> None:
 
 
 def _add_replays(parser: ArgumentParser, log: str, policies: list[str]) -> None:
-    """Declare what commands share that replay a log under several policies."""
+    """Declare the options of all commands that replay a log under several policies."""
     parser.add_argument("log", type=path, metavar="LOG", help=log)
     parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE", help=SETTINGS)
     take(parser, "policies", default=policies)

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 BAD_INPUT = 2
 
 PIPE_CLOSED = 141
-"""Exit status if the reader of the output closed the pipe, as of a Unix program that SIGPIPE ends."""
+"""Exit status if the reader of the output closed the pipe, equal to that of a Unix program that SIGPIPE ends."""
 
 WRONG_PATH = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-"""Errors about a path, in contrast to those about a full disk."""
+"""Errors about a path, but not errors about a full disk."""
 
 LONGEST_LINE = 380
 """Longest message of an error [characters]. It fits on a screen."""
@@ -86,7 +86,7 @@ def _status(arguments: Sequence[str]) -> int:
 
 
 def _command(arguments: Sequence[str]) -> int:
-    """Run one command. Its name has one word, or two if it belongs to a group."""
+    """Run one command. The name of a command has one word, or two words if the command belongs to a group."""
     if arguments and arguments[0] == "run":
         with ending_at_once(), exits_raised():
             from polluxsim.cli.run import run
@@ -109,7 +109,7 @@ def _command(arguments: Sequence[str]) -> int:
 
 
 def _shown(arguments: Sequence[str]) -> str | None:
-    """Return the text that a command line asks for if it has no command, or only a group of commands."""
+    """Return the help or version that a command line without a command, or with only a group of commands, asks for."""
     from polluxsim.cli.commands import GROUPS, of_group, overview
 
     first, second = (*arguments, *HELP)[:2]
@@ -121,7 +121,7 @@ def _shown(arguments: Sequence[str]) -> str | None:
 
 
 def _refused(message: str) -> int:
-    """Print an error in one line. Leave out the middle of a long one, because the end often says what to do."""
+    """Print an error in one line. Leave out the middle of a long message, because its end often says what to do."""
     line = " ".join(message.split())
     if len(line) > LONGEST_LINE:
         first, last = line[: LONGEST_LINE - LAST_WORDS - 3], line[-LAST_WORDS:]
@@ -170,7 +170,7 @@ def _warnings_in_one_line() -> Iterator[None]:
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
-    """Return the options of a command. Overrides may stand among them, which argparse would refuse."""
+    """Return the options of a command. Overrides may stand between the options, which argparse would refuse."""
     from polluxsim.cli.commands import COMMANDS, parser_of
     from polluxsim.cli.former import present_options, present_positional
 

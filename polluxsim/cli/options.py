@@ -135,7 +135,7 @@ def numbers(word: str) -> list[float]:
 
 
 def node_counts(word: str) -> list[int]:
-    """Return numbers of nodes. Those with a sign are relative to the first one.
+    """Return numbers of nodes. Times with a sign are relative to the first time.
 
     >>> node_counts("8,+4,-2")
     [8, 12, 6]
@@ -168,7 +168,7 @@ class Option(NamedTuple):
 
 
 OPTIONS: Mapping[str, Option] = {
-    # What a command reads and writes.
+    # Inputs and outputs of a command.
     "output": Option("output", "PATH", path),
     "figure": Option("file for a figure: .png, .pdf or .svg", "FILE", path),
     "log": Option("log of a cluster, as 'polluxsim log import' writes it", "FILE", path),
@@ -298,7 +298,7 @@ FORMS = ("markdown", "latex", "csv", "json")
 
 
 class TakesArguments(Protocol):
-    """A parser, or a group of options of which a command takes one."""
+    """A parser, or a group of mutually exclusive options."""
 
     def add_argument(self, *spellings: str, **more: Any) -> Any:
         """Add an option."""
@@ -331,7 +331,7 @@ def take(
     choices
         Allowed values.
     once
-        Whether the command takes an option once that others take several times.
+        Whether the command takes an option once that other commands take several times.
     """
     option = OPTIONS[name]
     spellings = [*([SHORT[name]] if name in SHORT else []), f"--{name}"]
@@ -355,7 +355,7 @@ def _shown(default: object) -> str:
 
 
 def take_forms(parser: ArgumentParser, *forms: str) -> None:
-    """Let a command take options of which each chooses a form of its output."""
+    """Declare mutually exclusive options, each for one output format."""
     group = parser.add_mutually_exclusive_group()
     for form in forms:
         group.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=OPTIONS[form].meaning)

@@ -76,7 +76,10 @@ def own_parser() -> ArgumentParser:
 
 
 def own_overrides(own: Namespace, arguments: Sequence[str]) -> list[str]:
-    """Return the options that Hydra does not know as overrides. Only Hydra knows whether it makes several runs."""
+    """Return, as overrides, the options that are unknown to Hydra.
+
+    Only Hydra can tell whether a command makes several runs.
+    """
     overrides = [] if own.workers is None else [f"hydra.sweeper.workers={own.workers}"]
     if own.output is not None:
         overrides += [f"{setting}={quoted(str(own.output))}" for setting in FOLDERS]
@@ -86,7 +89,7 @@ def own_overrides(own: Namespace, arguments: Sequence[str]) -> list[str]:
 
 
 def options_first(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with options before overrides: Hydra's parser takes them in no other order.
+    """Return the arguments with options before overrides: Hydra's parser requires this order.
 
     >>> options_first(["seed=1,2", "-m", "policy=fifo", "--config-dir", "conf"])
     ['-m', '--config-dir', 'conf', 'seed=1,2', 'policy=fifo']
@@ -140,7 +143,7 @@ SETS_MODE = r"hydra(\.mode|\.searchpath|@|/|=)|experiment=|conformance="
 
 
 def may_set_mode(arguments: Sequence[str]) -> bool:
-    """Return whether the arguments, or files that they name, may set `hydra.mode`. Of shipped files, experiments do.
+    """Return whether the arguments, or files that they name, may set `hydra.mode`. The files of experiments set it.
 
     >>> may_set_mode(["-m", "policy=fifo"]), may_set_mode(["--config-dir", "conf"]), may_set_mode(["+experiment=fig1"])
     (False, True, True)
@@ -162,7 +165,7 @@ def user_folders(arguments: Sequence[str]) -> list[Path]:
 
 
 def _check_values(argument: str) -> None:
-    """Raise `InvalidConfigError` for range(…) and the like among other values, of which Hydra's error says nothing."""
+    """Raise `InvalidConfigError` for range(…) and similar sweeps among other values; Hydra's error is unclear."""
     key, _, left = argument.partition("=")
     while (shorter := NESTED.sub("", left)) != left:
         left = shorter
@@ -209,7 +212,7 @@ def _explained(lines: list[str]) -> Iterator[str]:
 
 
 def _class_of_part(lines: list[str], depth: int) -> str:
-    """Return the line with the class of a part whose settings are indented by `depth`; empty if it has none."""
+    """Return the line with the class of a part whose settings are indented by `depth`; empty without a class."""
     for line in lines:
         if not line.startswith(" " * depth):
             break
@@ -280,7 +283,10 @@ class _Outcome:
 
 
 def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path]:
-    """Return the folder that Hydra made for a run, or another folder if its name is the time and it is not free."""
+    """Return the folder that Hydra made for a run.
+
+    If its name is a time and another run has taken it, return a new folder.
+    """
     hydra_config = HydraConfig.get()
     folder = Path(hydra_config.runtime.output_dir)
     pattern = OmegaConf.to_container(hydra_config.run, resolve=False)

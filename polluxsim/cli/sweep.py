@@ -30,8 +30,8 @@ def sweep_by_command(
 ) -> None:
     """Complete a sweep and print its results.
 
-    `plan` has the overrides of each run, `config` is what Hydra composed for the sweep as a whole, and `context` how it
-    composes the configuration of a run from that.
+    `plan` contains the overrides of each run. `config` is the configuration that Hydra composed for the whole sweep,
+    and `context` composes the configuration of each run from it.
     """
     folder = Path(config.hydra.sweep.dir)
     doing = chosen_workers(config, context, workers)
@@ -48,13 +48,13 @@ def sweep_by_command(
 def _composed(plan: Sequence[Sequence[str]], folder: Path, config: DictConfig, context: HydraContext) -> list[Entry]:
     """Return the entries of a plan, with folders named by `hydra.sweep.subdir`."""
     entries = []
-    # Unresolved, since ${seed} in them is each run's own.
+    # Not resolved, because each run has its own ${seed}.
     common: Any = OmegaConf.to_container(config.hydra.overrides.hydra, resolve=False)
     composer = Composer(context.config_loader, common)
     try:
         for number, overrides in enumerate(plan):
             composed = composer.compose(overrides)
-            OmegaConf.copy_cache(from_config=config, to_config=composed)  # one time of start for all
+            OmegaConf.copy_cache(from_config=config, to_config=composed)  # one start time for all runs
             with open_dict(composed):
                 composed.hydra.job.id = composed.hydra.job.num = number
             HydraConfig.instance().set_config(composed)

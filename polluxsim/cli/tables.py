@@ -91,7 +91,10 @@ def _print_settings(options: Namespace) -> None:
 
 
 def _runs(folders: Sequence[Path], baseline: str | None = None) -> dict[str, Run]:
-    """Return runs by unique names, the baseline first: folders, or the settings that differ where folders are long."""
+    """Return runs by unique names, the baseline first.
+
+    A name is the folder, or, if folders are long, the settings that differ.
+    """
     from polluxsim.look.descriptions import labels
     from polluxsim.records.storage import read_run
     from polluxsim.statistics.groups import baseline_first

@@ -26,7 +26,7 @@ SETTING = re.compile(r"\bworkload\.(\w+)|^(?:select\.)?(rule|statuses|hours|star
 
 OPTION_NAMES = {"num_jobs": "jobs", "tuned": "realistic", "hours": "duration", "statuses": "status",
                 "min_duration": "min-duration", "max_gpu_hours": "max-gpu-hours"}  # fmt: skip
-"""Names of options, by the names of the settings of a workload, where they differ."""
+"""Names of options by names of settings of a workload, where the two names differ."""
 
 
 def add_drawing(parser: ArgumentParser) -> None:
@@ -115,7 +115,7 @@ def _generate(options: Namespace) -> None:
 
 
 def _given(kind: str, options: Namespace) -> dict[str, Any]:
-    """Return the options of one kind of workload that were given. Refuse options of the other kind."""
+    """Return the options of one kind of workload that were given. Refuse options of the other kinds of workloads."""
     own, others = (REPLAY_OPTIONS, SAMPLED_OPTIONS) if kind == "replay" else (SAMPLED_OPTIONS, REPLAY_OPTIONS)
     for name in others:
         if getattr(options, name) is not None:

@@ -11,11 +11,11 @@ from importlib import import_module
 
 
 def compile_ahead(modules: Iterable[str]) -> None:
-    """Compile the kernels of some modules, each module in a process of its own, and return at once.
+    """Compile the kernels of some modules, each module in its own process, and return at once.
 
     Each module has a function `warm_up`, which calls its slow kernels once. A run that needs a kernel waits until the
-    kernel is compiled, and loads the machine code. Nothing happens if the machine code is there, if it cannot be kept,
-    or in a worker process, because the other workers compile at the same time.
+    kernel is compiled, and loads the machine code. Do nothing if the machine code exists, if it cannot be kept, or in a
+    worker process, because the other workers compile at the same time.
     """
     if not modules or multiprocessing.parent_process() is not None:
         return
@@ -30,7 +30,10 @@ def compile_ahead(modules: Iterable[str]) -> None:
 
 
 def _compile(module: str) -> None:
-    """Compile the kernels of a module in a process, and print the error if it fails. The run then compiles them."""
+    """Compile the kernels of a module in a process, and print the error if it fails.
+
+    The run then compiles the kernels itself.
+    """
     command = [sys.executable, "-m", "polluxsim.common.compiling", module]
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
@@ -42,7 +45,7 @@ def _compile(module: str) -> None:
 
 
 def main() -> None:
-    """Compile the kernels of the module that the command names, and note that they are there."""
+    """Compile the kernels of the module that the command names, and write a note when they are compiled."""
     from polluxsim.common.kernels import code_folder  # noqa: PLC0415  (Numba is slow to load)
 
     import_module(sys.argv[1]).warm_up()

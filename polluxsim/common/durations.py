@@ -44,7 +44,7 @@ def from_clock(text: str) -> float | None:
 
 
 def instant(given: float | str) -> float:
-    """Return a time since the start in seconds. Raise an `InvalidInputError` if it is no time."""
+    """Return a time since the start in seconds. Raise an `InvalidInputError` if the text is not a time."""
     time = from_clock(given) if isinstance(given, str) else given
     if time is None or not (isfinite(time) and time >= 0):
         raise InvalidInputError(f"TIME is {given!r}, must be seconds ≥ 0, or a time like 90min, 1.5h, H:MM or H:MM:SS")

@@ -1,4 +1,4 @@
-"""The errors a user can cause, one family under `PolluxSimError`, each a single clear line."""
+"""The errors that a user can cause. All are subclasses of `PolluxSimError` and have a message of one line."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TurnError(PolluxSimError):
 
 
 class SweepError(PolluxSimError):
-    """A sweep is not complete. Finished runs are kept; `failed` has the error of each failed run, by its key."""
+    """A sweep is not complete. Finished runs are kept; `failed` contains the error of each failed run, by its key."""
 
     def __init__(self, message: str, failed: Mapping[str, Exception] | None = None) -> None:
         super().__init__(message)
@@ -93,7 +93,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 
 def listed(names: Iterable[str], most: int = MOST_LISTED) -> str:
-    """Return names with commas, at most `most` of them, and the number of the rest.
+    """Return at most `most` names with commas, and the number of the remaining names.
 
     >>> listed(["a", "b", "c"], 2)
     'a, b and 1 more'
@@ -104,7 +104,7 @@ def listed(names: Iterable[str], most: int = MOST_LISTED) -> str:
 
 
 def one_of(word: object, known: Collection[str]) -> str:
-    """Return the requirement of an error about an unknown name: the known names, and the most similar of them.
+    """Return the second part of an error about an unknown name: the known names, and the most similar one.
 
     >>> one_of("polux", ["fifo", "pollux"])
     'one of fifo, pollux; did you mean pollux?'

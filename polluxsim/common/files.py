@@ -15,10 +15,10 @@ from uuid import uuid4
 
 _DIGITS = 8
 TEMPORARY = f".*.{'[0-9a-f]' * _DIGITS}.tmp"
-"""Pattern of the names of files and folders that are being written. It matches no other names."""
+"""Pattern of the names of files and folders that are being written. It matches only these names."""
 
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF)
-"""Errors of file systems without locks, or without locks on a file that is open for reading."""
+"""Errors of file systems without locks, or without locks on files that are open for reading."""
 
 DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -39,7 +39,7 @@ def appearing_whole(path: Path) -> Iterator[Path]:
 def appearing_together(folder: Path, last: str, *, only_if_written: Collection[str] = ()) -> Iterator[Path]:
     """Return a temporary folder in `folder`. Its files move to `folder` at the end of the block.
 
-    The file `last` is removed first and moved last, so that a folder with this file is complete. Old files in
+    The file `last` is removed first and moved last, so a folder that contains this file is complete. Old files in
     `only_if_written` are removed if the block does not write them. If the block raises, `folder` does not change.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,9 @@ def remove(path: Path) -> None:
 
 
 def lock(file: IO[str] | int, *, waiting: bool = False) -> None:
-    """Lock an open file until it is closed. File systems without locks, which some clusters have, are not locked.
+    """Lock an open file until it is closed.
+
+    On file systems without locks, which some clusters use, the file is not locked.
 
     Raise BlockingIOError if another process has the lock and `waiting` is False.
     """
@@ -96,7 +98,7 @@ def held(path: Path) -> Iterator[None]:
 def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """Create a file or folder beside `path` that matches `TEMPORARY`, locked during the block and then removed."""
     for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * _DIGITS}.tmp"):
-        with suppress(OSError), held(left):  # not locked, so its writer was killed
+        with suppress(OSError), held(left):  # the file is not locked, so its writer was killed
             remove(left)
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:_DIGITS]}.tmp")
     try:

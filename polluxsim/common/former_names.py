@@ -158,7 +158,7 @@ def former_attribute(module: str, name: str) -> Any:
 
 
 class FormerModules:
-    """Finder of modules that no longer exist. Their attributes are the present classes and functions."""
+    """Import finder for modules that no longer exist. Their attributes are the present classes and functions."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
@@ -170,7 +170,7 @@ class FormerModules:
 
     @staticmethod
     def create_module(spec: ModuleSpec) -> None:
-        """Leave it to Python to make the module."""
+        """Python makes the module."""
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:

@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-# Intel's vector library, if it is installed, gives other last bits on other processors. Numba reads this setting when
-# it is first imported.
+# Intel's vector library, if it is installed, gives different last bits on other processors. Numba reads this setting
+# when it is first imported.
 os.environ.setdefault("NUMBA_DISABLE_INTEL_SVML", "1")
 
 from collections.abc import Callable, Iterator
@@ -56,7 +56,7 @@ def kernel(function: Function) -> Any:
 
 
 def kernel_without_references(function: Function) -> Any:
-    """Compile a kernel that creates no arrays, and so need not count references to them."""
+    """Compile a kernel that creates no arrays, so that it does not have to count references to arrays."""
     return _kept(function, parallel=False, **NO_REFERENCES)
 
 
@@ -71,7 +71,7 @@ def helper(function: Function) -> Any:
 
 
 def inlined(function: Function) -> Any:
-    """Compile a helper into every kernel that calls it. It creates no arrays.
+    """Compile a helper into every kernel that calls it. The kernel must not create arrays.
 
     Called with a tuple of many arrays, a function would copy all of their fields; inlined by LLVM, it copies none.
     """
@@ -95,7 +95,7 @@ class _Kept(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
 
 
 _own_locks: set[str] = set()
-"""The modules whose lock this process has."""
+"""The modules whose lock this process holds."""
 
 
 @contextmanager
@@ -147,9 +147,9 @@ def spliced(function: Function) -> Any:
 
 @cache
 def code_folder() -> Path | None:
-    """Return the folder for the machine code of these very sources; None if there is no place for it.
+    """Return the folder for the machine code of exactly these sources; None if the user has no folder for it.
 
-    Numba alone would look at the file of a function only, and not notice that one it calls has changed.
+    Numba alone checks only the file of the function itself, and would miss a change in a function that it calls.
     """
     name = FOLDERS + _digest()
     for place in _places():
@@ -173,7 +173,7 @@ def _digest() -> str:
 
 
 def _places() -> Iterator[Path]:
-    """Yield where machine code may be kept, best first: where Numba is told to, in the package, in the user's cache."""
+    """Yield folders for machine code, best first: that of Numba's setting, the package, the user's cache."""
     ours = f"polluxsim-{hashlib.sha256(str(PACKAGE.resolve()).encode()).hexdigest()[:16]}"
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR) / ours
@@ -195,7 +195,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 class _Announcement(event.Listener):  # type: ignore[misc]  # Numba is not typed
-    """Prints once that kernels are being compiled, in the process that a user has started."""
+    """Prints once that kernels are being compiled, in the process that the user has started."""
 
     def __init__(self) -> None:
         self._said = multiprocessing.parent_process() is not None

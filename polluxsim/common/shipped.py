@@ -29,7 +29,7 @@ def shipped(name: str) -> Path:
 def shipped_classes() -> Mapping[str, frozenset[str]]:
     """Return the dotted names of polluxsim's classes and factories by config group, without importing them.
 
-    They are the values of `_target_` in the configurations of the group and of its parts.
+    The names are the values of `_target_` in the configurations of the group and of its parts.
 
     >>> "polluxsim.policies.ordered.classic.Fifo" in shipped_classes()["policy"]
     True

@@ -54,7 +54,7 @@ class Row:
         return int(value)
 
     def error(self, column: str, requirement: str) -> InvalidInputError:
-        """Return the error about the value of a column, which must be something else."""
+        """Return the error about a wrong value in a column, with the requirement that it violates."""
         what = f"column {column!r} is {short(self.values[column])}, must be {requirement}"
         return bad_line(self.path, self.line, what)
 

@@ -80,7 +80,7 @@ class Stream(IntEnum):
 
 
 def uniforms(seed: int, key: tuple[int, ...], count: int) -> list[float]:
-    """Return numbers in (0, 1) that depend on the seed of the run and a key only. The key begins with a `Stream`."""
+    """Return numbers in (0, 1) that depend only on the seed of the run and on a key. The key begins with a `Stream`."""
     words = np.random.SeedSequence(seed, spawn_key=key).generate_state(count, np.uint64)
     # The largest word would be rounded to 1.
     return [min(((int(word) >> 11) + 0.5) * 2.0**-53, 1 - 2.0**-53) for word in words]
@@ -111,7 +111,7 @@ class ExactTime:
         """Return when a job reaches each boundary in turn, as pairs of `Milestone`.
 
         `progress` is the work done [M0-steps] at the time `start` [s]. `boundaries` rise [M0-steps]; `rates` are the
-        speeds up to each of them [M0-steps/s], above 0.
+        speeds up to each boundary [M0-steps/s], above 0.
         """
         course: list[tuple[float, bool]] = []
         for rate, boundary in zip(rates, boundaries, strict=True):
@@ -121,7 +121,7 @@ class ExactTime:
         return course
 
     def last_boundary(self, progress: float, rate: float, start: float, now: float) -> tuple[float, float]:
-        """Return progress and time of the last boundary of an interval from `start` to `now`, from which to go on."""
+        """Return progress and time of the last boundary of an interval from `start` to `now`."""
         return progress, start
 
     def progress_at(self, progress: float, rate: float, start: float, now: float) -> float:

@@ -189,7 +189,7 @@ def _moves(decision: Decision, state: State) -> Mapping[JobId, Move]:
 
 
 def _changed(decision: Decision, state: State) -> Iterator[tuple[JobId, Placement]]:
-    """Yield the jobs with another placement than they hold, in any order of nodes."""
+    """Yield the jobs whose placement changes, ignoring the order of nodes."""
     active = state.jobs.active
     for job_id, placement in decision.allocation.items():
         if not isinstance(job_id, str) or (job := active.get(job_id)) is None:
@@ -203,7 +203,7 @@ def _changed(decision: Decision, state: State) -> Iterator[tuple[JobId, Placemen
 
 
 def _newly_shared(decision: Decision, state: State) -> dict[JobId, Gpus]:
-    """Return the jobs with other GPUs by number than they hold, in any order."""
+    """Return the jobs whose numbered GPUs change, ignoring their order."""
     held, found = state.nodes.shared.held, {}
     for job_id, gpus in decision.shared.items():
         if not isinstance(job_id, str) or job_id not in state.jobs.active:
@@ -262,7 +262,8 @@ def _check_shared(
 ) -> None:
     """Check that the nodes have all GPUs that jobs will hold, and that jobs on one GPU fit together.
 
-    `new` has all changes as placements, and `shared` the new GPUs by number. `up` has the GPUs of each node.
+    `new` has all changes as placements, and `shared` the new GPUs by number. `up` contains the number of GPUs of each
+    node that is up.
     """
     users: defaultdict[Gpu, list[Tenant]] = defaultdict(list)
     used = Counter[int]()
@@ -317,7 +318,7 @@ def _delays(decision: Decision, state: State) -> dict[JobId, float]:
 
 
 def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) -> Move:
-    """Return a change of GPUs, with the speed of the job there."""
+    """Return a change of GPUs, with the speed of the job on the new GPUs."""
     if not placement:
         return Move(job, placement, None)
     types, usable = nodes.node_types.names_of(placement), job.job.gpu_types

@@ -38,16 +38,16 @@ class DrawnFailures:
     rate
         Failures per 1,000 days in which a node is up; 0 means never.
     shape
-        Shape of the Weibull distribution of the time from a repair to the next failure. With 1 it is exponential.
-        Below 1, failures are most likely just after a repair. All nodes are new at time 0.
+        Shape of the Weibull distribution of the time from a repair to the next failure. With 1 the distribution is
+        exponential. Below 1, failures are most likely just after a repair. All nodes are new at time 0.
     repair_time
         Mean time from a failure until the node is up again [s].
     repair_spread
-        Standard deviation of the logarithm of that time (log-normal). With 0, each repair takes the mean time.
+        Standard deviation of the logarithm of the repair time (log-normal). With 0, each repair takes the mean time.
     group_size
         Number of nodes in a group (for example, a rack).
     group_rate
-        Failures per 1,000 days of a group, which take all of its nodes down; 0 means never.
+        Failures per 1,000 days of a group; a failure takes all nodes of the group down; 0 means never.
     """
 
     rate: float
@@ -63,14 +63,14 @@ class DrawnFailures:
         check_limits("cluster.failures", self, group_size=(1, inf), group_rate=rate)
 
     def without_effect(self, jobs: object, cluster: object) -> Iterator[str]:
-        """Yield a sentence if nodes never fail at these rates, or groups of nodes never do."""
+        """Yield a sentence if, at these rates, nodes or groups of nodes never fail."""
         if not self.rate and not self.group_rate:
             yield "cluster.failures has no effect: rate and group_rate are 0"
         elif self.group_size > 1 and not self.group_rate:
             yield "cluster.failures.group_size has no effect: group_rate is 0"
 
     def units(self, num_nodes: int) -> Iterable[int]:
-        """Return even numbers for nodes, and odd ones for groups."""
+        """Return even numbers for nodes, and odd numbers for groups."""
         if self.rate:
             yield from range(0, 2 * num_nodes, 2)
         if self.group_rate:
@@ -97,9 +97,9 @@ class SpotReclaims:
     rate
         Reclaims per 1,000 days in which a node is up.
     away_time
-        Time until another node is there in its place [s].
+        Time until another node replaces it [s].
     warning
-        Time between the warning and the reclaim [s]. A job whose checkpoint takes no longer loses no work.
+        Time between the warning and the reclaim [s]. A job whose checkpoint takes at most this time loses no work.
     """
 
     rate: float
@@ -155,7 +155,7 @@ class RecordedFailures:
     _outages: tuple[tuple[Row, Outage], ...] = field(init=False, repr=False, compare=False)
 
     repairs_are_given: ClassVar = True
-    """True, because the file has the end of each failure. `cluster.repairs` has no effect on these."""
+    """True, because the file contains the end of each failure. `cluster.repairs` has no effect on these failures."""
 
     def __post_init__(self) -> None:
         outages = tuple((row, _outage(row)) for row in read_rows(Path(self.path), COLUMNS))

@@ -1,4 +1,4 @@
-"""Finish-time fairness: the completion time of a job over that alone on an equal share of the GPUs."""
+"""Finish-time fairness: the completion time of a job, relative to that alone on an equal share of the GPUs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def finish_time_fairness(
     state: State, jobs: Mapping[JobId, Job], records: Records[JobRecord]
 ) -> Iterator[float | None]:
-    """Yield ρ of each job; None if it is not complete, or its time alone is unknown.
+    """Yield ρ of each job; None if the job is not complete, or if its time alone is unknown.
 
     The equal share is the mean number of GPUs over the mean number of unfinished jobs, both over the life of the job.
     The time alone is the time in the scenario in which the job ended.
@@ -56,7 +56,7 @@ def finish_time_fairness(
 
 
 def mean_contention(starts: ArrayLike, ends: ArrayLike) -> NDArray[np.float64]:
-    """Return n̄ of each job: the mean number of unfinished jobs over its life, with itself.
+    """Return n̄ of each job: the mean number of unfinished jobs during its life, including the job itself.
 
     A life is from the submission to the completion, or to the end of the run [s]; n̄ is 1 for a life without length. The
     number of unfinished jobs is integrated over time, so that n jobs cost O(n log n).
@@ -79,9 +79,10 @@ def mean_contention(starts: ArrayLike, ends: ArrayLike) -> NDArray[np.float64]:
 
 
 def time_on_share(share: float, time_alone: Callable[[int], float]) -> float:
-    """Return the completion time alone on `share` > 0 GPUs [s], given that on whole numbers of GPUs, `time_alone`.
+    """Return the completion time alone on `share` > 0 GPUs [s]. `time_alone` gives this time for whole numbers of GPUs.
 
-    Between two whole numbers it is interpolated linearly. Below one GPU, it is the time on one GPU over the share.
+    Between two whole numbers of GPUs the time is interpolated linearly. Below one GPU, it is the time on one GPU over
+    the share.
 
     >>> time_on_share(1.5, lambda gpus: 60.0 / gpus), time_on_share(0.25, lambda gpus: 60.0 / gpus)
     (45.0, 240.0)
@@ -123,7 +124,7 @@ def run_alone(
 class TimesAlone:
     """Completion times alone. The time after the start is computed once for equal jobs.
 
-    With a constant batch size it is a sum over epochs. A job whose agent learns is simulated with a new agent.
+    With a constant batch size the time is a sum over epochs. A job whose agent learns is simulated with a new agent.
     """
 
     def __init__(self, scenario: Scenario) -> None:

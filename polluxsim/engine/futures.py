@@ -1,4 +1,4 @@
-"""Forks: from a time on, a run goes on under another policy, on other nodes, or with other jobs."""
+"""Forks: from a time on, a run continues under another policy, on other nodes, or with other jobs."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class Fork(NamedTuple):
     """The changes of a run at a time."""
 
     time: float  # time of the changes [s]
-    scenario: Scenario  # The scenario from then on: another policy, or more nodes. Everything else is as before.
-    # Whether the policy has not seen the run before. All active jobs are then announced to it.
+    scenario: Scenario  # The scenario from then on: another policy, or more nodes. All other state stays as before.
+    # Whether the policy has not seen the run before. The policy is then told of all active jobs.
     has_new_policy: bool = False
     lost_nodes: tuple[int, ...] = ()  # nodes that go down for good
-    # Jobs that are cancelled, or that are not submitted. Those that have ended stay as they are.
+    # Jobs that are cancelled, or that are not submitted. Jobs that have ended are not changed.
     without: tuple[JobId, ...] = ()
     added: tuple[Job, ...] = ()  # jobs that are submitted in addition
-    seed: int | None = None  # Seed of the policy's random generator from then on. With None, the generator goes on.
-    # Active jobs with another duration or, while they wait, another request. A job that ends now ends.
+    seed: int | None = None  # Seed of the policy's random generator from then on. With None, the generator continues.
+    # Active jobs with another duration or, while they wait, another request. Jobs that end at this time are complete.
     altered: tuple[Job, ...] = ()
     # Pairs of jobs. The first job is placed just before the second in the order of submission.
     overtaken: tuple[tuple[JobId, JobId], ...] = ()
-    chance: int | None = None  # Seed by which nodes and jobs fail from then on. With None, they fail as before.
+    chance: int | None = None  # Seed of later failures of nodes and jobs. With None, they fail as before.
 
     def trimmed(self, num_nodes: int) -> Fork:
-        """Return the fork without nodes that it adds and drops at once, given the present number of nodes."""
+        """Return the fork without nodes that it both adds and drops, given the present number of nodes."""
         lost, cluster = set(self.lost_nodes), self.scenario.cluster
         last = cluster.num_nodes
         while last > num_nodes and last - 1 in lost:
@@ -51,7 +51,7 @@ class Fork(NamedTuple):
 
 
 class Forks:
-    """Make the changes of forks when their times come."""
+    """Make the changes of forks at their times."""
 
     def __init__(
         self, state: State, submissions: Submissions, downtime: Downtime, crashes: Crashes, rounds: Rounds
@@ -95,7 +95,7 @@ class Forks:
         return is_larger or bool(fork.lost_nodes)
 
     def _change_jobs(self, fork: Fork) -> bool:
-        """Remove, add and alter jobs, and return whether one changed."""
+        """Remove, add and alter jobs, and return whether a job changed."""
         state = self._state
         left_out = self._submissions.leave_out(fork.without)
         self._submissions.add(fork.added)
@@ -106,7 +106,7 @@ class Forks:
         return left_out or bool(altered) or bool(fork.overtaken)
 
     def _leave(self, nodes: tuple[int, ...]) -> None:
-        """Let jobs leave nodes with all of their work, in a run in which no work can be lost."""
+        """Take jobs off nodes without any loss of work, in a run in which no work can be lost."""
         placed = in_order(self._state.jobs.placed.values())
         leaving = [job for job in placed if any(node in nodes for node, _ in job.placement)]
         self._state.place([Move(job, (), None) for job in leaving])

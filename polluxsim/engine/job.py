@@ -1,4 +1,4 @@
-"""The life of one job: it is placed, restarts, trains epoch by epoch, and completes. It knows nothing of events."""
+"""The life of one job: it is placed, restarts, trains epoch by epoch, and completes. It does not use events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ SlottedT = TypeVar("SlottedT", bound=Any)
 class ActiveJob:
     """A job that is submitted and has not ended.
 
-    Methods named like a time (`progress_at`) are queries. The other methods change the job. Only `State` calls them.
+    Methods named like a time (`progress_at`) are queries. The other methods change the job. Only `State` calls these
+    methods.
     """
 
     __slots__ = (
@@ -66,7 +67,7 @@ class ActiveJob:
 
     @property
     def ends_epochs_by_events(self) -> bool:
-        """Return whether each end of an epoch is an event; otherwise its whole course is known when it is placed."""
+        """Return whether each end of an epoch is an event; otherwise all ends are known when the job is placed."""
         return self.agent.learns or self.agent.plans or self.segment.checkpoints is not None
 
     @property
@@ -75,7 +76,7 @@ class ActiveJob:
         return self.segment.milestone if self._ahead else NEVER
 
     def is_training(self, now: float) -> bool:
-        """Return whether it has GPUs and its restart delay is over."""
+        """Return whether the job has GPUs and its restart delay is over."""
         return self.pace is not None and now > self.segment.start
 
     def segment_at(self, now: float) -> Segment:
@@ -127,11 +128,11 @@ class ActiveJob:
         return cycle.after(passed, kept)
 
     def saves_from(self, now: float, seconds: float) -> float:
-        """Return when a last checkpoint of this length has to begin to be complete now [s]."""
+        """Return when the last checkpoint, which takes this time, must begin in order to be complete now [s]."""
         return max(now - seconds, min(self.segment.start, now))
 
     def place(self, placement: Placement, pace: Pace | None, now: float, restart_delay: float) -> None:
-        """Change its GPUs, and its speed there. With GPUs, `begin_segment` must follow."""
+        """Change the GPUs of the job, and its speed. With GPUs, `begin_segment` must follow."""
         progress = self.progress_at(now)
         if self.segment.checkpoints is not None:
             self.holding.losses = self.losses_at(now)
@@ -159,7 +160,7 @@ class ActiveJob:
         self.segment = Segment(epoch, cycle.kept)
 
     def save_by(self, cycle: CheckpointCycle) -> None:
-        """Make checkpoints on the GPUs that it was just given; all work before is saved."""
+        """Make checkpoints on the GPUs that the job has just got; all earlier work is saved."""
         self.segment = self.segment._replace(checkpoints=cycle._replace(kept=self.segment.progress))
 
     def begin_segment(self, now: float) -> Milestone:
@@ -230,7 +231,7 @@ class ActiveJob:
 
     @property
     def _time_up(self) -> float:
-        """Return when the time limit of its plan is over, if it keeps its GPUs [s]."""
+        """Return when the time limit of the job's plan is over, if it keeps its GPUs [s]."""
         if self.job.plan is None:
             return inf
         return self.holding.since + self.holding.delay + self.job.plan.most_time - self._trained
@@ -271,9 +272,9 @@ class ActiveJob:
 
 
 class Move(NamedTuple):
-    """A change of a job's GPUs. Without GPUs, `pace` is None. `gpus` are GPUs by number, which jobs can share.
+    """A change of a job's GPUs. Without GPUs, `pace` is None. `gpus` are the numbered GPUs if jobs can share them.
 
-    `delay` is the restart delay that the policy named, or None for that of the settings [s].
+    `delay` is the restart delay that the policy named, or None for the delay of the settings [s].
     """
 
     job: ActiveJob
@@ -284,7 +285,7 @@ class Move(NamedTuple):
 
 
 class Transition(NamedTuple):
-    """A change of one job, as observers are told of it."""
+    """A change of one job, for observers."""
 
     time: float
     job: ActiveJob  # in its state after the change
@@ -295,7 +296,10 @@ class Transition(NamedTuple):
 
 
 def copy_containers(original: ObjectT) -> ObjectT:
-    """Return a copy with its own containers. Their items are shared, because they never change."""
+    """Return a copy that does not share mutable containers with this object.
+
+    The containers are shared, because their items never change.
+    """
     new = copy(original)
     for name, value in vars(original).items():
         if isinstance(value, dict | list | set | Records):
@@ -304,7 +308,7 @@ def copy_containers(original: ObjectT) -> ObjectT:
 
 
 def twin(original: SlottedT) -> SlottedT:
-    """Return an object with the same values in its slots, as `copy.copy` does in three times the time."""
+    """Return an object with equal slots; `copy.copy` takes three times as long."""
     new = object.__new__(type(original))
     for name in original.__slots__:
         setattr(new, name, getattr(original, name))

@@ -19,7 +19,7 @@ from polluxsim.records.results import OutageRecord
 
 
 class Account(NamedTuple):
-    """Requested nodes and GPUs: the sums up to a time, and the numbers from then on."""
+    """Requested nodes and GPUs: the sums up to a time, and the numbers after it."""
 
     time: float = 0.0  # [s]
     node_seconds: float = 0.0
@@ -98,7 +98,7 @@ class Nodes:
         return tuple(gpus - self.free[node] if node in self.draining else gpus for node, gpus in enumerate(started))
 
     def idle(self, num_nodes: int) -> list[int]:
-        """Return the free GPUs of each of the first nodes that jobs can be given."""
+        """Return the free GPUs of each of the first nodes on which jobs may be placed."""
         free = self.free[:num_nodes]
         for node in self.draining:
             if node < num_nodes:
@@ -106,7 +106,7 @@ class Nodes:
         return free
 
     def is_there(self, node: int, now: float) -> bool:
-        """Return whether a node is requested and has started. It may be down."""
+        """Return whether a node is requested and has started. The node may be down."""
         return node < len(self._up_at) and self._up_at[node] <= now
 
     def num_up(self, now: float) -> int:
@@ -146,7 +146,7 @@ class Nodes:
         return (last.at(end).gpu_seconds - before) / (end - start)
 
     def add(self, cluster: Cluster, now: float) -> None:
-        """Have all nodes of a larger cluster, which begins with the present nodes, from now on [s]."""
+        """Extend the cluster from now on to a larger one that begins with the present nodes [s]."""
         new = cluster.gpus_per_node[self._cluster.num_nodes :]
         self.free += new
         self.num_failures += [0] * len(new)
@@ -196,7 +196,7 @@ class Nodes:
             self._health = None
 
     def request(self, num_nodes: int, now: float) -> float:
-        """Request this number of nodes, and release all further nodes. Return when new nodes are up [s], or ∞."""
+        """Request this number of nodes, and release all nodes beyond it. Return when new nodes are up [s], or ∞."""
         more = num_nodes - len(self._up_at)
         del self._up_at[num_nodes:]
         for known in (self.coming, self.draining, self.down):
@@ -220,11 +220,11 @@ class Nodes:
     def _resize(self, node: int, gpus: int) -> None:
         self.free[node] = gpus
         self._health = None
-        # On an elastic cluster, it is computed again when it is needed.
+        # On an elastic cluster, the value is computed again when it is needed.
         self._present = () if not self._is_fixed else (*self._present[:node], gpus, *self._present[node + 1 :])
 
     def _release(self, node: int, now: float) -> None:
-        """End all outages of a node. A node that is requested in its place later has none."""
+        """End all outages of a node. A node that is requested later in this place has no announced failure."""
         self.coming.pop(node, None)
         self.draining.pop(node, None)
         if node in self.down:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ComingOutage(NamedTuple):
-    """An outage that is to come, or has begun."""
+    """An outage in the future or in progress."""
 
     source: int  # its position among the cluster's `outages`
     unit: int  # node, group or row of the source
@@ -35,7 +35,10 @@ class Workshop:
         self._spares = [0.0] * (repairs.spare_nodes if repairs else 0)
 
     def until(self, now: float, outage: Outage) -> float:
-        """Return when the nodes of an outage that begins now are up again [s]. A spare replaces a single node only."""
+        """Return when the nodes of an outage that begins now come up again [s].
+
+        A spare node can replace only a single node.
+        """
         repaired = now + outage.duration
         if not outage.is_repair:
             return repaired
@@ -50,7 +53,8 @@ class Workshop:
 class Downtime:
     """Take nodes down by the outages of the cluster.
 
-    Each outage has its own random numbers, by source, unit and number. So the draws do not depend on other events.
+    Each outage has its own random numbers, by source, unit and number. Therefore the draws do not depend on other
+    events.
     """
 
     def __init__(self, state: State, seed: int) -> None:
@@ -62,7 +66,7 @@ class Downtime:
         self.schedule_new_units()
 
     def schedule_new_units(self) -> None:
-        """Schedule the first outage of each new unit. Units come with nodes."""
+        """Schedule the first outage of each new unit. Units belong to nodes: new nodes add units."""
         cluster = self._state.scenario.cluster
         for source, each in enumerate(cluster.outages):
             for unit in each.units(cluster.num_nodes):
@@ -135,7 +139,10 @@ class Crashes:
             self._schedule(job)
 
     def start(self, told: Transition) -> None:
-        """Schedule the failure of a job that was just given GPUs. It is void if the job has other GPUs then."""
+        """Schedule the failure of a job that was just given GPUs.
+
+        The failure is void if the job has other GPUs by then.
+        """
         self._schedule(told.job)
 
     def _schedule(self, job: ActiveJob) -> None:
@@ -147,7 +154,7 @@ class Crashes:
         clock.at(time, Rank.ARRIVAL, self._crash, (job, job.holding.since, self._seed), order=job.order)
 
     def _crash(self, event: Event) -> None:
-        """Take the GPUs of a job, unless they changed since, and end the job if it failed too often."""
+        """Take the GPUs of a job, unless they have changed, and end the job if it has failed too often."""
         (job, since, seed), failures = event.about, self._state.scenario.settings.job_failures
         if not job.placement or (job.holding.since, self._seed) != (since, seed) or failures is None:
             return

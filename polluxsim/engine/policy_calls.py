@@ -1,4 +1,4 @@
-"""Calls of policies: the view of the cluster, errors, the reasons that they are asked for, and garbage collection."""
+"""Calls of policies: the view of the cluster, errors, requests for reasons, and garbage collection."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class guarded:  # noqa: N801  (a context manager, like those of contextlib)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
-            raise error.__cause__  # Ctrl-C while a compiled kernel ran
+            raise error.__cause__  # Ctrl-C during a compiled kernel
         if error is not None and not isinstance(error, (KeyboardInterrupt, Interruption, PolluxSimError)):
             what = f"{type(error).__name__}: {' '.join(str(error).split())}{_attributes(error)}"
             where = f"in the round at {self._time:g} s{_place(error)}"
@@ -84,7 +84,7 @@ class FitTogether:
         self._nodes = [names.index(name) for name in dict.fromkeys(names)] or [0]
 
     def __call__(self, one: JobView, other: JobView) -> bool:
-        """Return whether they fit together."""
+        """Return whether the two jobs fit together."""
         windows = cast("Sequence[JobWindow]", (one, other))
         pairs = ([each.as_tenant(node, self._types) for each in windows] for node in self._nodes)
         return one.num_replicas == other.num_replicas and all(map(self._sharing.fits, pairs))
@@ -127,7 +127,7 @@ def cluster_view(state: State, rounds: Rounds) -> ClusterView:
 def rare_collections() -> Iterator[None]:
     """Collect garbage rarely inside the block, in all threads, and as before after the last block.
 
-    A run makes few cycles and many records. Each full collection goes through all records.
+    A run makes few cycles and many records. Each full collection would scan all records.
     """
     with _LOCK:
         _BEFORE.append(_BEFORE[0] if _BEFORE else gc.get_threshold())
@@ -166,7 +166,7 @@ class DueReasons:
             heappush(self._queue, (0.0, told.job.job_id))
 
     def evict(self, told: Transition) -> None:
-        """Take note of a job that lost its GPUs: it waits like a new job."""
+        """Record that a job lost its GPUs: its reasons are due as for a new job."""
         self.end(told)
         self.submit(told)
 
@@ -189,7 +189,7 @@ class DueReasons:
         return sorted(self._pending.union(moved))
 
     def asked(self, now: float, jobs: Iterable[JobId], moved: Container[JobId], placed: Container[JobId]) -> None:
-        """Take note that the policy was asked for the reasons of these jobs."""
+        """Record that the policy was asked for the reasons of these jobs."""
         if self._whose != "changes":
             return
         self._pending.clear()

@@ -11,7 +11,7 @@ from polluxsim.hardware.placements import Placement, gpus_by_node
 
 
 class CheckpointCycle(NamedTuple):
-    """Training with periodic checkpoints. All but the first two fields are as of the start of a segment."""
+    """Training with periodic checkpoints. All fields except the first two describe the start of a segment."""
 
     interval: float = inf  # training between two checkpoints; ∞ means no checkpoints [s]
     cost: float = 0.0  # time of a checkpoint, without training [s]
@@ -27,7 +27,7 @@ class CheckpointCycle(NamedTuple):
         return now if passed <= self.due else start + self._trained(passed)
 
     def delayed(self, milestone: Milestone, start: float) -> Milestone:
-        """Return a milestone of training from `start`, later by the checkpoints before it.
+        """Return a milestone of training from `start`, delayed by the checkpoints before it.
 
         >>> CheckpointCycle(interval=10.0, cost=1.0, due=10.0).delayed(Milestone(125.0), 100.0).time
         127.0
@@ -63,7 +63,7 @@ class CheckpointCycle(NamedTuple):
         return self._replace(due=0.0) if self.at_epochs else self
 
     def _trained(self, passed: float) -> float:
-        """Return the training within a time that is longer than `due` [s]."""
+        """Return the training within a time longer than `due` [s]."""
         cycles, rest = self._cycles(passed)
         return max(self.due, 0.0) + _times(cycles, self.interval) + max(rest - self.cost, 0.0)
 
@@ -152,7 +152,7 @@ class Holding:
         self.start_time: float | None = None  # of the first start [s]
 
     def attained_service(self, now: float) -> float:
-        """Return time held × GPUs so far [GPU s]."""
+        """Return the GPU time so far: time held × GPUs [GPU s]."""
         return self.service + (now - self.since) * self.num_replicas
 
     def ceded_until(self, now: float) -> float:
@@ -166,7 +166,7 @@ class Holding:
         return self.run_time + held, self.restart_time + restart, self.restart_service + restart * self.num_replicas
 
     def cede(self, gpus: float, now: float) -> None:
-        """Leave this many of its GPUs to other jobs from now on [s]."""
+        """From now on, this many GPUs of the job go to other jobs [s]."""
         if gpus != self._cedes:
             self.ceded, self._cedes, self._ceded_since = self.ceded_until(now), gpus, now
 

@@ -85,7 +85,7 @@ class Recorder:
         return spent._replace(all=state.nodes.mean_gpus(now) * now, down=down)
 
     def move(self, told: Transition) -> None:
-        """Record that a job gave up its GPUs, or what its start costs if the policy named this.
+        """Record that a job gave up its GPUs, or the cost of its start if the policy named this cost.
 
         What it does on new GPUs follows when it starts there.
         """
@@ -138,7 +138,7 @@ class Recorder:
                 self._hosts.append(HostRecord(self._state.clock.now, job_id, *each.host, each.speed))
 
     def round(self, *, has_changed: bool) -> None:
-        """Record the cluster after a round, if something happened or the record differs from the last one."""
+        """Record the cluster after a round if something happened, or if the record differs from the last record."""
         jobs, nodes, now = self._state.jobs, self._state.nodes, self._state.clock.now
         held, goodput, weighted = jobs.totals.sum(jobs.running)
         in_use = held - nodes.shared.num_extra
@@ -153,7 +153,7 @@ class Recorder:
             self._rounds.append(record)
 
     def pass_over(self, told: Transition) -> None:
-        """Record the round of this instant, in which nothing changed, because a job ends that was active in it."""
+        """Record the round at this instant although it changed nothing, because a job that is active in it ends."""
         if not self._rounds or self._rounds[-1].time < told.time:
             self.round(has_changed=True)
 
@@ -175,7 +175,7 @@ class Recorder:
         self._timings.append(TimingRecord(phase, time, seconds))
 
     def result(self, known: Mapping[JobId, Job], seconds: float, standstill: str | None, *, is_over: bool) -> Result:
-        """Return the result of a run of the known jobs, which took a wall-clock time [s]."""
+        """Return the result of a run: the records of its jobs, and its wall-clock time [s]."""
         started, state, now = perf_counter(), self._state, self._state.clock.now
         jobs = self._all_jobs(known, is_over=is_over)
         jobs = jobs.with_column("finish_time_fairness", finish_time_fairness(state, known, jobs))
@@ -251,7 +251,10 @@ def _order_of_submission(records: Records[JobRecord], known: Mapping[JobId, Job]
 
 
 def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -> JobRecord:
-    """Return the record of a job at the end of the job or the run [s]. `active` is None if it was not submitted."""
+    """Return the record of a job at the end of the job or the run [s].
+
+    `active` is None if the job was not submitted.
+    """
     is_complete, is_cut_off = status is Status.COMPLETED, status is Status.CUT_OFF
     if active is None:
         holding, losses, work = Holding(), NO_LOSSES, 0.0

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from polluxsim.engine.job import Transition
     from polluxsim.engine.state import State
 
-AT_ONCE = 0  # stands for the number of a round that is not at a multiple of the interval
+AT_ONCE = 0  # replaces the number of a round that is not at a multiple of the interval
 FAILURES = Change.NODES.value | Change.EVICTION.value  # changes that do not let a job progress
 
 LEAST_TIME, LEAST_ROUNDS, DELAYS = 60_000.0, 100, 10
-"""Time [s], number of rounds, and number of restart delays on top, without progress, after which a run ends."""
+"""Time [s], number of rounds, and additional restart delays without progress after which a run ends."""
 
 
 class Rounds:
     """Schedule the rounds, and collect the changes since the policy was last called.
 
     A round is needed after a change, when a decision is no longer valid, or when agents observe. All other rounds would
-    change nothing, and are left out. `action` is called at each round. With `ask_at_failures`, there is a round at once
-    after a job lost its GPUs.
+    change nothing, so they are left out. `action` is called at each round. With `ask_at_failures`, a round takes place
+    immediately after a job lost its GPUs.
     """
 
     def __init__(self, clock: Clock, interval: float, action: Action, *, ask_at_failures: bool = False) -> None:
@@ -65,14 +65,14 @@ class Rounds:
         self._note(Change.LEARNING, told.job.job_id)
 
     def evict(self, told: Transition) -> None:
-        """Take note of a job that lost its GPUs."""
+        """Record that a job lost its GPUs."""
         self.has_hope |= told.was_training
         self._note(Change.EVICTION, told.job.job_id)
         if self._ask_at_failures:
             self._clock.at(told.time, Rank.ROUND, self._action, AT_ONCE)
 
     def alter(self, job_ids: Iterable[JobId]) -> None:
-        """Take note of jobs that a fork altered."""
+        """Record the jobs that a fork altered."""
         self._altered += tuple(job_ids)
 
     def change_nodes(self) -> None:
@@ -80,7 +80,7 @@ class Rounds:
         self._note(Change.NODES)
 
     def _note(self, change: Change, job_id: JobId = "") -> None:
-        """Take note of a change, which needs a round and may outdate the present decision."""
+        """Record a change, which needs a round and may outdate the present decision."""
         value = change.value
         self._named[value][job_id] = self._clock.now
         self.has_changed = True
@@ -99,11 +99,11 @@ class Rounds:
         self._clock.at(index * self._interval, Rank.ROUND, self._action, index)
 
     def pass_over(self, told: Transition) -> None:
-        """Take note that the round of this instant is over, even if there was none."""
+        """Note that the round of this instant is over, even if no round took place."""
         self._last = max(self._last, first_round(told.time, self._interval))
 
     def begin(self, index: int) -> bool:
-        """Return whether a scheduled round is needed: no earlier round was scheduled after it, or saw everything."""
+        """Return whether a scheduled round is still needed: no other round has taken its place."""
         if index == AT_ONCE:
             return self.has_changed
         if index != self._due:
@@ -117,7 +117,10 @@ class Rounds:
         return self._clock.now >= self._valid_until
 
     def changes(self, views: Mapping[JobId, JobWindow]) -> Changes:
-        """Return the changes since the policy was last called. Jobs that arrived and ended since are left out."""
+        """Return the changes since the policy was last called.
+
+        Jobs that have arrived and ended since the last decision are left out.
+        """
         named = self._named
         arrived = named.get(Change.ARRIVAL.value, {})
         ended = named.get(Change.COMPLETION.value, {})
@@ -132,7 +135,7 @@ class Rounds:
         )
 
     def decide(self, decision: Decision) -> None:
-        """Keep the validity of a decision. The policy is not told of jobs that it rejects."""
+        """Keep the validity of a decision. The policy is not told about jobs that it rejects."""
         self._valid_until = decision.valid_until
         self._outdated_by = (decision.outdated_by | Change.EVICTION).value
         self._altered, self._named = (), defaultdict(dict)
@@ -144,21 +147,21 @@ class Rounds:
         self.call(self._clock.now)
 
     def announce_all(self, jobs: Mapping[JobId, object]) -> None:
-        """Announce all active jobs again, to a policy that has not seen the run."""
+        """Announce all active jobs again, for a policy that has not seen the run."""
         self._named = defaultdict(dict, {Change.ARRIVAL.value: dict.fromkeys(jobs, self._clock.now)})
 
     def finish(self, next_needed: float) -> None:
-        """End a round, and schedule the next one: when the decision ends, or at `next_needed` [s]; ∞ is never."""
+        """End a round, and schedule the next round: when the decision ends, or at `next_needed` [s]; ∞ means never."""
         self.has_changed = self.has_hope = False
         if (first := min(self._valid_until, next_needed)) < inf:
             self.call(max(first, self._clock.now))
 
 
 class Standstill:
-    """Notice that no job makes progress any more.
+    """Note that no job can make progress.
 
-    Failures and repairs alone do not count as progress. Time in which a repair is pending and no job fits on the nodes
-    that are up is not counted.
+    Failures and repairs alone do not count as progress. Times in which a repair is pending and no job fits on the nodes
+    that are up are not counted.
     """
 
     def __init__(self, settings: EngineSettings) -> None:
@@ -168,7 +171,7 @@ class Standstill:
         self._repair_since: float | None = None
 
     def at_round(self, state: State, rounds: Rounds, num_coming: int) -> str | None:
-        """Return why the run ends, or None if it goes on."""
+        """Return the reason why the run ends, or None if it continues."""
         now, active = state.clock.now, state.jobs.active.values()
         if (
             num_coming

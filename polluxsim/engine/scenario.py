@@ -55,7 +55,7 @@ class Scenario:
     traits: Traits = field(default_factory=Traits)
     policy_name: str = "policy"
     batch_rule: BatchRule | None = None
-    # Values of jobs and applications that were computed already.
+    # Values of jobs and applications that are already computed.
     _speeds: dict[object, Mapping[str, float]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _truths: dict[str, Truth] = field(default_factory=dict, init=False, repr=False, compare=False)
     _paces: dict[tuple[int, Speeds], Paces] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -176,8 +176,8 @@ class Scenario:
 class Agents:
     """Make the agents of the jobs of a run.
 
-    `node_sizes` has the GPUs of the largest node by GPU type. If θ_sys is known from the start, it was learnt on these
-    nodes.
+    `node_sizes` has the GPUs of the largest node by GPU type. If θ_sys is known from the start, it was learnt on nodes
+    of these sizes.
     """
 
     def __init__(self, traits: Traits, rule: BatchRule | None, node_sizes: Mapping[str, int]) -> None:

@@ -42,7 +42,7 @@ class EngineSettings:
     horizon
         Latest end of the run [s]. Unfinished jobs are cut off. With None, the run ends when all jobs are complete.
     checkpoints
-        When jobs save their work. With None, they save it only when the policy moves them.
+        When jobs save their work. With None, jobs save their work only when the policy moves them.
     job_failures
         Failures of jobs, or None.
     ask_at_failures
@@ -99,7 +99,7 @@ class EngineSettings:
 
     @property
     def disturbance(self) -> Sharing | None:
-        """Return the model that slows jobs down on shared GPUs or nodes; None if nothing slows them down."""
+        """Return the model that slows jobs down on shared GPUs or nodes; None if nothing slows jobs down."""
         return Interference(self.interference) if self.interference else self.sharing
 
     @cached_property

@@ -52,7 +52,7 @@ class Tenant(NamedTuple):
 
 
 def tenant_of(job: ActiveJob, gpus: Gpus, node_types: NodeTypes) -> Tenant:
-    """Return a job on GPUs by number. Without these, the job shares none of its GPUs."""
+    """Return a job on GPUs by number. None if its stages are unknown; the job then shares none of its GPUs."""
     if not gpus:
         return Tenant(job.job, job.placement, ())
     gpu_type = node_types[gpus[0][0]].name if node_types else ""
@@ -72,17 +72,17 @@ class Sharing(Protocol):
     """Which jobs fit together, and their speeds. A sharing model has no state."""
 
     def fits(self, tenants: Sequence[Tenant]) -> bool:
-        """Return whether two or more jobs can be on one GPU together. This GPU is among the GPUs of each."""
+        """Return whether two or more jobs can be on one GPU together. This GPU is one of the GPUs of each tenant."""
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
-        """Return the share of its speed that each job loses, in [0, 1). Jobs without a loss can be left out.
+        """Return the share of its speed that each job loses, in [0, 1). Jobs without a loss may be left out.
 
         `tenants` are all jobs with GPUs, in order of submission.
         """
 
 
 def losses_by(sharing: Sharing, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
-    """Return the losses by a sharing model, which must be below 1: a job without speed never completes."""
+    """Return the losses of a sharing model. Each is below 1, because a job without speed never completes."""
     lost = sharing.lost(tenants)
     if wrong := [job_id for job_id, share in lost.items() if not 0 <= share < 1]:
         model, job_id, share = type(sharing).__name__, wrong[0], lost[wrong[0]]
@@ -110,7 +110,7 @@ class Interference:
         return False
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
-        """Return the slowdown of each job on several nodes if one of its nodes has a second job on several nodes.
+        """Return the slowdown of each job on several nodes that shares a node with another job on several nodes.
 
         Source: Pollux (OSDI '21), §4.2.1: only jobs that use the network disturb each other.
         """
@@ -127,7 +127,7 @@ class Interleaved:
     """
 
     def fits(self, tenants: Sequence[Tenant]) -> bool:
-        """Return whether the jobs have the same GPUs, and the stages of each are known."""
+        """Return whether the jobs hold the same GPUs, and whether the stages of each job are known."""
         same = all(set(each.gpus) == set(tenants[0].gpus) for each in tenants)
         return same and len(tenants) <= MOST_JOBS and all(each.job.stages is not None for each in tenants)
 
@@ -179,15 +179,15 @@ def _loss_beside(low: Tenant, guaranteed: Mapping[Gpu, Tenant]) -> float:
 class Pairs:
     """Two jobs can have the same GPUs if a table has their speeds together.
 
-    No job is faster than alone. If two jobs are not in the table after one of them changed its batch size, they run in
-    turn until the next decision.
+    No job becomes faster by sharing. If two jobs are not in the table after one of them changed its batch size, they
+    run in turn until the next decision.
 
     Parameters
     ----------
     path
         Table of the steps per second of two jobs on the same GPUs, by GPU type, number of GPUs, models and batch sizes
-        on each GPU (0: the model has one only). 0 steps per second means that they do not fit into memory. The speeds
-        alone are those of the plans of the jobs.
+        on each GPU (0: the model has only one size). 0 steps per second means that they do not fit into
+        memory. Speeds of single jobs come from their plans.
     gpu_type
         GPU type, if the cluster does not state types.
 
@@ -226,7 +226,7 @@ class Pairs:
         return {gpu_type for gpu_type, *_ in self._speeds}
 
     def fits(self, tenants: Sequence[Tenant]) -> bool:
-        """Return whether these are two jobs with the same GPUs whose speeds together are in the table."""
+        """Return whether the two jobs hold equal GPUs and the table contains their speeds together."""
         return len(tenants) == 2 and self._measured(*tenants) is not None
 
     def lost(self, tenants: Sequence[Tenant]) -> Mapping[JobId, float]:
@@ -239,7 +239,10 @@ class Pairs:
         return found
 
     def _measured(self, one: Tenant, other: Tenant) -> tuple[float, float] | None:
-        """Return the speeds of two jobs together, relative to alone; None if they do not fit."""
+        """Return the speeds of two jobs that share GPUs, relative to their speeds alone.
+
+        None if the two jobs do not fit.
+        """
         if set(one.gpus) != set(other.gpus):
             return None
         first, second = self._over_alone(one, other), self._over_alone(other, one)
@@ -266,7 +269,7 @@ class SharedGpus:
         self._free = free
 
     def take(self, job_id: JobId, gpus: Gpus) -> None:
-        """Put a job on these GPUs."""
+        """Place a job on these GPUs."""
         self.held[job_id] = gpus
         for gpu in gpus:
             self._users[gpu] += 1
@@ -290,5 +293,5 @@ class SharedGpus:
 
 
 def ceded_gpus(gpus: Gpus, users: Mapping[Gpu, int]) -> float:
-    """Return the part of GPUs that belongs to other jobs, given the number of jobs on each."""
+    """Return the part of the GPUs that belongs to other jobs, given the number of jobs on each GPU."""
     return sum(1 - 1 / users[gpu] for gpu in gpus)

@@ -32,7 +32,7 @@ from polluxsim.workloads.workload import Job, Workload
 
 
 class Simulation:
-    """A run that waits for each decision of its caller.
+    """A run that waits for decisions of its caller.
 
     `advance` continues to the next round with a decision and returns a view of the cluster. `commit` applies the
     decision. When `advance` has returned None, `result` returns the records. Between these calls, `copy.deepcopy`
@@ -148,7 +148,7 @@ class Simulation:
     def fork(self, fork: Fork) -> None:
         """Change the run from a time on. The past and copies of the run are unchanged.
 
-        Raise a `TurnError` if the run waits for a decision, or is past that time.
+        Raise a `TurnError` if the run waits for a decision, or is already past this time.
         """
         if self.view is not None or self.time > fork.time:
             raise TurnError(f"the run is at {self.time:g} s, too far to go another way at {fork.time:g} s")
@@ -157,7 +157,7 @@ class Simulation:
         self._forks.schedule(fork)
 
     def result(self) -> Result:
-        """Return the records of the run, or of its past if it is not over."""
+        """Return the records of the run, or its records so far if it is not over."""
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the result is taken")
         seconds = perf_counter() - self._started
@@ -175,12 +175,12 @@ class Simulation:
 
     @property
     def known(self) -> Mapping[JobId, Job]:
-        """Return all jobs that are known so far, submitted or not."""
+        """Return all jobs that are known so far, including jobs that are not submitted yet."""
         return self._submissions.known
 
     @property
     def num_jobs(self) -> int:
-        """Return the number of jobs that are known so far, submitted or not."""
+        """Return the number of jobs that are known so far, including jobs that are not submitted yet."""
         return len(self.scenario.workload.jobs) + len(self._submissions.followers)
 
     @property
@@ -191,7 +191,7 @@ class Simulation:
     def ended(self, start: int = 0) -> Sequence[JobRecord]:
         """Return the records of the jobs that have ended, in this order, from number `start` on.
 
-        After the result of a run that is over was taken, they are in order of submission.
+        After the result of a complete run was returned, the records are in order of submission.
         """
         return self._recorder.jobs[start:]
 
@@ -202,7 +202,7 @@ class Simulation:
 
     @property
     def shares(self) -> dict[JobId, tuple[Gpus, float]]:
-        """Return the GPUs by number of jobs that can share them, and the speeds there relative to those alone."""
+        """Return the numbered GPUs of jobs that can share GPUs, and their speeds relative to their speeds alone."""
         return dict(self._state.shares)
 
     @property
@@ -231,7 +231,7 @@ class Simulation:
 
     @property
     def gpu_seconds(self) -> GpuSeconds:
-        """Return how the GPU time so far was used."""
+        """Return how the GPU time has been used so far."""
         return self._recorder.gpu_seconds()
 
     def _round(self, event: Event) -> None:
@@ -312,7 +312,7 @@ def simulate(
     profiles
         Profiles by application name.
     policy
-        A new policy. It may have a state, so each run needs its own.
+        A new policy. The object may have a state, so each run needs a new object.
     seed
         Seed of the policy's random generator and of all other random draws. The same seed gives the same result.
     watcher
@@ -332,7 +332,7 @@ def simulate(
 
 
 def driven(run: Simulation, policy: Policy, watcher: Watcher | None = None) -> Result:
-    """Ask a policy for all decisions of a run that are left, and return the result. Raise as `simulate` does."""
+    """Ask a policy for all remaining decisions of a run, and return the result. Raise the errors of `simulate`."""
     with rare_collections():
         view = run.view or run.advance()
         while view is not None:

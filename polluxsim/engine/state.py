@@ -1,7 +1,7 @@
-"""The state of a run, and the transitions by which alone it changes.
+"""The state of a run, and all transitions that change it.
 
-A transition first brings a job to the present: to the epoch that it is in. It then makes its change, and tells the
-observers of this transition, in a fixed order. The order is part of the order of events at one instant.
+A transition first advances a job to the present: to its present epoch. It then makes its change, and notifies the
+observers of this transition in a fixed order. This order is part of the order of events at one instant.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ Observer: TypeAlias = Callable[[Transition], None]
 
 
 class Observers(NamedTuple):
-    """The observers of each transition, in order. Each is a bound method, so that a copy of a run tells its own."""
+    """The observers of each transition, in order.
+
+    Each observer is a bound method, so a copy of a run notifies its own observers.
+    """
 
     submitted: tuple[Observer, ...]
     placed: tuple[Observer, ...]  # the job has other GPUs, or none
@@ -49,7 +52,7 @@ class Observers(NamedTuple):
 
 
 class State:
-    """The jobs, the nodes and the clock of a run. All other modules only read them."""
+    """The jobs, the nodes and the clock of a run. All other modules only read the state."""
 
     observers: Observers  # set once, when the run is made
 
@@ -70,7 +73,7 @@ class State:
             self.past_scenarios.append((self.clock.now, self.scenario))
             self.scenario = self.shutter.scenario = scenario
 
-    # Jobs come, change and end.
+    # Transitions of jobs: they arrive, change and end.
 
     def submit(self, job: Job) -> None:
         """Submit a job."""
@@ -81,7 +84,10 @@ class State:
         _tell(self.observers.submitted, Transition(self.clock.now, active))
 
     def alter(self, job: Job) -> bool:
-        """Replace the request of an active job. It goes on with the rest of its work. Return whether it changed."""
+        """Replace the request of an active job.
+
+        The job continues with the rest of its work. Return whether the epoch changed.
+        """
         active = self.jobs.active[job.job_id]
         if (before := active.job) == job:
             return False
@@ -102,7 +108,7 @@ class State:
     def replace_agents(self) -> None:
         """Give each active job a new agent, and the true speeds of the present scenario.
 
-        A new agent observes a job that trains. A job whose new agent cannot use its GPUs loses them.
+        A new agent first observes its job if the job trains. A job whose new agent cannot use its GPUs loses them.
         """
         for job in self.jobs.active.values():
             self._bring_to_present(job)
@@ -146,7 +152,7 @@ class State:
                 self._begin_segment(job, self.observers.started if job in moved else self.observers.resumed)
 
     def release(self, job: ActiveJob, warning: float = 0.0, *, is_crash: bool = False) -> None:
-        """Take all GPUs of a job after a failure, of the job itself if `is_crash`.
+        """Take all GPUs of a job after a failure of its nodes, or of the job itself if `is_crash`.
 
         The job saves its work if a warning came early enough before [s].
         """
@@ -180,10 +186,10 @@ class State:
                 _tell(self.observers.learnt, Transition(self.clock.now, job))
         return changed
 
-    # Nodes come, go and fail.
+    # Transitions of nodes: they come up, go down and fail.
 
     def request_nodes(self, num_nodes: int) -> None:
-        """Request a number of nodes. New ones are up after their start-up time."""
+        """Request a number of nodes. New nodes are up after their start-up time."""
         if (time := self.nodes.request(num_nodes, self.clock.now)) < inf:
             check_range(time, self.scenario.settings.round_interval, "the start-up of a node")
             self.clock.at(time, Rank.ARRIVAL, self._tell_nodes)
@@ -217,7 +223,7 @@ class State:
         self._tell_nodes()
 
     def grant(self, hosts: Mapping[JobId, Host]) -> bool:
-        """Grant CPUs and memory to jobs, and return whether that is a change."""
+        """Grant CPUs and memory to jobs, and return whether a grant changes."""
         if hosts == self.nodes.granted:
             return False
         self.nodes.granted = hosts
@@ -258,7 +264,7 @@ class State:
         return delays.of(move.job.job.application, gpu_type)
 
     def _judge_speeds(self) -> list[ActiveJob]:
-        """Compute what slows each running job until the next round, and return the jobs for which that changed.
+        """Compute the slowdown of each running job until the next round, and return the jobs whose slowdown changed.
 
         The factors are, in this order: the loss to jobs that share GPUs or nodes, in [0, 1), and the speed with the
         CPUs and memory of the job, above 0.
@@ -296,7 +302,7 @@ class State:
         self.shares = shares
 
     def _hosted(self, jobs: Iterable[ActiveJob]) -> dict[JobId, Hosted]:
-        """Return the CPUs and memory of jobs with GPUs. Of a GPU with n jobs, each has a part of 1/n."""
+        """Return the CPUs and memory of jobs with GPUs. On a GPU with n jobs, each job has a part of 1/n."""
         shares, nodes, found = self.scenario.cluster.host_shares, self.nodes, dict[str, Hosted]()
         for job in jobs:
             if (host := nodes.granted.get(job.job_id)) is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Submissions:
-    """Submit the jobs of a workload, and the jobs that follow from their ends."""
+    """Submits the jobs of a workload, and the jobs that follow when other jobs end."""
 
     def __init__(self, state: State, recorder: Recorder) -> None:
         self._state = state
@@ -40,17 +40,23 @@ class Submissions:
 
     @property
     def known(self) -> Mapping[JobId, Job]:
-        """Return all jobs that are known so far, submitted or not. The jobs of the workload come first."""
+        """Return all jobs that are known so far, including jobs that are not submitted yet.
+
+        The jobs of the workload come first.
+        """
         by_name = self._state.scenario.workload.by_name
         return ChainMap(self.followers, by_name) if self.followers else by_name
 
     @property
     def num_coming(self) -> int:
-        """Return the number of jobs that are still to be submitted whatever the active jobs do."""
+        """Return the number of jobs that will be submitted whatever happens to the active jobs."""
         return self.num_expected - len(self._waits_for)
 
     def add(self, jobs: Iterable[Job]) -> None:
-        """Submit jobs later that the workload does not name. A job that cannot run raises an `InvalidInputError`."""
+        """Submit additional jobs later, which the workload does not name.
+
+        A job that cannot run raises an `InvalidInputError`.
+        """
         scenario, now = self._state.scenario, self._state.clock.now
         for job in jobs:
             workload = Workload((job,), scenario.workload.source)
@@ -64,7 +70,7 @@ class Submissions:
             self._schedule(job)
 
     def leave_out(self, names: Iterable[JobId]) -> bool:
-        """Cancel jobs that are active or not submitted yet. Return whether there were any."""
+        """Cancel jobs that are active or not submitted yet. Return whether there were such jobs."""
         known, left_out = self.known, False
         coming = {job.job_id for job in self._state.scenario.workload.jobs[self._next :] if not job.after}
         for name in names:
@@ -129,7 +135,7 @@ class Submissions:
             self._give_up(job)
 
     def _waits(self, name: JobId) -> bool:
-        """Return whether a job waits for other jobs, or for its own time of submission after these."""
+        """Return whether a job waits for other jobs to complete, or for its delay after them."""
         return name in self._waits_for or name in self._scheduled
 
     def _wait(self, job: Job) -> None:
@@ -140,7 +146,10 @@ class Submissions:
             self._state.clock.at(job.cancel_time, Rank.ARRIVAL, self._cancel, job)
 
     def _release(self, job: Job, name: JobId, *, is_complete: bool) -> None:
-        """Let a job wait for one job less. If that job is not complete, it can never be submitted."""
+        """Decrease the number of jobs for which a job waits.
+
+        If that job does not complete, the waiting job can never be submitted.
+        """
         if (left := self._waits_for.get(job.job_id)) is None:
             return
         if not is_complete:

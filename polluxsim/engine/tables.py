@@ -102,11 +102,11 @@ class Courses:
             heappush(self._queue, (time, number, job.job_id))
 
     def remove(self, job_id: JobId) -> None:
-        """Remove a job. If it comes back, it has a new number."""
+        """Remove a job. If the job comes back, it gets a new number."""
         self._next.pop(job_id, None)
 
     def next_time(self) -> float:
-        """Return when an epoch ends next [s]; ∞ if none does."""
+        """Return the time of the next end of an epoch [s]; ∞ if there is none."""
         while self._queue and self._next.get(self._queue[0][2]) != (self._queue[0][1], self._queue[0][0]):
             heappop(self._queue)
         return self._queue[0][0] if self._queue else inf
@@ -127,7 +127,7 @@ class Courses:
 
 
 class JobTables:
-    """The jobs of a run by their state. Only `State` changes them, through the transitions that it tells."""
+    """The jobs of a run by their state. Only `State` changes the tables, in its transitions."""
 
     def __init__(self, shutter: Shutter) -> None:
         self.active: dict[JobId, ActiveJob] = {}  # submitted and not ended, in order of submission
@@ -165,7 +165,7 @@ class JobTables:
 
     @property
     def next_needed(self) -> float:
-        """Return when jobs next need a round [s]: an epoch ends, or an agent has something to observe."""
+        """Return when jobs next need a round [s]: at the end of an epoch, or when an agent can observe."""
         first_epoch = self.courses.next_time()
         if not self.learning:
             return first_epoch

@@ -20,9 +20,9 @@ Gains = dict[int, dict[int, float]]  # by batch size and epoch
 class Pace:
     """Speed of a job on one shape of placement (GPUs on each node) of one GPU type, at one batch size.
 
-    Without `step`, the profile gives the step time. Paces of one application and batch size can share `gains`, the
-    gains over the initial batch size by epoch that were computed already. A profile that does not cover the placement
-    or the batch size raises a `ProfileRangeError`.
+    Without `step`, the profile gives the step time. Paces of one application and batch size can share `gains`, a cache
+    of the gains over the initial batch size by epoch. A profile that does not cover the placement or the batch size
+    raises a `ProfileRangeError`.
     """
 
     __slots__ = (
@@ -116,7 +116,7 @@ class MixedPace(Pace):
 class Truth:
     """True behaviour of one application on one GPU type.
 
-    Applications of equal speed can share `paces`, the paces that were computed already.
+    Applications of equal speed can share `paces`, a cache of paces.
     """
 
     __slots__ = (
@@ -195,7 +195,7 @@ class Truth:
         return self.epoch_ends[epoch] if epoch >= 0 else 0.0
 
     def _epoch_times(self, pace: Pace) -> list[float]:
-        """Return the time from the start of each epoch to completion [s], 0 for the one after the last."""
+        """Return the time from the start of each epoch to completion [s]; 0 for the end of the last epoch."""
         times = [0.0]
         spans = zip(pairwise([0.0, *self.epoch_ends]), pace.rates(0, len(self.epoch_ends)), strict=True)
         for (start, end), rate in reversed(list(spans)):

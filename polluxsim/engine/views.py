@@ -1,4 +1,4 @@
-"""The read-only views of jobs that a policy gets. They are open until the policy has decided."""
+"""The read-only views of jobs that a policy gets. The views are open until the policy has decided."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Shutter:
         self._node_sizes: dict[str | None, int] = {}
 
     def open(self, time: float, gpus_per_node: Sequence[int], health: Health) -> None:
-        """Let views show a time [s] and the nodes that are up."""
+        """Set the time [s] and the nodes that views show."""
         self.time, self.is_open = time, True
         if gpus_per_node != self._gpus_per_node or health != self._health:
             self._gpus_per_node, self._health, self._node_sizes = gpus_per_node, health, {}
@@ -71,7 +71,7 @@ class Shutter:
         return self._node_sizes[gpu_type]
 
     def look(self) -> None:
-        """Raise a `ViewClosedError` if the policy has decided already."""
+        """Raise a `ViewClosedError` if the policy has already decided."""
         if not self.is_open:
             what = "a view is closed after the decision that it was for"
             raise ViewClosedError(f"{what}: to keep values of a job, copy it by JobSnapshot.of(job)")
@@ -139,7 +139,7 @@ class OracleWindow(ReadOnly):
 
 
 class JobWindow(ReadOnly, JobView):
-    """The live view of one job. It is made once; values other than those of the request are read from the job."""
+    """The live view of one job. The view is made once; it reads all values except those of the request from the job."""
 
     __slots__ = ("_active", "_shutter")
 
@@ -164,11 +164,11 @@ class JobWindow(ReadOnly, JobView):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> JobWindow:
         new = JobWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo))
-        set_field(new, "submit_time", self.submit_time)  # the time of another job, if it overtook that job
+        set_field(new, "submit_time", self.submit_time)  # the time of another job, if the job overtook that job
         return new
 
     def as_tenant(self, node: int, node_types: NodeTypes) -> Tenant:
-        """Return the job on GPUs of a node, as a sharing model sees it."""
+        """Return the description of the job on GPUs of a node that a sharing model needs."""
         self._shutter.look()
         gpus = tuple((node, number) for number in range(self.num_replicas))
         return tenant_of(self._active, gpus, node_types)
@@ -258,7 +258,7 @@ for _name in REQUEST:
 
 
 class JobWindows(Sequence["JobView"]):
-    """Views of a number of jobs, in order. They are collected when they are first read."""
+    """Views of a number of jobs, in order. The values are computed when they are first read."""
 
     __slots__ = ("_list", "_shutter", "_size", "_views")
 

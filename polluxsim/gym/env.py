@@ -46,9 +46,9 @@ class Ledger:
     ----------
     reward
         `jobs`: minus the time that jobs have spent in the system [job s]; at the end, minus the sum of all JCTs.
-        `slowdown`: minus that time divided by the job's time on the requested GPUs alone [1]. At the end, this is minus
-        the sum of all slowdowns.
-        `goodput`: finished work, as its time on the requested GPUs multiplied by their number [GPU s].
+        `slowdown`: the same sum with each time divided by the job's time on the requested GPUs alone [1]. At the end,
+        the score is minus the sum of all slowdowns. `goodput`: finished work, as its time on the requested GPUs
+        multiplied by their number [GPU s].
 
     Raises
     ------
@@ -92,10 +92,10 @@ MOST_SEED = 2**31
 class ClusterEnv(gymnasium.Env[Observation, np.int64]):
     """A cluster on which a learner starts jobs, without preemption. Its Gymnasium id is `polluxsim/Cluster-v0`.
 
-    An action starts one job of the queue on a number of GPUs, or lets time pass. An invalid action lets time pass too.
-    No simulated time passes, and no reward is earned, while the learner starts jobs. Time then passes until the next
-    scheduling round at which an event has happened and a job can start. If no job runs and the learner starts none, the
-    next decision is at the next round.
+    An action starts one job of the queue on a number of GPUs, or lets time pass. After an invalid action, too, time
+    passes. No simulated time passes, and no reward is earned, while the learner starts jobs. Time then passes until the
+    next scheduling round at which an event has happened and a job can start. If no job runs and the learner starts
+    none, the next decision is at the next round.
 
     `terminated` is true if all jobs have ended. `truncated` is true at the horizon, or if the simulation stopped
     because no job could progress (`info["standstill"]`). `info` has the `time` [s], the number of `jobs` in the system,
@@ -105,13 +105,14 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
     ----------
     workload
         As for `polluxsim.simulate`. A generated workload (the default is `philly-like`) changes at each reset. Its seed
-        is the seed given to `reset`, or a random one. All episodes share any other workload.
+        is the `seed` of `reset`, or a random seed. Any other workload is equal in all episodes.
     cluster, profiles, settings
         As for `polluxsim.simulate`.
     reward
         `jobs`, `slowdown` or `goodput`: see `Ledger`.
     horizon
-        An episode ends at the first decision at this time or later [s]. With None, it ends when all jobs have ended.
+        An episode ends at the first decision at this time or later [s]. With None, the episode ends when all jobs have
+        ended.
     **layout
         `queue`, `running`, `gpus`, `oracle`: see `Layout`.
 
@@ -125,7 +126,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
     layout
         Shapes of the observations, and the actions.
     run
-        The present run; None before the first `reset`. At the end of the episode, `run.result()` has its records.
+        The present run; None before the first `reset`. At the end of the episode, `run.result()` returns its records.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium declares it so)
@@ -160,7 +161,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin a new run, and simulate it up to its first decision. The first reward includes this time."""
+        """Begin a new run, and simulate it up to its first decision. The first reward covers this time."""
         super().reset(seed=seed)
         self._seed = int(self.np_random.integers(MOST_SEED)) if seed is None else seed
         self.run, _ = self._begin(self._seed)

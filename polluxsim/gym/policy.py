@@ -59,7 +59,7 @@ class Layout:
         Numbers of GPUs to choose from, rising. 0 means the requested number. On a cluster with several GPU
         types, only the requested number is valid.
     oracle
-        Whether observations include the time that jobs still take. Real schedulers do not know it.
+        Whether observations include the remaining times of jobs. Real schedulers do not know it.
     """
 
     queue: int = 16
@@ -155,7 +155,10 @@ class Turn:
 
     @property
     def mask(self) -> NDArray[np.int8]:
-        """Return 1 for each valid action, shape (actions,). Letting time pass is invalid if no job runs and one can."""
+        """Return 1 for each valid action, shape (actions,).
+
+        Letting time pass is invalid if no job runs and the learner could start one.
+        """
         mask = np.zeros(self._layout.num_actions, np.int8)
         mask[0] = self._has_running or not self.can_pick
         mask[1 : 1 + len(self._choices)] = [gpus > 0 for gpus in self._choices]
@@ -186,7 +189,10 @@ class Turn:
         return True
 
     def decision(self) -> Decision:
-        """Return the decision: picked jobs start, and running jobs keep their GPUs. It is valid until an event."""
+        """Return the decision: picked jobs start, and running jobs keep their GPUs.
+
+        The decision is valid until an event.
+        """
         until = inf if self._has_running or not self._num_waiting else -inf
         return Decision(self._picked, others_keep=True, valid_until=until, outdated_by=Change.JOBS_OR_NODES)
 
@@ -206,7 +212,7 @@ class Turn:
         return [self._count(job, gpus, free) for job in self._queue for gpus in sizes] if free else []
 
     def _count(self, job: JobView, gpus: int, free: int) -> int:
-        """Return the GPUs that a choice gives to a job; 0 if they are not free, or the job cannot run on them."""
+        """Return the GPUs that a choice gives to a job; 0 if the GPUs are not free, or the job cannot run on them."""
         wanted, several = gpus or job.num_replicas, len(self.view.types) > 1
         if wanted > free or (several and not (wanted == job.num_replicas and self._place(job, wanted))):
             return 0
@@ -223,7 +229,7 @@ class Turn:
         return True
 
     def _place(self, job: JobView, gpus: int) -> Placement:
-        """Return free GPUs for a job, of the fastest type that has enough; none if no type has enough."""
+        """Return free GPUs for a job, of the fastest type that has enough GPUs; none if no type has enough."""
         free, types = FreeGpus(self._free), self.view.types
         if len(types) == 1:
             return free.pack(gpus) or ()

@@ -32,7 +32,8 @@ class Checkpoints:
     bandwidth
         Speed of writing a checkpoint [GB/s].
     expected_rate
-        For `young-daly`: initial failures per 1,000 node-days. It has the weight of one observed failure.
+        For `young-daly`: initial failures per 1,000 node-days. The expected rate counts as much as one observed
+        failure.
     """
 
     every: float | str
@@ -103,7 +104,8 @@ def failure_rate(num_failures: int, num_nodes: int, now: float, expected: float)
 def young_daly(cost: float, rate: float) -> float:
     """Return the interval between checkpoints with the least lost time, to first order [s].
 
-    It is at least the cost [s], also at a very high failure rate [1/s]. Source: Young (1974); Daly (2006), eq. 11.
+    The interval is at least the cost [s], also at a very high failure rate [1/s]. Source: Young (1974); Daly (2006),
+    eq. 11.
 
     >>> round(young_daly(30.0, 1 / 86400))
     2247

@@ -34,7 +34,9 @@ class Outages(Protocol):
     """Source of outages. A unit is a node, or a group of nodes that fail together, and has a number."""
 
     def units(self, num_nodes: int) -> Iterable[int]:
-        """Return the units of a cluster with this number of nodes. A larger cluster has the same units and more.
+        """Return the units of a cluster with this number of nodes.
+
+        A larger cluster has the same units and additional ones.
 
         Raise InvalidInputError if the cluster has fewer nodes than the source.
         """
@@ -175,9 +177,10 @@ class Cluster:
         Parameters
         ----------
         groups
-            For each kind, [nodes, GPUs per node], [nodes, GPUs, type], or {nodes: …, gpus: …, type: …, cpus: …,
-            memory: …}. A type is a name of `GPU_TYPES`, or {name: …, memory: …, price: …} [GB; $/h per GPU]. cpus and
-            memory are cores and GB of each node. Either all kinds state the type, or none; so for cpus and memory.
+            For each kind, [nodes, GPUs per node], [nodes, GPUs, type], or {nodes: …, gpus: …, type: …, cpus: …, memory:
+            …}. A type is a name of `GPU_TYPES`, or {name: …, memory: …, price: …} [GB; $/h per GPU]. cpus and memory
+            are cores and GB of each node. Either all kinds state the type, or none does. The same holds for cpus and
+            memory.
         failures, spot, repairs
             The parameters of `Cluster`.
         """
@@ -203,7 +206,10 @@ class Cluster:
 
     @property
     def types(self) -> Mapping[str, GpuType]:
-        """Return the names of the GPU types, in the order of their first nodes. Without stated types there is one."""
+        """Return the names of the GPU types, in the order of their first nodes.
+
+        A cluster that states no types has one type.
+        """
         return self.node_types.types
 
     @cached_property

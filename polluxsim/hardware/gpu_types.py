@@ -80,7 +80,7 @@ GPU_TYPES = {
 
 
 def gpu_type(said: Any) -> GpuType:
-    """Return the GPU type that a configuration names, or describes as {name: …, memory: …, price: …}."""
+    """Return the GPU type for a name, or for a description {name: …, memory: …, price: …}."""
     if isinstance(said, str) and said in GPU_TYPES:
         return GPU_TYPES[said]
     if not isinstance(said, Mapping):
@@ -135,7 +135,7 @@ def known_as(word: str) -> str:
 
 
 def types_in(said: str | None, other_names: Mapping[str, str] | None = None) -> tuple[GpuType, ...]:
-    """Return the types in a text of a log or a list of nodes, which has bars between types; empty means any type.
+    """Return the types in a text of a log or of a list of nodes, separated by bars; empty text means any type.
 
     `other_names` maps words to names of types and precedes the known names. Unknown types have no figures.
 

@@ -45,7 +45,7 @@ class Host(NamedTuple):
         return Host(max(self.cpus, 0.0), max(self.memory, 0.0))
 
     def part_of(self, other: Host) -> float:
-        """Return the larger of the shares in the CPUs and in the memory of the other."""
+        """Return the larger of two shares: of the CPUs and of the memory of the other."""
         return max(self.cpus / other.cpus, self.memory / other.memory)
 
     def count(self, other: Host) -> int:

@@ -1,1 +1,1 @@
-"""Clusters' logs: read in their own formats, checked, and kept as one table of jobs."""
+"""Logs of clusters: read in the formats of schedulers, checked, and stored as one table of jobs."""

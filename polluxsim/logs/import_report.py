@@ -16,7 +16,7 @@ QUANTILES = (0.0, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)  # quantiles repor
 
 @dataclass(frozen=True)
 class Tally:
-    """Number of findings of one kind, and the first places."""
+    """Number of findings of one kind, and the places of the first ones."""
 
     reason: str
     count: int
@@ -24,7 +24,7 @@ class Tally:
 
 
 class DayLoad(NamedTuple):
-    """Jobs and work that were submitted in one day."""
+    """Number of jobs and amount of work that were submitted in one day."""
 
     day: str  # date on the log's clock, or a number from 0 if times are relative
     jobs: int
@@ -202,7 +202,7 @@ def _clock(report: Report) -> str:
 
 def _cluster(report: Report) -> str:
     if report.cluster_gpus is None:
-        return "size not known; give it to see the load against it"
+        return "size not known; give the size to see the load of the cluster"
     larger = report.larger_than_cluster
     return f"{report.cluster_gpus:,} GPUs; {larger.count:,} jobs are larger" + (
         f" ({_places(larger)})" if larger.count else ""
@@ -237,7 +237,7 @@ def _load(report: Report) -> Iterator[str]:
     yield f"  {report.total_gpu_hours:,.0f} GPU h in all{mean}"
     if report.without_duration:
         yield f"  {report.without_duration:,} jobs without a duration are not in it"
-    # A line for each run of days, so that a year's log fits on a screen; the JSON has every day.
+    # One line for each run of days, so that a year's log fits on a screen; the JSON contains every day.
     width = -(-len(report.load) // MAX_LINES) or 1
     runs = [report.load[first : first + width] for first in range(0, len(report.load), width)]
     means = [sum(day.gpu_hours for day in run) / len(run) for run in runs]

@@ -116,7 +116,7 @@ class Examination:
             found.add(AFTER_BULK, self._place(late[0]), self.num_jobs - int(late[0]))
 
     def _duplicates(self) -> list[int]:
-        """Return the rows whose name an earlier row has, by name."""
+        """Return the rows whose names occur in an earlier row, by name."""
         order = pc.sort_indices(self._table["job"])  # stable
         names = self._table["job"].take(order)
         same = pc.equal(names.slice(1), names.slice(0, self.num_jobs - 1)).to_numpy()
@@ -157,13 +157,13 @@ def import_trace(
     source
         The log: a file, or a folder with files under their usual names.
     destination
-        The file to write. It appears when it is complete.
+        The file to write. The file appears when it is complete.
     skip_bad
         Whether rows that cannot be read are counted and left out; otherwise the first one ends the import.
     cluster_gpus
         Size of the cluster, for the report; None takes the size in the log or the format [GPUs].
     time_zone
-        Zone of times that name none (IANA name); None takes the format's assumption.
+        Time zone for times that state no zone (IANA name); None takes the format's assumption.
     columns
         Map of the columns of a table, as KEY=COLUMN,KEY=COLUMN; see `polluxsim.logs.formats.table`.
 
@@ -171,7 +171,7 @@ def import_trace(
     ------
     PolluxSimError
         If an argument is invalid, the source cannot be read, a bad row is not skipped, no job is left, or the
-        destination cannot be written. Then there is no new file.
+        destination cannot be written. In this case no new file is written.
     """
     trace_format = find_format(format_name).for_source(source, columns)
     zone = _zone(trace_format, time_zone)
@@ -215,7 +215,7 @@ class _Start(NamedTuple):
         """Return the time since the midnight before [s]; 0 on a clock without days."""
         if self.local is None:
             return 0.0
-        # Local time without its zone, so that days with a change to or from summer time have 24 h, too.
+        # Local time without its zone, so that days on which summer time begins or ends also have 24 h.
         wall = self.local.replace(tzinfo=None)
         return (wall - wall.replace(hour=0, minute=0, second=0, microsecond=0)).total_seconds()
 

@@ -1,7 +1,8 @@
 """Traces, the Parquet files into which every cluster log is imported, with one row for each job in order of submission.
 
 A trace has the columns of `CORE_COLUMNS`, followed by the columns of `EXTRA_COLUMNS` that its format has. The metadata
-of a field has its unit and meaning. The metadata of the schema has the log, its time zone and the instant of second 0.
+of a field contains its unit and meaning. The metadata of the schema contains the log, its time zone and the instant of
+second 0.
 """
 
 from __future__ import annotations

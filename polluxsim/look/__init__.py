@@ -1,1 +1,1 @@
-"""Look at finished runs: tables, figures, timelines, reports and reasons, from their files alone."""
+"""Look at finished runs: make tables, figures, timelines, reports and explanations from their files alone."""

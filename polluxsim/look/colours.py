@@ -35,13 +35,13 @@ HUES = {"bert": 298.0, "cifar10": 120.0, "deepspeech2": 165.0, "imagenet": 253.0
 """Of the applications that come with polluxsim [degrees]."""
 
 FREE_HUES = ((75.0, 165.0), (243.0, 335.0))
-"""Stretches of hues [degrees] in which no shade of an application can be taken for the colour of a policy."""
+"""Ranges of hues [degrees] in which no shade of an application can be mistaken for the colour of a policy."""
 
 GOLDEN_RATIO = 0.618033988749895
-"""Steps of this share of a circle come near to no place where they were before."""
+"""Steps of this share of a circle never come close to an earlier hue."""
 
 MOST_HUES = 8
-"""More applications than this have no hue each."""
+"""If there are more applications than this, they do not get one hue each."""
 
 SHADES = (0.38, 0.54, 0.7)
 """Lightness of jobs without an application, in turn."""
@@ -56,7 +56,7 @@ class Look(NamedTuple):
 
 
 def looks(policies: Sequence[str]) -> list[Look]:
-    """Return a look for each line. The first line of a policy always has the same look.
+    """Return a look for each line. The first line of a policy always has this style.
 
     A policy's further lines are lighter shades of its colour, with dashes that no other line has while there are any.
     """
@@ -88,10 +88,12 @@ def lighter(colour: str, share: float) -> str:
 
 
 def job_colour(application: str | None, number: int) -> str:
-    """Return a job's colour: the hue is its application's, or its own where none is given, the shade its own.
+    """Return the colour of a job.
 
-    The number is the job's place in order of submission. Neighbours differ in shade, and also in hue where no
-    application is given. Jobs far apart can look alike.
+    The hue belongs to its application, or to the job if it has none; the shade belongs to the job.
+
+    The number is the job's place in order of submission. Neighbours differ in shade, and also in hue if they have no
+    application. Jobs far apart can look alike.
     """
     turn = number * GOLDEN_RATIO % 1
     if application is None:
@@ -100,7 +102,7 @@ def job_colour(application: str | None, number: int) -> str:
 
 
 def is_coloured_by_application(applications: Collection[str]) -> bool:
-    """Return whether colours tell applications apart: of one, or very many, they tell jobs apart instead."""
+    """Return whether colours distinguish applications; with one or very many, they distinguish jobs instead."""
     return 1 < len(applications) <= MOST_HUES
 
 
@@ -113,7 +115,7 @@ PAPER, INK = "#171d24", "#e7ecf2"
 """Background and text of a dark page."""
 
 LEAST_CHROMA = 24
-"""Colours whose largest and smallest part differ by no more are greys [of 255]."""
+"""Colours whose largest and smallest parts differ by at most this value are greys [of 255]."""
 
 
 def on_dark(colour: str) -> str:

@@ -11,11 +11,11 @@ class _Output(Console):
     """Console that lets its caller choose the exit status if the reader of the output closed the pipe."""
 
     def on_broken_pipe(self) -> None:
-        """Raise `BrokenPipeError`, where rich would end the process with status 1."""
+        """Raise `BrokenPipeError` instead of ending the process with status 1, as rich does."""
         raise BrokenPipeError
 
 
 def console() -> Console:
-    """Return a console on standard output; lines are not folded where it is not a terminal."""
+    """Return a console on standard output; it does not fold lines if the output is not a terminal."""
     plain = _Output(highlight=False)
     return plain if plain.is_terminal else _Output(highlight=False, width=UNBOUNDED)

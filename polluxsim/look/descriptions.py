@@ -19,14 +19,14 @@ from polluxsim.statistics.groups import labels_of, settings_of
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Return a label for each run: its policy and the settings in which the runs differ, and its folder if need be."""
+    """Return a label for each run: its policy, the settings in which the runs differ, and its folder if necessary."""
     found = labels_of([settings_of(run) for run in runs], pooled=())
     many = Counter(found)
     return [f"{label} ({run.name})" if many[label] > 1 else label for label, run in zip(found, runs, strict=True)]
 
 
 def workload_words(info: Mapping[str, Any]) -> str:
-    """Return what was run, like the name of a file or the parameters of a generator.
+    """Return a short description of the workload, like the name of a file or the parameters of a generator.
 
     >>> workload_words({"config": {"workload": {"_target_": "polluxsim.workloads.philly.PhillyLike", "hours": 8}}})
     'Philly Like, hours 8'

@@ -18,7 +18,7 @@ from polluxsim.models.profile import Application, ProfileRangeError, StepTime
 from polluxsim.models.throughput import ThroughputParams, grad_time, step_time
 
 POINTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""GPU counts of the measured points; the card's line goes through all counts in between."""
+"""GPU counts of the measured points; the line of the card goes through all counts in between."""
 
 NUM_BATCH_SIZES = 12
 
@@ -26,7 +26,7 @@ NUM_REPLICAS = 16  # GPUs of the curves by batch size
 
 
 class Speed(Protocol):
-    """The part of a profile that says how fast an application is."""
+    """The part of a profile that determines the speed of an application."""
 
     @property
     def application(self) -> Application:
@@ -104,7 +104,7 @@ def mean_error(speed: FittedSpeed) -> float:
 
 
 def _curve(profile: Speed, choices: Mapping[int, tuple[int, int]]) -> Curve:
-    """Return throughput by x. Placements that the table does not have are left out."""
+    """Return throughput by x. Placements that the table lacks are left out."""
     found = {}
     for x, (count, atomic) in choices.items():
         with suppress(ProfileRangeError):
@@ -120,7 +120,7 @@ def _error_cells(card: Card) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class AgentModel:
-    """The speed of an application as an agent's fitted throughput model has it."""
+    """The speed of an application in an agent's fitted throughput model."""
 
     application: Application
     params: ThroughputParams
@@ -132,7 +132,7 @@ class AgentModel:
 
 
 def agent_model(profile: Speed) -> AgentModel:
-    """Fit θ_sys to a profile's packed placements, as an agent would that had seen all of them."""
+    """Fit θ_sys to a profile's packed placements, like an agent that has measured all of them."""
     limits = profile.application
     seen = []
     for count, size in product(POINTS, batch_sizes(limits.min_atomic_batch_size, limits.max_atomic_batch_size)):

@@ -39,7 +39,7 @@ class Progress(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A stretch of a job's life: its end, the efficiency in it, and the progress and epoch at its end."""
+    """A period in a job's life: its end, the efficiency in it, and the progress and epoch at its end."""
 
     end: float
     efficiency: float
@@ -48,10 +48,10 @@ class _Piece(NamedTuple):
 
 
 def progress_of(result: Result, job: JobRecord, profile: Profile, delay: Delay) -> Progress:
-    """Return what the recorded allocations amount to by the model: gain over step time, epoch by epoch.
+    """Return the modelled progress of the recorded allocations: gain over step time, epoch by epoch.
 
-    A run does not record efficiency job by job; it follows from batch size and epoch. Exact for `engine=exact` without
-    interference; by whole seconds (`osdi21`) epochs end up to a second apart from here.
+    A run does not record the efficiency of each job; it follows from batch size and epoch. Exact for `engine=exact`
+    without interference; by whole seconds (`osdi21`) epochs end up to a second apart from here.
     """
     _, end = lifetime(result, job)
     rows = [row for row in result.allocation_records if row.job == job.job and row.time < end]
@@ -66,7 +66,7 @@ def progress_of(result: Result, job: JobRecord, profile: Profile, delay: Delay) 
 
 
 def _segment(row: AllocationRecord, until: float, ready: float, before: _Piece, profile: Profile) -> Iterator[_Piece]:
-    """Yield the pieces of a stretch without a recorded change; nothing is done in it before `ready` [s]."""
+    """Yield the pieces of a period without a recorded change; the job makes no progress before `ready` [s]."""
     if not row.gpus:
         yield before._replace(end=until, efficiency=np.nan)
         return
@@ -103,10 +103,11 @@ LARGEST_MISFIT = 0.05
 
 
 class Lives(NamedTuple):
-    """Points of the lives of jobs by their index among the job records; a job without a profile has none.
+    """Points of the lives of jobs, by index among the job records; a job without a profile has no points.
 
-    The statistical efficiency holds from the time [s] until the next point of the job. It is NaN without GPUs. The
-    progress is the share of the work that is done, which `progress_of` computes exactly only for `engine=exact`.
+    The statistical efficiency holds from the time [s] until the next point of the job. The value is NaN while the job
+    has no GPUs. The progress is the share of the work that is done, which `progress_of` computes exactly only for
+    `engine=exact`.
     """
 
     job: NDArray[np.uint32]
@@ -119,7 +120,7 @@ NO_LIVES = Lives(np.zeros(0, np.uint32), np.zeros(0), np.zeros(0, np.float32), n
 
 
 def lives_of(result: Result, profiles: Mapping[str, Profile], delay: Delay) -> Lives:
-    """Return the lives of all jobs that have a profile; `progress_of` says how far they hold."""
+    """Return the lives of all jobs that have a profile; `progress_of` states how accurate the values are."""
     changes = defaultdict(list)
     known = {job.job for job in result.job_records if job.application in profiles}
     for record in result.allocation_records:
@@ -151,7 +152,7 @@ def have_fitting_ends(result: Result, lives: Lives) -> bool:
 
 
 def _kept(efficiency: Sequence[float], done: Sequence[float]) -> list[int]:
-    """Return the first, the last, and whatever differs enough from the last that is kept, or from nothing at all."""
+    """Return the first point, the last point, and each point that differs enough from the previous kept point."""
     kept = [0]
     for point in range(1, len(done)):
         before, now = efficiency[kept[-1]], efficiency[point]
@@ -162,7 +163,7 @@ def _kept(efficiency: Sequence[float], done: Sequence[float]) -> list[int]:
 
 
 PROFILE_FOLDER = f"{ProfileFolder.__module__}.{ProfileFolder.__name__}"
-"""Name of the class that reads profiles from a folder, as settings have it."""
+"""Name of the class that reads profiles from a folder, as in settings."""
 
 
 class OwnProfiles(NamedTuple):
@@ -174,7 +175,7 @@ class OwnProfiles(NamedTuple):
 
 
 def own_profiles(run: Run, folder: Path | None = None) -> OwnProfiles:
-    """Return the profiles of a run, from a folder or from where its settings say they were."""
+    """Return the profiles of a run, from the given folder or from the folder in its settings."""
     settings = settings_of(run)
     if folder is None and present_name(settings.get("profiles._target_")) != PROFILE_FOLDER:
         raise InvalidInputError("the run does not say where its profiles are")

@@ -1,4 +1,4 @@
-"""Which GPUs each job held over time: as stretches of time, and as rectangles of GPUs and time.
+"""Which GPUs each job held over time, as periods of time, and as rectangles of GPUs and time.
 
 A run records how many GPUs of each node a job has, and their numbers only where jobs share GPUs. Drawings need
 numbers, so `Slots` assigns them.
@@ -39,7 +39,7 @@ def gpus_by_node(record: AllocationRecord) -> dict[int, int]:
 class Slots:
     """The GPUs of all nodes, free or held.
 
-    A job on a node keeps its GPUs there. Additional GPUs are the lowest free ones of the
+    A job that stays on a node keeps its GPUs there. Additional GPUs are the lowest free ones of the
     node, so the same run always has the same numbers. GPUs that jobs share have their recorded numbers.
     """
 
@@ -60,7 +60,7 @@ class Slots:
         return tuple(sorted(chain.from_iterable(self._held.get(job, {}).values())))
 
     def in_the_way(self, shares: Mapping[str, Share]) -> set[str]:
-        """Return the jobs with assigned GPUs that are recorded for other jobs now."""
+        """Return the jobs with assigned GPUs that are now recorded for other jobs."""
         if not (named := {gpu for share in shares.values() for gpu in share.gpus}):
             return set()
         return {job for job in self._held if job not in self._named and not named.isdisjoint(self.of(job))}
@@ -125,7 +125,10 @@ class Slots:
 
 
 class Stay(NamedTuple):
-    """A stretch of time [s] in which a job holds the same GPUs at the same batch size [examples]. It is not empty."""
+    """A stretch of time [s] in which a job holds the same GPUs at the same batch size [examples].
+
+    The period is not empty.
+    """
 
     job: str
     start: float
@@ -145,7 +148,7 @@ def stays(
 ) -> Iterator[Stay]:
     """Yield all stays of a run in the order in which they end.
 
-    A job that completes leaves its GPUs at once, although no other job can have them before the next round. Jobs that
+    A job that completes releases its GPUs at once, although other jobs can get them only at the next round. Jobs that
     hold GPUs when the run ends stay until `end_time` [s].
     """
     slots, jobs = Slots(cluster), dict[str, _Holding]()
@@ -171,7 +174,7 @@ def most_lanes(pieces: Iterable[Stay]) -> int:
 
 def _as_it_is(jobs: Mapping[str, _Holding], job: str, time: float) -> AllocationRecord:
     if job not in jobs or (now := jobs[job].now) is None:
-        raise InvalidInputError(f"sharing.parquet: at {time:g} s job {job!r} shares GPUs, and was given none")
+        raise InvalidInputError(f"sharing.parquet: at {time:g} s job {job!r} shares GPUs, but holds none")
     return now._replace(time=time)
 
 
@@ -250,7 +253,8 @@ def occupancy(result: Result, cluster: Cluster) -> Occupancy:
     """Return the rectangles of GPUs and time that jobs held.
 
     A change of placement begins a new rectangle, also on a GPU that the job keeps, because the job restarts. A change
-    of the batch size alone does not. On GPUs that jobs share, a change of the jobs or of their speeds begins one too.
+    of only the batch size begins none. On shared GPUs, a change of the jobs or of their speeds also begins a new
+    rectangle.
     """
     index = {record.job: number for number, record in enumerate(result.job_records)}
     offsets = [0, *accumulate(cluster.gpus_per_node)]

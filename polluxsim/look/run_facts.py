@@ -32,13 +32,13 @@ def cluster_of(run: Run) -> Cluster:
             sizes[node] = max(sizes.get(node, 1), gpus)
     for outage in run.result.outage_records:
         sizes[outage.node] = max(sizes.get(outage.node, 1), outage.gpus)
-    # A run in which no job ever held a GPU still had a node.
+    # In a run in which no job ever held a GPU the cluster still had a node.
     nodes = tuple(sizes.get(node, 1) for node in range(max(sizes, default=0) + 1))
     return Cluster(nodes, node_types=known.node_types if known and known.num_nodes == len(nodes) else NOBODY_SAYS)
 
 
 def num_gpus(run: Run) -> int | None:
-    """Return the GPUs of a run's cluster, None of a run of before they were recorded, if its settings do not tell."""
+    """Return the GPUs of a run's cluster, or None for an old run whose records and settings do not state them."""
     settings = settings_of(run)
     for groups in (run.info.get("nodes"), settings.get("cluster.groups")):
         if isinstance(groups, list):
@@ -53,12 +53,12 @@ def steady_gpus(run: Run) -> int | None:
 
 
 def is_rented(run: Run) -> bool:
-    """Return whether a policy rents the nodes of a run's cluster as it needs them."""
+    """Return whether a policy rents nodes for a run's cluster when it needs them."""
     return "cluster.least_nodes" in settings_of(run)
 
 
 def start_delay(run: Run) -> Delay:
-    """Return a function that tells the restart delay of a start, by the settings or as the policy named it."""
+    """Return a function that gives the restart delay of a start, from the settings or from the policy."""
     engine = run.info.get("config", {}).get("engine", {})
     delays = RestartDelays(float(engine.get("restart_delay", 0.0)), engine.get("restart_delays") or {})
     types = cluster_of(run).node_types if delays.known else ()
@@ -74,7 +74,7 @@ def start_delay(run: Run) -> Delay:
 class Pauses:
     """The checkpoints of a run on a number of nodes.
 
-    The interval follows from the settings of the run, and the failure rate from its outages. Records have the other
+    The interval follows from the settings of the run, and the failure rate from its outages. Records contain the other
     checkpoints.
     """
 
@@ -104,11 +104,11 @@ class Pauses:
                 yield start, reached
 
     def failed_at(self, stay: Stay) -> float | None:
-        """Return when a failure took the GPUs that a job has during a stay [s]; None if none did."""
+        """Return when a failure took the GPUs that a job has during a stay [s]; None if no node did."""
         return self._failed.get((stay.job, stay.placed))
 
     def lost(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
-        """Yield the times in a stay whose training a failure undid, because it was not saved: start and end [s]."""
+        """Yield the periods of a stay whose training a failure undid, because it was not saved: start and end [s]."""
         if (failed := self.failed_at(stay)) is None:
             return
         nodes = [slot.node for slot in stay.slots]
@@ -120,7 +120,7 @@ class Pauses:
             yield max(begin, stay.start), end
 
     def _stops(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
-        """Yield the recorded checkpoints since a job was given its GPUs, and those by interval until its stay ends."""
+        """Yield the recorded checkpoints since a job got its GPUs, and those by interval until its stay ends."""
         yield from ((each.time, each.until) for each in self._recorded.get(stay.job, ()) if each.time > stay.placed)
         first, cycle, cost = self.rhythm(stay.job, stay.placed, [slot.node for slot in stay.slots], application)
         number = max(int((stay.start - first) // cycle), 0) if cycle < inf else 0

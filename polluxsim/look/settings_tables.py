@@ -62,7 +62,7 @@ def as_csv(table: SettingsTable) -> str:
 
 
 def as_json(table: SettingsTable) -> str:
-    """Return `frame_of_settings` as JSON: by setting, its baseline, and by metric the numbers that are known."""
+    """Return `frame_of_settings` as JSON: by setting, its baseline, and the known numbers by metric."""
     rows = {
         label: {"baseline": table.baselines[str(label)]}
         | {metric: parts.droplevel(0).dropna().to_dict() for metric, parts in row.groupby(level=0, sort=False)}
@@ -81,7 +81,7 @@ def frame_of_settings(table: SettingsTable) -> pd.DataFrame:
 
     Parts are mean, low and high, which are the ends of its 95 % interval, the number of independent runs, and for the
     change as a share of the baseline: change, change low, change high, and the number of independent pairs. Unknown
-    numbers are nan. `attrs["baselines"]` has the baseline of each setting.
+    numbers are nan. `attrs["baselines"]` contains the baseline of each setting.
     """
     rows = {label: dict(_parts(table, row)) for label, row in table.cells.items()}
     keys = list(dict.fromkeys(key for row in rows.values() for key in row))
@@ -176,7 +176,7 @@ def _range(counts: Sequence[int]) -> str:
 
 
 def verdict(table: SettingsTable) -> str:
-    """Return in one sentence which differences are real: those whose 95 % interval does not contain 0."""
+    """Return one sentence that lists the real differences, whose 95 % intervals do not contain 0."""
     changes = [
         (metric, label, row[metric].change)
         for metric in table.metrics
@@ -214,7 +214,7 @@ def measured_change(change: Measured | None) -> str:
 
 
 def comparison_text(found: Sequence[Against], from_forks: Sequence[FromFork] = ()) -> str:
-    """Return comparisons as lines for people, with notes on the quantity and its intervals.
+    """Return comparisons as lines of text, with notes on the quantity and its intervals.
 
     Where runs are forks, the comparisons over the whole runs come first, and those from each fork on follow.
     """

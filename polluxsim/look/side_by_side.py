@@ -28,8 +28,9 @@ COLOURS = {"better": "green", "worse": "red"}
 class SideBySide:
     """A table of runs side by side, in blocks that fit the width of the screen.
 
-    `gpus` has the GPUs of each run's cluster, or None where they are not known. `bases` has the place of the run that
-    each run is compared with, in per cent; by default runs are not compared. `user_values` has the user's metrics.
+    `gpus` contains the GPUs of each run's cluster, or None if they are unknown. `bases` has the place of the run that
+    each run is compared with, in per cent; by default runs are not compared. `user_values` contains the values of the
+    user's metrics.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ def compared_cells(
 ) -> dict[str, list[Text]]:
     """Return each metric of all runs in words, by its label; with differences from the runs at the places in `bases`.
 
-    Jobs that are missing are named.
+    Missing jobs are named.
     """
     found = {}
     for line in metric_lines(runs, gpus, user_values):

@@ -55,7 +55,7 @@ def _row(label: Sequence[str], cells: Sequence[str], widths: Sequence[int]) -> s
 
 
 def markdown(lines: Lines) -> str:
-    r"""Return the lines as Markdown. The first line is the head, and the first column has names.
+    r"""Return the lines as Markdown. The first line is the head, and the first column contains names.
 
     >>> print(markdown([["", "JCT [h]"], ["a|b", "1.2"]]))
     |  | JCT [h] |
@@ -90,7 +90,7 @@ def html(lines: Lines, notes: Iterable[str] = (), names: str = "left") -> str:
 
 
 def boxed(lines: Sequence[Sequence[str | Text]], title: str = "", names: int = 1, caption: str = "") -> Table:
-    """Return the lines as a table for the terminal. The first `names` columns have names.
+    """Return the lines as a table for the terminal. The first `names` columns contain names.
 
     Texts are not markup. A cell that is a `Text` keeps its style.
     """

@@ -45,11 +45,11 @@ def events(run: Run) -> Iterator[Event]:
     """Yield all events of a run's timeline. Times are whole microseconds since the start of the workload.
 
     A node is a process and a GPU a thread. A slice with the name of the job lasts as long as the job holds the GPU at
-    one batch size. The restart delay after a change of GPUs is a slice before it, `start` or `restart`. Checkpoints are
-    slices inside. A GPU that jobs share has a track for each job. An arrow leads from the old GPUs of a job to the new
-    ones. An outage is a mark, and a slice on each GPU of the node. A fork is a mark across all tracks. Each job has a
-    track with its waits. A mark on it shows the loss of its GPUs to a node that went down. A slice `lost` shows the
-    training that a failure undid.
+    one batch size. The restart delay after a change of GPUs is a separate slice before the job's slice, `start` or
+    `restart`. Checkpoints are slices inside. A GPU that jobs share has a track for each job. An arrow leads from the
+    old GPUs of a job to the new ones. An outage is a mark, and a slice on each GPU of the node. A fork is a mark across
+    all tracks. Each job has a track with its waits. A mark on it shows the loss of its GPUs to a node that went down. A
+    slice `lost` shows the training that a failure undid.
     """
     cluster = cluster_of(run)
     tracks = _Tracks(cluster, most_lanes(_stays(run, cluster)) if run.result.sharing_records else 1)
@@ -71,7 +71,7 @@ def events(run: Run) -> Iterator[Event]:
         for slot, lane in zip(stay.slots, stay.lanes or repeat(0), strict=False):
             for each in slices:
                 yield {**tracks.of(slot, lane), **each}
-        # The arrow ends at the first slice on new GPUs, not where only the batch size changes on them.
+        # The arrow ends at the first slice on new GPUs; a later slice may begin because only the batch size changed.
         if slices and stay.came_from is not None and stay.start == stay.placed:
             flows += 1
             yield from _flow(flows, stay.came_from, stay, tracks)
@@ -108,7 +108,7 @@ def _text(path: Path, *, packed: bool) -> Iterator[io.TextIOBase]:
 
 
 class _Tracks:
-    """The process and the threads of every GPU. A GPU has a thread for each job that it has at once."""
+    """The process and the threads of every GPU. A GPU has one thread for each job that it can have at once."""
 
     def __init__(self, cluster: Cluster, lanes: int = 1) -> None:
         self._sizes, self._lanes = cluster.gpus_per_node, lanes
@@ -141,7 +141,7 @@ class _Tracks:
 
 
 class _JobTracks:
-    """A track for every job that a run came to: as threads of one process, numbered from the first on."""
+    """A track for every submitted job of a run: threads of one process, numbered from `first_tid`."""
 
     def __init__(self, result: Result, pid: int, first_tid: int) -> None:
         self._result, self._jobs = result, submitted(result)
@@ -158,7 +158,7 @@ class _JobTracks:
             yield _meta("thread_sort_index", track, sort_index=track["tid"])
 
     def stay(self, stay: Stay, slices: Iterable[Event]) -> Iterator[Event]:
-        """Yield how a job waited before a stay, and the slices of that; stays of one job come in order."""
+        """Yield the wait of a job before a stay, and the slices of the stay; stays of one job come in order."""
         if (track := self._tracks.get(stay.job)) is None:
             return
         yield from self._waited(stay.job, stay.start)
@@ -173,7 +173,7 @@ class _JobTracks:
                 yield {"ph": "i", "s": "t", "name": text, "cat": "job", "ts": _microseconds(time), **self._tracks[job]}
 
     def ends(self) -> Iterator[Event]:
-        """Yield how jobs waited at last, and marks of when they were submitted and how they ended."""
+        """Yield the last waits of jobs, and marks at their submissions and ends."""
         for job in self._jobs:
             start, end = lifetime(self._result, job)
             yield from self._waited(job.job, end)
@@ -248,7 +248,7 @@ def _outages(run: Run, tracks: _Tracks) -> Iterator[Event]:
 
 
 def _counters(run: Run) -> Iterator[Event]:
-    """Yield the counters of every round, and zeros where the cluster falls idle and has no rounds until the next job.
+    """Yield the counters of every round, and zeros when the cluster becomes idle and has no rounds until the next job.
 
     The queue: jobs that are submitted, not complete and without a GPU.
     """

@@ -49,7 +49,8 @@ class NoiseScale(NamedTuple):
     # Means of the estimates of |G|² and tr Σ [1]. A negative mean is replaced by 0.
     sqr: float
     trace: float
-    # Standard error of trace / sqr if all steps have the same parameters [examples]. It is infinite for one step.
+    # Standard error of trace / sqr if all steps have the same parameters [examples]. The error is infinite if there is
+    # only one step.
     standard_error: float
 
     @property
@@ -82,7 +83,7 @@ ABOUT = {"title": "", "optimizer": "unknown", "target": "the end of the training
 
 
 def _step_tables(folder: Path, steps: Sequence[PlacementRow]) -> dict[Path, str]:
-    """Return the texts of both tables of step times, with the rows in the folder that were not measured again."""
+    """Return the texts of both tables of step times; rows in the folder that were not measured again are kept."""
     path = folder / PLACEMENTS
     before = read_placements(path) if path.exists() else []
     rows = sorted({row[:2]: row for row in (*before, *steps)}.values())
@@ -105,7 +106,10 @@ def _table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def _described(path: Path, application: str, num_epochs: int, about: Mapping[str, str]) -> str:
-    """Return the description of the folder. If the folder describes the application already, nothing changes."""
+    """Return the description of the folder.
+
+    If the folder already describes the application, the file is not changed.
+    """
     content: dict[str, Any] = {key: about[key] for key in FOLDER} | {"applications": {}}
     if path.exists():
         text = path.read_text(encoding="utf-8")
@@ -179,7 +183,7 @@ class Recorder:
         ----------
         part, whole
             Squared norms of the gradient over a part of the examples (or their mean over parts of one size) and over
-            the whole batch. On several GPUs, a part is the batch of one GPU; on one GPU, a micro-batch.
+            the whole batch. On several GPUs, a part is the batch of one GPU; on one GPU, a part is a micro-batch.
         part_size, batch_size
             Number of examples of the part and of the whole batch.
 
@@ -207,14 +211,14 @@ class Recorder:
     def end_epoch(self, steps: int, metric: float = 0.0) -> NoiseScale:
         """End an epoch of a training with one batch size; return its noise scale.
 
-        An epoch has the same progress at every batch size. Larger batch sizes take more examples for it.
+        An epoch makes the same progress at every batch size. Larger batch sizes need more examples.
 
         Parameters
         ----------
         steps
             Number of optimiser steps in the epoch, with and without recorded gradients.
         metric
-            Result of the validation. It is only written to the file.
+            Result of the validation. The value is only written to the file.
         """
         if steps < 1 or not self._gradients:
             given = f"{steps} steps with {len(self._gradients)} recorded gradients"

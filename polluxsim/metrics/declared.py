@@ -36,8 +36,8 @@ class Metric:
     title
         Name in tables, figures and reports.
     unit
-        Unit in tables. For "h" the values are in seconds, for "%" they are shares of 1; for other units tables have the
-        values as they are.
+        Unit in tables. Values are in seconds for the unit "h", and shares of 1 for "%"; for other units tables show the
+        values unchanged.
     better
         "less", "more", or "" if neither is better.
     can_be_negative
@@ -45,7 +45,7 @@ class Metric:
     is_part
         Whether reports list it as a part of the metric before it.
     formula
-        What the value is, as the glossary of the documentation and reports show it.
+        Definition of the metric in the glossary of the documentation and in reports.
     value
         Function of a finished run's result that returns the metric in seconds, as a share or in its unit, or None if
         the run has none. Metrics that come with polluxsim are computed by `summarise` instead.
@@ -77,7 +77,7 @@ class Metric:
 
     @property
     def column_unit(self) -> str:
-        """Return the unit of the metric's column in tables, which have shares as shares of 1."""
+        """Return the unit of the metric's column in tables, where shares are between 0 and 1."""
         return "" if self.unit == "%" else self.unit
 
     @property
@@ -132,7 +132,7 @@ def frame_of_table(table: pa.Table) -> pd.DataFrame:
 
 
 def declare(frame: pd.DataFrame, declared: Mapping[str, Metric]) -> None:
-    """Add the declarations of the user's metrics to the attributes of a frame that has them as columns."""
+    """Add the declarations of the user's metrics to the attributes of a frame that contains them as columns."""
     if declared:
         frame.attrs["metrics"] = _for_files(declared)
 

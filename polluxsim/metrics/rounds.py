@@ -1,4 +1,4 @@
-"""Every scheduling round of a run, those too that changed nothing and have no record."""
+"""Every scheduling round of a run, including rounds that changed nothing and have no record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from polluxsim.records.results import Result, RoundRecord
 
 
 def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:
-    """Yield the cluster after every round at which a job was active, and those held at once, in order of time.
+    """Yield the cluster after every round at which a job was active, and after rounds at failures, in order of time.
 
     `interval` is the run's round interval [s].
     """

@@ -109,7 +109,7 @@ class Summary:
     # Shares of all GPU time, which add up to 1: useful, checkpoint, restart, lost, idle, down. Empty if the GPU time of
     # the cluster is unknown.
     gpu_time: Mapping[str, float] = field(default_factory=dict)
-    # Mean time from submission to the first GPU [s], of the jobs in the mean JCT. A job that never had a GPU counts
+    # Mean time from submission to the first GPU [s], of the jobs in the mean JCT. A job that never got a GPU counts
     # with its age at the end of the run. None if `avg_jct` is None.
     avg_queueing_delay: float | None = None
     # Mean time without a GPU from submission to the end of the job or of the run [s], of the jobs in the mean JCT. It

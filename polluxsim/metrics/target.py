@@ -1,4 +1,4 @@
-"""What a cluster is to keep: a bound on a metric, as one writes it."""
+"""A target for a cluster: a bound on a metric, as the user writes it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Target(NamedTuple):
 
     @property
     def metric(self) -> str:
-        """Return what is bounded, in words."""
+        """Return a description of the bounded metric."""
         return f"{self.statistic} {self.quantity}".strip()
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Target(NamedTuple):
 
 
 def read_target(text: str) -> Target:
-    """Return the target that a text says.
+    """Return the target in a text.
 
     >>> print(read_target("p90 wait<0:10"), "|", read_target("mean rho <= 1.5"))
     p90 wait < 10 min | mean rho <= 1.5

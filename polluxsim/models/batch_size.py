@@ -9,7 +9,7 @@ from math import ceil, floor
 from polluxsim.hardware.placements import BatchChoice, DividedBatch
 from polluxsim.models.profile import Application
 
-# A quotient this little above a whole number is that number: it came from rounding in a division.
+# A quotient this little above a whole number is rounded down: the excess is a rounding error of the division.
 ROUNDING_SLACK = 1e-8
 
 
@@ -30,7 +30,7 @@ def split_batch_size(
     return _split(batch_size, num_replicas, most, most_atomic, int(num_replicas == 1 and accumulate_alone))
 
 
-@lru_cache(1 << 12)  # thousands of jobs need the same splits
+@lru_cache(1 << 12)  # thousands of jobs need equal splits
 def _split(batch_size: int, num_replicas: int, most: int, most_atomic: int, least_steps: int) -> BatchChoice:
     local = ceil(batch_size / num_replicas - ROUNDING_SLACK)
     steps = max(ceil(local / most_atomic - ROUNDING_SLACK) - 1, least_steps)
@@ -51,8 +51,8 @@ def split_by_weight(
 
     `limits`, `gpus` and `weights` have the application, the number of GPUs, and the relative part of one GPU (> 0) for
     each type. The result has the fewest accumulation steps that memory allows. Its total may exceed the batch size by
-    fewer examples than there are GPUs, because all GPUs of a type have equal parts. It never exceeds the largest batch
-    size.
+    fewer examples than there are GPUs, because all GPUs of a type have equal parts. The batch never exceeds the largest
+    batch size.
     """
     most = [each.max_atomic_batch_size for each in limits]
     steps = ceil(batch_size / sum(map(int.__mul__, gpus, most)) - ROUNDING_SLACK) - 1
@@ -76,7 +76,7 @@ def _within(
     def sizes(scale: float) -> list[float]:
         return [min(max(scale * weight, least), most) for weight, (least, most) in zip(weights, limits, strict=True)]
 
-    # Where a type reaches a limit the total has a bend; between two bends it is a line.
+    # The total has a bend where a type reaches a limit; between two bends it is a line.
     bends = sorted({limit / weight for weight, pair in zip(weights, limits, strict=True) for limit in pair})
     totals = [sum(map(float.__mul__, map(float, gpus), map(float, sizes(bend)))) for bend in bends]
     above = next((place for place, there in enumerate(totals) if there >= total), len(totals) - 1)

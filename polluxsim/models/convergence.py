@@ -23,10 +23,11 @@ ENOUGH = 1e-12  # decrease of the sum of squares that justifies another coeffici
 
 
 def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
-    """Return x ≥ 0 with the least |rows·x − values|², by trying which coefficients are above 0.
+    """Return x ≥ 0 that minimises |rows·x − values|², by trying each set of coefficients above 0.
 
-    `rows` has shape (n, k), k small, because 2^k problems are solved; `values` has shape (n,) and a size near 1. Of
-    solutions that are as good, it is one with the fewest coefficients above 0, the first ones first.
+    `rows` has shape (n, k), k small, because 2^k problems are solved; `values` has shape (n,) and a size near 1. If
+    several solutions are equally good, it is one with the fewest coefficients above 0, and among these the one whose
+    coefficients come first.
 
     >>> nonnegative_least_squares([(1.0, 1.0), (0.5, 1.0)], [1.0, 0.75])
     [0.5, 0.5]
@@ -46,7 +47,7 @@ def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[
 
 
 def _solved(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float] | None:
-    """Return the least-squares solution by the normal equations, None where it is not unique."""
+    """Return the least-squares solution by the normal equations; None if it is not unique."""
     columns = list(zip(*rows, strict=True))
     matrix = [[*(_dot(one, other) for other in columns), _dot(one, values)] for one in columns]
     scale = max((row[place] for place, row in enumerate(matrix)), default=inf)
@@ -90,7 +91,7 @@ class Hyperbola:
         return 1.0 / (self.slope * epochs + self.offset) + self.floor
 
     def drop(self, epochs: float) -> float:
-        """Return the decrease of the loss from epoch `epochs` to the next."""
+        """Return the epochs after which the loss decreases by less than `drop` in an epoch; ∞ if `drop` is 0."""
         return self(epochs) - self(epochs + 1)
 
     def flat_after(self, drop: float) -> float:
@@ -122,7 +123,8 @@ def fit_hyperbola(losses: Sequence[float], forgetting: float = 1.0) -> Hyperbola
 
     `forgetting` is the weight of a loss relative to the next loss, in (0, 1].
     """
-    # For a given c, 1/(loss − c) is linear in k. The weights restore the errors of the loss from those of its inverse.
+    # For a given c, 1/(loss − c) is linear in k. The weights restore the errors of the loss itself, because its inverse
+    # is fitted.
     observed, weights = np.array(losses), _weights(len(losses), forgetting)
     k = np.arange(1.0, len(losses) + 1, dtype=np.float64)
 

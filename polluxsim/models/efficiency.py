@@ -22,7 +22,7 @@ class GradientStatistics(NamedTuple):
 def gain(statistics: GradientStatistics, scale: float) -> float:
     """Return the gain: the progress of one optimiser step at batch size `scale`·M0 [M0-steps].
 
-    It is (var + sqr) / (var/scale + sqr), in [1, scale] for scale ≥ 1; 1 if the denominator is not positive.
+    The gain is (var + sqr) / (var/scale + sqr), in [1, scale] for scale ≥ 1; 1 if the denominator is not positive.
 
     Source: AdaScale's gain as Pollux (OSDI '21), §3.1, uses it.
 

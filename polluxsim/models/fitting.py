@@ -54,7 +54,7 @@ def fit_throughput(
     grad_time: Sequence[float],
     step_time: Sequence[float],
 ) -> ThroughputParams:
-    """Fit θ_sys to observations, all sequences of one length n ≥ 1.
+    """Fit θ_sys to observations, which are sequences of equal length n ≥ 1.
 
     The search has one fixed start. Parameters that the observations do not determine keep optimistic values
     ("prior-driven exploration").
@@ -79,7 +79,7 @@ def fitted(*columns: tuple[float, ...]) -> ThroughputParams:
     data = observation_array(*columns)
     start, lower, upper = explored_bounds(data)
     x, _ = minimise(data, start, lower, upper)
-    x = np.clip(x, lower, upper)  # a step that ends at a bound may overshoot it by a rounding
+    x = np.clip(x, lower, upper)  # a step to a bound may overshoot it by a rounding error
     if not (data[0] > 1).any():
         x[ALPHA_NODE] = max(x[ALPHA_NODE], NODE_OVER_LOCAL * x[ALPHA_LOCAL])
         x[BETA_NODE] = max(x[BETA_NODE], NODE_OVER_LOCAL * x[BETA_LOCAL])
@@ -147,7 +147,7 @@ def objective(x: NDArray[np.float64], data: NDArray[np.float64], gradient: NDArr
         grad_errors[0] += error * error
         grad_errors[1] += error / grad
         grad_errors[2] += error / grad * atomic
-        # log of (grad^γ + sync^γ)^(1/γ), and the share each has in it, without overflow
+        # log of (grad^γ + sync^γ)^(1/γ), and the shares of grad and sync in it, without overflow
         larger = max(log_grad, log_sync)
         grad_term, sync_term = np.exp(gamma * (log_grad - larger)), np.exp(gamma * (log_sync - larger))
         total = grad_term + sync_term
@@ -164,7 +164,7 @@ def objective(x: NDArray[np.float64], data: NDArray[np.float64], gradient: NDArr
     grad_rmse, step_rmse = np.sqrt(grad_errors[0] / n), np.sqrt(step_errors[0] / n)
     for i in range(7):
         gradient[i] = 0.0
-        # At a perfect fit the root has no derivative; with 0, the search stops there.
+        # At a perfect fit the root has no derivative; a derivative of 0 stops the search there.
         if grad_rmse > 0.0:
             gradient[i] += grad_errors[i + 1] / n / grad_rmse
         if step_rmse > 0.0:
@@ -261,7 +261,7 @@ def _along(  # type: ignore[no-untyped-def]
 
 @helper
 def _push(rows: NDArray[np.float64], count: int, row: NDArray[np.float64]) -> None:
-    """Add a row after the first `count`. If there is no space, remove the oldest."""
+    """Add a row after the first `count`. If the cache is full, remove the oldest entry."""
     if count == rows.shape[0]:
         for k in range(count - 1):
             for i in range(rows.shape[1]):

@@ -48,7 +48,7 @@ class ScaledGoodput:
 
 @dataclass(frozen=True)
 class GoodputModel:
-    """Model that an agent has learnt of its job. It predicts the goodput on any placement."""
+    """Model of a job that its agent has learnt. The object predicts the goodput on any placement."""
 
     application: Application
     params: ThroughputParams
@@ -240,9 +240,10 @@ class Alone:
         return sum(length / max(rates) for length, rates in self._epochs())
 
     def use(self, sharpness: float) -> dict[BatchChoice, float]:
-        """Return the weight of each choice for a job that chooses well; the sum is 1.
+        """Return the weight of each choice for a job with good choices; the sum is 1.
 
-        Each epoch has its share of the completion time, divided in proportion to goodput to the power of `sharpness`.
+        The weight of each epoch is its share of the completion time, divided among choices in proportion to goodput to
+        the power of `sharpness`.
         """
         use = dict.fromkeys(self.choices, 0.0)
         for length, rates in self._epochs():

@@ -14,7 +14,7 @@ from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.profile import Application, DoesNotFitError, FixedReplicasError, ProfileRangeError, StepTime
 
 TypeSpeeds: TypeAlias = tuple[tuple[str, float], ...]
-"""Pairs (GPU type, speed). At speed 1 a job takes its duration; 0 means that it does not fit in memory."""
+"""Pairs (GPU type, speed). At speed 1 a job takes its duration; 0 means that the batch does not fit in memory."""
 
 RIGID = "rigid"  # name of the application of jobs without a profile
 
@@ -68,7 +68,7 @@ def _check_gang(gpus_by_node: tuple[int, ...], num_replicas: int) -> None:
 class RigidProfile(KnownDuration):
     """Profile of a rigid job, which runs on exactly its requested number of GPUs.
 
-    `speed` is in steps/s. With `type_speeds`, the job runs on these GPU types only.
+    `speed` is in steps/s. If `type_speeds` is given, the job runs only on these GPU types.
     """
 
     speed: float = 1.0
@@ -141,7 +141,7 @@ class ScalingProfile(KnownDuration):
         return (self.speeds[-1][0],)
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the time of a step, which depends on the number of GPUs only."""
+        """Return the time of a step, which depends only on the number of GPUs."""
         speed = speed_at(self.speeds, sum(gpus_by_node))
         return StepTime(speed_at(self.speeds, self.num_replicas) / speed, 0.0)
 
@@ -252,7 +252,7 @@ class PlannedProfile:
         return StepTime(1 / speed, 0.0)
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
-        """Return statistics with which an epoch is the same progress at any batch size."""
+        """Return statistics with which an epoch makes equal progress at any batch size."""
         scale = batch_size / (self.num_replicas * self.plan.sizes[0])
         worth = self._worth(batch_size)
         # The gain is (var + sqr) / (var / scale + sqr).

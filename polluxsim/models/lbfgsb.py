@@ -1,8 +1,8 @@
 """The steps of L-BFGS-B, a bound-constrained quasi-Newton method, compiled for a handful of variables.
 
-The matrices have the compact form of the first paper, and the sums its order. More accurate sums would end one fit of
-fifty at another point than in the published results. No linear algebra library computes a sum, so results do not depend
-on the processor.
+The matrices have the compact form of the first paper, and sums are taken in its order. More accurate sums would end one
+fit of fifty at another point than in the published results. No linear algebra library computes sums here, so results do
+not depend on the processor.
 
 n is the number of variables and c the number of remembered steps. The approximate Hessian is B = θI − W M Wᵀ with
 W = [Y θS], shape (n, 2c), and M⁻¹ = [[−D, Lᵀ], [L, θSᵀS]]. D and L are the diagonal of SᵀY and the part below it.
@@ -36,7 +36,7 @@ class Memory(NamedTuple):
 
 
 class CauchyPoint(NamedTuple):
-    """Where the projected gradient path has its first minimum."""
+    """The first minimum along the projected gradient path."""
 
     point: Array  # shape (n,)
     free: NDArray[np.bool_]  # which variables are not held at a bound there, shape (n,)
@@ -56,7 +56,7 @@ def dot(a: Array, b: Array) -> float:
 def add_scaled(target: Array, scale: float, vector: Array) -> None:
     """Add `scale` times a vector to `target`.
 
-    As an array expression it would take a second to compile at each use.
+    An array expression would take a second to compile at each use.
     """
     for i in range(target.size):
         target[i] += scale * vector[i]
@@ -73,7 +73,7 @@ def difference(a: Array, b: Array) -> Array:
 
 @helper
 def projected_gradient_norm(x: Array, gradient: Array, lower: Array, upper: Array) -> float:
-    """Return the largest component of the gradient step that the bounds leave; arrays of shape (n,)."""
+    """Return the largest component of the gradient step within the bounds; arrays of shape (n,)."""
     largest = 0.0
     for i in range(x.size):
         component = max(x[i] - upper[i], gradient[i]) if gradient[i] < 0 else min(x[i] - lower[i], gradient[i])
@@ -158,7 +158,7 @@ def cauchy_point(x: Array, gradient: Array, lower: Array, upper: Array, memory: 
 
 @helper
 def _next_end(ends: Array, free: NDArray[np.bool_]) -> int:
-    """Return the free variable that comes to its bound first, −1 if none is free."""
+    """Return the free variable that reaches its bound first; −1 if no variable is free."""
     first = -1
     for i in range(ends.size):
         if free[i] and (first < 0 or ends[i] < ends[first]):
@@ -197,7 +197,7 @@ def subspace_minimum(
 
 @helper
 def longest_step(x: Array, direction: Array, lower: Array, upper: Array) -> float:
-    """Return the longest step along `direction` that stays within the bounds, at most 1e10."""
+    """Return the longest step along `direction` within the bounds, at most 1e10."""
     longest = 1e10
     for i in range(x.size):
         if direction[i] < 0.0:
@@ -248,7 +248,7 @@ def _middle_product(memory: Memory, vector: Array) -> Array:
 
 @helper
 def _solve_on_free(memory: Memory, free: NDArray[np.bool_], vector: Array) -> bool:
-    """Replace `vector`, shape (n,), by B⁻¹ of it on the free variables; return whether B is definite there.
+    """Multiply `vector`, shape (n,), by B⁻¹ on the free variables; return whether B is definite there.
 
     The Sherman-Morrison-Woodbury formula is solved by blocks of the matrix [[−P, Rᵀ], [R, θSᵀS over the bound
     variables]], with P = D + YᵀY/θ and R = L − SᵀY over the free variables.
@@ -301,7 +301,7 @@ def _solve_on_free(memory: Memory, free: NDArray[np.bool_], vector: Array) -> bo
 def _walk_to_bounds(  # type: ignore[no-untyped-def]
     point, step, lower, upper, free, result
 ):
-    """Write `point` plus as much of `step` as the bounds allow; all of shape (n,)."""
+    """Write `point` plus the part of `step` within the bounds; all of shape (n,)."""
     share, blocking = 1.0, -1
     for i in range(point.size):
         if free[i] and step[i] != 0.0:

@@ -47,7 +47,7 @@ def start(value: float, slope: float, step: float, longest: float) -> Bracket:
 def is_over(
     bracket: Bracket, step: float, value: float, slope: float, value0: float, slope0: float, longest: float
 ) -> bool:
-    """Return whether the trial step is good enough, or the best that rounding and bounds allow."""
+    """Return whether the trial step is good enough, or the best one that rounding and bounds allow."""
     test_slope = SUFFICIENT_DECREASE * slope0
     enough = value <= value0 + step * test_slope
     if enough and abs(slope) <= -CURVATURE * slope0:
@@ -66,7 +66,7 @@ def is_over(
 def advance(
     bracket: Bracket, step: float, value: float, slope: float, value0: float, slope0: float, longest: float
 ) -> tuple[Bracket, float]:
-    """Return the bracket that follows from a trial step, and the next trial step."""
+    """Return the bracket after a trial step, and the next trial step."""
     test_slope = SUFFICIENT_DECREASE * slope0
     test = value0 + step * test_slope
     first_stage = bracket.first_stage and not (value <= test and slope >= SUFFICIENT_DECREASE * slope0)

@@ -96,7 +96,7 @@ class Profile(Protocol):
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """Return the total batch sizes at which whole trainings are known, rising [examples]."""
+        """Return the total batch sizes for which whole trainings were measured, ascending [examples]."""
 
     def total_iterations(self, batch_size: int) -> float:
         """Return the optimiser steps of a whole training at a fixed batch size."""

@@ -59,7 +59,8 @@ def _cycle(order: Sequence[Stages]) -> float:
 def beside(guest: Stages, host: Stages) -> float:
     """Return the step time of a guest job that uses only the idle resources of the host job [s]; ∞ if none are idle.
 
-    A stage of the guest runs during the other stages of the host. The next stage gets the rest of the last turn.
+    A stage of the guest uses the idle resources during the other stages of the host. The next stage gets the rest of
+    the last turn.
 
     Source: the simulator of Muri (SIGCOMM '22), for AntMan (OSDI '20).
     """
@@ -71,7 +72,7 @@ def beside(guest: Stages, host: Stages) -> float:
     if 0 < rest < a:
         z -= min(z, a + b - rest)
     last, rest = _turns(z, a + b)
-    # The last turn counts only if its rest is longer than the load stage of the host.
+    # The last turn counts only if the rest of it is longer than the load stage of the host.
     return (turns + more + last - (0 < rest <= a)) * host.step
 
 

@@ -29,7 +29,7 @@ class Replay:
     allocations
         The allocation of each round, by the round's time [s]; in missing rounds no job gets a GPU.
     adaptive
-        Whether jobs choose their own batch size, as they did in the recorded run.
+        Whether jobs choose their own batch size, as in the recorded run.
     """
 
     def __init__(self, allocations: Mapping[float, Allocation], *, adaptive: bool = True) -> None:
@@ -44,7 +44,7 @@ class Replay:
 
 
 class Change(NamedTuple):
-    """What a job holds from some time on."""
+    """The GPUs of a job after a time."""
 
     time: float  # from when [s]
     job: JobId
@@ -66,7 +66,7 @@ class Timeline:
         row whenever a job's GPUs change or more often, and optionally `batch_size` [examples] and `completion_time`
         [s], which only the last row of a job has.
     adaptive
-        Whether jobs choose their own batch sizes; null if any of them did in the recorded run.
+        Whether jobs choose their own batch sizes; null if any job did in the recorded run.
     late_first
         Whether a job that takes longer than recorded keeps GPUs that the record gives to another job. The other job
         then gets other GPUs, or misses the round. By default true for a record of rounds (.json), and false otherwise.
@@ -108,7 +108,10 @@ class Timeline:
 
 
 def _side_by_side(gpus_per_node: tuple[int, ...], wanted: Allocation) -> Allocation:
-    """Return placements in which the first jobs keep theirs. Later jobs get other GPUs if they are taken."""
+    """Return placements in which the first jobs keep their present placements.
+
+    Later jobs get other GPUs if they are taken.
+    """
     if not all(FreeGpus(gpus_per_node).has(placement) for placement in wanted.values()):
         return wanted  # of another cluster, which the engine names
     free, given = FreeGpus(gpus_per_node), dict[JobId, Placement]()

@@ -182,7 +182,7 @@ class _Optional(Sequence["float | None"]):
 
 
 class _Pairs(Sequence[tuple[tuple[str, float], ...]]):
-    """Tuples of pairs (name, number). Records with the same names share them."""
+    """Tuples of pairs (name, number). Records with the same names share one column of names."""
 
     def __init__(self) -> None:
         self._names: list[tuple[str, ...]] = []

@@ -26,9 +26,11 @@ POLICY_NAMES = {"Afs": "AFS", "Easy": "EASY", "Fifo": "FIFO", "Srsf": "SRSF", "S
 
 
 def run_folders(folders: Sequence[Path]) -> list[Path]:
-    """Return the folders of runs. A folder that holds several runs is replaced by them, a sweep's in order of its plan.
+    """Return the folders of runs.
 
-    Files of a sweep are skipped as `without_sweep_files` does.
+    A folder that holds several runs is replaced by these runs; the runs of a sweep are in the order of its plan.
+
+    Files of a sweep are skipped, as by `without_sweep_files`.
     """
     found = []
     for folder in without_sweep_files(folders):
@@ -37,7 +39,7 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
 
 
 def without_sweep_files(paths: Sequence[Path]) -> Sequence[Path]:
-    """Return paths without the files of a sweep; return all paths if all are such files.
+    """Return paths without the files of a sweep, or all paths if all are files of a sweep.
 
     `SWEEP/*` names the files of a sweep and the folders of its runs.
     """
@@ -45,7 +47,7 @@ def without_sweep_files(paths: Sequence[Path]) -> Sequence[Path]:
 
 
 def _in_order_of_plan(folder: Path) -> list[Path]:
-    """Return the folders of the runs in a folder, those of the sweep's table first and in its order."""
+    """Return the folders of the runs in a folder; the runs in the table of a sweep come first, in its order."""
     runs, table = runs_below(folder), folder / SWEEP_FILE
     if not table.is_file():
         return runs
@@ -75,7 +77,10 @@ def info_of(folder: Path) -> Mapping[str, Any]:
 
 
 def difference(there: object, here: Mapping[str, Any]) -> str | None:
-    """Return in words the first setting in which an existing run's configuration differs, None if none differs."""
+    """Return a description of the first setting in which the configuration of an existing run differs.
+
+    None if all settings are equal.
+    """
     old, new = flat(there if isinstance(there, dict) else {}), flat(here)
     differing = (name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name))
     return next((f"{name} is {old.get(name)!r} there, {new.get(name)!r} here" for name in differing), None)

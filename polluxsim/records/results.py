@@ -53,7 +53,7 @@ NodeNumbers: TypeAlias = Annotated[tuple[int, ...], Unit("node numbers")]
 
 
 class JobRecord(NamedTuple):
-    """History of one job. Times that did not occur, and values that the user did not state, are None.
+    """History of one job. Times that did not occur and values that the user did not state are None.
 
     A job that waits for other jobs (`after`) is submitted when the last of them is complete. The fields from `user` to
     `cancel_time`, `num_replicas`, `job_name` and `qos` are those of the user's request (`Job`).
@@ -203,7 +203,7 @@ _NUMBERS = f"by name: {', '.join(f'{name} {unit}' for name, unit in REASON_UNITS
 
 
 class StartRecord(NamedTuple):
-    """A start for which the policy named the restart delay, in place of that of the settings."""
+    """A start for which the policy named the restart delay, which replaces the delay of the settings."""
 
     time: Time
     job: str
@@ -211,7 +211,10 @@ class StartRecord(NamedTuple):
 
 
 class ReasonRecord(NamedTuple):
-    """Reason of a decision about a job in a round: a kind, numbers by name, and other jobs. It holds until the next."""
+    """Reason of a decision about a job in a round: a kind, numbers by name, and other jobs.
+
+    The record holds until the next one.
+    """
 
     time: Time
     job: str

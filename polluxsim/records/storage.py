@@ -1,4 +1,4 @@
-"""A run's folder: Parquet tables with units in their schemas and a run.json that makes the run complete."""
+"""A run's folder: Parquet tables with units in their schemas, and a run.json that marks a run as complete."""
 
 from __future__ import annotations
 
@@ -56,9 +56,10 @@ _NEEDED = ("jobs.parquet", "rounds.parquet", ALLOCATIONS_FILE)
 _READ_APART = ("timing.parquet", "reasons.parquet")
 
 SOMETIMES = ("sharing.parquet", HOSTS_FILE, STARTS_FILE)
-"""Files that only some runs have.
+"""Files that only some runs write.
 
-They are for shared GPUs, for CPUs and memory that the cluster states, and for restart delays that the policy names.
+The files are for shared GPUs, for CPUs and memory if the cluster states them, and for restart delays that the policy
+names.
 """
 RUN_FILES = (RUN_FILE, *(name for name in _TABLES if name not in SOMETIMES))
 """Files of every run's folder."""
@@ -66,12 +67,12 @@ RUN_FILES = (RUN_FILE, *(name for name in _TABLES if name not in SOMETIMES))
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run, as its folder states it."""
+    """A finished run in a folder."""
 
     name: str  # the folder's name
     info: Mapping[str, Any]  # contents of run.json: config, seed, versions, summary
     result: Result  # the records, without wall-clock times
-    # Modules outside polluxsim. The settings may name their classes if the run is simulated again.
+    # Modules outside polluxsim. The settings may name these classes if the run is simulated again.
     allow_classes: tuple[str, ...] = ()
 
     def must_have_jobs(self) -> None:
@@ -117,9 +118,9 @@ def _json(value: Mapping[str, Any]) -> str:
 
 
 def read_run(folder: Path) -> Run:
-    """Read a run. Columns that an older version did not record have their defaults.
+    """Read a run. Columns that an older version did not write get their defaults.
 
-    Classes in the settings have their present names. A former name causes a `FutureWarning`.
+    Classes in the settings get their present names. A former name causes a `FutureWarning`.
 
     Raise InvalidInputError if the folder does not hold a finished run.
     """
@@ -135,7 +136,7 @@ def read_run(folder: Path) -> Run:
         info = with_present_names(info)
         end_time, gpu_seconds = info["end_time"], info.get("gpu_seconds")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidInputError(f"{folder / RUN_FILE}: not what polluxsim writes ({error})") from None
+        raise InvalidInputError(f"{folder / RUN_FILE}: not written by polluxsim ({error})") from None
     _check_seconds(folder, "end_time", end_time, LATEST)
     _check_parts(folder / RUN_FILE, info)
     if gpu_seconds is not None:
@@ -150,7 +151,7 @@ def read_run(folder: Path) -> Run:
 
 
 def _check_parts(path: Path, info: Mapping[str, Any]) -> None:
-    """Check that the parts of run.json that commands read are mappings, the parts of the settings included."""
+    """Check that the parts of run.json that commands read are mappings, including the parts of the settings."""
     parts = {name: info[name] for name in ("summary", "versions") if name in info} | _settings_parts(info)
     for name, part in parts.items():
         if not isinstance(part, dict) and not (part is None and name.rpartition("before.")[2] in MAY_BE_NULL):

@@ -110,7 +110,7 @@ def nothing_collected() -> Iterator[None]:
 
 @nothing_collected()
 def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...]:
-    """Read and check records. Columns that the file lacks have their defaults.
+    """Read and check records. Columns that the file lacks get their defaults.
 
     Raise InvalidInputError if the file is not a table of these records, or a run could not have written a value.
     """

@@ -1,4 +1,4 @@
-"""Build the objects and metrics that a configuration describes, and refuse classes that a file may not name."""
+"""Build the objects and metrics that a configuration describes, and refuse classes that a file must not name."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def check_classes(config: object, source: str, allowed: Collection[str] = ()) ->
     """Check the classes that the settings of a file name, before any of them is imported.
 
     Returns the dotted names of the classes outside polluxsim, which are imported. `source` is the name of the file in
-    messages. `allowed` has the modules and packages outside polluxsim whose classes may be loaded. Any other class, and
-    any setting that Hydra would interpret (`${…}`, `_args_`, `_partial_`), raises an `InvalidInputError`.
+    messages. `allowed` contains the modules and packages outside polluxsim whose classes may be loaded. Any other
+    class, and any setting that Hydra would interpret (`${…}`, `_args_`, `_partial_`), raises an `InvalidInputError`.
     """
     if not isinstance(config, dict):
         raise InvalidInputError(f"{source}: config is {short(config)}, must be a mapping of settings")
@@ -147,7 +147,7 @@ def _is_known_rule(name: str) -> bool:
 
 
 def _is_foreign(group: str, name: str, key: str, value: object, allowed: Collection[str]) -> bool:
-    """Return whether a setting names a class of an allowed module; raise a ValueError if a file may not say this."""
+    """Return whether a setting names a class of an allowed module; raise a ValueError if a file may not set this."""
     if any(isinstance(text, str) and "${" in text for text in (key, value)):
         raise ValueError(f"{name} is {short(value)}, must be a plain value: a run's settings are resolved")
     if key.startswith("_") and key != "_target_":
@@ -190,7 +190,7 @@ def _import_class(source: str, name: str, target: str, allowed: Collection[str])
 
 
 def _fitting(group: str, built: object) -> object:
-    """Return a built object if it has the method, or is of the class, that its group needs."""
+    """Return a built object if it has the method, or the class, that its group requires."""
     method = _METHODS.get(group)
     if method is not None and not callable(getattr(built, method, None)):
         raise InvalidConfigError(f"{group} is a {type(built).__name__}, must be an object with a method {method}")
@@ -219,7 +219,7 @@ def _first_cause(error: BaseException) -> str:
 
 
 def _near(target: str) -> str:
-    """Return the end of a message: the name in the same module that is nearest, if the module is imported."""
+    """Return the end of an error message: the most similar name in the same module, if the module is imported."""
     module, _, name = target.rpartition(".")
     names = dir(sys.modules[module]) if module in sys.modules else []
     return did_you_mean(name, names)
@@ -237,7 +237,7 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
         if str(name).startswith("_") and name != "_partial_":
             continue
         if name not in parameters and not takes_any and value is None:
-            del settings[name]  # a part that was not chosen; a class of the user's need not know of it
+            del settings[name]  # a part that was not chosen; a user's class may not know this value
             continue
         if name not in parameters and not takes_any:
             known = f"it has {', '.join(parameters)}" if parameters else "it has no settings"
@@ -255,7 +255,7 @@ def _written(annotation: object) -> str:
 
 
 def _checked(name: str, value: object, annotation: object, target: str) -> object:
-    """Check that a value has its declared type, and return it; a whole number becomes a float where one is declared."""
+    """Return a value after checking its declared type; convert a whole number to a declared float."""
     known = _CHECKED.get(_written(annotation))
     if known is None:
         return value
@@ -301,7 +301,7 @@ def _one_line(text: str) -> str:
 METRICS_GROUP = "polluxsim.metrics"  # group of entry points, each of which names a `Metric`
 
 OWN_COLUMNS = {"folder", "key", "policy", "seed", *(field.name for field in fields(Summary))}
-"""Columns of a sweep's table that are no user's metrics."""
+"""Columns of the table of a sweep that are not metrics of the user."""
 
 
 def user_metrics(config: Mapping[str, Any]) -> dict[str, Metric]:

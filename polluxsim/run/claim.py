@@ -84,7 +84,10 @@ def _take(folder: Path, since: float, stack: ExitStack) -> bool:
 
 
 def _made_since(folder: Path, since: float) -> list[Path]:
-    """Return the folders made after a time: this folder and the folders above it. They and their parent changed."""
+    """Return the folders made after a time: this folder and the folders above it.
+
+    Making a folder changed the times of these folders and of their parent.
+    """
     made = []
     while folder.parent != folder and min(path.stat().st_mtime for path in (folder, folder.parent)) >= since:
         made.append(folder)

@@ -71,7 +71,7 @@ class _PackageWalk:
 
 
 def scan_plugins() -> None:
-    """Let Hydra import its plugins, without launchers, unless it has done so."""
+    """Let Hydra import its plugins, except launchers, unless it has already imported them."""
     if not Singleton._instances.get(Plugins):
         plugins.pkgutil = _PackageWalk  # type: ignore[attr-defined,assignment]
         try:
@@ -90,7 +90,7 @@ def _add_launchers() -> None:
 
 
 class Loader(ConfigLoaderImpl):
-    """Loads configurations, those of the user first, for one thread at a time."""
+    """Loads configurations, the user's first, for one thread at a time."""
 
     def __init__(self) -> None:
         with _one_at_a_time:
@@ -137,7 +137,7 @@ def _own_folders() -> tuple[Path, Path]:
 
 
 def _searches_elsewhere(places: Sequence[str]) -> bool:
-    """Return whether a search path has a folder that does not come with polluxsim or with an installed package."""
+    """Return whether a search path contains a folder that is not part of an installed package."""
     own = {str(folder) for folder in _own_folders()}
     return any(
         place.removeprefix("file://") not in own and not place.startswith(("pkg://", "structured://"))
@@ -153,10 +153,10 @@ def _state_of(folders: Sequence[Path]) -> tuple[tuple[str, int], ...]:
 
 @contextmanager
 def mode_from_options() -> Iterator[None]:
-    """Within the block, let the options alone choose between one run and several.
+    """Within the block, only the options choose between one run and several.
 
     Otherwise Hydra composes the configuration once more to read `hydra.mode`, which takes 0.2 s. Only one thread may be
-    in the block.
+    in the block at a time.
     """
     before = Hydra.get_mode
     Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]
@@ -299,7 +299,7 @@ class NamedPolicy(NamedTuple):
 
     @property
     def overrides(self) -> list[str]:
-        """Return the overrides that choose the policy. A class of the user is then an entry without settings."""
+        """Return the overrides that choose the policy. A user's class becomes an entry without settings."""
         settings, plus = policy_text(self.name).settings, "" if self.module is None else "+"
         return [f"policy={quoted(self.entry)}", *(f"{plus}policy.{setting}" for setting in settings)]
 

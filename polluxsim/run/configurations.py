@@ -1,4 +1,4 @@
-"""Configuration files and overrides as users write them; nothing here imports Hydra."""
+"""Configuration files and overrides in the form in which users write them; this module does not import Hydra."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def entries(group: str) -> list[str]:
 
 
 def default_entry(group: str) -> str:
-    """Return the name of the entry that a run has by default.
+    """Return the name of the default entry.
 
     >>> default_entry("policy")
     'pollux'
@@ -122,7 +122,7 @@ def report_replaced(folders: Sequence[Path]) -> None:
 
 
 SETTING = re.compile(r"(?P<key>[A-Za-z_][\w./@-]*)=(?P<value>.*)", re.DOTALL)
-"""An override that neither adds nor deletes a setting."""
+"""An override that changes a setting, without adding or deleting one."""
 
 WITH_SETTINGS = re.compile(r"(?P<name>[^()]+)\((?P<settings>.*)\)", re.DOTALL)
 """A policy with settings: NAME(SETTING=VALUE, SETTING=VALUE)."""
@@ -141,7 +141,7 @@ FUNCTIONS = {
 
 
 class PolicyText(NamedTuple):
-    """A policy as a command line names it."""
+    """A policy in the form in which a command line names it."""
 
     name: str  # of an entry, or FILE.py:CLASS
     settings: tuple[str, ...] = ()  # each as SETTING=VALUE

@@ -58,7 +58,7 @@ def unused_in(scenario: Scenario, result: Result) -> list[str]:
 
 
 def _check_types(scenario: Scenario) -> None:
-    """Check the GPU types of restart delays, which may be types that the cluster does not have."""
+    """Check the GPU types of restart delays; the cluster need not have these types."""
     known = {*GPU_TYPES, *scenario.cluster.types}
     for application, delays in scenario.settings.restart_delays.items():
         if not isinstance(delays, int | float):
@@ -111,9 +111,9 @@ _loaded: dict[str, OrderedDict[str, Any]] = {"profiles": OrderedDict(), "workloa
 class Execution:
     """A run that is ready to be simulated: its configuration is checked, and its files are read.
 
-    `given` has objects by config group, in place of the objects that the configuration would build. The configuration
-    then describes an object by `_target_` and parameters if these would make an equal one; a run with another object
-    has no key. `given["metrics"]` has further metrics of the user by name.
+    `given` contains objects by config group. They replace the objects that the configuration would build. The
+    configuration describes one of these objects by `_target_` and parameters if these would make an equal object;
+    otherwise the run has no key. `given["metrics"]` has further metrics of the user by name.
     """
 
     def __init__(self, config: DictConfig, given: Mapping[str, Any] | None = None) -> None:
@@ -211,7 +211,7 @@ def resolved(config: DictConfig) -> dict[str, Any]:
 
 
 def _load(config: DictConfig, values: Mapping[str, Any]) -> tuple[Mapping[str, Profile], Workload]:
-    """Return profiles and workload. Those of the last runs are kept, and read again if their files changed."""
+    """Return profiles and workload. Workloads of the last runs are kept, and read again if their files changed."""
     with _one_loads:
         profiles = _kept("profiles", {"profiles": values["profiles"]}, lambda: load(config, "profiles"))
         sources = {group: values[group] for group in ("profiles", "workload")}
@@ -219,7 +219,10 @@ def _load(config: DictConfig, values: Mapping[str, Any]) -> tuple[Mapping[str, P
 
 
 def _kept(group: str, sources: Mapping[str, Any], read: Callable[[], Any]) -> Any:
-    """Return the object that these settings describe. Load it again only if the settings or their files changed."""
+    """Return the object that these settings describe.
+
+    Load the workload again only if the settings or their files changed.
+    """
     known, name = _loaded[group], json.dumps([sources, data_of(sources)], sort_keys=True)
     if name not in known:
         known[name] = read()
@@ -230,7 +233,7 @@ def _kept(group: str, sources: Mapping[str, Any], read: Callable[[], Any]) -> An
 
 
 def _check_keys(name: str, value: object) -> None:
-    """Raise an `InvalidConfigError` for a mapping with keys of several types. JSON cannot sort them."""
+    """Raise an `InvalidConfigError` for a mapping with keys of several types. JSON cannot sort such keys."""
     if isinstance(value, dict):
         try:
             sorted(value)
@@ -249,7 +252,7 @@ def _check_groups(values: Mapping[str, Any]) -> None:
 
 
 def _check_top_level(config: DictConfig) -> None:
-    names = set(map(str, config))  # also those whose value is missing
+    names = set(map(str, config))  # also those without a value
     if unknown := sorted(names - {*TOP_LEVEL, NOT_THE_RUNS}):
         meant = did_you_mean(unknown[0], known_settings())
         raise InvalidConfigError(f"there is no setting {unknown[0]!r}; choose from {', '.join(TOP_LEVEL)}{meant}")

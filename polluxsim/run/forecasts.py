@@ -53,9 +53,9 @@ def forecast(
 ) -> Forecast:
     """Return when jobs that wait or run may start and complete, in order of submission.
 
-    `jobs` are names; None means all jobs that wait or run. `forks` is the number of futures, and the same number gives
-    the same futures. `told` is called after each future with their number so far. More than one of the `processes` is
-    used if the futures take long. With None, recent `arrivals` are resampled.
+    `jobs` are names; None means all jobs that wait or run. `forks` is the number of futures; an equal number gives
+    equal futures. `told` is called after each future with the number of futures so far. More than one of the
+    `processes` is used if the futures take long. With None, recent `arrivals` are resampled.
     """
     if forks < 1:
         raise InvalidInputError(f"{forks} futures cannot give a forecast; ask for 1 or more")
@@ -188,11 +188,11 @@ def _score(what: str, times: Sequence[float], naive: tuple[float, float] | None,
 class _Past:
     """Naive forecasts from the jobs of the same class that have been submitted by a time.
 
-    The times from submission to completion (or to the start) of these jobs are taken, if they are longer than the job
-    in question has been in the system. A job that has not completed (started) counts as censored. The 10 % and 90 %
-    quantiles of the Kaplan-Meier estimate, added to the submission of the job in question, are the interval. Classes
-    are, the narrowest first: user (or queue) and GPUs, user, GPUs, all jobs; of a job with a profile its application,
-    all jobs. The first class with nine times that are not censored counts.
+    The sample contains the times from submission to completion (or to the start) of these jobs, if they are longer than
+    the time that the job in question has already been in the system. A job that has not completed (or started) counts
+    as censored. The 10 % and 90 % quantiles of the Kaplan-Meier estimate, added to the submission of the job in
+    question, are the interval. Classes are, the narrowest first: user (or queue) and GPUs, user, GPUs, all jobs; of a
+    job with a profile its application, all jobs. The first class with nine times that are not censored counts.
     """
 
     def __init__(self, records: Iterable[JobRecord], time: float) -> None:
@@ -225,7 +225,7 @@ class _Past:
 
 
 def _first_reaching(cdf: Any, share: float) -> float:
-    """Return the first time at which a distribution function reaches a share, or else its last time [s]."""
+    """Return the first time at which a distribution function reaches a share, or its last time [s]."""
     reached = cdf.quantiles[cdf.probabilities >= share - 1e-9]
     return float(reached[0] if len(reached) else cdf.quantiles[-1])
 

@@ -33,7 +33,7 @@ BEFORE = "before"  # part of a descent: the `config` of the parent, and the `des
 
 
 class Edits(NamedTuple):
-    """The changes that a fork makes, besides those of its settings."""
+    """The changes of a fork, except for changes of settings."""
 
     time: float  # of the round from which on they apply [s]
     lost_nodes: tuple[int, ...] = ()  # nodes that go down for good, with those that a smaller cluster lacks
@@ -44,7 +44,7 @@ class Edits(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """A fork, as a replay needs it: its edits, and the settings from then on."""
+    """The data that a replay of a fork needs: its edits, and the settings after it."""
 
     edits: Edits
     config: DictConfig
@@ -83,7 +83,7 @@ def ancestry(run: Run) -> list[Mapping[str, Any]]:
 
 
 def lineage(run: Run) -> tuple[DictConfig, list[Generation]]:
-    """Return the settings of the first ancestor of a run, and the forks from it to the run in order of time.
+    """Return the settings of a run's first ancestor, and the forks from it to the run in order of time.
 
     A run folder is data: only classes that the run may load are imported, and functions like metrics are ignored.
     """
@@ -205,7 +205,7 @@ def _frozen(value: Any) -> Any:
 
 
 KEPT_SETTINGS = ("failures", "spot", "repairs", "startup_time", "node_price")
-"""Settings of a cluster that a fork cannot change. They apply to added nodes too."""
+"""Settings of a cluster that a fork cannot change. The failures apply to added nodes too."""
 
 
 class Branch:
@@ -224,7 +224,7 @@ class Branch:
         self._num_nodes = self.scenario.cluster.num_nodes  # as the settings state it, lost nodes included
 
     def copy(self) -> Branch:
-        """Return a branch that continues like this one, and independently of it."""
+        """Return an independent branch that continues like this one."""
         copied = copy(self)
         copied.run, copied.policy = deepcopy((self.run, self.policy))
         return copied
@@ -237,8 +237,9 @@ class Branch:
     def change(self, edits: Edits, config: DictConfig, given: Mapping[str, Any]) -> Edits:
         """Make the edits of a fork at the round of their time; return them with all nodes that go down.
 
-        The branch must not be past this time. `config` has the settings from then on, which may differ in policy,
-        cluster and seed. `given` has objects by config group, in place of the objects that `config` describes.
+        The branch must not have passed this time. `config` contains the settings from this time on, which may differ in
+        policy, cluster and seed. `given` contains objects by config group. They replace the objects that `config`
+        describes.
         """
         before, (cluster, lost) = self.scenario, self._changed_cluster(edits, config, given)
         if edits.new_policy:
@@ -259,7 +260,7 @@ class Branch:
     def _changed_cluster(
         self, edits: Edits, config: DictConfig, given: Mapping[str, Any]
     ) -> tuple[Cluster, tuple[int, ...]]:
-        """Return the cluster from then on, and the numbers of the nodes that go down.
+        """Return the cluster after the fork, and the numbers of the nodes that go down.
 
         The cluster includes nodes that go down, except for new nodes at its end: they never come up.
         """
@@ -282,9 +283,9 @@ class Branch:
         return _with_nodes(old, new, num_nodes), tuple(sorted(lost))
 
     def _check_kept(self, new: Cluster, config: DictConfig) -> None:
-        """Check that the wanted cluster has the failures and prices of the present one.
+        """Check that the new cluster has the same failures and prices as the present one.
 
-        Classes of the user may not define equality, so that equal settings are enough.
+        User classes may not define equality, so equal settings suffice.
         """
         old = self.scenario.cluster
         for name in KEPT_SETTINGS:
@@ -296,7 +297,7 @@ class Branch:
                 )
 
     def _check_growth(self, num_nodes: int) -> None:
-        """Check that a larger number of nodes adds one: nodes that earlier forks dropped stay down."""
+        """Check that a larger number of nodes really adds nodes: nodes that earlier forks dropped stay down."""
         more = range(self._num_nodes, num_nodes)
         if more and self.lost_nodes.issuperset(more) and num_nodes <= self.scenario.cluster.num_nodes:
             raise InvalidConfigError(
@@ -326,7 +327,7 @@ def _check_nodes(old: Cluster, new: Cluster) -> None:
 
 
 def _with_nodes(old: Cluster, new: Cluster, num_nodes: int) -> Cluster:
-    """Return a cluster with more nodes, the first ones of a larger cluster; its other settings stay."""
+    """Return a cluster with more nodes, which are the first nodes of a larger cluster; all other settings stay."""
     if num_nodes == old.num_nodes:
         return old
     types, hosts = NodeTypes(new.node_types[:num_nodes]), new.hosts[:num_nodes]

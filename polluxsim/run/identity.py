@@ -28,7 +28,7 @@ from polluxsim.run.building import metric_modules
 
 OUTPUTS = {RUN_FILE: (*RUN_FILES, *SOMETIMES), ".lock": SWEEP_FILES}
 """File that marks the folder of a run or of a sweep, and the files that the run or sweep writes. A folder of data may
-contain these folders."""
+contain such folders."""
 
 LARGE = 500_000_000  # size of a folder of data from which on a message says that it is read [bytes]
 UNREADABLE = "unreadable"  # Digest of a file that cannot be read. The code that uses the file reports the error.
@@ -209,7 +209,7 @@ def _plain(value: Any) -> Any:
 def data_of(config: Any) -> dict[str, str]:
     """Return the digests of the files and folders that settings name, by the name in the settings.
 
-    Each setting counts whose value names a file, and each setting called `path` whose value names a folder. A policy
+    A setting counts if its value names a file, or if its name is `path` and its value names a folder. A policy
     with the folder of a run replays its allocations. Elsewhere, the tables of a run in a folder do not count.
     """
     found = {}

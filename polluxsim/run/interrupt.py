@@ -103,8 +103,8 @@ def interruptible() -> Iterator[Callable[..., None]]:
     """Yield a function that raises KeyboardInterrupt after Ctrl-C. Call it often.
 
     Python raises KeyboardInterrupt anywhere in the program, also inside a compiled kernel, and only after a compilation
-    ends. Here the program stops at the next call of the function. If that takes too long, another thread ends the
-    process, which is safe only while no file is being written.
+    ends. Here the program stops at the next call of the function. If the thread does not stop in time, another thread
+    ends the process, which is safe only while no file is being written.
     """
     pressed, over = threading.Event(), threading.Event()
 
@@ -153,7 +153,7 @@ def stopping_between_rounds() -> Iterator[Callable[..., None]]:
     """Yield a function that raises KeyboardInterrupt after Ctrl-C. Call it often.
 
     Scripts and notebooks use this, because their process must not end. A second Ctrl-C raises KeyboardInterrupt at
-    once, like Python. SIGTERM is not handled. Outside the main thread, nothing is handled.
+    once, like Python. SIGTERM is not handled. Outside the main thread, signals are not handled.
     """
     pressed = threading.Event()
 

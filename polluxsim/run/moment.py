@@ -1,4 +1,4 @@
-"""A finished run, simulated again up to a time: its forks, and the least change that would let a waiting job run."""
+"""A finished run, simulated again up to a time: its forks, and the least change that lets a waiting job run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class WhatIfRequest:
     seed: int | None = None  # seed of the policy's random generator from this round on; None continues the generator
 
     def config(self, present: DictConfig) -> DictConfig:
-        """Return the settings of the fork, given those of the run."""
+        """Return the settings of the fork, given the settings of the run."""
         config = present
         for group, (name, settings) in self.entries.items():
             if name is None:
@@ -118,7 +118,7 @@ class Moment(Generic[RunT]):
 
     @property
     def added(self) -> tuple[Job, ...]:
-        """Return the jobs that the forks so far added."""
+        """Return the jobs that earlier forks added."""
         return self._branch.added
 
     @property
@@ -163,7 +163,7 @@ MOST_NODES = 64  # largest number of additional nodes that is tried
 
 
 class LeastChange(NamedTuple):
-    """Changes that would each have let a job run; None if no change of the kind would."""
+    """Alternative changes, each of which would have let a job run; None if no change of this kind lets the job run."""
 
     nodes: int | None  # additional nodes, equal to the last node
     fewer_gpus: int | None  # reduction of the GPUs that the user requested
@@ -173,7 +173,7 @@ class LeastChange(NamedTuple):
 class Trial:
     """Tries changes for one submitted job, in a run just before a round.
 
-    `ahead` has the names of the active jobs that were submitted before the job, in order of submission.
+    `ahead` contains the names of the active jobs that were submitted before the job, in order of submission.
     """
 
     def __init__(self, moment: Moment[Any], job_id: JobId) -> None:
@@ -191,7 +191,7 @@ class Trial:
         return self._job is not None
 
     def least(self) -> LeastChange | None:
-        """Return the least change of each kind; None if the job has ended, or runs without a change."""
+        """Return the least change of each kind; None if the job has ended, or if it runs without a change."""
         job = self._job
         if job is None or self._runs(Fork(self._moment.time, self._scenario)):
             return None
@@ -237,9 +237,11 @@ class Trial:
 
 
 def _least(most: int, works: Callable[[int], bool]) -> int | None:
-    """Return a number from 1 to `most` that works while the number before it does not; None if none is found.
+    """Return a number from 1 to `most` that works although the number before it does not.
 
-    Galloping and bisection find the number, so that it need not be the smallest one if `works` is not monotone.
+    None if there is no such number.
+
+    The number is found by galloping and bisection, so it is not always the smallest one if `works` is not monotone.
     """
     if most < 1:
         return None

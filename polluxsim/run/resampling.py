@@ -60,7 +60,7 @@ class Arrivals:
         return time + (min(time, LONGEST_ARRIVALS) if self.source == RECENT else 0.0)
 
     def in_words(self, time: float, num_seen: int) -> str:
-        """Return the line that states the assumption, given the number of jobs that arrived by then."""
+        """Return a line that states the assumption about arrivals, given the number of jobs that arrived until then."""
         coming, words = len(self.after(time)), f"none after {clock(time)}"
         if self.source == RECENT:
             until = clock(self.until(time))
@@ -107,7 +107,7 @@ def _future_in_worker(asked: Collection[JobId], number: int) -> Times:
 
 
 class KnownState:
-    """The state of a run at a time, as far as a forecaster knows it."""
+    """The information about a run at a time that a forecaster has."""
 
     def __init__(self, moment: Moment[Any], arrivals: Arrivals) -> None:
         self.moment, self.arrivals = moment, arrivals
@@ -162,10 +162,10 @@ class KnownState:
         return {name: (follower.starts.get(name, inf), follower.completions.get(name, inf)) for name in asked}
 
     def _consistent(self, draw: Draw, rng: np.random.Generator) -> tuple[Job, ...]:
-        """Return the active jobs that differ in this future, with durations that explain why jobs still wait.
+        """Return the active jobs that differ in this future; their durations explain why other jobs still wait.
 
         A policy that knows durations, like EASY, starts a short job early. If the policy would start a waiting job now
-        because of its new duration, it would have started the job before. The duration is then drawn again.
+        because of its new duration, it would have started the job before. The duration is drawn again in this case.
         """
         altered = tuple(self._altered(draw))
         for _ in range(TRIES):
@@ -206,7 +206,7 @@ class KnownState:
 
 
 def _running_since(moment: Moment[Any]) -> dict[JobId, float]:
-    """Return since when each running job has held GPUs [s]."""
+    """Return the time since which each running job has held GPUs [s]."""
     since: dict[JobId, float] = {}
     for record in moment.origin.result.allocation_records:
         if record.time >= moment.time:
@@ -232,7 +232,7 @@ class _Follower:
         """Simulate up to a time [s], or until all jobs have ended."""
         while self.left and (view := self._run.advance(before=until)) is not None:
             decision = self._run.ask(self._policy, view)
-            # Reasons cost time, and no command reads those of a future.
+            # Reasons cost time, and no command reads the reasons of a future.
             self._run.commit(replace(decision, explain=None) if isinstance(decision, Decision) else decision)
             self._note()
         self._note()

@@ -1,4 +1,4 @@
-"""Worker processes on this machine, which end with the block, or the parent process, that started them."""
+"""Worker processes on this machine, which end with the block or with their parent process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from polluxsim.common.errors import SweepError
 from polluxsim.run.interrupt import SIGNALS, deferred, exit_at_once
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-"""Variables that limit the libraries of a worker to one thread. There is already one worker for each core."""
+"""Variables that limit the libraries of a worker to one thread. There is one worker for each core."""
 
 
 PATIENCE = 0.2  # longest time from Ctrl-C to its effect [s]
@@ -35,8 +35,8 @@ def num_cores() -> int:
 def workers(count: int, begin: Callable[[], None] | None = None) -> Iterator[ProcessPoolExecutor]:
     """Yield a pool of at most `count` worker processes, which are killed when the block ends.
 
-    The workers start with the first tasks, within `starting`. Each calls `begin` first. A worker that ends by itself
-    raises a `SweepError`.
+    The workers start with the first tasks, within `starting`. Each calls `begin` first. A worker that crashes raises a
+    `SweepError`.
     """
     others = set(active_children())
     environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
@@ -58,8 +58,8 @@ def as_finished(
 ) -> Iterator[tuple[KeyT, Future[Any]]]:
     """Submit tasks, at most `count` at a time, and yield the key and the future of each task when it is finished.
 
-    A task is a key, a function and its arguments. A task is taken when it can start, so that an iterator may choose it
-    late. After a process has ended by itself, no further task is taken.
+    A task is a key, a function and its arguments. A task is requested only when it can start, so an iterator may choose
+    it late. After a crash of a process, no further task is requested.
     """
     running: dict[Future[Any], KeyT] = {}
     left, is_broken = iter(tasks), False
@@ -137,4 +137,4 @@ def _end_with_parent() -> None:
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
-        exit_at_once(1)  # not os._exit, which raises while a run of the user's code is under way
+        exit_at_once(1)  # not os._exit, which raises an exception while a run executes user code

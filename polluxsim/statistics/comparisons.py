@@ -29,7 +29,7 @@ SHOWN = ("avg_jct", "p99_jct", "makespan", "max_fairness", "p99_fairness", "rest
 class Cell(NamedTuple):
     """A metric under a setting, which is a lower bound if jobs were cut off.
 
-    The mean is over all runs, in the unit in which the metric is shown. The change is the ratio of geometric means
+    The mean is over all runs, in the unit that tables show. The change is the ratio of geometric means
     over pairs of runs with the same workload and seed, minus 1. It is None for the baseline, without pairs, and if jobs
     were cut off.
     """
@@ -129,7 +129,7 @@ def baselines(rows: Sequence[Row], labels: Sequence[str], baseline: str | None =
     """Return the label of the baseline of each label, in order of first appearance.
 
     By default the baseline is the first label. `baseline` is a label, KEY=VALUE, or the folder of a
-    run. If it names several labels, the baseline of a label is the most similar of these.
+    run. If the name matches several labels, the baseline of a label is the most similar of these.
     """
     settings = dict(zip(reversed(labels), reversed(rows), strict=True))
     order = list(dict.fromkeys(labels))
@@ -161,7 +161,7 @@ COMPARED = (
 
 
 class Gain(NamedTuple):
-    """A job of a run, and how much longer it takes than in the baseline [s]."""
+    """A job of a run, and the additional time that it takes compared with the baseline [s]."""
 
     job: str
     run: str
@@ -171,8 +171,8 @@ class Gain(NamedTuple):
 class Against(NamedTuple):
     """A setting against its baseline, both by their labels; without changes of times if jobs were cut off in a run.
 
-    Changes are by metric, without the metrics that no pair of runs has; `metrics` has their declarations. The list of
-    jobs has every job that completes in both runs of a pair, the largest gains first.
+    Changes are listed by metric; metrics that no pair of runs has are left out. `metrics` contains their declarations.
+    The list contains every job that completes in both runs of a pair, the largest gains first.
     """
 
     setting: str
@@ -239,7 +239,7 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
 
 
 def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Result]]:
-    """Return the runs of each setting, with the settings that `compared` would have."""
+    """Return the runs of each setting, with the settings that `compared` uses."""
     runs, rows, _ = _distinct_runs(runs)
     labels, _ = _labels_and_pooled(rows, by)
     return {label: [run.result for run, own in zip(runs, labels, strict=True) if own == label] for label in labels}

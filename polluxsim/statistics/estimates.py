@@ -59,7 +59,7 @@ def mean(values: ArrayLike, least: float = 0.0, most: float = inf) -> Estimate:
 def ratio_of_means(values: ArrayLike, baseline: ArrayLike) -> Estimate:
     """Return mean(values) / mean(baseline) of pairs of non-negative values, shape (units,), with its interval.
 
-    Published tables give this ratio. Its interval is the interval of the mean of the linearised ratios.
+    Published tables state this ratio. Its interval is the interval of the mean of the linearised ratios.
 
     >>> ratio_of_means([2, 4, 6], [1, 2, 3])
     Estimate(value=2.0, low=2.0, high=2.0)
@@ -88,8 +88,8 @@ def log_ratios(values: ArrayLike, baseline: ArrayLike) -> Array:
 def ratio_of_geometric_means(logs: ArrayLike) -> Estimate:
     """Return the ratio of the geometric means of pairs from their log ratios, shape (units,), with its interval.
 
-    The ratio is nan without an interval if only some of the log ratios are finite: a geometric mean that contains a 0
-    is 0, whatever the other values are. If all are -inf, every value is 0 and so is the ratio.
+    The ratio is nan without an interval if only some of the log ratios are finite: a geometric mean with one 0 is 0
+    whatever the other values are. If all log ratios are -inf, every value is 0 and so is the ratio.
 
     >>> ratio_of_geometric_means(log_ratios([2.0, 4.0, 8.0], [1.0, 2.0, 4.0]))
     Estimate(value=2.0, low=2.0, high=2.0)
@@ -160,7 +160,7 @@ def independent(values: Array, workloads: Sequence[object]) -> Array:
     """Return the independent units among runs: means over the first axis of the values, shape (units, ...).
 
     The units are workloads if there are at least six of them or if seeds change nothing. Otherwise each run is a unit,
-    and an interval says little about other workloads than these. Values have shape (runs, ...), workloads (runs,).
+    and an interval says little about workloads that were not run. Values have shape (runs, ...), workloads (runs,).
     """
     keys = np.array([str(workload) for workload in workloads])
     by_workload = [values[keys == key] for key in dict.fromkeys(keys.tolist())]

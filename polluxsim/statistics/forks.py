@@ -1,4 +1,4 @@
-"""Forks of runs: the fork whose changes a run has, and the part of a run from a fork on."""
+"""Forks of runs: the fork that made the changes of a run, and the part of a run after a fork."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ FROM_FORK = (
     "num_jobs", "avg_jct", "p50_jct", "p99_jct", "jct_by_application", "avg_queueing_delay", "avg_waiting_time",
     "restarts", "max_fairness", "gpu_hours",
 )  # fmt: skip
-"""Metrics that a run has from a fork on: those of jobs are over the jobs not complete at the fork."""
+"""Metrics of a run after a fork; metrics of jobs cover the jobs that are not complete at the fork."""
 
 
 def fork_of(info: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the last descent with changes in the content of a run.json; None if it has none.
+    """Return the last descent with changes in the content of a run.json; None if the run is not a fork.
 
-    A fork that changes nothing but the seed continues its parent.
+    A fork that changes only the seed continues its parent.
     """
     descent = info.get("descent")
     if not descent:
@@ -48,7 +48,7 @@ def fork_times(runs: Sequence[Run]) -> list[float]:
 
 
 def parts_from_fork(runs: Sequence[Run], time: float) -> list[Run]:
-    """Return the runs whose last change is the fork at a time [s], and those without a fork, from that time on."""
+    """Return, from a time on [s], the runs whose last change is the fork at this time, and the runs without a fork."""
     forks = [fork_of(run.info) for run in runs]
     kept = [run for run, fork in zip(runs, forks, strict=True) if fork is None or fork["time"] == time]
     return [replace(run, result=from_fork(run.result, time)) for run in kept]
@@ -57,7 +57,7 @@ def parts_from_fork(runs: Sequence[Run], time: float) -> list[Run]:
 def from_fork(result: Result, time: float) -> Result:
     """Return a result with the jobs not complete at a time [s].
 
-    Their restarts and their GPU time are those from that time on. Their other values are those of their whole lives.
+    Restarts and GPU time are counted from this time on. Their other values cover their whole lives.
     """
     restarts, gpu_seconds = _before(result, time)
     jobs = tuple(

@@ -67,7 +67,7 @@ def settings_in(row: Row) -> dict[str, Any]:
 
 
 def is_setting(column: str) -> bool:
-    """Return whether a column has a setting."""
+    """Return whether a column contains a setting."""
     return column in {"seed", "run", "policy"} or column.startswith(SETTINGS)
 
 

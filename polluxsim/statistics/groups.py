@@ -20,7 +20,8 @@ REPLICATES = ("seed", "workload.seed", "workload.path")
 """Settings that replicate a run: runs that differ only in them are pooled."""
 
 FORKED_AT = "policy.forked_at"
-"""Time of the fork from which on a run has its settings [s], among the settings. Runs without a fork have none."""
+"""Time of the fork after which a run has its settings [s], among the settings. Runs that are not forks have no time
+of a fork."""
 
 
 class Group(NamedTuple):
@@ -76,7 +77,7 @@ def _changes(info: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:
-    """Return whether `wanted` is one of the names of a run, or a setting of it as KEY=VALUE, like `policy=fifo`."""
+    """Return whether `wanted` is a name of a run, or a setting of the run as KEY=VALUE, like `policy=fifo`."""
     if wanted in names:
         return True
     key, _, text = wanted.partition("=")
@@ -96,7 +97,7 @@ def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:
 
 
 def no_baseline(baseline: str, names: Iterable[str]) -> InvalidInputError:
-    """Return the error about a baseline that no run has."""
+    """Return the error about a baseline that matches no run."""
     known = list(names)
     meant = did_you_mean(baseline, known) or did_you_mean(baseline, [f"policy={name.lower()}" for name in known])
     return InvalidInputError(f"no run is the baseline {baseline!r}; give KEY=VALUE or one of {'; '.join(known)}{meant}")
@@ -123,7 +124,7 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
 
 
 def _sets_apart(key: str, row: Settings, rows: Sequence[Settings]) -> bool:
-    """Return whether a setting differs among the runs of the same policy, kind of workload and so on.
+    """Return whether a setting differs among the runs that have equal policies, kinds of workload and other parts.
 
     Only these runs have the setting: Tiresias has no fairness power, and a generated workload no path.
     """
@@ -133,7 +134,7 @@ def _sets_apart(key: str, row: Settings, rows: Sequence[Settings]) -> bool:
 
 
 def _kind_of(key: str, row: Settings) -> str:
-    """Return the innermost `_target_` above a setting, which names the class that has the setting."""
+    """Return the innermost `_target_` above a setting: the name of the class that has the setting."""
     parts = key.split(".")
     kinds = [".".join([*parts[:depth], "_target_"]) for depth in range(len(parts) - 1, 0, -1)]
     return next((kind for kind in kinds if kind in row), f"{parts[0]}._target_")
@@ -144,7 +145,7 @@ def _kind(row: Settings, target: str) -> object:
 
 
 def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
-    """Return one setting for a legend. Its name is the last part of the key if that is unique in `among`.
+    """Return the text of one setting for a legend. Its name is the last part of the key if that is unique in `among`.
 
     >>> in_words("policy.p", -1.0)
     'p = −1'

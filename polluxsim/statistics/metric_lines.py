@@ -199,7 +199,7 @@ FAR = 99.99
 class Line(NamedTuple):
     """One metric of all runs: label, unit, values in base units (None if a run has no value), and texts.
 
-    `field` is the name in `Summary`; the mean JCT of an application has its name after a dot. A text begins with "≥ "
+    `field` is the name in `Summary`, with the application after a dot for its mean JCT. A text begins with "≥ "
     if the value is a lower bound, because jobs were cut off. Times are in a readable unit.
     """
 
@@ -221,8 +221,8 @@ def metric_lines(
 ) -> list[Line]:
     """Return the metrics of runs, and the user's metrics.
 
-    `gpus` has the GPUs of each run's cluster, None if their number is unknown or changes. `user_values` has the user's
-    metrics of each run with their values, by name.
+    `gpus` contains the number of GPUs of each run's cluster, or None if it is unknown or changes. `user_values` has the
+    user's metrics of each run with their values, by name.
     """
     found: list[Line] = []
     fails = any(run.outages or run.restarts_by_failure or run.gpu_time.get("checkpoint") for run in summaries)
@@ -284,7 +284,8 @@ def difference(line: Line, run: int, first: int) -> tuple[str, str]:
 def change_text(change: float, low: float | None = None, high: float | None = None) -> str:
     """Return a change relative to the baseline as text, with its interval if it has one.
 
-    It is in per cent, or a factor if the value is at least ten times the baseline. All outputs use this notation.
+    The change is in per cent, or a factor if the value is at least ten times the baseline. All outputs use this
+    notation.
 
     >>> change_text(-0.414, -0.729, 0.012), change_text(0.0), change_text(24.48)
     ('−41.4 % [−72.9, +1.2]', '±0.0 %', '×25')

@@ -34,7 +34,7 @@ ALONE = Share((), 1.0)  # share of a job that shares no GPU
 
 
 class Stretch(NamedTuple):
-    """A stretch: its start [s], the speed of the job relative to its speed alone, and the other jobs on its GPUs."""
+    """A period: its start [s], the speed of the job relative to its speed alone, and the other jobs on its GPUs."""
 
     start: float
     speed: float
@@ -50,7 +50,7 @@ class Instant(NamedTuple):
 
 
 def instants(allocations: Iterable[AllocationRecord], sharing: Iterable[SharingRecord]) -> Iterator[Instant]:
-    """Yield all changes of a run in order of time. A job that loses all GPUs has no share either."""
+    """Yield all changes of a run in order of time. A job that loses all its GPUs also loses its share."""
     sharers: set[str] = set()
     records: Iterable[AllocationRecord | SharingRecord] = (
         merge(allocations, sharing, key=_TIME) if sharing else allocations
@@ -64,7 +64,7 @@ def instants(allocations: Iterable[AllocationRecord], sharing: Iterable[SharingR
             else:
                 shares[record.job] = Share(tuple(zip(record.nodes, record.gpus, strict=True)), record.speed)
         sharers |= shares.keys()
-        # Records of one instant have any order. The last record of each job counts.
+        # Records of one instant can have any order. The last record of each job counts.
         gone = (job for job, of_job in changes.items() if job in sharers and not of_job[-1].nodes)
         yield Instant(time, changes, shares | dict.fromkeys(gone, ALONE))
 
@@ -163,7 +163,7 @@ def _changes_of_gpus(result: Result, nodes: Collection[int] | None) -> Iterator[
 
 
 def _changes_of_sharing(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
-    """Yield the changes of GPUs in use because of sharing: a shared GPU is in use once, but several jobs hold it."""
+    """Yield the correction of GPUs in use for sharing: a shared GPU is in use once, but several jobs hold it."""
     held: dict[str, Gpus] = {}
     saved = 0
     instant = instants(result.allocation_records, result.sharing_records) if result.sharing_records else ()
@@ -218,7 +218,7 @@ def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
     """Return the mean GPUs in use in each bin, and their mean efficiency.
 
     The edges have shape (n + 1,) [s]. The bins add up to the GPU time of all jobs. The mean efficiency is
-    weighted by GPU time, with the value of the last round. It is nan in a bin without GPUs in use.
+    weighted by GPU time, with the value of the last round. The value is nan in a bin in which no GPU is in use.
     """
     gpus = gpus_in_use(result)
     efficiency = _of_rounds(result, "efficiency")
@@ -253,7 +253,7 @@ def fairness(result: Result) -> Array:
 def cumulative(values: ArrayLike, count: int | None = None, most: int | None = None) -> tuple[Array, Array]:
     """Return an empirical distribution: sorted values, and the share of values up to each.
 
-    There are `count` values, by default n. The known ones have shape (n,), and the unknown ones are larger. If there
+    There are `count` values, by default n. The known values have shape (n,); the unknown ones are larger. If there
     are more than `most` points, points at even ranks are kept, among them the first and the last.
     """
     known = np.sort(np.asarray(values, float))
@@ -335,7 +335,8 @@ def _rank(place: int, jobs: Sequence[JobRecord], wait: float, total_wait: float)
 def failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:
     """Yield each loss to a failure: the job with the time at which it got the GPUs, and the time of the loss [s].
 
-    Policies take GPUs at rounds; in between jobs lose them as they end, or as a node or they themselves fail.
+    Policies give GPUs only at rounds. Between rounds jobs lose GPUs when they complete, or when a node or the job
+    fails.
     """
     down = {(outage.time, outage.node) for outage in result.outage_records}
     rounds = {record.time for record in result.round_records}

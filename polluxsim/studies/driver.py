@@ -158,7 +158,7 @@ _locked: ContextVar[frozenset[Path]] = ContextVar("_locked", default=frozenset()
 class Completed(NamedTuple):
     """A complete sweep."""
 
-    done: int  # number of runs made now; the others were finished before
+    done: int  # number of runs made now; all other runs were finished before
     entries: Sequence[Entry]  # each distinct run, in the order of the plan
     table: pa.Table  # a row for each run
 
@@ -174,7 +174,7 @@ def run_sweep(
 ) -> pd.DataFrame:
     """Make the runs of a plan that are not finished, and return a row for each distinct run, in the order of the plan.
 
-    `plan` has the overrides of each run, as for `polluxsim run`. `launcher` is the name of a launcher of Hydra
+    `plan` contains the overrides of each run, as for `polluxsim run`. `launcher` is the name of a launcher of Hydra
     (submitit_local, submitit_slurm, ray), or overrides that choose and set one. By default, at most `workers` processes
     on this machine make the runs. Files in `config_dirs` replace shipped files of the same names. Finished runs in the
     folder `cache` are copied instead of made, and new runs are copied into it.
@@ -213,7 +213,8 @@ def run_entries(
 def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None = None) -> Completed:
     """Make the runs that are not finished, and write the results of all runs into the folder of the sweep.
 
-    The table exists if and only if the last sweep in this folder is complete. A new folder that gets no run is removed.
+    The table exists if and only if the last sweep in this folder is complete. A new folder in which no run is made is
+    removed.
     """
     with reserved(folder):
         entries = arranged(entries, finished_runs(folder))
@@ -231,7 +232,7 @@ def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Pa
 
 @contextmanager
 def reserved(folder: Path) -> Iterator[None]:
-    """Make and lock the folder of a sweep. A new folder that gets no run is removed."""
+    """Make and lock the folder of a sweep. A new folder in which no run is made is removed."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -286,7 +287,7 @@ def _copy_from_cache(entries: Sequence[Entry], cache: Path) -> None:
 
 
 def _copy_to_cache(entries: Sequence[Entry], cache: Path) -> None:
-    """Copy runs into a cache that does not have them. Sweeps do this one after another."""
+    """Copy runs into a cache that does not have them. Sweeps copy one after another."""
     cache.mkdir(parents=True, exist_ok=True)
     with locked(cache, CACHE_LOCK, waiting=True):
         cached = finished_runs(cache)

@@ -88,10 +88,10 @@ class LocalWorkers:
         self._kept = self._pool = None
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
-        """Make all runs; return the failed runs with their errors. Runs that are known to be long start first.
+        """Make all runs; return the failed runs with their errors. Runs of a kind that takes long start first.
 
-        A process that ends by itself breaks the pool, and with it the runs of all other processes. Each of these runs
-        is made again alone, so that the run that ended its process is known.
+        A process that crashes breaks the pool, and with it the runs of all other processes. Each of these runs is
+        repeated alone, which shows the run that crashed its process.
         """
         if self._in_this_process:
             return _made_here(entries)

@@ -223,7 +223,7 @@ def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
 
 
 def _imported(source: Path, folder: Path) -> Path:
-    """Return a log as `polluxsim log import` writes it. Output of sacct is imported first."""
+    """Return a log as written by `polluxsim log import`. Output of sacct is imported first."""
     if source.suffix == ".parquet":
         return source
     folder.mkdir(parents=True, exist_ok=True)
@@ -250,7 +250,7 @@ def _replayed(same: Sequence[str], cases: Sequence[Case], extra: Sequence[str], 
 
 
 def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iterator[str]:
-    """Yield a line for each case that is worse than the next one with fewer nodes, or with a higher load."""
+    """Yield a line for each case that is worse than the next case with fewer nodes or a higher load."""
     for axis, is_easier_upwards in (("nodes", True), ("load", False)):
         curves: dict[Case, dict[float, float]] = {}
         for case, times in waits.items():
@@ -267,7 +267,7 @@ def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iter
 
 
 def reversals(curve: Mapping[float, float], *, easier_upwards: bool) -> dict[float, float]:
-    """Return the levels with a worse (greater) value than the next harder level, each with that harder level.
+    """Return the levels with a worse (greater) value than the next harder level, each with this harder level.
 
     >>> reversals({43: 9.0, 44: 5.0, 45: 7.0}, easier_upwards=True)
     {45: 44}

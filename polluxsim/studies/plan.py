@@ -64,10 +64,10 @@ def name_of(overrides: Sequence[str], key: str) -> str:
 
 
 def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Entry]:
-    """Return each run of a plan once, with its present folder, or with a folder that no other run has.
+    """Return each run of a plan once, with its existing folder, or with a folder that no other run uses.
 
-    `finished` holds folders by key. Of entries with the same key, the first counts. A finished run is out of date if
-    only the content of its files or the code differs; its folder is free then.
+    `finished` holds folders by key. If several entries have equal keys, only the first counts. A finished run is out of
+    date if only the code or the content of its files has changed; its folder is then free.
     """
     distinct = {entry.key: entry for entry in reversed(entries)}
     keys = dict.fromkeys(entry.key for entry in entries)
@@ -86,7 +86,7 @@ def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Ent
 
 
 class Composer:
-    """Composer of the configurations of runs that share overrides of Hydra itself.
+    """Composes the configurations of runs that share overrides of Hydra itself.
 
     Hydra takes 70 ms to compose a configuration, and most runs of a plan differ only in values. The composer keeps the
     result of each choice of entries, and puts plain values into a copy of it.
@@ -142,7 +142,7 @@ class Composer:
 
 
 def composer(config_dirs: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Composer:
-    """Return a composer of configurations, first of the user's folders, then the shipped ones.
+    """Return a composer of configurations. It searches the user's folders first, then the shipped ones.
 
     All runs have the overrides.
     """
@@ -182,7 +182,7 @@ def clear(folders: Iterable[Path]) -> None:
 
 
 def clear_runs(folders: Iterable[Path]) -> None:
-    """Remove what killed processes left in the folders of runs, and the folders that are then empty.
+    """Remove the remains of killed processes in the folders of runs, and the folders that are then empty.
 
     A process may be killed after it moved a run's tables to their place and before `run.json` followed.
     """

@@ -1,4 +1,4 @@
-"""Search the smallest cluster, or the highest load, that meets a target: runs at one level after another."""
+"""Search the smallest cluster, or the highest load, that meets a target, with runs at one level after another."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Answer(NamedTuple):
         return "jobs left" if isinf(value) else self.target.told(value).partition(" ")[0]
 
     def interval(self, found: Estimate) -> str:
-        """Return the 95 % interval of an estimate, or nothing."""
+        """Return the 95 % interval of an estimate as text, or "" if it has none."""
         if found.low is None or found.high is None:
             return ""
         return f"{self.in_unit(found.low)} to {self.in_unit(found.high)}"
@@ -187,7 +187,7 @@ class Levels:
     """The metric of a target at each level, simulated when it is first asked for.
 
     `overrides` have `{}` in place of the level. The same seeds are run at each level; None leaves the seed that the
-    overrides set. `measured` has the metric by level, one value for each seed [s; 1 for ρ].
+    overrides set. `measured` contains the metric by level, one value for each seed [s; 1 for ρ].
     """
 
     def __init__(
@@ -196,13 +196,13 @@ class Levels:
         self.measured: dict[float, NDArray[np.float64]] = {}
         self._target, self._overrides, self._seeds, self._folder = target, overrides, seeds, folder
         self._composer = composer()
-        # One run at a time needs no process of its own, and this process has loaded the workload.
+        # A single run at a time needs no worker process, and this process has already loaded the workload.
         self._workers = LocalWorkers(1 if len(seeds) == 1 else workers, in_this_process=True)
         self._estimates: dict[float, Estimate] = {}
 
     @contextmanager
     def running(self) -> Iterator[Levels]:
-        """Keep the processes from one level to the next within the block."""
+        """Use the same worker processes for all levels within the block."""
         with self._workers.kept():
             yield self
 
@@ -259,10 +259,10 @@ class Levels:
 
 
 def hardest(levels: Sequence[float], meets: Callable[[float], bool], *, easier_upwards: bool) -> float | None:
-    """Return the hardest of rising levels that meets a target; None if the search finds none.
+    """Return the hardest of ascending levels that meets a target; None if no level meets the target.
 
     The search gallops from the first level and then bisects. It then tries the neighbours, because metrics are not
-    always monotone. With `easier_upwards`, higher levels are easier, as more nodes are; otherwise they are harder.
+    always monotone. With `easier_upwards`, higher levels are easier, as for nodes; otherwise they are harder.
     """
 
     def turned(place: int) -> bool:

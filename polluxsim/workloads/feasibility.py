@@ -14,7 +14,7 @@ from polluxsim.workloads.job import Job
 
 
 def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str, *, shrinks: bool = False) -> str | None:
-    """Return the reason against running a job, with its request, on a GPU type of a cluster; None if it can run.
+    """Return the reason against running a job, with its request, on a GPU type of a cluster; None if the job can run.
 
     With `shrinks`, a job with a profile may get fewer GPUs than it requests if the type has fewer.
     """
@@ -81,7 +81,7 @@ def at_most(job: Job, num_gpus: int) -> Job:
 def speeds_of(job: Job, profile: Profile, cluster: Cluster, *, shrinks: bool = False) -> Mapping[str, float]:
     """Return the speed of a job with its request on each GPU type of a cluster that it can use [optimiser steps/s].
 
-    With `shrinks`, the speed on a type with fewer GPUs than requested is the speed on all GPUs of the type.
+    With `shrinks`, the speed on a type with fewer GPUs than requested is the speed on all GPUs of this type.
     """
     asked, types = None if job.is_rigid else profile, by_type(profile)
     usable = [name for name in cluster.types if why_not(job, asked, cluster, name, shrinks=shrinks) is None]

@@ -132,8 +132,8 @@ class GavelList:
     overtime
         Training time after which a job counts as complete, relative to its planned time; None for no limit.
     lag
-        Training time before a change of batch size takes effect; the change skips the rest of its epoch. It is about a
-        round in Shockwave's simulator [s].
+        Training time before a change of batch size takes effect; the change skips the rest of its epoch. A restart
+        takes about one round in Shockwave's simulator [s].
 
     Source: Narayanan et al., Gavel (OSDI '20), Zheng et al., Shockwave (NSDI '23), and its simulator.
     """
@@ -208,7 +208,7 @@ class GavelList:
 
 
 def _table(jobs: Path, named: str | None, beside: str) -> Path | None:
-    """Return the path of a table: as given, or that of an existing file beside a list of jobs, or None."""
+    """Return the path of a table: the given path, the path of an existing file beside a list of jobs, or None."""
     if named is not None:
         return Path(named)
     path = jobs.with_name(beside)

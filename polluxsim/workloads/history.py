@@ -1,4 +1,4 @@
-"""Resample the past of a run: jobs to come, and the durations of jobs that have not ended."""
+"""Resample the past of a run: future jobs, and the durations of jobs that have not ended."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ LEAST_PIECES = 24
 
 
 class Seen(NamedTuple):
-    """A submitted job, and how much of its duration it has run [s], or of a job with a profile [M0-steps].
+    """A submitted job, and how much of its duration it has run [s], or [M0-steps] for a job with a profile.
 
-    A complete job has run all of it. The duration of an unfinished job is not known.
+    A complete job has run its whole duration. The duration of an unfinished job is not known.
     """
 
     job: Job
@@ -50,8 +50,8 @@ class Draw:
     Pareto's with exponent 2. If the user has many jobs that ran for longer, durations of these jobs are drawn directly.
     A job with a profile does its profile's work.
 
-    Jobs arrive as in pieces of the past, drawn at random from a resample of all pieces, so that the uncertainty about
-    the arrival rate is included. Pieces are hours, or shorter if the past is less than a day.
+    Arrivals are pieces of the past, drawn at random from a resample of all pieces, so that they include the uncertainty
+    about the arrival rate. Pieces are hours, or shorter if the past is less than a day.
 
     Source: Künsch, "The jackknife and the bootstrap for general stationary observations" (Annals of Statistics 1989),
     for pieces; Hill, "Posterior distribution of percentiles" (JASA 1968), for the gaps between factors; Efron, "The two
@@ -91,7 +91,7 @@ class Draw:
             )
 
     def _durations(self, seen: Sequence[Seen], known: Sequence[Seen]) -> dict[JobId, float]:
-        """Return how long each unfinished job takes in all [s], drawn from known jobs in order of how long they ran."""
+        """Return the total time of each unfinished job [s], drawn from known jobs in order of how long they ran."""
         unfinished = [each for each in seen if not each.is_complete]
         alike = defaultdict[object, list[tuple[float, bool]]](list)
         for each in known:
@@ -113,7 +113,7 @@ class Draw:
         return found
 
     def _drawn(self, ran: float, unit: float, longer_than: Callable[[float], Runs]) -> float:
-        """Return the duration of a job that ran for some time, drawn from jobs that ran for longer, in units [s]."""
+        """Return the duration of a job that has run for some time, drawn from longer jobs, in units [s]."""
         rng, least = self._rng, ran
         while longer := longer_than(least):
             place = int(rng.integers(len(longer) + 1))
@@ -130,7 +130,7 @@ class Draw:
 
 
 class _Alike:
-    """The jobs of the narrowest kind with enough jobs that ran for longer than some time."""
+    """The jobs of the narrowest kind with enough jobs that ran for longer than a given time."""
 
     def __init__(self, alike: Mapping[object, Runs], job: Job, least: int) -> None:
         self._kinds = [alike[kind] for kind in _kinds(job) if kind in alike]

@@ -199,7 +199,7 @@ class Job:
         Time when the user cancels the job [s since the start of the workload].
     type_speeds
         Speeds of a job without a profile, as pairs (GPU type, speed). At speed 1 the job takes `duration`. Speed 0
-        means that it does not fit into memory. It cannot use other types. Empty if all types are equally fast.
+        means that the batch does not fit into memory. It cannot use other types. Empty if all types are equally fast.
     speeds
         Speeds of a job without a profile on other numbers of GPUs, as pairs (GPUs, speed) with rising numbers, in any
         unit. `duration` is the time on `num_replicas` GPUs. Empty if the number of GPUs is fixed.
@@ -208,14 +208,14 @@ class Job:
     cpus, memory
         CPUs and memory that the user requests on all nodes together [cores; GB], or None.
     cpu_speeds, memory_speeds
-        Speed against the CPUs and the memory of each GPU [cores; GB], relative to the profile or the duration. They are
-        pairs (amount, speed) with rising amounts and non-decreasing speeds. The lower of both speeds counts. Empty if
-        they have no effect, or if the profile states the speeds.
+        Speed against the CPUs and the memory of each GPU [cores; GB], relative to the profile or the duration. The
+        speeds are pairs (amount, speed) with rising amounts and non-decreasing speeds. The lower of both speeds counts.
+        Empty if CPUs and memory have no effect, or if the profile states the speeds.
     plan
         Batch sizes over time of a job without a profile, with their speeds; `duration` is the time of the plan. None
         if the batch size is fixed.
     job_name
-        Name that the user gives to like jobs, or the application that a log states; not unique. None if unknown.
+        Name that the user gives to similar jobs, or the application that a log states; not unique. None if unknown.
     qos
         Quality of service or priority class, by name; None if unknown.
 
@@ -277,7 +277,7 @@ class Job:
 
     @property
     def fixed_duration(self) -> float | None:
-        """Return the duration of a job that takes this time on any GPUs [s], or None."""
+        """Return the duration of a job that takes an equal time on any GPUs [s], or None."""
         return None if self.speeds or self.type_speeds or self.plan is not None else self.duration
 
     @property

@@ -242,7 +242,7 @@ class MappedTrace:
             raise invalid_setting("workload.select", self.select, "settings, for example workload.select.hours=8")
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Map the trace. The notes of the workload count the jobs that are left out."""
+        """Map the trace. The notes of the workload state how many jobs are left out."""
         workload, report = self.map(profiles)
         return replace(workload, notes=tuple(report.notes()))
 

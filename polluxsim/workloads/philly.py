@@ -203,7 +203,7 @@ class PhillyLikeReplay:
         usable = Selection().select(trace_jobs(self._source().draw(), self.start))
         if not usable:
             raise no_job(source, self._source())
-        # A separate stream: the load is the same with tuned and realistic requests.
+        # A separate stream, so that the load does not depend on the kind of requests.
         rng = np.random.default_rng(np.random.SeedSequence(self.seed).spawn(4)[3])
         return map_jobs(usable, usable, profiles, rng, tuned=self.tuned, source=source)
 
@@ -234,8 +234,8 @@ class PhillyLikeRigid:
     most_gpus
         Jobs with more GPUs are left out.
     slack
-        Largest time from submission to deadline, relative to the duration. Deadlines are uniform from 1.2 to this. None
-        for jobs without deadlines.
+        Largest time from submission to deadline, relative to the duration. Deadlines are drawn uniformly from 1.2 to
+        this value. None for jobs without deadlines.
     seed
         Seed of the draws.
     """
@@ -258,7 +258,7 @@ class PhillyLikeRigid:
         usable = [job for job in drawn if job.num_gpus <= self.most_gpus]
         if not usable:
             raise no_job("philly-like rigid workload", self._source())
-        # A separate stream: the load is the same with any deadlines.
+        # A separate stream, so that the load does not depend on deadlines.
         rng = np.random.default_rng(np.random.SeedSequence(self.seed).spawn(5)[4])
         slacks = rng.uniform(LEAST_SLACK, self.slack or LEAST_SLACK, len(usable)).tolist()
         jobs = tuple(self._job(job, slack) for job, slack in zip(usable, slacks, strict=True))

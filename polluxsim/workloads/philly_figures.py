@@ -131,7 +131,8 @@ LIKENESS = 0.83
 ACTIVITY_VARIANCE = 0.1  # variance of a day's load relative to the mean load of weekdays or weekends [1]
 
 OUTAGES_PER_DAY, OUTAGE_HOURS = 4 / 80, 3.5
-"""Periods without submissions, and their mean length [1/day, h]; in the trace they have 8.1, 3.7, 2.7 and 1.5 h."""
+"""Number of periods without submissions per day, and their mean length [1/day, h]; in the trace they have 8.1, 3.7, 2.7
+and 1.5 h."""
 
 # The heartbeat: a job of one GPU that a virtual cluster submits every ten minutes.
 

@@ -151,7 +151,7 @@ def _apart(bursts: _Bursts, lengths: Integers, rng: np.random.Generator) -> Inte
 
 
 def _gpus(bursts: _Bursts, of: Integers, place: Integers, rng: np.random.Generator) -> Integers:
-    """Return the GPUs of the jobs. They are equal in a burst, except for the last jobs of a mixed burst."""
+    """Return the GPUs of the jobs. The durations are equal in a burst, except for the last jobs of a mixed burst."""
     usual, differing = np.ones((2, len(bursts.sizes)), np.int64)
     same = bursts.sizes.copy()
     for number, kind in enumerate(KINDS):
@@ -224,8 +224,8 @@ class ReplayLike:
         check_whole("seed", self.seed)
 
     def draw(self) -> RigidJobs:
-        """Return the jobs in order of submission; a short time may have none."""
-        # Separate streams: the bursts are the same with and without the heartbeat.
+        """Return the jobs in order of submission; a short period may have no jobs."""
+        # Separate streams, so that the bursts do not depend on the heartbeat.
         streams = [np.random.default_rng(child) for child in np.random.SeedSequence(self.seed).spawn(3)]
         # Start a day earlier, so that bursts are in progress at the start.
         first, last = self.start - WARM_UP, self.start + self.hours

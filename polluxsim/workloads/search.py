@@ -58,7 +58,7 @@ class Sampler:
 def surrogate_accuracy(parameters: HyperParameters) -> float:
     """Return an artificial final accuracy of a trial, in (0, 0.95].
 
-    A simulation trains nothing, so this function replaces the measured score. It has its maximum at the usual
+    A simulation trains no model, so this function replaces the measured score. It has its maximum at the usual
     parameters of ResNet on CIFAR-10 (0.1, 0.9, 5e-4). The duration of a trial does not depend on its parameters, so the
     score determines only the parameters of later trials.
     """

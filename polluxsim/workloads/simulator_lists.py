@@ -39,8 +39,8 @@ class MuriJobs:
     """Jobs of a file of Muri's simulator, with the durations of jobs that run alone.
 
     The columns include those of Tiresias' job lists; times are in milliseconds. The duration of a job is `iterations` ×
-    `iteration_time` × 1.015, not `duration`. Guaranteed jobs (`priority` 0) have priority 0, opportunistic jobs a lower
-    one. Jobs with `resource_time_0` to `resource_time_2`, the stages of an iteration, can share GPUs.
+    `iteration_time` × 1.015, not `duration`. Guaranteed jobs (`priority` 0) have priority 0, opportunistic jobs have a
+    lower priority. Jobs with `resource_time_0` to `resource_time_2`, the stages of an iteration, can share GPUs.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class ElasticFlowJobs:
         Path of the file (.csv).
     throughputs
         Folder with a table MODEL.csv of every model: iterations/s by global batch size and GPUs. An empty cell, `nan`
-        and 0 mean "not measured". By default jobs have the profile of the application with the name of their model.
+        and 0 mean "not measured". By default the model of a job is the name of its application.
 
     Source: Gu et al., "ElasticFlow" (ASPLOS '23), and its simulator.
     """
@@ -154,7 +154,7 @@ def _speeds(row: Row) -> Speeds:
 
 
 def _either(row: Row, *names: str) -> str:
-    """Return the first of the names that is a column of the row."""
+    """Return the first of the names that is a column of the table."""
     if (name := next((name for name in names if name in row.values), None)) is None:
         raise bad_line(row.path, 1, f"missing column {names[0]!r} or {names[1]!r}")
     return name

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """Source of a workload, which reads or draws it."""
+    """Source of a workload; it reads or draws the jobs."""
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
-        """Return the workload. Its notes count the jobs that were left out or changed.
+        """Return the workload. Its notes state how many jobs were left out or changed.
 
         Raise InvalidInputError if a file cannot be read, a row is invalid, or no job is left; InvalidConfigError if the
         settings contradict the file; and UnknownApplicationError if an application has no profile.

@@ -45,9 +45,9 @@ class TraceReplay:
     path
         File that `polluxsim log import` or `polluxsim workload generate` wrote (.parquet).
     most_gpus
-        Jobs with more GPUs are left out and counted. None keeps all jobs; then all must fit the cluster.
+        Jobs with more GPUs are left out and counted. With None, no jobs are left out, and all must fit the cluster.
     most_jobs
-        Number of jobs to use, from the first one; None uses all.
+        Number of jobs to use, counted from the first job; None uses all.
     cancel
         Whether cancelled jobs of the log are cancelled at their time in the log, even if they wait longer. Otherwise
         they run for their time in the log.
@@ -59,8 +59,8 @@ class TraceReplay:
         Part of the jobs to draw: a quarter of the log for a cluster of a quarter of its size.
     resample_hours
         Length of the pieces into which the log is cut [h], like 168 for weeks. The same number of pieces is drawn with
-        replacement for each seed and replayed one after the other. A last piece counts if 95 % of it is in the log.
-        None replays the log in its order.
+        replacement for each seed and replayed one after the other. The last piece counts if the log contains at least
+        95 % of it. None replays the log in its order.
     seed
         Seed of both draws.
     queue
@@ -69,7 +69,7 @@ class TraceReplay:
         GPU type for each type in the log, in addition to the known names
         (`polluxsim.hardware.gpu_types.OTHER_NAMES`); an empty name means any type. None lets all jobs use any type.
     priorities
-        Priority of each QOS of the log, in place of the priority in the log. A job whose QOS is not in it keeps the
+        Priority of each QOS of the log, in place of the priority in the log. A job whose QOS is missing here keeps the
         priority in the log, or 0.
     """
 
@@ -182,7 +182,7 @@ class TraceReplay:
             )
 
     def _cancel_time(self, job: TraceJob) -> float | None:
-        """Return the time at which the job was cancelled in the log, None if it has no effect [s]."""
+        """Return the time at which the job was cancelled in the log; None if the cancellation has no effect [s]."""
         if not self.cancel or job.status != JobStatus.CANCELLED or job.queueing_delay is None or job.duration is None:
             return None
         submitted = self._submit_time(job)
@@ -222,7 +222,7 @@ def _moved(jobs: Sequence[Job], later: float, ending: str) -> Iterator[Job]:
 
 
 class _Arrays:
-    """Job arrays with a limit of running jobs: each job waits for the job that is the limit before it."""
+    """Job arrays with a limit of running jobs: with limit n, each job waits for the n-th job before it."""
 
     def __init__(self) -> None:
         self._members = defaultdict[str, list[str]](list)

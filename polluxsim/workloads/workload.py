@@ -53,7 +53,7 @@ class NothingFollows:
 
 @dataclass(frozen=True)
 class Workload:
-    """Jobs in the order of submission. Jobs with the same time keep the order in which they are given.
+    """Jobs in the order of submission. Jobs with equal times keep the order in which they are given.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ class Workload:
     source
         Source of the jobs for messages, like the path of a file.
     notes
-        What was left out or changed when the jobs were read, with counts.
+        Notes on jobs that were left out or changed when the jobs were read, with counts.
     new_arrivals
-        Function that returns, for a run, the rule by which completed jobs are followed by new jobs.
+        Function that returns, for a run, the rule by which new jobs follow completed jobs.
     num_followers
         Expected number of these new jobs, for the display of progress.
     """
@@ -201,7 +201,7 @@ def read_workload(path: Path) -> Workload:
     """Read a workload from CSV or Parquet.
 
     The columns are name, time, application, num_replicas and batch_size. A job without a profile has a duration instead
-    of application and batch_size. A file may have jobs of both kinds. Optional columns have the names of the further
+    of application and batch_size. A file may have jobs of both kinds. Optional columns have the names of the other
     fields of `Job`, from user to memory_speeds. Other columns are named in the notes of the workload. In CSV, names in
     after and gpu_types are separated by spaces or semicolons.
 
@@ -290,5 +290,5 @@ def _cell(workload: Workload, job: Job, name: str) -> object:
         return ";".join(map(repr, value))
     if wrong := [item for item in value if ";" in item]:
         raise workload.error(job, f"{name} has {wrong[0]!r}, must have names without a semicolon in a file")
-    # A semicolon at the end makes a name with a space one name.
+    # A semicolon at the end turns a name that contains a space into one name.
     return ";".join(value) + (";" if len(value) == 1 and value[0].split() != [value[0]] else "")

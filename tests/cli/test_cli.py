@@ -464,7 +464,7 @@ def test_an_unfinished_folder_is_no_run(run_in: Path, capsys: pytest.CaptureFixt
     assert "half: not a finished run" in capsys.readouterr().err
     (run_in / "half" / "run.json").write_text("{")
     assert main(["table", "half"]) == 2
-    assert "not what polluxsim writes" in capsys.readouterr().err
+    assert "not written by polluxsim" in capsys.readouterr().err
 
 
 def test_a_run_replaces_one_of_its_own_settings_and_no_other(

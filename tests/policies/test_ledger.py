@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from polluxsim.checks.driving import driven
+from polluxsim.checks.driving import run_policy
 from polluxsim.checks.worlds import Allowed, drawn
 from polluxsim.policies.tools.gangs import schedule_gangs
 from polluxsim.policies.tools.ledger import Ledger, queue_of, user_of
@@ -50,7 +50,7 @@ def test_a_balance_is_the_attained_service(account_of: Callable[[JobView], str])
     num_evicted = 0
     for number in WORLDS:
         policy = Charged(account_of)
-        driven(drawn(number, Allowed(scaled=False)), policy)
+        run_policy(drawn(number, Allowed(scaled=False)), policy)
         num_evicted += policy.num_evicted
     assert num_evicted > 0
 
@@ -58,7 +58,7 @@ def test_a_balance_is_the_attained_service(account_of: Callable[[JobView], str])
 def test_a_balance_that_is_set_counts_from_then_on() -> None:
     policy = Charged(user_of)
     world = drawn(WORLDS[0], Allowed(types=False, scaled=False))
-    driven(world, policy)
+    run_policy(world, policy)
     ledger = policy.ledger
     user = next(iter(ledger._charges))
     ledger.set_balance(user, 5.0, 1e6)

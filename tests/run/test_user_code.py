@@ -138,7 +138,7 @@ def test_an_arena_without_classes_of_the_users_has_no_folder_for_them(here: Path
 def test_an_arena_takes_no_configuration_from_its_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "arena" / "policies" / "workload").mkdir(parents=True)
     command = ["arena", "--scenarios", "rigid", "--seeds", "1", "--policies", "mine.py:Idle"]
-    assert "arena/policies/workload: not what an arena writes" in errors_of(command, capsys)
+    assert "arena/policies/workload: not written by an arena" in errors_of(command, capsys)
 
 
 @pytest.mark.parametrize("policy", ["mine.py:Works", "fifo"])
@@ -151,7 +151,7 @@ def test_an_arena_deletes_no_file_of_the_users(policy: str, here: Path, capsys: 
     if policy == "fifo":
         assert main([*command, policy]) == 0
     else:
-        assert "arena/policies/policy/own.yaml: not what an arena writes" in errors_of([*command, policy], capsys)
+        assert "arena/policies/policy/own.yaml: not written by an arena" in errors_of([*command, policy], capsys)
     assert (entries / "own.yaml").read_text() == "_target_: mine.Idle\n"
     (entries / "own.yaml").unlink()
     assert main([*command, "mine.py:Works"]) == 0

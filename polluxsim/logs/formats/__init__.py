@@ -12,8 +12,8 @@ To add a format:
    `EXTRA_COLUMNS` of `polluxsim.logs.trace_table`.
 5. Put readable but strange values into `LogJob.oddities`, with one constant text for each kind. The report counts them.
 6. Add the instance to `INSTANCES` below. A log of another kind is a subclass of `Format`.
-7. Add a small sample to tests/logs/fixtures and a line to `SAMPLES` of tests/logs/log_samples.py. The tests that all
-   formats share (strictness, counting, fuzzing) then run on it. Add a kind of mutant to tests/test_mutants.py.
+7. Add a small sample to tests/logs/fixtures and a line to `SAMPLES` of tests/logs/log_samples.py. The tests for all
+   formats (strictness, counting, fuzzing) then cover it. Add a kind of mutant to tests/test_mutants.py.
 """
 
 from __future__ import annotations

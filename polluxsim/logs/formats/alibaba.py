@@ -87,7 +87,7 @@ def _parse_pai(row: LogRow) -> LogJob | Dropped:
 
 
 class _Submission(NamedTuple):
-    """What the job table states of a job; the time is on the log's clock [s]."""
+    """The values of a job in the job table; the time is on the log's clock [s]."""
 
     user: str | None
     status: JobStatus | None
@@ -126,7 +126,7 @@ def _several_tasks(paths: list[Path]) -> set[str]:
 
 
 def _joined(entries: Iterator[Entry], jobs: Mapping[str, _Submission], several: set[str]) -> Iterator[Entry]:
-    """Yield tasks as jobs; the tasks of a job are one gang, which comes last."""
+    """Yield tasks as jobs; the tasks of a job form one gang, which is yielded at the end."""
     gangs = dict[str, LogJob]()
     for entry in entries:
         if not isinstance(entry, LogJob):

@@ -65,7 +65,7 @@ class Dropped(NamedTuple):
 
 
 class BadRowError(InvalidInputError):
-    """One row that cannot be read. Other rows of the file can.
+    """One row that cannot be read. Rows after this row can still be read.
 
     The line is counted from 1. The reason does not contain the value, so that equal mistakes are counted together.
     """
@@ -93,7 +93,8 @@ class Format(ABC):
     clock: Clock = Clock.RELATIVE  # form of its times
     time_zone: str = "UTC"  # time zone if the user names none (IANA name)
     extras: tuple[str, ...] = ()  # columns beyond the core ones; names from `polluxsim.logs.trace_table.EXTRA_COLUMNS`
-    # Patterns of the names of its files in a folder, with spaces between them. The first one with a file counts.
+    # Patterns of the names of its files in a folder, with spaces between them. The first pattern with a matching file
+    # counts.
     files: str = "*.csv"
     # Function that returns the GPUs of the cluster of a log, or None if unknown [GPUs].
     cluster_gpus: Callable[[Path], int | None] = field(default=lambda source: None)
@@ -101,8 +102,8 @@ class Format(ABC):
     def read(self, source: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each row, in the order of the source.
 
-        `source` is a file, or a folder with files under their usual names; `zone` is the zone of times that name none.
-        Raise InvalidInputError if the source is not a log of this format. A single bad row is yielded instead.
+        `source` is a file, or a folder with files under their usual names; `zone` is the time zone for times that state
+        no zone. Raise InvalidInputError if the source is not a log of this format. A bad row is yielded as an error.
         """
         for path in source_files(source, self.files):
             yield from self.entries(path, zone)
@@ -123,7 +124,7 @@ class Format(ABC):
 def source_files(source: Path, patterns: str) -> list[Path]:
     """Return the files of a log: the source itself, or the files of a folder that match a pattern, sorted by name.
 
-    `patterns` has spaces between patterns. The first pattern with a file counts.
+    `patterns` are separated by spaces. The first pattern with a file counts.
     """
     if not source.is_dir():
         if not source.is_file():

@@ -1,4 +1,4 @@
-"""Read the objects of JSON logs one at a time, with checks of their values."""
+"""Read the objects of JSON logs one at a time, and check their values."""
 
 from __future__ import annotations
 
@@ -118,7 +118,8 @@ class _Window:
             try:
                 value, end = self._json.raw_decode(self._text, self._at)
             except (ValueError, RecursionError) as error:
-                # The value is cut short or broken. Reading twice as much tells which, at twice the cost at most.
+                # The value is cut short or broken. Reading twice as much text decides it, at no more than twice the
+                # cost.
                 if self._ended or seen > MAX_OBJECT:
                     raise self._broken(error) from None
                 self._read(max(CHUNK, seen))
@@ -161,7 +162,7 @@ class JsonRow(PlacedRow):
     prefix: str = ""  # path to this object
 
     def part(self, values: Mapping[str, object], prefix: str) -> JsonRow:
-        """Return an object inside this one. `prefix` is the path to it."""
+        """Return an object that this object contains. `prefix` is the path to it."""
         return replace(self, values=values, prefix=self.prefix + prefix)
 
     def child(self, key: str) -> JsonRow:
@@ -201,7 +202,7 @@ class JsonRow(PlacedRow):
         return None if isinstance(value, str) else read_number(value)
 
     def time(self, key: str) -> float | None:
-        """Return a date and time of day [s since 1970-01-01 UTC], None if the value states none."""
+        """Return a date and time of day [s since 1970-01-01 UTC]; None if the value contains none."""
         value = self.value(key)
         if value is None or value in ("None", ""):
             return None

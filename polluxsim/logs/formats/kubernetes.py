@@ -28,7 +28,7 @@ LIMITS = {"cpu": 1e9, "memory": 1e18, "gpu": MAX_GPUS}  # largest amounts read: 
 GIGA = 1e9  # bytes of a GB
 
 FINISHED = {"Succeeded": JobStatus.COMPLETED, "Failed": JobStatus.FAILED}
-"""Reasons of Kueue's condition Finished that state how a job ended. Versions before 0.8 write JobFinished only."""
+"""Reasons in Kueue's condition Finished that state how a job ended. Versions before 0.8 write JobFinished only."""
 
 VOLCANO_ENDED = {
     "Completed": JobStatus.COMPLETED,
@@ -100,7 +100,7 @@ def _name(metadata: JsonRow) -> str:
 
 
 def _owner(metadata: JsonRow) -> str | None:
-    """Return the name of the object that an object was made for."""
+    """Return the name of the owner of an object."""
     return next((owner.word("name") for owner in metadata.children("ownerReferences")), None)
 
 
@@ -112,7 +112,7 @@ def _instant(row: JsonRow, key: str) -> float:
 
 
 def _conditions(status: JsonRow) -> dict[str, JsonRow]:
-    """Return the conditions that are true, by type."""
+    """Return the true conditions, by type."""
     found = {condition.text("type"): condition for condition in status.children("conditions")}
     return {kind: condition for kind, condition in found.items() if condition.values.get("status") == "True"}
 
@@ -148,7 +148,7 @@ def _parse_workload(row: JsonRow) -> LogJob | Dropped:
             flavor,
             resources.cpus,
             resources.memory,
-            None if past else start - submitted,  # a workload that was evicted keeps its last start only
+            None if past else start - submitted,  # for a workload that was evicted, only the last start is known
             spec.within(TIME_LIMIT, 1, MOST_SECONDS) if spec.has(TIME_LIMIT) else None,
             queue,
             spec.within("priority", -(2**31), 2**31) if spec.has("priority") else None,
@@ -161,7 +161,7 @@ def _parse_workload(row: JsonRow) -> LogJob | Dropped:
 def _asked_for(spec: JsonRow, admission: JsonRow) -> tuple[_Resources, int, str | None]:
     """Return the resources of a workload, its pods, and the flavor of its GPUs if all have one.
 
-    The admission states what the workload was given, if it was admitted.
+    The admission states the resources that the workload got, if it was admitted.
     """
     given = {each.word("name") or "main": each for each in admission.children("podSetAssignments")}
     total, pods, flavors = NOTHING, 0, set[str]()
@@ -204,7 +204,7 @@ def _class_of(spec: JsonRow) -> str | None:
 
 
 class _VolcanoJob(NamedTuple):
-    """What a Volcano Job adds to its PodGroup: start, end [s since 1970-01-01 UTC], duration [s] and status."""
+    """The values of a Volcano Job for its PodGroup: start, end [s since 1970-01-01 UTC], duration [s] and status."""
 
     start: float | None
     end: float | None
@@ -241,7 +241,7 @@ def _note(row: JsonRow, jobs: dict[str, _VolcanoJob], priorities: dict[str, floa
 
 
 def _volcano_job(status: JsonRow) -> _VolcanoJob:
-    """Return what a Job adds. Its conditions are the history of its phases."""
+    """Return the values that a Job adds to its workload. Its conditions are the history of its phases."""
     history = [(each.text("status"), _instant(each, "lastTransitionTime")) for each in status.children("conditions")]
     phase = status.child("state").word("phase")
     return _VolcanoJob(

@@ -64,7 +64,10 @@ class PlacedRow(Row):
 
 @dataclass(frozen=True)
 class LogRow(PlacedRow):
-    """One row of a log with cells of text. `zone` is the zone of times without a zone; None if every time needs one."""
+    """One row of a log with cells of text.
+
+    `zone` is the zone of times without a zone; None if every time needs a zone.
+    """
 
     values: Mapping[str, str]
     zone: tzinfo | None = None
@@ -255,7 +258,7 @@ _RowT = TypeVar("_RowT", bound=PlacedRow)
 
 
 def parsed(row: _RowT | BadRowError, parse: Callable[[_RowT], LogJob | Dropped]) -> Entry:
-    """Return the entry of a row. An error about the row is an entry, too."""
+    """Return the entry of a row. An entry may also be an error about the row."""
     try:
         return row if isinstance(row, BadRowError) else parse(row)
     except BadRowError as error:

@@ -18,7 +18,7 @@ def _parse_csv(row: LogRow) -> LogJob:
     same = math.isclose(row.within("gpu_time", 0, 1e17), duration * num_gpus, abs_tol=1.0)
     return LogJob(
         place=row.place,
-        # The file has no job names; its line is the one thing that tells two jobs apart.
+        # The file has no job names, so only the line number tells two jobs apart.
         job=f"philly-{row.line}",
         submitted=row.time("timestamp"),
         duration=duration,
@@ -55,7 +55,10 @@ class Attempt(NamedTuple):
 
     @property
     def duration(self) -> float | None:
-        """Return how long it ran, negative if it ended before it started; None if a time is missing [s]."""
+        """Return the run time of the attempt; it is negative if the attempt ended before it started.
+
+        None if a time is missing [s].
+        """
         return None if self.start is None or self.end is None else self.end - self.start
 
 
@@ -72,7 +75,7 @@ class PhillyJob:
 
     @property
     def usable(self) -> tuple[Attempt, ...]:
-        """Return the attempts that held GPUs for a known time of more than 0 s."""
+        """Return the attempts that held GPUs for a known time above 0 s."""
         return tuple(attempt for attempt in self.attempts if attempt.num_gpus > 0 and (attempt.duration or 0) > 0)
 
     @property
@@ -97,7 +100,7 @@ class PhillyJob:
 
     @property
     def elapsed(self) -> float | None:
-        """Return the time from the first attempt's start to the last one's end, as the log's notebook [s]."""
+        """Return the time from the start of the first attempt to the end of the last one [s], as the log's notebook."""
         if not self.attempts:
             return None
         start, end = self.attempts[0].start, self.attempts[-1].end

@@ -88,7 +88,7 @@ def _parse_helios(row: LogRow) -> LogJob | Dropped:
 
 
 def _helios_gpus(source: Path) -> int | None:
-    """Return the most GPUs that the cluster had on any day, from the table beside the log [GPUs]."""
+    """Return the largest number of GPUs of the cluster on any day, from the table beside the log [GPUs]."""
     return max(counts_beside(source, "cluster_gpu_number.csv", ("date", "total")), default=0) or None
 
 

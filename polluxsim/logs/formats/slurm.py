@@ -52,7 +52,7 @@ ELAPSED = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})(?:\.\d+
 NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")  # words of sacct for a job without its own time limit
 
 THROTTLE = re.compile(r"(\d+)_\[[^\]%]*%(\d+)\]", re.ASCII)
-"""The waiting rest of a job array that may not run all at once: 12_[4-9%2]."""
+"""The rest of a job array that waits because not all jobs may run at once: 12_[4-9%2]."""
 
 MAX_PRIORITY = 2**32  # largest priority read; Slurm's have 32 bits
 
@@ -84,7 +84,7 @@ def _parse(row: LogRow) -> LogJob | Dropped:
     eligible = max(submitted, _time(row, "Eligible") or submitted)
     if (duration := _duration(row, start, end)) is None:
         return row.dropped("neither Elapsed nor both Start and End say how long it ran")
-    # A job that ran for no time and has an empty allocation never held anything.
+    # A job that ran for no time and has an empty allocation never held GPUs.
     if duration == 0 and any(name in row.values and not row.has(name) for name in ("AllocTRES", "AllocGRES")):
         return row.dropped(Reason.NEVER_RAN)
     return LogJob(
@@ -160,7 +160,7 @@ class _Gpus(NamedTuple):
 def _gpus_of(row: LogRow) -> _Gpus:
     """Return the allocated GPUs, or the requested GPUs if the log does not state the allocation.
 
-    Some clusters do not account for types; then the requested type is the type of the job.
+    If a cluster does not account for types, the requested type is the type of the job.
     """
     for column, read in (("AllocTRES", _tres), ("AllocGRES", _gres), ("ReqTRES", _tres)):
         if row.has(column):
@@ -342,7 +342,7 @@ def _job_id(row: JsonRow, array: JsonRow, het: JsonRow) -> str:
 
 
 def _state(row: JsonRow) -> str:
-    """Return the state of a job. Since Slurm 23.11 it is a list, the base state first."""
+    """Return the state of a job. Since Slurm 23.11 the state is a list, the base state first."""
     value = row.values.get("current")
     if not isinstance(value, list):
         return _scalar(row, "current")

@@ -114,7 +114,7 @@ def parse_columns(text: str) -> dict[str, Source]:
 
 @dataclass(frozen=True)
 class _Mapped:
-    """One row that reads its values by the keys of the map."""
+    """One row whose values are read by the keys of the map."""
 
     row: LogRow
     columns: Mapping[str, Source]
@@ -153,7 +153,7 @@ class _Mapped:
         return None if number is None else int(number)
 
     def time(self, key: str, submitted: float | None = None) -> float | None:
-        """Return a time [s], or None if it is missing. Slurm's database has 0 for a missing start or end."""
+        """Return a time [s], or None if the cell is empty. Slurm's database has 0 for a missing start or end."""
         if not self.has(key):
             return None
         source = self.columns[key]
@@ -225,7 +225,10 @@ def _time_limit(mapped: _Mapped) -> float | None:
 
 @dataclass(frozen=True, kw_only=True)
 class MappedTable(Format):
-    """A table of jobs. A key that the map leaves out has the column of the same name, if the table has this column."""
+    """A table of jobs.
+
+    A key that the map leaves out is read from the column of that name, if the table has this column.
+    """
 
     columns: Mapping[str, Source] = field(default_factory=dict)  # by key; empty until `for_source` reads a table
 

@@ -167,7 +167,7 @@ def failures(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
 
 
 def _losses(run: Run) -> tuple[Losses, Losses]:
-    """Return when GPUs were lost because nodes were down, and when to training that failures undid."""
+    """Return the times when GPUs were lost because nodes were down, and because failures undid training."""
     result = run.result
     down = [(each.time, min(each.until, result.end_time), each.gpus) for each in result.outage_records]
     return down, list(_undone(run)) if any(job.num_failures for job in result.job_records) else []

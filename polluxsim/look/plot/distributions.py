@@ -49,7 +49,7 @@ FAIRNESS = "finish_time_fairness"
 def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     """Draw the share of jobs complete within a time of their submission.
 
-    Jobs that were cut off are in the denominator: the line of a run with cut-off jobs ends below 1. A line pools the
+    Jobs that were cut off count in the total, so the line of their run ends below 1. A line pools the
     jobs of all runs of a group, and a band shows the single runs.
     """
     samples = [[completion_hours(run.result) for run in group.runs] for group in groups]
@@ -58,7 +58,10 @@ def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
 
 @styled
 def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
-    """Draw the cumulative distribution of the finish-time fairness ρ. A job with ρ < 1 did better than fair."""
+    """Draw the cumulative distribution of the finish-time fairness ρ.
+
+    A job with ρ < 1 completed earlier than on a fair share.
+    """
     samples = [[fairness_of(run.name, run.result) for run in group.runs] for group in groups]
     return _drawn(groups, samples, "finish-time fairness ρ", width, mark=1.0)
 
@@ -74,7 +77,7 @@ def cdf(values: ArrayLike, count: int | None = None) -> tuple[NDArray[np.float64
 
 
 def fairness_of(name: str, result: Result) -> Sample:
-    """Return ρ of the jobs that have one, and how many jobs there are."""
+    """Return the values of ρ of jobs, and the number of jobs with a value."""
     jobs = result.jobs
     if FAIRNESS not in jobs or jobs[FAIRNESS].isna().all():
         raise InvalidInputError(f"{name}: its jobs.parquet has no column {FAIRNESS!r} with values, which this needs")

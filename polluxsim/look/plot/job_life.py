@@ -51,7 +51,7 @@ class Curve(NamedTuple):
 
 
 class Life(NamedTuple):
-    """One job's life: the policy of its run decides the colour where runs are compared.
+    """One job's life; if runs are compared, the policy of a run determines the colour.
 
     The batch size is in examples. The statistical efficiency is None if it is not known. The speed is relative to the
     job alone, and None if the job shared no GPU.
@@ -71,8 +71,8 @@ def job_life(
 ) -> Drawing:
     """Draw the active jobs of the cluster, and GPUs, batch size and efficiency of jobs, over time.
 
-    The panels of efficiency and speed are left out where no life tells them. Active jobs are one curve for all lives
-    where they are of one run, else one for each. A line marks the fork of each of the groups.
+    The panels of efficiency and speed are left out if no life states them. Active jobs are one curve for all lives of
+    one run, otherwise one curve for each life. A line marks the fork of each of the groups.
     """
     panels: list[tuple[str, Sequence[Curve | None]]] = [
         ("active jobs", contention),
@@ -104,7 +104,7 @@ def job_life(
 
 
 def job_looks(count: int) -> list[Look]:
-    """Return a look for each job of one run. The colours are not those of policies."""
+    """Return a line style for each job of one run. These colours do not stand for policies."""
     return list(islice(cycle(map(Look, PALETTE, DASHES, MARKERS)), count))
 
 
@@ -127,8 +127,7 @@ def lives_of(
 ) -> tuple[list[Life], list[Curve]]:
     """Return the lives of some jobs in every group's first run, and the active jobs of the runs meanwhile.
 
-    By default it is the job with the most GPU-time of each run. Where there are no profiles for a group, no efficiency
-    is known.
+    By default it is the job with the most GPU time in each run. If a group has no profiles, its efficiency is unknown.
     """
     lives: list[Life] = []
     contention = []
@@ -149,7 +148,7 @@ def lives_of(
 
 
 def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Life:
-    """Return the life of a job of a run, with its efficiency where the run's profiles are given."""
+    """Return the life of a job of a run, with its efficiency if the run's profiles are given."""
     start, end = lifetime(run.result, record)
     changes = [row for row in run.result.allocation_records if row.job == record.job and row.time < end]
     if not changes:

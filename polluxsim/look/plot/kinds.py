@@ -44,7 +44,7 @@ class Subject(NamedTuple):
         return self.runs or runs_at(self.paths)
 
     def groups(self, *, each: bool) -> tuple[Group, ...]:
-        """Return what is drawn as one line each."""
+        """Return the groups that are drawn as one line each."""
         runs = self.read()
         if self.names is None:
             return grouped(runs, each=each)
@@ -89,7 +89,7 @@ def _job(options: PlotRequest, subject: Subject) -> Drawing:
 
 
 def _profiles_of(run: Run, folder: Path | None) -> Mapping[str, Profile] | None:
-    """Return the profiles a run was made with; None, and a note, where they cannot tell a job's efficiency."""
+    """Return the profiles a run was made with; None, and a note, if the profiles do not give the efficiency of jobs."""
     try:
         return own_profiles(run, folder).profiles
     except InvalidInputError as error:

@@ -155,7 +155,7 @@ def goodputs(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
 def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     """Draw the statistical efficiency over training for several batch sizes, and the validation metric if measured.
 
-    Cards do not hold the validation metric: its panel is left out with them.
+    Cards do not contain the validation metric, so its panel is left out.
     """
     limits = profile.application
     sizes = some_of(profile.batch_sizes)
@@ -180,7 +180,7 @@ def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
 
 
 def some_of(sizes: Sequence[int]) -> list[int]:
-    """Return at most `MOST_SIZES` batch sizes evenly taken, the smallest and the largest among them."""
+    """Return at most `MOST_SIZES` batch sizes at even distances, including the smallest and the largest."""
     places = np.linspace(0, len(sizes) - 1, min(len(sizes), MOST_SIZES)).round().astype(int)
     return [sizes[place] for place in places]
 
@@ -193,7 +193,7 @@ def efficiencies(profile: Profile, batch_size: int) -> list[float]:
 
 
 def throughput_at(profile: Profile, num_replicas: int, batch_size: int) -> float | None:
-    """Return the most examples/s at a batch size no larger than this, None where nothing is known."""
+    """Return the most examples/s at a batch size no larger than this; None if no value is known."""
     alone = Alone(profile, packed(num_replicas))
     with suppress(ProfileRangeError):
         choices = [choice for choice in alone.choices if choice.batch_size(num_replicas) <= batch_size]
@@ -202,7 +202,10 @@ def throughput_at(profile: Profile, num_replicas: int, batch_size: int) -> float
 
 
 def best_choice(profile: Profile, num_replicas: int, shares: tuple[float, float]) -> BatchChoice | None:
-    """Return what takes the least time on packed GPUs between two shares of all epochs; None where nothing is known."""
+    """Return the choice that takes the least time on packed GPUs between two shares of all epochs.
+
+    None if no time is known.
+    """
     alone, epochs = Alone(profile, packed(num_replicas)), _epochs(profile, shares)
     with suppress(ProfileRangeError):
         return min(alone.choices, key=lambda choice: _time(alone, choice, epochs), default=None)
@@ -230,7 +233,7 @@ def _epochs(profile: Profile, shares: tuple[float, float]) -> range:
 
 
 def _time(alone: Alone, choice: BatchChoice, epochs: range) -> float:
-    """Return the time of some epochs at one choice, all of the same length [s/M0-step]."""
+    """Return the time of some epochs at one choice, if all epochs are equally long [s/M0-step]."""
     size = choice.batch_size(sum(alone.gpus_by_node))
     scale = size / alone.profile.application.init_batch_size
     gains = (gain(alone.profile.gradient_statistics(size, epoch), scale) for epoch in epochs)
@@ -267,7 +270,7 @@ def _draw_throughput(options: PlotRequest) -> Drawing:
 
 
 def _draw_one(figure: Callable[[Profile, float], Drawing]) -> Callable[[PlotRequest], Drawing]:
-    """Return what draws a figure of one application."""
+    """Return the function that draws a figure of one application."""
 
     def drawn(options: PlotRequest) -> Drawing:
         profiles = _profiles(options.profiles)

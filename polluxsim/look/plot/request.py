@@ -1,4 +1,4 @@
-"""Requests for figures, which the command line and Python build alike. This module imports nothing slow."""
+"""Requests for figures, which both the command line and Python make. This module has no slow imports."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class PlotRequest:
 
     @classmethod
     def of(cls, kind: str, options: Mapping[str, Any]) -> PlotRequest:
-        """Return the request for a kind of figure with options by name, as `run.plot` takes them."""
+        """Return the request for a kind of figure with named options, as for `run.plot`."""
         request = cls(kind, x=options.get("x") or "")
         known = ("width", "dark", *OPTIONS[kind])
         given = {"metric" if name == "y" else name: value for name, value in options.items() if value is not None}

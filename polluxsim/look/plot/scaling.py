@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 COLUMNS = ("label", "num_gpus", "num_jobs", "seconds")
 """Columns of a table of decision times: label, GPUs of the cluster, active jobs, time [s]."""
 
-MOST_POINTS = 10  # more values along an axis than this are taken together
+MOST_POINTS = 10  # more values along an axis than this are grouped
 
 
 def decision_labels(runs: Sequence[Run]) -> list[str]:
@@ -96,7 +96,7 @@ def scaling(times: pd.DataFrame, policies: dict[str, str] | None = None, width: 
 def summary(times: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return the 10th, 50th and 90th percentile of the time [ms] by the values of a column.
 
-    Where there are many values they are taken together in even steps of their logarithm, named by the mean.
+    If there are many values, they are grouped in even steps of their logarithm, and each group is named by its mean.
     """
     values = times[column].to_numpy(float)
     key = values

@@ -85,7 +85,7 @@ GREY = "#6F6F6F"
 
 @contextmanager
 def in_style() -> Iterator[None]:
-    """Draw in the house's style whatever the user's own settings are, and leave those untouched."""
+    """Draw in polluxsim's style whatever the user's own settings are, and leave these settings unchanged."""
     with matplotlib.style.context(["default", RC]):
         yield
 
@@ -95,7 +95,7 @@ styled = in_style()
 
 
 class Drawing(Figure):
-    """A figure that shows itself in a notebook, without pyplot; `axes` are there for those who want to change it."""
+    """A figure that shows itself in a notebook, without pyplot; Change a figure through its `axes`."""
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write it as `polluxsim plot` does, its kind by the file's ending: .png, .pdf or .svg."""
@@ -159,7 +159,7 @@ def _write(figure: Figure, where: Path | BinaryIO, ending: str) -> None:
     dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {"Software": None}}
     with in_style():
         if (engine := figure.get_layout_engine()) is not None:
-            engine.execute(figure)  # the layout of a second drawing is the one that stays
+            engine.execute(figure)  # only the layout of the second drawing is final
         figure.savefig(where, format=ending[1:], metadata=dates[ending])
 
 
@@ -186,7 +186,7 @@ def per_cent(share: float, _: object = None) -> str:
 
 
 def hour_ticks(axes: Axes, most: int = 9) -> None:
-    """Put the ticks of a time axis where a clock or a calendar would."""
+    """Put the ticks of a time axis at round times of day or at days."""
     low, high = axes.get_xlim()
     widths = (1 / 60, 1 / 12, 0.25, 0.5, 1, 2, 3, 4, 6, 12, 24, 48, 72, 168, 336)
     width = next((width for width in widths if (high - low) / width <= most), 672)
@@ -209,12 +209,12 @@ def mark_forks(axes: Axes, groups: Iterable[Group]) -> None:
 
 
 def plain(value: float, _: object = None) -> str:
-    """Return a number as an axis has it, in the shortest form."""
+    """Return a number in the shortest form, for an axis."""
     return f"{value:g}"
 
 
 MOST_LABELS = 4
-"""More lines than this have a legend."""
+"""If there are more lines than this, a figure has a legend."""
 
 FONT_SIZE = 7.0
 
@@ -222,17 +222,17 @@ OFFSET = 3.0
 """From a line to its label [pt]."""
 
 LEAST_CONTRAST = 4.0
-"""Of a name and the paper, as a ratio of luminances. Source: between the 3 and the 4.5 of WCAG 2.2, 1.4.3."""
+"""Ratio of the luminances of a name and the paper. Source: between the 3 and the 4.5 of WCAG 2.2, 1.4.3."""
 
 FAR = 14.0
-"""A label this far from all other lines is as good as farther [pt]."""
+"""A label at this distance from all other lines is not better if it is farther [pt]."""
 
 
 def name_lines(axes: Axes, names: Mapping[Line2D, str], obstacles: Points | None = None) -> None:
     """Write the names of lines into a panel, or a legend above the figure; a single line needs no name.
 
-    To be called when nothing else of the figure will change. Obstacles are more points that no name may hide, in data
-    coordinates, shape (n, 2).
+    Call this function last, when nothing else in the figure will change. Obstacles are more points that no name may
+    hide, in data coordinates, shape (n, 2).
     """
     figure = cast("Figure", axes.figure)
     if len(names) < 2:
@@ -255,7 +255,7 @@ def legend(figure: Figure, names: Mapping[Line2D, str] | Mapping[Artist, str]) -
 
 
 class _Spot(NamedTuple):
-    """Where a name could stand: its box and the point of the line it belongs to [pixels], and which side of it."""
+    """A possible place of a name: its box, the point of its line [pixels], and the side of the point."""
 
     score: float
     box: Bbox
@@ -336,7 +336,7 @@ def _dense(line: Line2D) -> Points:
 
 
 def _spots(axes: Axes, size: tuple[float, float], own: Points, others: Points) -> Iterator[_Spot]:
-    """Yield the places a name could stand at, with how far they are from all other lines."""
+    """Yield possible places of a name, with their distances from all other lines."""
     pixels = axes.figure.dpi / 72
     width, height = size
     for x, y in own[:: max(len(own) // 60, 1)].tolist():

@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 POLICIES = "policy"
-"""What the axis is called that has the policies themselves along it."""
+"""Label of the axis if the policies themselves are along it."""
 
 
 class Series(NamedTuple):
     """A metric against a setting, for runs of a policy that differ only in this setting, in seed or in workload.
 
-    All arrays have shape (n,). `x` has rising values of the setting or places of its names, or a single nan if the runs
-    do not have it. `low` and `high` are the 95 % interval of the mean, or, for pairs, the mean of the baseline with the
-    interval of the change added. They are nan without an interval.
+    All arrays have shape (n,). `x` contains rising values of the setting or places of its names, or a single nan if the
+    runs do not have the setting. `low` and `high` are the 95 % interval of the mean, or, for pairs, the mean of the
+    baseline with the interval of the change added. The values are nan without an interval.
     """
 
     label: str
@@ -69,7 +69,7 @@ class _Point(NamedTuple):
 
 
 def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None = None) -> Drawn:
-    """Return what `sweep` draws."""
+    """Return the contents of the figure `sweep`."""
     if x == POLICIES:
         frame = frame.assign(**{POLICIES: list(map(policy_name, every_row_of(frame)))})
     _check(frame, x, metric, by)
@@ -128,7 +128,7 @@ def _note(shown: Sequence[Measured], baseline: str) -> str:
 
 
 def _places(values: Sequence[Any], x: str) -> tuple[Array, list[str]]:
-    """Return where along the axis each run is, and the names there unless it has numbers."""
+    """Return the position of each run along the axis, and the names at these positions if values are not numbers."""
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values if value is not None):
         return np.array([np.nan if value is None else value for value in values], dtype=float), []
     named = x.rpartition(".")[2].replace("_", " ") + " = "
@@ -301,7 +301,7 @@ def _draw_series(axes: Axes, series: Series, look: Look, *, is_line: bool) -> An
     known = np.isfinite(series.low)
     axes.errorbar(
         series.x[known], series.mean[known],
-        # Where all resamples lie on one side, the other end is the mean itself, but for rounding.
+        # If all resamples lie on one side, the other end is the mean itself, except for rounding.
         np.maximum([(series.mean - series.low)[known], (series.high - series.mean)[known]], 0),
         fmt="none", ecolor=look.color, elinewidth=0.8, capsize=2.0, capthick=0.8,
     )  # fmt: skip

@@ -37,7 +37,7 @@ BIN = 1800.0  # [s]; 30 minutes, as in the paper
 
 @styled
 def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_COLUMN) -> Drawing:
-    """Draw GPUs in use, by type where all runs have the same several, and their efficiency weighted by GPUs, over time.
+    """Draw GPUs in use over time, by type if all runs have several equal types, and the efficiency weighted by GPUs.
 
     A line is the mean over a group's runs and each bin [s], with a band from the least to the largest run.
     """
@@ -88,7 +88,7 @@ def draw_mean(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
 
 
 def _capacity(axes: Axes, groups: Sequence[Group], nodes: Sequence[int] | None) -> None:
-    """Draw the number of GPUs: a level line if it is equal in all runs, or over time for one run with rented nodes."""
+    """Draw the number of GPUs: one horizontal line for all runs, or a curve for one run with rented nodes."""
     runs = [run for group in groups for run in group.runs]
     sizes = {
         steady_gpus(run) if nodes is None else sum(cluster_of(run).gpus_per_node[n] for n in nodes) for run in runs
@@ -113,7 +113,7 @@ def _named(axes: Axes, text: str, height: float) -> None:
 
 @styled
 def nodes_over_time(runs: Mapping[str, Result], width: float = ONE_COLUMN) -> Drawing:
-    """Draw the nodes that are up, and the efficiency their GPUs are used at, until each of at most five runs ends."""
+    """Draw the number of nodes that are up, and the efficiency of their GPUs, until each of at most five runs ends."""
     figure = new_figure(width, 8.0)
     upper, lower = figure.subplots(2, sharex=True)
     lines = {}

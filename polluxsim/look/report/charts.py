@@ -1,4 +1,4 @@
-"""What the page draws of all runs at once: distributions as columns, and the figures over time that there are."""
+"""Data that the page draws for all runs together: distributions as columns, and the available figures over time."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def charts(runs: Sequence[Shown], forks: Sequence[Mapping[str, Any]] = ()) -> tu
 
 
 def are_rigid(runs: Sequence[Shown]) -> bool:
-    """Return whether the jobs of all runs have a fixed number of GPUs, so that views by their size say something."""
+    """Return whether the jobs of all runs have a fixed number of GPUs, so that views by size are informative."""
     asked = any(job.num_replicas for run in runs for job in run.result.job_records)
     return asked and not any(is_adaptive(run.result) for run in runs)
 

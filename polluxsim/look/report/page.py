@@ -81,7 +81,7 @@ SCRIPTS = (
 """The page's own scripts, in the order in which they need each other."""
 
 MOST_NAMED = 3
-"""More policies than this are counted in the headline, not named."""
+"""If there are more policies than this, the headline gives their number instead of their names."""
 
 
 class Subject(NamedTuple):
@@ -125,7 +125,7 @@ class Cell(NamedTuple):
 
 
 def report(subjects: Sequence[Subject]) -> str:
-    """Return the report of runs as the text of an HTML file that needs no other and no network.
+    """Return the report of runs as the text of an HTML file that needs no other file and no network.
 
     The baseline of a run is the first run with the same jobs.
     """
@@ -207,7 +207,7 @@ class Part(NamedTuple):
 
 
 def _from_forks(runs: Sequence[Run]) -> list[Part]:
-    """Return the metrics of the runs from each of their forks on, where a run without the fork is there too."""
+    """Return, from each fork on, the metrics of the fork and of the runs without the fork."""
     found = []
     for time in fork_times(runs):
         parts = parts_from_fork(runs, time)
@@ -295,7 +295,7 @@ def _payload(subject: Subject, shown: Shown) -> str:
 
 
 def _fork(run: Run, label: str) -> dict[str, Any] | None:
-    """Return the time, the label and the sentence of a run's fork; None for a run that is no fork with changes."""
+    """Return the time, the label and the sentence of a run's fork; None if the run is not a fork with changes."""
     fork = fork_of(run.info)
     return None if fork is None else {"time": float(fork["time"]), "label": label, "text": fork_sentence(run)}
 
@@ -316,7 +316,7 @@ SUFFIXES = (".html", ".htm")
 def write_report(folders: Sequence[Path], output: Path, baseline: str | None = None) -> None:
     """Write the report of finished runs in folders of runs or sweeps, whole or not at all.
 
-    The folder of the HTML file is made if it is not there. The baseline comes first; by default it is the first run.
+    The folder of the HTML file is created if necessary. The baseline comes first; by default it is the first run.
     """
     check_output(output)
     found, subjects = run_folders(folders), dict[int, Subject]()
@@ -331,7 +331,7 @@ def write_report(folders: Sequence[Path], output: Path, baseline: str | None = N
 
 
 def check_output(output: Path) -> None:
-    """Raise an error where a report cannot be written under this name."""
+    """Raise an error if a report cannot be written under this name."""
     if output.suffix not in SUFFIXES:
         raise InvalidInputError(f"{output}: the name of a report must end in {' or '.join(SUFFIXES)}")
     if output.is_dir():
@@ -354,7 +354,7 @@ def subject_of(run: Run, reasons: Sequence[ReasonRecord]) -> Subject:
 
 
 def _lives(run: Run) -> tuple[Lives, str]:
-    """Return the lives of a run's jobs and where they are from, or none and why: a report can do without them."""
+    """Return the lives of a run's jobs and their source, or None and a reason: a report does not need them."""
     try:
         own = own_profiles(run)
     except InvalidInputError as error:

@@ -25,7 +25,7 @@ from polluxsim.records.storage import Run
 if TYPE_CHECKING:
     from polluxsim.look.job_progress import Lives
 
-NEVER = -1.0  # stands for a time that never came
+NEVER = -1.0  # placeholder for a time that never came
 
 STATUSES = tuple(Status)
 
@@ -33,7 +33,7 @@ EFFORT = 4  # of zlib, of 9: a page of 82,247 jobs is 6 % larger than with 9, an
 
 ALIGNMENT = 8
 TYPES = {"float32": "Float32Array", "float64": "Float64Array", "uint8": "Uint8Array", "uint32": "Uint32Array"}
-"""What a page calls the types we use; numpy's arrays are written little-endian, as every browser's are."""
+"""JavaScript names of NumPy types. Arrays are written little-endian, like the arrays of all browsers."""
 
 
 def packed(columns: Mapping[str, NDArray[Any]], head: Mapping[str, Any]) -> str:
@@ -112,7 +112,7 @@ def _job_columns(result: Result) -> dict[str, NDArray[Any]]:
 
 
 def _effective(jobs: Sequence[JobRecord], passed: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the effective time ratio of each job alone, by the time since it started [s]; NaN where it did not."""
+    """Return the effective time ratio of each job alone, by the time since it started [s]; NaN if it did not start."""
     useful = _field("float64", jobs, "run_time")
     for name in ("restart_time", "checkpoint_time", "lost_time"):
         useful -= _field("float64", jobs, name)
@@ -137,7 +137,7 @@ def _change_columns(result: Result) -> dict[str, NDArray[Any]]:
 
 
 def losses_by_change(result: Result) -> dict[int, str]:
-    """Return what happened at each change by which a job lost its GPUs to an outage, by the place of the change."""
+    """Return a description of each change at which a job lost its GPUs to an outage, by the index of the change."""
     if not (found := losses(result)):
         return {}
     _, changes = _changes(result)
@@ -157,8 +157,8 @@ def save_columns(run: Run, num_nodes: int) -> dict[str, NDArray[Any]]:
     """Return when jobs start to train and stop for checkpoints.
 
     `change_delay`, `change_save` and `change_cycle` are what a start costs, the first checkpoint after each change, and
-    the time from one to the next, as `change…` in `run_columns`; `save…` have an entry for each that does not follow
-    from an interval.
+    the time from one to the next, as `change…` in `run_columns`; `save…` have an entry for each checkpoint that does
+    not follow from an interval.
     """
     jobs, pauses = run.result.job_records, Pauses(run, num_nodes)
     index = {job.job: number for number, job in enumerate(jobs)}
@@ -181,7 +181,7 @@ def lost_columns(run: Run, cluster: Cluster) -> dict[str, NDArray[Any]]:
     """Return the training that failures undid.
 
     `lost…` have an entry per stretch: from when to when, on how many GPUs, and the node that failed. A job that failed
-    itself has the number of nodes there.
+    by itself has the number of nodes as this value.
     """
     found, pauses = [], Pauses(run, cluster.num_nodes)
     if any(job.num_failures for job in run.result.job_records):

@@ -1,4 +1,4 @@
-"""Sentences on outages of nodes and on forks. Every view has the same ones."""
+"""Sentences on outages of nodes and on forks. All views share one object."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def outages_by_node(result: Result) -> dict[tuple[float, int], str]:
 
 
 def losses(result: Result) -> dict[tuple[str, float], str]:
-    """Return what happened to each job that lost all its GPUs because nodes went down, by job and time [s]."""
+    """Return the description of each loss of all GPUs of a job because nodes went down, by job and time [s]."""
     fell, found = outages_by_node(result), dict[tuple[str, float], str]()
     placed: dict[str, AllocationRecord] = {}
     for record in result.allocation_records if fell else ():
@@ -36,12 +36,15 @@ def losses(result: Result) -> dict[tuple[str, float], str]:
 
 
 def lost(gpus: int, failed: Mapping[int, str]) -> str:
-    """Return what a job lost as nodes went down. `failed` has the kind of the outage by node."""
+    """Return a description of what a job lost when nodes went down.
+
+    `failed` contains the kind of the outage by node.
+    """
     return f"lost {number_of(gpus, 'GPU')} as {went_down(failed)}"
 
 
 def went_down(failed: Mapping[int, str]) -> str:
-    """Return which nodes went down, and why. `failed` has the kind of the outage by node.
+    """Return which nodes went down, and why. `failed` contains the kind of the outage by node.
 
     >>> went_down({6: "failure"})
     'node 6 went down (failure)'

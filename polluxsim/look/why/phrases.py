@@ -30,7 +30,7 @@ def percent(share: float) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names as one says them."""
+    """Return names as a phrase."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
@@ -135,6 +135,6 @@ _STANDING: dict[str, Sentence] = {
     "group_jobs": "among {group_jobs:job} that can use the same {group_gpus} GPUs",
     "priority": "with priority {priority}",
 }
-"""What may be said of a job that waits for its turn, by the figure that it is about."""
+"""Phrases about a job that waits for its turn, by the figure that a phrase contains."""
 
-PLACE: dict[str, Sentence] = {"place": _place}  # where a job stands in the order, and why there
+PLACE: dict[str, Sentence] = {"place": _place}  # rank of a job in the order, and the reason for this rank

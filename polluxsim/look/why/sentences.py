@@ -257,7 +257,7 @@ _PARTS = {**PLACE, **GANG_PARTS, **ELASTIC_PARTS}
 
 
 def sentence(record: ReasonRecord) -> str:
-    """Return a reason as a sentence. The sentence of an unknown kind has its name and its numbers."""
+    """Return a reason as a sentence. The sentence of an unknown kind contains its name and its numbers."""
     others = record.others and tuple("this job itself" if other == record.job else other for other in record.others)
     return _said(record.kind, record.numbers, others)
 

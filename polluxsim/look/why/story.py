@@ -1,4 +1,4 @@
-"""Explain a job, whole or at one time, from its allocations and from the reasons that the policy recorded."""
+"""Explain a whole job, or a job at one time, from its allocations and from the reasons that the policy recorded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GpusByNode = dict[int, int]
 
 
 class Stage(NamedTuple):
-    """A stretch of a job's life [s] with the same GPUs by node, or without any."""
+    """A period in a job's life [s] with equal GPUs by node, or without any."""
 
     start: float
     end: float
@@ -88,7 +88,7 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
 
 
 def moment(run: Run, time: float) -> Moment:
-    """Return who holds GPUs just after what happened at a time [s]."""
+    """Return the jobs that hold GPUs just after an event at a time [s]."""
     held = dict[str, int]()
     for record in run.result.allocation_records:
         if record.time > time:
@@ -131,7 +131,7 @@ def _risen(before: Mapping[int, int], now: Mapping[int, int]) -> GpusByNode:
 
 
 def _matched(wanted: GpusByNode, others: Mapping[str, GpusByNode]) -> Counter[str]:
-    """Return the GPUs of the same nodes on the other side by job, at most as many as `wanted`."""
+    """Return, for each of the other jobs, its number of GPUs on the same nodes, at most as many as `wanted`."""
     found = Counter[str]()
     for (node, gpus), (name, theirs) in product(wanted.items(), others.items()):
         found[name] += min(gpus, theirs.get(node, 0))
@@ -205,7 +205,7 @@ def story(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord) -> Table | 
 
 
 def at(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord, time: float) -> str:
-    """Return in a paragraph how a job stood at a time [s], and why."""
+    """Return a paragraph with the state of a job at a time [s], and the reason for it."""
     if outside := _outside(run, job, time):
         return outside
     found = stages(run, job)

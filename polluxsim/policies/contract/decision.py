@@ -52,27 +52,28 @@ class Decision:
         not contain them.
     hosts
         CPUs and memory for each GPU of a job, equal on all of its nodes. The cluster must state the CPUs and memory of
-        its nodes. A job that is left out gets them in proportion to its GPUs. A change causes no restart.
+        its nodes. A job that is left out gets CPUs and memory in proportion to its GPUs. A change causes no restart.
     rejected
-        Jobs that the policy does not admit. They end, and must not hold GPUs. Their end does not call the policy.
+        Jobs that the policy rejects. They end, and must not hold GPUs in this decision. Their end does not call
+        the policy.
     num_nodes
-        Number of nodes from now on, on a cluster that can change it. None keeps the number. New nodes come up after
-        their start-up time. Surplus nodes are released at once, and the allocation must not use them.
+        Number of nodes after this decision, on a cluster that can change it. None keeps the number. New nodes come up
+        after their start-up time. Surplus nodes are released at once, and the allocation must not use them.
     fitness
         Objective of the policy for this allocation, or None.
     upper_bound
         Upper bound of the objective over all allocations, or None.
     valid_until
         Time until which the policy would give the remaining jobs the same GPUs, unless an event in `outdated_by`
-        happens [s]. The policy does not decide again before.
+        happens [s]. The policy does not decide again before this time [s].
     outdated_by
-        Events that end the validity earlier.
+        Events that end the validity before this time.
     explain
-        Function that returns the reasons for the allocations of some jobs, or None. It is called before the decision is
-        applied, and only if reasons are recorded. It must not change the policy.
+        Function that returns the reasons for the allocations of some jobs, or None. The engine calls it before the
+        decision is applied, and only if reasons are recorded. The function must not change the policy.
     delays
-        Time without training after this change of the GPUs of a job [s], in place of its restart delay. Name it only
-        for a start that the system makes in another way than a restart, such as the resumption of a suspended job.
+        Time without training after this change of the GPUs of a job [s], in place of its restart delay. Set it only for
+        starts that are not restarts, such as the resumption of a suspended job.
     """
 
     allocation: Allocation
@@ -96,12 +97,12 @@ def decision_of(answer: Allocation | Decision) -> Decision:
 
 @dataclass(frozen=True)
 class Traits:
-    """Properties of a policy. A policy without the attribute `traits` has none of them.
+    """Properties of a policy. A policy without the attribute `traits` has no traits.
 
     Attributes
     ----------
     adaptive
-        Jobs choose their batch sizes. Otherwise they keep the batch sizes of their users.
+        Jobs choose their batch sizes. Otherwise the agents keep the batch sizes of their users.
     known_throughput
         The agents of jobs start with the θ_sys of their application instead of exploring it.
     maximises_throughput
@@ -111,9 +112,10 @@ class Traits:
     scales
         The policy chooses the number of nodes. It also decides when there are no jobs.
     shares_gpus
-        The policy puts several jobs on a GPU. It needs `engine.sharing`.
+        The policy puts several jobs on a GPU. The trait requires `engine.sharing`.
     one_type_as
-        Reason, as a clause, why the policy cannot use several GPU types. Empty for policies that can.
+        Reason, as a clause, why the policy cannot use several GPU types. Empty for policies that can schedule such
+        jobs.
     """
 
     adaptive: bool = False

@@ -58,7 +58,7 @@ class Oracle(Protocol):
         """Return the true time to completion on a constant placement at a constant batch size [s]; type as above."""
 
     def on(self, gpu_type: str) -> Oracle:
-        """Return the oracle on GPUs of a type, which is then the default."""
+        """Return the oracle with GPUs of this type as its default."""
 
 
 class Report(NamedTuple):
@@ -77,8 +77,8 @@ class Report(NamedTuple):
 class JobView:
     """A job that is submitted and has not ended.
 
-    The engine's views are live. They show the present while the policy decides, and raise `ViewClosedError` at other
-    times. They are read-only. A `JobSnapshot` keeps the values of a view.
+    The engine's views are live. The attributes show the present while the policy decides, and raise `ViewClosedError`
+    at other times. The attributes are read-only. A `JobSnapshot` keeps the values of a view.
 
     A first policy needs `job_id`, `submit_time`, `num_replicas`, `placement`, `attained_service`, and `goodput` if it
     adapts the number of GPUs.
@@ -89,14 +89,14 @@ class JobView:
     # GPUs and total batch size that the user requests [1; examples].
     num_replicas: int
     batch_size: int
-    placement: Placement  # GPUs that the job holds. Empty if it holds none.
+    placement: Placement  # GPUs that the job holds. Empty if the job holds no GPUs.
     attained_service: float  # GPUs times the time for which the job held them, so far [GPU s]
     num_restarts: int  # changes of its GPUs since its first start
     max_replicas: int  # most GPUs that the job can use now, according to its agent and its user
     # Goodput that the agent has learnt, on the GPU type on which the job ran last. None before the first fit, and
     # for jobs that do not adapt their batch size.
     goodput: GoodputModel | None
-    oracle: Oracle  # True speed and remaining work. Only policies that assume this knowledge use it.
+    oracle: Oracle  # True speed and remaining work. Only policies that assume this knowledge use this attribute.
     application: str = ""  # What the job trains. All jobs of an application do similar work.
     job_name: str | None = None  # name that the user gives to similar jobs, or the application that a log states
     user: str | None = None
@@ -106,14 +106,14 @@ class JobView:
     deadline: float | None = None  # time by which the job should be complete [s since the start of the workload]
     time_limit: float | None = None  # time of running that the user promises not to exceed [s]
     min_replicas: int | None = None  # fewest GPUs that the user allows
-    # The only number of GPUs on which the job can run. None if it can run on other numbers.
+    # The only number of GPUs on which the job can run. None if the job can run on other numbers.
     gang_size: int | None = None
     may_grow: bool = False  # whether the user allows more GPUs than requested, up to `max_replicas`
-    plan: BatchPlan | None = None  # How the job changes its batch size by itself. None if it does not.
+    plan: BatchPlan | None = None  # How the job changes its batch size by itself. None if the job does not change it.
     gpu_types: tuple[str, ...] = ()  # GPU types that the user allows. Empty for all types.
     # Speed as the user submitted the job, by each type of the cluster that it can use [optimiser steps/s].
     speeds: Mapping[str, float] = field(default_factory=dict)
-    # `goodput` by each of these types. On a type on which the job never ran, it is scaled by the ratio of the
+    # `goodput` for each of these types. On a type on which the job never ran, the goodput is scaled by the ratio of the
     # speeds on one GPU. None before the job has run on any type.
     goodputs: Mapping[str, Goodput | None] = field(default_factory=dict)
     mixes_types: bool = False  # whether the job can use GPUs of several types at once
@@ -139,7 +139,7 @@ class JobProxy(JobView):
     """A job as a policy inside another policy sees it."""
 
     __slots__ = ("job", "values")
-    job: JobView  # the view of the job, from which all other values come
+    job: JobView  # the view of the job, which supplies all other values
     values: dict[str, Any]  # attributes that differ
 
     def __init__(self, job: JobView, **values: Any) -> None:

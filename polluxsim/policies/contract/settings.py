@@ -1,8 +1,9 @@
 """Check the settings of policies and other parts of a run: unknown names, and settings without effect.
 
-A policy, a failure model, a sharing model and a checkpoint rule may each have a method `without_effect(jobs, cluster)`.
-It returns a sentence for each setting, or rule, that decides nothing for these jobs on this cluster. It raises
-`InvalidConfigError` for a name in a setting that does not exist. The other functions help to write that method.
+A policy, a failure model, a sharing model and a checkpoint rule may each define a method `without_effect(jobs,
+cluster)`. The method returns a sentence for each setting, or rule, that has no effect for these jobs on this cluster.
+The method raises `InvalidConfigError` if a setting names a queue, user or type that does not exist. The functions of
+this module help to write that method.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def without_effect(part: object, jobs: Sequence[Job], cluster: Cluster) -> list[
 
 
 def check_names(setting: str, names: Iterable[str], kind: str, known: Collection[str]) -> None:
-    """Check that the names in a setting exist. `kind` is what they name: a queue, a user or a GPU type."""
+    """Check that the names in a setting exist. `kind` is the kind of the names: a queue, a user or a GPU type."""
     for name in names:
         if name not in known:
             advice = f"use one of {listed(map(repr, sorted(known)))}" if known else "leave it out"
@@ -31,9 +32,9 @@ def check_names(setting: str, names: Iterable[str], kind: str, known: Collection
 
 
 def check_owners(setting: str, names: Iterable[str], jobs: Sequence[Job], attribute: str, otherwise: str) -> None:
-    """Check that names in a setting are queues, or users, of jobs; `otherwise` stands for jobs without one.
+    """Check that the names in a setting are queues, or users, of jobs; `otherwise` is the name for jobs without one.
 
-    If no job has a queue, or user, each name is allowed: the setting then has no effect, but no name is misspelt.
+    If no job has a queue, or user, each name is allowed: then the setting has no effect, so no name can be misspelt.
     """
     known = values_of(jobs, attribute, otherwise)
     if known - {otherwise}:
@@ -41,12 +42,12 @@ def check_owners(setting: str, names: Iterable[str], jobs: Sequence[Job], attrib
 
 
 def values_of(jobs: Iterable[Job], attribute: str, otherwise: str) -> set[str]:
-    """Return the values of an attribute of jobs; jobs without one count for `otherwise`."""
+    """Return the values of an attribute of jobs; a job without a value has the value `otherwise`."""
     return {getattr(job, attribute) or otherwise for job in jobs}
 
 
 def unless_jobs_differ(jobs: Sequence[Job], attribute: str, consequence: str) -> list[str]:
-    """Return a sentence if an attribute cannot decide anything, because it is the same for all jobs or missing.
+    """Return a sentence if an attribute has no effect, because it is equal for all jobs or missing.
 
     >>> from polluxsim.workloads.job import Job
     >>> unless_jobs_differ([Job.rigid("a", 0.0, 1, 60.0), Job.rigid("b", 0.0, 1, 60.0)], "queue", "it acts like FIFO")
@@ -61,7 +62,7 @@ def unless_jobs_differ(jobs: Sequence[Job], attribute: str, consequence: str) ->
 
 
 def overestimate_without_effect(overestimate: float, jobs: Sequence[Job]) -> list[str]:
-    """Return a sentence if a policy's `overestimate` is set, but each job has its own time limit."""
+    """Return a sentence if a policy's `overestimate` is set although each job has its own time limit."""
     if overestimate == 1.0 or not jobs or not all(job.time_limit for job in jobs):
         return []
     return ["policy.overestimate has no effect: each job has a time limit"]

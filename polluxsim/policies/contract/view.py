@@ -49,7 +49,7 @@ class Policy(Protocol):
 class NodeCounts(NamedTuple):
     """The numbers of nodes of a cluster that a policy can resize."""
 
-    requested: int  # Nodes that are up or starting. All of them have a price.
+    requested: int  # Nodes that are up or starting. The cluster pays for all of them.
     # Smallest and largest number that a policy may request.
     least: int
     most: int
@@ -62,15 +62,15 @@ class NodeCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Events since the last decision. A job that was submitted and ended in between is left out."""
+    """Events since the last decision. A job that was submitted and ended between two decisions is left out."""
 
-    arrived: Sequence[JobView] = ()  # jobs that were submitted, in order
+    arrived: Sequence[JobView] = ()  # jobs that were submitted, in order of submission
     ended: Mapping[JobId, float] = field(default_factory=dict)  # names of jobs that ended, with their times [s]
     # Names of jobs that began an epoch, and names of jobs whose agents learnt something.
     passed_epoch: Collection[JobId] = ()
     learnt: Collection[JobId] = ()
     nodes: bool = False  # whether nodes came up or went down, or failures were announced
-    # Names of jobs that lost their GPUs by a failure. This ends the validity of every decision.
+    # Names of jobs that lost their GPUs by a failure. These events end the validity of every decision.
     evicted: Collection[JobId] = ()
     altered: Collection[JobId] = ()  # names of jobs that have another request or duration, because the run was forked
 
@@ -80,7 +80,7 @@ class Changes:
         return bool(self.arrived or self.ended or self.nodes)
 
     def among(self, jobs: Container[JobId], **changed: Any) -> Changes:
-        """Return the events of some jobs; `changed` has attributes that differ from the events so far."""
+        """Return the events of some jobs; `changed` contains attributes that differ from the events so far."""
         names = {name: getattr(self, name) for name in ("learnt", "passed_epoch", "evicted", "altered")}
         some: dict[str, Any] = {name: [job for job in these if job in jobs] for name, these in names.items()}
         return replace(self, **some | changed)
@@ -221,7 +221,7 @@ class ClusterView:
 
     @property
     def nominal_gpus(self) -> int:
-        """Return the number of GPUs of all nodes, with nodes that are down and nodes that can be requested."""
+        """Return the number of GPUs of all nodes, including nodes that are down and nodes that can be requested."""
         if self.nodes is not None:
             return sum(self.nodes.gpus_per_node)
         return self.num_gpus + sum(self.health.down_gpus)
@@ -257,7 +257,10 @@ class ClusterView:
 
     @property
     def types(self) -> Mapping[str, GpuType]:
-        """Return the GPU types by name, in the order of their first nodes. Without stated types there is one."""
+        """Return the GPU types by name, in the order of their first nodes.
+
+        A cluster that states no types has one type.
+        """
         return self.node_types.types
 
     def nodes_of(self, gpu_type: str) -> Sequence[int]:
@@ -305,7 +308,9 @@ class ClusterView:
         free: Sequence[int] | None = None,
         sharing: SharedGpus | None = None,
     ) -> ClusterView:
-        """Return a view of some jobs on some nodes, for a policy inside another policy. It cannot choose nodes.
+        """Return a view of some jobs on some nodes, for a policy inside another policy.
+
+        A policy cannot choose the nodes.
 
         Parameters
         ----------

@@ -23,8 +23,8 @@ def buddies(
 
     A job that already holds this number keeps its GPUs, unless it moves to make room for a larger job or finds room on
     fewer nodes. The other jobs take nodes in order of falling size, each the nodes with the least room that suffices. A
-    job for which no room can be made gets GPUs of more nodes. `fixed` are jobs that must not move. `anywhere` are jobs
-    that run equally fast on more nodes; no other job moves for them.
+    job that does not fit into one buddy gets GPUs of more nodes. `fixed` contains the jobs that must not move.
+    `anywhere` contains the jobs that run equally fast on more nodes; no other job moves for them.
     """
     board = Board(view.gpus_per_node, fixed)
     kept = [job for job in view.jobs if counts.get(job.job_id, 0) == num_replicas(job.placement)]
@@ -59,9 +59,9 @@ class Board:
             self.free[node] -= gpus
 
     def place(self, job_id: JobId, gpus: int, *, makes_room: bool = True) -> bool:
-        """Put a job on the fewest nodes that it can have; return False if they have no room.
+        """Put a job on the fewest nodes that are possible; return False if it does not fit.
 
-        With `makes_room`, smaller jobs move away. Each of them gets its fewest nodes again.
+        With `makes_room`, smaller jobs move away. Each of these jobs gets its fewest nodes again.
         """
         parts = packed(gpus, self._largest) if gpus else ()
         nodes = self._nodes_with_room(parts)
@@ -83,7 +83,7 @@ class Board:
         return False
 
     def join(self, job_id: JobId) -> None:
-        """Put a job on the fewest nodes if it has more and they have room."""
+        """Put a job on the fewest nodes if it is on more nodes and the fewest nodes have room."""
         placement = self.placements[job_id]
         gpus = num_replicas(placement)
         if len(placement) > len(packed(gpus, self._largest)):

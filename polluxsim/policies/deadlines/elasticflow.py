@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 @pool_per_type
 @dataclass(frozen=True)
 class ElasticEdf:
-    """Give each job the most GPUs that it can use and that are left, a power of two, by deadline.
+    """Give each job, by deadline, the most GPUs that it can use and that are left, a power of two.
 
-    Whether more GPUs make a job faster does not matter, as in the published baseline. Jobs without a deadline come
-    last. GPUs change at arrivals and ends only.
+    The policy ignores whether more GPUs make a job faster, as the published baseline does. Jobs without a deadline come
+    last. GPUs change only at arrivals and ends.
 
     Source: EDF in ElasticFlow (ASPLOS '23) and its simulator.
     """
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return whether deadlines decide nothing."""
+        """Return a sentence if deadlines have no effect."""
         return unless_jobs_differ(jobs, "deadline", "its jobs get GPUs in order of submission")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
@@ -62,7 +62,7 @@ class ElasticEdf:
 
 
 def _edf_reasons(shares: Sequence[Share], asked: Sequence[JobId]) -> dict[JobId, Reason]:
-    """Return what was left when the turn of each job came. Kind: `most-it-can-use`."""
+    """Return the number of GPUs that were left when each job was considered. Kind: `most-it-can-use`."""
     wanted = set(asked)
     reasons: dict[JobId, Reason] = {}
     for position, (job, gpus, left) in enumerate(shares, start=1):
@@ -135,7 +135,9 @@ def capped(demand: Demand, free: Timetable, cap: int) -> Plan:
 
 
 def least(demand: Demand, free: Timetable) -> Plan | None:
-    """Return the plan with the least cap that meets the deadline, the minimum satisfactory share; None if none does.
+    """Return the plan with the least cap that meets the deadline, the minimum satisfactory share.
+
+    None if no plan meets the deadline.
 
     Source: progressive filling in ElasticFlow (ASPLOS '23), §4.1.
     """
@@ -150,7 +152,7 @@ def following(plan: Plan, now: float) -> Plan:
 
 
 class Schedule:
-    """Plans of several jobs that do not need more GPUs than there are, at first the rest of `plans` from now on."""
+    """Plans of several jobs that together need at most the existing GPUs; at first the future part of `plans`."""
 
     def __init__(self, view: ClusterView, plans: Mapping[JobId, Plan] = MappingProxyType({})) -> None:
         self.view = view
@@ -171,7 +173,10 @@ class Schedule:
         return plan
 
     def admits(self, job_id: JobId, demand: Demand) -> bool:
-        """Add a plan for a job if one meets its deadline, and return whether it does. Without a deadline, one does."""
+        """Add a plan for a job if it meets the deadline of the job, and return whether it does.
+
+        Without a deadline, any plan does.
+        """
         if demand.deadline < inf:
             plan = least(demand, self.free)
         else:  # while nodes are down, a job may fit on no number of GPUs; it then waits
@@ -358,7 +363,10 @@ class ElasticFlow:
         return slowdown if slowdown > 1.0 + ROUNDING else 1.0
 
     def _restart(self, view: ClusterView, moved: Sequence[JobView]) -> set[JobId]:
-        """Plan one more restart of each moved job, and return the jobs that would be late. Then no plan changes."""
+        """Plan one more restart of each moved job, and return the jobs that would be late.
+
+        In this case no plan changes.
+        """
         schedule, too_late = Schedule(view, self._plans), set[str]()
         for job in moved:
             before, demand = schedule.remove(job.job_id), self._demand(view, job, moves=True)
@@ -419,9 +427,9 @@ class ElasticFlow:
         return schedule
 
     def _demand(self, view: ClusterView, job: JobView, *, moves: bool = False) -> Demand:
-        """Return the requirements of a job. Numbers of GPUs that make it no faster are left out.
+        """Return the requirements of a job. Numbers of GPUs that do not make the job faster are left out.
 
-        If it does not move, a job is as slow on its present number of GPUs as its present nodes make it.
+        If the job does not move, its speed on its present number of GPUs is that on its present nodes.
         """
         held, delay = num_replicas(job.placement), view.delay_of(job)
         known = self._times.on(job, powers_of_two(job, view.num_gpus))
@@ -445,14 +453,14 @@ class ElasticFlow:
 
 
 def _moves(job: JobView, placement: Placement) -> bool:
-    """Return whether a job keeps its number of GPUs and gets other ones."""
+    """Return whether a job keeps its number of GPUs but moves to other GPUs."""
     if num_replicas(job.placement) != num_replicas(placement):
         return False
     return set(job.placement) != set(placement)
 
 
 def _beside(schedule: Schedule, demands: Mapping[JobId, Demand], new: Mapping[JobId, Demand]) -> Schedule | None:
-    """Return a schedule with new jobs, or None. All jobs get new plans, or else only the new jobs do."""
+    """Return a schedule with new jobs, or None. All jobs get new plans; if that fails, only the new jobs do."""
     if (wider := Schedule.of(schedule.view, {**demands, **new})) is not None:
         return wider
     wider = Schedule(schedule.view, schedule.plans)
@@ -460,7 +468,10 @@ def _beside(schedule: Schedule, demands: Mapping[JobId, Demand], new: Mapping[Jo
 
 
 def _why_not(view: ClusterView, demand: Demand) -> Reason:
-    """Return why a job is not admitted. Kind: `not-admitted`, with its end if it were alone on the GPUs that are up."""
+    """Return why a job is not admitted.
+
+    Kind: `not-admitted`, with the end of the job if it ran alone on the GPUs that are up.
+    """
     numbers = {"deadline": demand.deadline}
     if demand.times:
         numbers["planned_end"] = capped(demand, Timetable(view.time, view.num_gpus), max(demand.times)).end

@@ -1,4 +1,4 @@
-"""Policies that change the number of nodes: a wrapper of any policy, and autoscaling for one large job."""
+"""Policies that change the number of nodes: a wrapper of any policy, and a policy for one large job."""
 
 from __future__ import annotations
 
@@ -45,11 +45,14 @@ class Scale(Protocol):
         """Return the target number of nodes."""
 
     def until(self, time: float) -> float:
-        """Return the time until which the answer stays the same without events [s]."""
+        """Return the time until which the answer stays the same if no event happens [s]."""
 
 
 class _Shown(JobProxy):
-    """A job as the inner policy sees it. A job on nodes that will be released must move, and has no GPUs."""
+    """A job in the view of the inner policy.
+
+    A job on nodes that will be released must move; the inner policy sees it without GPUs.
+    """
 
     __slots__ = ()
 
@@ -70,8 +73,9 @@ class _Shown(JobProxy):
 class Scaled:
     """Let a policy use a cluster whose number of nodes follows a rule.
 
-    Surplus nodes get no new jobs, and are released after a while, the last one first. Jobs on them move, which costs a
-    restart, or the nodes wait for the jobs. On a cluster with a fixed number of nodes the inner policy decides alone.
+    Surplus nodes get no new jobs, and are released after a while, the last node first. Jobs on surplus nodes move,
+    which costs a restart, or the nodes wait for the jobs. On a cluster with a fixed number of nodes only the inner
+    policy decides.
 
     Parameters
     ----------
@@ -133,7 +137,7 @@ class Scaled:
         return replace(decision, num_nodes=count, valid_until=until, outdated_by=outdated_by)
 
     def _decide(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Return the decision of the inner policy. A job that must leave its nodes does not keep its GPUs there."""
+        """Return the decision of the inner policy. A job that must leave its nodes loses its GPUs there."""
         decision = decision_of(self.inner.allocate(view, rng))
         if not decision.others_keep:
             return decision
@@ -162,8 +166,8 @@ class Scaled:
     def _shown(self, view: ClusterView, wanted: int, count: int) -> ClusterView:
         """Return a view of the nodes that stay. Nodes beyond the wanted ones show no free GPUs.
 
-        It is a change of nodes if other nodes take new jobs than before, or if a job must leave its node. That job is
-        evicted. Otherwise a policy that repeats its last decision would use nodes that are gone.
+        The nodes change if other nodes take new jobs than before, or if a job must leave its node. This job is evicted.
+        Otherwise a policy that repeats its last decision would use released nodes.
         """
         arrived = [job.job_id for missed in self._missed for job in missed.arrived]
         ended = {job_id: end for missed in self._missed for job_id, end in missed.ended.items()}
@@ -205,7 +209,7 @@ def _nodes_with_jobs(view: ClusterView, decision: Decision) -> int:
 
 
 def nodes_for(nodes: NodeCounts, gpus: float) -> int:
-    """Return the fewest nodes that have this number of GPUs, or all nodes if they have fewer."""
+    """Return the smallest number of nodes with this number of GPUs, or all nodes if they have fewer GPUs."""
     return next((count for count in range(nodes.most) if nodes.gpus(count) >= gpus), nodes.most)
 
 
@@ -236,8 +240,9 @@ def _check_uses(setting: str, aim: float, grow_above: float) -> None:
 class GoodputUse:
     """Request as many nodes as all jobs together use well.
 
-    The use is the sum of the speedups of the jobs, by goodput over that on one GPU, per GPU. Each GPU counts for the
-    job to which it adds the most. A job without a known goodput uses the requested GPUs in full.
+    The use is the sum of the speedups of the jobs, divided by the GPUs; a speedup is the goodput over that on one GPU.
+    Each GPU is assigned to the job to which it adds the most. A job without a known goodput uses the requested GPUs in
+    full.
 
     Parameters
     ----------
@@ -246,7 +251,7 @@ class GoodputUse:
     aim
         Target use, in (0, grow_above); below it nodes are released.
 
-    Source: Pollux (OSDI '21), §5.4.1, which has one job; here the rule is over all jobs.
+    Source: Pollux (OSDI '21), §5.4.1, where the rule is for one job; here it is for all jobs.
     """
 
     grow_above: float = 2 / 3
@@ -256,7 +261,7 @@ class GoodputUse:
         _check_uses("policy.scale", self.aim, self.grow_above)
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
-        """Return the present number of nodes if jobs use them well, else the number whose use is nearest to `aim`."""
+        """Return the present number of nodes if jobs use them well, else the number with the use nearest to `aim`."""
         gains = sorted((gain for job in view.jobs for gain in _gains(job, nodes)), reverse=True)
         gpus = {count: nodes.gpus(count) for count in range(max(nodes.least, 1), nodes.most + 1)}
         use = {count: sum(gains[:number]) / number for count, number in gpus.items()}
@@ -293,9 +298,9 @@ class Forecast:
     Parameters
     ----------
     headroom
-        Further room, as a share of the forecast; below 0 for less room than the forecast.
+        Additional room, as a share of the forecast; below 0 for less room than the forecast.
     ahead
-        Time for which new jobs should find room, at least the start-up time of a node [s].
+        Time within which new jobs should find room, at least the start-up time of a node [s].
 
     Source: "A Predictive Autoscaler for Elastic Batch Jobs" (2020), with hourly means in place of its neural network.
     """
@@ -309,7 +314,7 @@ class Forecast:
         check_above_zero(**{"scale.ahead": self.ahead, "scale.headroom + 1": self.headroom + 1})
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
-        """Return the number of nodes for all jobs and for the expected ones."""
+        """Return the number of nodes that all present and expected jobs need."""
         now = int(view.time // HOUR)
         self._asked += [0.0] * (now + 1 - len(self._asked))
         for job in view.changes.arrived:
@@ -323,7 +328,7 @@ class Forecast:
         return min((at // HOUR + 1) * HOUR - (at - time) for at in (time, time + self.ahead))
 
     def _expected(self, hour: int) -> float:
-        """Return the GPUs that jobs are expected to request in an hour; 0 if no such hour is over."""
+        """Return the GPUs that jobs are expected to request in an hour; 0 if no hour of this kind is over."""
         past = self._asked[:-1]
         alike = [past[hour % period :: period] for period in (DAY, WEEK)]
         means = [sum(found) / len(found) for found in alike if found]
@@ -356,7 +361,7 @@ class FirstJobUse(GoodputUse):
     """Request as many nodes as the first job uses well.
 
     The use of a number of nodes is the predicted goodput per GPU, over the goodput of one GPU alone. The number stays
-    while the use is between `aim` and `grow_above`, and the nodes suffice for the job.
+    while the use is between `aim` and `grow_above` and the nodes suffice for the job.
 
     Source: Pollux (OSDI '21), §5.4.1.
     """
@@ -379,7 +384,7 @@ class FirstJobUse(GoodputUse):
         now = use(nodes.requested)
         if self.aim <= now <= self.grow_above:
             return max(nodes.requested, fewest)
-        # The job cannot use more GPUs than its agent allows, and no node should be idle.
+        # The job cannot use more GPUs than its agent allows, so more nodes would be idle.
         counts = [count for count in range(fewest, nodes.most + 1) if nodes.gpus(count) <= most_gpus(job)]
         wanted = min(counts or [fewest], key=lambda count: abs(use(count) - self.aim))
         return max(wanted, nodes.requested) if now > self.grow_above else min(wanted, max(nodes.requested, fewest))
@@ -392,18 +397,18 @@ class _ScaledForFirstJob(Scaled):
 
 @dataclass
 class Autoscaler:
-    """Give the first job all nodes, and change their number if it uses its GPUs too well or too badly.
+    """Give the first job all nodes, and change their number if the use is outside its bounds.
 
     Parameters
     ----------
     measure
-        Measure that decides on nodes and batch sizes: `goodput`, or `throughput` as in the baseline.
+        Quantity that determines the number of nodes and the batch sizes: `goodput`, or `throughput` as in the baseline.
     grow_above
         Use above which more nodes are requested, U in (0, 1].
     aim
         Target use, L in (0, U); below it nodes are released.
 
-    Source: Pollux (OSDI '21), §5.4.1; the baseline there is Or et al. (MLSys '20).
+    Source: Pollux (OSDI '21), §5.4.1; its baseline is from Or et al. (MLSys '20).
     """
 
     measure: str = "goodput"
@@ -418,7 +423,7 @@ class Autoscaler:
 
     @property
     def traits(self) -> Traits:
-        """Return its traits. If agents maximise throughput, the models that a policy sees do, too."""
+        """Return its traits. If agents maximise throughput, the models in the view of the policy do, too."""
         return Traits(
             adaptive=True,
             needs_profiles=True,

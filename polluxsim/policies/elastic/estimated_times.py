@@ -120,16 +120,16 @@ def report_of(job: JobView) -> Report:
 
 
 def epochs_left(report: Report, assumed: float) -> float:
-    """Return the number of epochs that a job has left, by its losses; at least the rest of the present epoch.
+    """Return the remaining epochs of a job, estimated from its losses; at least the rest of the present epoch.
 
-    A job with too few losses is taken to need `assumed` epochs in all.
+    A job with too few losses is assumed to need `assumed` epochs in total.
     """
     known = len(report.losses) >= LEAST_POINTS
     whole = hyperbola(report.losses).flat_after(report.last_drop) if known else inf
     return max((assumed if whole == inf else whole) - report.epochs, floor(report.epochs) + 1 - report.epochs)
 
 
-# Jobs that train alike log alike.
+# Jobs with equal training have equal logs.
 hyperbola = lru_cache(maxsize=4096)(fit_hyperbola)
 best_curve = lru_cache(maxsize=4096)(fit_best)
 
@@ -148,7 +148,7 @@ def pre_run(job: JobView, num_gpus: int, node_size: int, samples: int) -> dict[i
     """Return the measured step times of a job on some numbers of GPUs [s].
 
     A pre-run trains a job for a few steps before it is scheduled. It measures true step times, which this function
-    reads from the oracle, and it measures nothing else. It takes no simulated time and no GPUs here.
+    reads from the oracle, and it measures nothing else. Sampling takes no simulated time and no GPUs here.
     """
     times = {}
     for gpus in sample_counts(fewest_gpus(job), max(min(most_gpus(job), num_gpus), fewest_gpus(job)), samples):
@@ -161,7 +161,7 @@ def pre_run(job: JobView, num_gpus: int, node_size: int, samples: int) -> dict[i
 
 @dataclass
 class Estimates:
-    """Estimates of the optimiser steps that jobs have left, and of their step times, as `OnlineOptimus` says."""
+    """Estimates of the remaining optimiser steps of jobs, and of their step times, as in `OnlineOptimus`."""
 
     assumed_epochs: float
     samples: int = 0
@@ -182,18 +182,18 @@ class Estimates:
         return epochs_left(report, self.assumed_epochs) * report.steps_per_epoch
 
     def step_time(self, job: JobView, node_size: int) -> Callable[[int], float] | None:
-        """Return the time of an optimiser step as a function of the GPUs [s], or None if nothing is known."""
+        """Return the time of an optimiser step as a function of the GPUs [s], or None if no step was measured."""
         return self.speeds.of(job)
 
 
 @pool_per_type
 @dataclass
 class OnlineOptimus(AtIntervals):
-    """Greedy marginal gains as in `Optimus`, by estimates from the losses of a job and the times of its steps.
+    """Greedy marginal gains as in `Optimus`, estimated from the losses of a job and the times of its steps.
 
-    A hyperbola through the losses tells after how many epochs an epoch brings less than the user asks for. A curve
-    through the step times tells the step time on other numbers of GPUs. It starts from the samples of a pre-run. Both
-    are inexact at first, which costs restarts and GPU time.
+    A hyperbola through the losses predicts the epoch after which the loss falls by less than the user requires. A curve
+    through the step times predicts the step time on other numbers of GPUs. The estimate starts from the samples of a
+    pre-run. Both estimates are inexact at first, which costs restarts and GPU time.
 
     Parameters
     ----------
@@ -238,14 +238,14 @@ class OnlineOptimus(AtIntervals):
         return dealt(view, outcome.counts, explain)
 
     def _candidate(self, view: ClusterView, job: JobView) -> Remaining:
-        if (step_time := self.estimates.step_time(job, view.node_size)) is None:  # it has never run
+        if (step_time := self.estimates.step_time(job, view.node_size)) is None:  # the job has never run
             return Remaining(job, fewest_gpus(job), 0.0, [inf], lambda gpus: inf)
         weight = self.young_factor if len(report_of(job).losses) < LEAST_POINTS else 1.0
         return Remaining(job, most_gpus(job), self.estimates.steps_left(job), [inf], step_time, weight)
 
 
 NEW = Hyperbola(1.0, 1.0, 0.0)
-"""Assumed loss curve of a job that has logged too few losses. It falls from 1, and fastest at first."""
+"""Assumed loss curve of a job that has logged too few losses. The loss starts at 1 and falls fastest at first."""
 
 
 class Quality(NamedTuple):
@@ -276,8 +276,8 @@ class Quality(NamedTuple):
 class Slaq(AtIntervals):
     """Share GPUs for the largest sum of expected loss reductions until the next decision.
 
-    A reduction is relative to the largest reduction of the job in one epoch, so losses of any unit compare. A curve
-    through the losses of a job predicts its next reductions. Jobs near convergence get their fewest GPUs.
+    A reduction is relative to the largest reduction of the job in one epoch, so losses in any unit can be compared. A
+    curve through the losses of a job predicts its next reductions. Jobs near convergence get their fewest GPUs.
 
     Parameters
     ----------

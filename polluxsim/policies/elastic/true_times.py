@@ -1,4 +1,4 @@
-"""Elastic policies that know the true times of jobs or need none: proportional, Optimus+Oracle, AFS and JSA."""
+"""Elastic policies that know the true times of jobs or need no times: proportional, Optimus+Oracle, AFS and JSA."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from polluxsim.policies.tools.pools import pool_per_type
 class Proportional:
     """Give GPUs one by one to the job with the smallest part of its request, up to its limit.
 
-    A job that needs several at once gets all of them or none. GPUs change at arrivals and ends only.
+    A job that needs several GPUs at once gets all of them or none. GPUs change only at arrivals and ends.
     """
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
@@ -73,7 +73,7 @@ def _reasons_for_parts(view: ClusterView, given: Mapping[JobId, int], asked: Seq
 
 
 class Remaining(NamedTuple):
-    """A job that has GPUs, and the time that further GPUs save."""
+    """A job with GPUs, and the time that further GPUs save."""
 
     job: JobView
     limit: int  # most GPUs of the job
@@ -104,7 +104,7 @@ class Optimus:
     traits: ClassVar[Traits] = Traits(needs_profiles=True)
     # Times saved in an optimiser step, by application and batch size.
     _time_saved: dict[tuple[str, int], list[float]] = field(default_factory=dict, init=False, repr=False)
-    # Optimiser steps left, by application, batch size and epoch.
+    # Remaining optimiser steps, by application, batch size and epoch.
     _remaining: dict[tuple[str, int, int], float] = field(default_factory=dict, init=False, repr=False)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
@@ -154,7 +154,7 @@ def true_step_time(job: JobView, replicas: int, node_size: int) -> float:
 
 
 class Bid:
-    """A job that bids for its next GPU, by the time that it still needs on numbers of GPUs, rising [s]."""
+    """A job that bids for its next GPU, with its remaining times on ascending numbers of GPUs [s]."""
 
     def __init__(self, job_id: JobId, times: Mapping[int, float]) -> None:
         self.job_id = job_id
@@ -164,7 +164,7 @@ class Bid:
 
     @property
     def cost(self) -> float:
-        """Return the GPUs that it takes to get further, ∞ at its most."""
+        """Return the GPUs that the next step of the job takes, ∞ if the job is at its maximum."""
         return self._ladder[0] - self.gpus if self._ladder else inf
 
     @property
@@ -174,16 +174,16 @@ class Bid:
 
     @property
     def speed(self) -> float:
-        """Return the part of the remaining work that it does in a second now [1/s]."""
+        """Return the part of the remaining work that the job does per second now [1/s]."""
         return 1.0 / self._times[self.gpus] if self.gpus else 0.0
 
     @property
     def next_speed(self) -> float:
-        """Return that with the next GPU [1/s]."""
+        """Return this part with the next GPU [1/s]."""
         return 1.0 / self._times[self._ladder[0]]
 
     def take(self) -> None:
-        """Take the next GPU, or all that it must have at once."""
+        """Take the next GPU, or all GPUs that the job must get at once."""
         self.gpus = self._ladder.pop(0)
 
 
@@ -191,7 +191,7 @@ def goes_first(one: Bid, other: Bid) -> bool:
     """Return whether the first job, not the other job, should get the next GPU.
 
     Let a be the job that ends sooner, and b the other job, speeds p now and p′ with the GPU: b gets it if (p′_b − p_b)
-    / p′_b > (p′_a − p_a) / p_a. So the mean completion time of the two is least, if b runs at p′_b once a is gone: a
+    / p′_b > (p′_a − p_a) / p_a. The mean completion time of the two jobs is least if b runs at p′_b once a has ended: a
     ends after w_a/p_a or w_a/p′_a, and until then b runs at p′_b or p_b.
 
     Source: Hwang et al., "Elastic Resource Sharing for Distributed Deep Learning" (NSDI '21), §4.
@@ -207,7 +207,7 @@ def goes_first(one: Bid, other: Bid) -> bool:
 class Afs(AtEvents):
     """Give GPUs one by one to the job that wins against all other jobs, by true speeds and remaining work.
 
-    GPUs change at arrivals and ends only; future arrivals are not thought of.
+    GPUs change only at arrivals and ends; the policy does not consider future arrivals.
 
     Source: AFS-L in Hwang et al., "Elastic Resource Sharing for Distributed Deep Learning" (NSDI '21).
     """
@@ -231,7 +231,7 @@ class Afs(AtEvents):
 
 
 def _deal_by_bids(bids: list[Bid], left: int) -> Bid | None:
-    """Give out GPUs while a GPU makes a job faster. Return the job that got the last one."""
+    """Assign GPUs while a GPU makes a job faster. Return the job that got the last GPU."""
     last = None
     while contenders := [bid for bid in bids if bid.cost <= left]:
         best = reduce(lambda one, other: other if goes_first(other, one) else one, contenders)
@@ -247,7 +247,7 @@ def _deal_by_bids(bids: list[Bid], left: int) -> Bid | None:
 def best_counts(values: Sequence[Mapping[int, float]], num_gpus: int) -> list[int]:
     """Return the number of GPUs of each job that makes the sum of values largest.
 
-    Every job gets one of the numbers that have a value for it; the GPUs must be enough for the least of all of them.
+    Every job gets one of its numbers with a value; there must be enough GPUs for the smallest number of each job.
     """
     best = np.zeros(num_gpus + 1)
     choices = []
@@ -278,11 +278,11 @@ class Head(NamedTuple):
 @pool_per_type
 @dataclass
 class EffectiveScaling(AtEvents):
-    """Admit jobs in order of submission while all have their fewest GPUs, and share the GPUs for the largest speedup.
+    """Admit jobs in order of submission while each gets its fewest GPUs, and share the GPUs for the largest speedup.
 
-    No job overtakes: the first job that does not fit holds up the later ones. A job that cannot run on the GPUs that
-    are up is passed over. The speedup of a job is relative to its fewest GPUs, by true speeds. GPUs change at arrivals
-    and completions only.
+    No job overtakes: the first job that does not fit blocks later jobs. A job that cannot run on the GPUs that
+    are up is skipped. The speedup of a job is relative to its fewest GPUs, by true speeds. GPUs change only at arrivals
+    and completions.
 
     Source: JSA in Saxena et al., "Effective Elastic Scaling of Deep Learning Workloads" (MASCOTS '20), at the batch
     sizes of the users.

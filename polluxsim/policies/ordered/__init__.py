@@ -1,1 +1,1 @@
-"""Policies that give whole gangs their GPUs in an order."""
+"""Policies that give gangs their GPUs in an order."""

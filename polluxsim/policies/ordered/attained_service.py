@@ -58,8 +58,9 @@ def next_quantum(view: ClusterView, quantum: float) -> float:
 def gittins_index(services: np.ndarray, attained: float) -> float:
     """Return the largest probability of completion per GPU time, at some attained service [1/GPU s].
 
-    That is the largest P(S − a ≤ Δ | S > a) / E[min(S − a, Δ) | S > a] over all Δ. It is 0 if no job needed more.
-    `services` are what earlier jobs needed in all, rising, shape (jobs,) [GPU s]; a is `attained` [GPU s].
+    The index is the largest P(S − a ≤ Δ | S > a) / E[min(S − a, Δ) | S > a] over all Δ. The index is 0 if no job needed
+    more service. `services` are the total services of earlier jobs, ascending, shape (jobs,) [GPU s]; a is `attained`
+    [GPU s].
 
     Source: Gittins (1979), as in Tiresias (NSDI '19), §3.3.
     """
@@ -135,7 +136,7 @@ class Tiresias:
 
     queue_threshold: float = 16 * 3600.0
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
-    # When jobs that have GPUs will be demoted [s], or a little before.
+    # Time of the next demotion of a job with GPUs [s], or a little before.
     _due: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     _demoted: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
 
@@ -181,7 +182,7 @@ class Tiresias:
 class TiresiasL:
     """Discretised least attained service in any number of queues. In a queue, running jobs stay ahead of waiting jobs.
 
-    So a preempted job is behind all running jobs of its queue. There is no promotion of starved jobs.
+    So a preempted job is behind all running jobs of its queue. Starved jobs are not promoted.
 
     Parameters
     ----------
@@ -214,7 +215,7 @@ class TiresiasL:
         kept = {job.job_id: job.placement for job in view.running} if decision.others_keep else {}
         placements = kept | dict(decision.allocation)
         running = [job_id for job_id in self._queue_of if placements.get(job_id)]
-        # They stay ahead of the others in their queues.
+        # These jobs stay ahead of the other jobs in their queues.
         self._queue_of = {job_id: self._queue_of[job_id] for job_id in running} | self._queue_of
         until = min((self._time_left(self._jobs[job_id]) for job_id in running), default=inf)
         return replace(decision, valid_until=view.time + NEARLY * until)

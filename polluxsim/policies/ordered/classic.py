@@ -33,7 +33,7 @@ class Fifo:
     backfill: bool = False
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Keep what runs, then start the waiting in order."""
+        """Keep running jobs, then start waiting jobs in order."""
         return schedule_gangs(view, chain(view.running, view.waiting), overtaking=self.backfill, order_lasts_until=inf)
 
 
@@ -47,7 +47,7 @@ class Srtf:
 
 
 def remaining_time(job: JobView) -> float:
-    """Return the true time to completion on packed nodes, as the user configured the job [s]."""
+    """Return the true time to completion on packed nodes, as configured by the user [s]."""
     return job.oracle.time_left(job.num_replicas)
 
 
@@ -55,7 +55,7 @@ def remaining_time(job: JobView) -> float:
 class Srsf:
     """Run the jobs with the least true remaining time × GPUs, on the GPUs and batch size their users asked for.
 
-    Source: Gu et al., "Tiresias" (NSDI '19), where it is the ideal that least attained service comes close to.
+    Source: Gu et al., "Tiresias" (NSDI '19), whose least attained service approximates this policy.
     """
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
@@ -68,9 +68,10 @@ class Srsf:
 
 
 _COUNTER = re.compile(r"([\W_]+\d+)+$")
-"""Numbers at the end of a job id, each after a separator, as in `train-17`. The number in `resnet18` has none."""
+"""Numbers at the end of a job id, each after a separator, as in `train-17`. The number in `resnet18` does not belong to
+such a group."""
 
-_WITHOUT_PROFILE = (RIGID, ELASTIC)  # Applications of jobs without a profile. They do not tell what a job trains.
+_WITHOUT_PROFILE = (RIGID, ELASTIC)  # Applications of jobs without a profile. Such ids do not say what a job trains.
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,11 @@ class ShortestJobFirst:
 class QuasiShortestService:
     """Start whole jobs in order of their expected GPU time, and let each run to its end.
 
-    The expected run time of a job is a moving mean over ended jobs of the same user and name. If there are none, the
-    mean is over jobs of the same user and number of GPUs, then of the same number of GPUs, then over all jobs. The name
-    of a job is its name in the log, or its application. A job with neither has as its name the job id, without a
-    counter as in `train-17`. An id without a letter is no name. Before the first job has ended, all jobs are expected
-    to take equally long.
+    The expected run time of a job is a moving mean over ended jobs of the same user and name. Without ended jobs of
+    this kind, the mean is over jobs of the same user and number of GPUs, then of the same number of GPUs, then over all
+    jobs. The name of a job is its name in the log, or its application. A job without a name and an application uses its
+    job id, without a counter as in `train-17`. An id without a letter does not count as a name. Before the first job
+    has ended, all jobs have equal expected times.
 
     Parameters
     ----------
@@ -154,13 +155,13 @@ def _job_name(job: JobView) -> str | None:
 
 @dataclass(frozen=True)
 class EarliestDeadline:
-    """Gang-schedule whole jobs by deadline, preemptively; those without one come last, in order of submission.
+    """Gang-schedule whole jobs by deadline, preemptively; jobs without a deadline come last, in order of submission.
 
     Source: Liu and Layland (1973), with gangs in place of single processors.
     """
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return whether deadlines decide nothing."""
+        """Return a sentence if deadlines have no effect."""
         return unless_jobs_differ(jobs, "deadline", "its jobs start in order of submission")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
@@ -175,7 +176,9 @@ def due(job: JobView) -> float:
 
 @dataclass
 class Priority:
-    """Gang-schedule whole jobs by the priorities of their users, larger first. Equal jobs do not preempt each other.
+    """Gang-schedule whole jobs by the priorities of their users, larger first.
+
+    Jobs with equal deadlines do not preempt each other.
 
     Parameters
     ----------
@@ -187,14 +190,14 @@ class Priority:
     """
 
     min_run_time: float = 7200.0
-    # When each job that runs was started.
+    # Start time of each running job.
     _since: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_range("policy.min_run_time", self.min_run_time, least=0)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return whether priorities decide nothing."""
+        """Return a sentence if priorities have no effect."""
         return unless_jobs_differ(jobs, "priority", "its jobs start in order of submission, and none is preempted")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:

@@ -1,1 +1,1 @@
-"""Pollux: the cluster-wide objective, the searches for a good allocation, and the policy that ties them together."""
+"""Pollux: the cluster-wide objective, the searches for a good allocation, and the policy that uses them."""

@@ -1,4 +1,4 @@
-"""The search by annealing, which uses that the objective is a sum over jobs; exact for small problems."""
+"""The search by annealing for an objective that is a sum over jobs; exact for small problems."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @kernel
 def count_steps(num_jobs, gpus_per_node, avoid_interference, most):  # type: ignore[no-untyped-def]
-    """Return the steps of the exhaustive search (jobs × states × rows), or `most` if they are more."""
+    """Return the steps of the exhaustive search (jobs × states × rows), or `most` if there are more."""
     steps = num_jobs
     for gpus in gpus_per_node:
         steps *= (gpus + 1) * (gpus + 1) * (2 if avoid_interference else 1)
@@ -36,9 +36,9 @@ def count_steps(num_jobs, gpus_per_node, avoid_interference, most):  # type: ign
 def solve_exhaustively(values, placements, gpus_per_node, limits, avoid_interference):  # type: ignore[no-untyped-def]
     """Return the best allocation, shape (J, N), and its sum of scores.
 
-    A state says how many GPUs of each node are taken, and whether a multi-node job is on it; jobs come one by
-    one and take every row that fits. `values` are scores by [job, changed, on several nodes, GPUs], shape (J,
-    2, 2, K + 1). `limits` are the fewest and the most GPUs of each job that gets GPUs, shape (J, 2).
+    A state is the number of taken GPUs of each node, and whether a multi-node job is on it. Jobs come one by one and
+    take any row that fits. `values` are scores by [job, changed, on several nodes, GPUs], shape (J, 2, 2, K + 1).
+    `limits` are the fewest and the most GPUs of each job that gets GPUs, shape (J, 2).
     """
     num_jobs, num_nodes = placements.shape
     rows, codes = _all_rows(gpus_per_node, avoid_interference)
@@ -164,7 +164,7 @@ class AnnealingSearch:
     moves
         Moves of the annealing for each round.
     moves_per_job
-        More of them for each job.
+        Additional moves for each job.
     exhaustive_steps
         Steps (jobs × states × rows) up to which a problem is solved exhaustively; a million take 1 ms.
     """
@@ -197,7 +197,7 @@ class AnnealingSearch:
         if could_start(problem):
             return False
         logs = problem.log_values()
-        # Half the tolerance of an answer, so that rounding does not prove now what it would not prove then.
+        # Half the tolerance of an answer, so that rounding does not prove now what the other check would not prove.
         return _relax(problem, logs, choose_scale(logs, problem)).proves_no_change(ROUNDING / 2)
 
     def _solve(
@@ -219,7 +219,7 @@ class AnnealingSearch:
     ) -> tuple[NDArray[np.int64], float]:
         """Return the best allocation found by local search, and an upper bound of the sum of scores.
 
-        A start whose terms do not fit the scale is returned unchanged, and determines the next scale.
+        A start whose terms exceed the scale is returned unchanged, and determines the next scale.
         """
         tables, present, (bound, price, gpus), _ = relaxed
         fixed = _round(problem, tables, price)
@@ -241,7 +241,7 @@ class AnnealingSearch:
 def warm_up() -> None:
     """Compile the local search, on a problem of one job and two nodes, with no moves.
 
-    A run that needs its first kernel meanwhile waits for all of them, so that no helper is compiled twice.
+    A run that needs its first kernel during this time waits for all kernels, so that no helper is compiled twice.
     """
     gpus = np.ones(2, dtype=np.int64)
     problem = Problem(("a",), np.ones((1, 2, 2)), np.ones(1), gpus[:1], np.zeros((1, 2), dtype=np.int64), gpus, -1.0)
@@ -264,7 +264,7 @@ class Relaxed(NamedTuple):
     fits: bool  # whether the terms of no change fit the scale, so that their sum can be compared with the bound
 
     def proves_no_change(self, tolerance: float) -> bool:
-        """Return whether no allocation is better than the present one, by more than a share `tolerance` of its sum."""
+        """Return whether no allocation is better than the present one by more than a share `tolerance` of its sum."""
         total = float(self.tables.keep.sum())
         return self.fits and isfinite(total) and self.pool.bound - total <= tolerance * abs(total)
 
@@ -346,7 +346,7 @@ def _best_start(fixed: Round, relaxed_gpus: NDArray[np.int64], rng: np.random.Ge
 def _options(tables: ScoreTables, present: NDArray[np.int64], price: float, gap: float) -> Options:
     """Return the rows worth trying, best first: after their price within `gap` of the job's best.
 
-    Any other row alone costs more than what the bound by prices says is left to win.
+    Any other row alone costs more than the possible gain that is left by the bound of prices.
     """
     counts = np.arange(tables.single.shape[1])
     kinds = np.repeat([KEEP, SINGLE, SEVERAL], [1, len(counts), len(counts)])

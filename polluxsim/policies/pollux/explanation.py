@@ -13,11 +13,14 @@ from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Reason
 from polluxsim.policies.pollux.problem import SPEEDUP_FLOOR, Answer, Problem, power_mean
 
-ROUNDING = 1e-9  # shares below this are no gain
+ROUNDING = 1e-9  # gains below this share do not count
 
 
 class Explanation:
-    """The reasons of one round. Their cost depends on the number of jobs that are asked for."""
+    """The reasons of the jobs in one round.
+
+    The cost of computing the reasons depends on the number of requested jobs.
+    """
 
     def __init__(self, view: ClusterView, problem: Problem, answer: Answer) -> None:
         self._view, self._problem, self._answer = view, problem, answer
@@ -26,16 +29,17 @@ class Explanation:
         self._changed = (answer.allocation != problem.placements).any(axis=1)
         self._num_gpus, self._num_nodes = view.num_gpus, len(view.gpus_per_node)
         self._node_size = view.node_size
-        # The problem's speedups are scaled by nodes per GPU; people count 1 as the speed of the fair share.
+        # The speedups of the problem are scaled by nodes per GPU; the reasons use the speed of the fair share as 1.
         self._unscaled = self._num_gpus / self._num_nodes
 
     def reasons(self, asked: Sequence[JobId]) -> dict[JobId, Reason]:
-        """Say what limits each of these jobs.
+        """Return what limits each of these jobs.
 
-        Kinds, the first that holds: `at-limit` of its GPUs; `no-gain` from another GPU; `restart-penalty`, where the
-        restart would cost more than another GPU brings; `cluster-full`, where the other is the job that would miss
-        one of its GPUs the least; `gpus-left` where another GPU would pay and is there, but nodes or search did not
-        allow for it; `no-least-left` where the job waits and the free GPUs are fewer than its user's minimum.
+        Kinds, of which the first that holds is given: `at-limit` of its GPUs; `no-gain` from another GPU;
+        `restart-penalty`, where the restart would cost more than another GPU gains; `cluster-full`, where the other job
+        would lose the least by giving up a GPU; `gpus-left` where another GPU would pay and is there, but nodes or
+        search did not allow for it; `no-least-left` where the job waits and fewer GPUs are free than its user's
+        minimum.
 
         Figures: `speedup` over the fair share now, and with one GPU `more` and `fewer`, each before restarts; `worth`
         and `worth_more` after them, which is what the search compares; `fitness`, and `fitness_exchange` if that other
@@ -119,7 +123,7 @@ class Explanation:
 
     @cached_property
     def _logs_fewer(self) -> NDArray[np.float64]:
-        """Return the logarithm of the speedup of each job with one GPU fewer. Jobs without GPUs keep none."""
+        """Return the logarithm of the speedup of each job with one GPU fewer. Jobs without GPUs need not keep any."""
         fewer = [self._worth(row, self._fewer(row)) if gpus else 0.0 for row, gpus in enumerate(self._gpus.tolist())]
         return self._problem.logs_of(np.array(fewer))
 
@@ -133,12 +137,13 @@ class Explanation:
 
     @cached_property
     def _losses(self) -> NDArray[np.float64]:
-        """Return how much the loss of one GPU of each job lowers the sum that determines the fitness."""
+        """Return, for each job, by how much the loss of one GPU lowers the sum that determines the fitness."""
         power = self._problem.fairness_power
         if power == 0.0:
             return self._logs - self._logs_fewer
         now, fewer = power * self._logs, power * self._logs_fewer
-        # Relative to the largest term, so that nothing overflows. Terms that vanish beside it decide nothing.
+        # Relative to the largest term, so that nothing overflows. Terms that are negligible beside the largest term
+        # have no effect.
         largest = max(float(now.max()), float(fewer.max()))
         sign = 1.0 if power > 0.0 else -1.0
         pairs = zip(now.tolist(), fewer.tolist(), strict=True)

@@ -57,7 +57,7 @@ class GeneticSearch:
         values = problem.log_values()
         limits = Limits(problem.gpus_per_node, problem.fewest, problem.max_replicas, problem.avoid_interference)
         gains = Gains(problem.placements.astype(np.int16), values, problem.speedups, problem.fairness_power)
-        # A worker of a sweep has one thread, whatever the machine has.
+        # A worker of a sweep has one thread, whatever machine it runs on.
         threads = min(self.threads, int(config.NUMBA_NUM_THREADS))
         if threads > 1:
             set_num_threads(threads)
@@ -86,7 +86,7 @@ class GeneticSearch:
 
 
 class Limits(NamedTuple):
-    """What a member must keep to; shapes as in `Problem`."""
+    """The limits of a member; shapes as in `Problem`."""
 
     gpus_per_node: NDArray[np.int64]
     fewest: NDArray[np.int64]
@@ -95,7 +95,7 @@ class Limits(NamedTuple):
 
 
 class Gains(NamedTuple):
-    """What a member is judged by; shapes as in `Problem`."""
+    """The data for evaluating a member; shapes as in `Problem`."""
 
     placements: NDArray[np.int16]
     values: NDArray[np.float64]
@@ -137,14 +137,14 @@ def welcome(members, limits, gains, seed, objectives):  # type: ignore[no-untype
 
 @kernel
 def breed(pool, rank, crowding, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
-    """Put the children of the pool's first half into its second, and judge them."""
+    """Put the children of the first half of the pool into its second half, and evaluate them."""
     for i in range(len(rank)):
         _make_child(i, pool, rank, crowding, limits, gains, seed, objectives)
 
 
 @kernel_in_threads
 def breed_in_threads(pool, rank, crowding, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
-    """Do what `breed` does: a child depends on its own stream and on the first half only."""
+    """Compute what `breed` computes: a child depends only on its own stream and on the first half."""
     for i in prange(len(rank)):
         _make_child(i, pool, rank, crowding, limits, gains, seed, objectives)
 
@@ -191,7 +191,7 @@ def mutate(member, placements, gpus_per_node, state):  # type: ignore[no-untyped
 
 @helper
 def repair(member, limits, state):  # type: ignore[no-untyped-def]
-    """Make a member feasible: one multi-node job a node, no job outside its limits, no node beyond its GPUs."""
+    """Make a member feasible: one multi-node job per node, no job outside its limits, no node over its capacity."""
     gpus_per_node, fewest, max_replicas, avoid_interference = limits
     num_jobs, num_nodes = member.shape
     if avoid_interference:
@@ -256,7 +256,7 @@ def evaluate(member, placements, values, speedups, power, objectives):  # type: 
 
 @kernel
 def survivors(objectives, size, rank, crowding):  # type: ignore[no-untyped-def]
-    """Return who survives, shape (size,): lower fronts first, then those in sparser regions.
+    """Return the members that survive, shape (size,): lower fronts first, then members in sparser regions.
 
     Both objectives, shape (n, 2), are maximised. Front and crowding distance of the survivors are written to `rank`
     and `crowding`. Source: Deb et al., "NSGA-II", IEEE Trans. Evol. Comput. 6 (2002).
@@ -268,8 +268,8 @@ def survivors(objectives, size, rank, crowding):  # type: ignore[no-untyped-def]
     fronts = 0
     for i in by_fitness:
         # In this order a front dominates i exactly if its largest second objective so far is as large, so that the
-        # fronts' records fall and the first one below is found by bisection. An equal counts as dominated: copies of
-        # a good member do not crowd out everything else.
+        # fronts' records fall and the first one below is found by bisection. An equal member counts as dominated:
+        # copies of a good member do not displace all other members.
         low, high = 0, fronts
         while low < high:
             middle = (low + high) // 2

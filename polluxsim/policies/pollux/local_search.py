@@ -39,7 +39,7 @@ SKEW = 4.0
 # times the distance to the best known answers that 0.6 does.
 CHAIN = 0.6
 
-# Scores are summed by blocks of jobs, so that a move sums anew the blocks of its jobs only.
+# Scores are summed by blocks of jobs, so that a move sums only the blocks of its jobs again.
 BLOCK = 64
 
 
@@ -95,7 +95,7 @@ def stand_still(fixed, packing):  # type: ignore[no-untyped-def]
 
 @kernel_without_references
 def fill(fixed, packing, journal, rng):  # type: ignore[no-untyped-def]
-    """Let every job that gains from it take what is free."""
+    """Let every job that gains from free GPUs take them."""
     for i in range(len(packing.scores)):
         journal.size[0], journal.size[1] = 0, 0
         _regrow(fixed, packing, journal, i, rng)
@@ -118,7 +118,7 @@ def new_journal(num_jobs: int, width: int) -> Journal:
 
 
 class Best(NamedTuple):
-    """The rows of the best packing seen, and which of them are no longer those of the packing."""
+    """The rows of the best packing so far, and the rows that differ from it in the present packing."""
 
     # The nodes of each job and its GPUs on them, shape (J, W), and how many nodes, shape (J,).
     nodes: np.ndarray
@@ -133,7 +133,7 @@ class Best(NamedTuple):
 
 
 def new_best(packing: Packing) -> Best:
-    """Return the rows of a packing, as the best so far."""
+    """Return the rows of a packing as the best packing so far."""
     num_jobs = len(packing.scores)
     return Best(
         packing.nodes.copy(),
@@ -150,9 +150,9 @@ def new_best(packing: Packing) -> Best:
 def anneal(fixed, packing, options, journal, best, schedule, rng):  # type: ignore[no-untyped-def]
     """Improve a packing by random moves. Leave the rows of the best packing seen in `best`.
 
-    The schedule is a number of moves and two temperatures.
-    A move that loses score is accepted with probability exp(−loss / temperature); the temperature falls from
-    the first to the second by equal factors. Source: Kirkpatrick, Gelatt, Vecchi, Science 220 (1983).
+    The schedule is a number of moves and two temperatures. A move that lowers the score is accepted with probability
+    exp(−loss / temperature); the temperature falls from the first to the second by equal factors. Source: Kirkpatrick,
+    Gelatt, Vecchi, Science 220 (1983).
     """
     moves, hot, cold = schedule
     for block in range(len(best.sums)):
@@ -167,7 +167,7 @@ def anneal(fixed, packing, options, journal, best, schedule, rng):  # type: igno
         change = _change(packing, journal)
         if change > 0.0 or (temperature > 0.0 and rng.random() < np.exp(change / temperature)):
             if change < 0.0 and not saved and total > best_total:
-                # The rows are copied only before they would get worse: the move is given up for it.
+                # Copy the best rows only before a move that makes them worse. This move is then undone.
                 _undo(packing, journal, fixed)
                 _save(packing, best)
                 best_total, saved = total, True
@@ -201,7 +201,7 @@ def _total(best):  # type: ignore[no-untyped-def]
 
 @inlined
 def _note_changes(packing, journal, best):  # type: ignore[no-untyped-def]
-    """Record which rows an accepted move has changed, and sum their scores anew."""
+    """Record which rows an accepted move has changed, and sum their scores again."""
     for t in range(journal.size[0]):
         j = journal.jobs[t]
         _sum_block(packing, best, j // BLOCK)
@@ -213,7 +213,7 @@ def _note_changes(packing, journal, best):  # type: ignore[no-untyped-def]
 
 @inlined
 def _save(packing, best):  # type: ignore[no-untyped-def]
-    """Copy the rows that have changed since they were last copied."""
+    """Copy the rows that have changed since the last copy."""
     for c in range(best.change_count[0]):
         j = best.changed[c]
         best.is_changed[j] = False
@@ -227,7 +227,8 @@ def _save(packing, best):  # type: ignore[no-untyped-def]
 def _move(fixed, packing, options, journal, rng):  # type: ignore[no-untyped-def]
     """Give a job a row, evict the jobs on its GPUs, and give these jobs and a few more the best rows that are left.
 
-    Of two random jobs the one further from its ideal is taken. Some of the evicted jobs evict further jobs.
+    Of two random jobs the move takes the job that is further from its ideal. Some of the evicted jobs evict further
+    jobs.
     """
     num_jobs, num_nodes = len(packing.scores), len(packing.free)
     journal.size[0], journal.size[1] = 0, 0

@@ -24,14 +24,14 @@ from polluxsim.policies.pollux.problem import Problem, Search, SpeedupTables, as
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gpu_counts import fewest_gpus
 
-# Each by the threads it may use.
+# Searches by their number of threads.
 SEARCHES: Mapping[str, Callable[[int], Search]] = {
     "annealing": lambda threads: AnnealingSearch(),
     "genetic": lambda threads: GeneticSearch(threads=threads),
 }
 
 FORMER_NAMES = {"exact": "annealing"}
-"""Names that still work in this release."""
+"""Names that are still importable in this release."""
 
 
 def search_named(name: str, threads: int = 1) -> Search:
@@ -47,7 +47,7 @@ def search_named(name: str, threads: int = 1) -> Search:
 
 
 def with_like_nodes(view: ClusterView) -> tuple[ClusterView, Sequence[int]]:
-    """Return a view in which nodes are cut to the size of the smallest, and the node that each part is of.
+    """Return a view in which nodes are cut to the size of the smallest node, and the original node of each part.
 
     Source: Sia (SOSP '23), §5, and its published simulator.
     """
@@ -77,11 +77,11 @@ def _on_parts(placement: Placement, owners: Sequence[int], free: list[int]) -> P
 
 
 def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[int]) -> dict[JobId, Placement]:
-    """Return placements on whole nodes, each of the type that the job has most GPUs of; the fastest at a tie.
+    """Return placements on whole nodes of the type of most of the job's GPUs; at a tie, of the fastest type.
 
-    A job can lose all GPUs in this way, if its user named types or a minimum of GPUs. It then takes idle GPUs of a
-    type that it can use, no more than it got. Otherwise it would wait until the search, which knows no types, happens
-    to choose nodes of one type.
+    A job can lose all GPUs in this way, if its user named types or a minimum of GPUs. It then takes idle GPUs of a type
+    that it can use, at most the number that it got. Otherwise it would wait until the search, which knows no types,
+    happens to choose nodes of one type.
     """
     jobs: Mapping[JobId, JobView] = {job.job_id: job for job in view.jobs}
     made = {job: _cut(view, jobs[job], placement, owners) for job, placement in allocation.items()}
@@ -136,9 +136,9 @@ class Pollux:
     p
         Fairness power of the mean over all jobs' speedups: 1 is their plain mean, 0 the geometric, −∞ the least.
     avoid_interference
-        Whether a node may have one multi-node job at most.
+        Whether a node may have at most one multi-node job.
     threads
-        Threads of a search by name that can use them, `genetic`; no answer depends on it.
+        Threads of a named search that can use them (`genetic`); no answer depends on their number.
     known_throughput
         Whether agents start with the θ_sys of their application instead of exploring it.
 
@@ -170,7 +170,7 @@ class Pollux:
         return ("polluxsim.models.fitting", *search)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Return the best allocation found; of several GPU types it knows nothing, and jobs that mix them are cut."""
+        """Return the best allocation found. The search ignores GPU types, so jobs that mix types are cut."""
         if not view.jobs:
             return Decision({})
         if len(view.types) == 1:
@@ -198,7 +198,7 @@ class Pollux:
 
 
 LEAST_SHARE = 0.02
-"""Assumed remaining work of a job that exceeds the usual work of its application, as a part of that work."""
+"""Assumed remaining work of a job that exceeds the usual work of its application, as a share of that work."""
 
 
 class _Look(NamedTuple):
@@ -212,7 +212,7 @@ class _Look(NamedTuple):
 
 @dataclass
 class _Lengths:
-    """Lengths of jobs, by jobs that completed before: all jobs of an application do similar work.
+    """Predicted lengths of jobs, from completed jobs: all jobs of an application do similar work.
 
     The policy does not see ended jobs. The estimated work of an ended job is its work when the policy last saw it, plus
     its goodput at that time, multiplied by the time from then to its end.
@@ -233,10 +233,11 @@ class _Lengths:
             self._most[look.application] = max(self._most.get(look.application, 0.0), look.trained)
 
     def left(self, job: JobView) -> float:
-        """Return the work that a job has left [M0-equivalent examples].
+        """Return the remaining work of a job [M0-equivalent examples].
 
-        What the median of its application's jobs did, less what it did. If no job of an application has ended, its jobs
-        are assumed to do twice the work of the oldest one, as for a Pareto distribution.
+        The median work of the completed jobs of its application, less the work that the job has done. If no job of an
+        application has ended, its jobs are assumed to do twice the work of the oldest one, as for a Pareto
+        distribution.
         """
         totals = self._totals.get(job.application)
         usual = median(totals) if totals else 2 * self._most[job.application]
@@ -244,7 +245,7 @@ class _Lengths:
 
 
 def _rate(job: JobView) -> float:
-    """Return the goodput of a job where it runs, as its agent believes [M0-equivalent examples/s]."""
+    """Return the goodput of a job on its present GPUs, as its agent estimates it [M0-equivalent examples/s]."""
     if not job.placement or job.goodput is None:
         return 0.0
     return job.goodput.best(len(job.placement), num_replicas(job.placement))[0]
@@ -257,7 +258,7 @@ class PolluxByRemaining(Pollux):
     Of n jobs, the one with the i-th longest time left has the weight (i/n)^strength. Where a job's speed is the power s
     of its GPUs, mean completion time is least if shares of GPUs rise with that rank (heSRPT: Berg, Vesilo and
     Harchol-Balter, 2020), for s = 1/2 linearly; the largest power mean gives shares ∝ weight^(1/(1 − ps)), so that this
-    is strength 1.25 at p = −1/2. What a job has left is learnt from jobs of its application that completed.
+    is strength 1.25 at p = −1/2. The remaining work of a job is learnt from completed jobs of its application.
 
     Parameters
     ----------
@@ -300,7 +301,7 @@ class PolluxByRemaining(Pollux):
     def _ranks(self, view: ClusterView, problem: Problem, jobs: Sequence[JobView]) -> NDArray[np.float64]:
         """Return each job's rank in time left over the number of jobs, shape (J,); the shortest one's is 1."""
         goodputs = [self._tables.fair_goodput(job.job_id) for job in jobs]
-        # Time left on the fair share. Of a job that has not run nothing is known: it is in the middle.
+        # Remaining time on the fair share. The rank of a job that has not run is unknown, so it gets the middle rank.
         left = np.array([self._work(job) / fair if fair else nan for job, fair in zip(jobs, goodputs, strict=True)])
         known = np.isfinite(left)
         times = np.where(known, left, np.median(left[known]) if known.any() else 1.0)
@@ -315,7 +316,7 @@ class PolluxByRemaining(Pollux):
         return ranks
 
     def _work(self, job: JobView) -> float:
-        """Return what a job has left [M0-equivalent examples]."""
+        """Return the remaining work of a job [M0-equivalent examples]."""
         if not self.oracle:
             return self._lengths.left(job)
         batch_size = job.oracle.application.init_batch_size

@@ -72,7 +72,7 @@ class Problem:
         return logs if self.shifts is None else logs + self.shifts
 
     def unchanged(self) -> Answer:
-        """Return the allocation before the round as an optimum."""
+        """Return the allocation before the round, marked as an optimum."""
         fitness = self.fitness(self.placements)
         return Answer(self.placements, fitness, fitness)
 
@@ -82,7 +82,7 @@ class Answer(NamedTuple):
 
     allocation: NDArray[np.int64]  # GPUs of each job on each node, shape (J, N), within all limits of the problem
     fitness: float  # of the allocation
-    upper_bound: float | None = None  # a fitness that no allocation exceeds; None if the search knows none
+    upper_bound: float | None = None  # a fitness that no allocation exceeds; None if the search computes no bound
 
 
 class Search(Protocol):
@@ -92,12 +92,12 @@ class Search(Protocol):
         """Return a good allocation; the generator is the only source of chance."""
 
     def stands_still(self, problem: Problem) -> bool:
-        """Return whether it would change nothing in this problem, nor in one with smaller restart factors."""
+        """Return whether a search would change nothing, neither here nor with smaller restart factors."""
 
 
 @kernel
 def log_values(speedups, factors):  # type: ignore[no-untyped-def]
-    """Return what `Problem.log_values` says, of speedups (J, 2, K + 1) and restart factors (J,)."""
+    """Return the value of `Problem.log_values` for speedups (J, 2, K + 1) and restart factors (J,)."""
     num_jobs, kinds, counts = speedups.shape
     logs = np.empty((num_jobs, 2, kinds, counts))
     for j in range(num_jobs):
@@ -107,7 +107,7 @@ def log_values(speedups, factors):  # type: ignore[no-untyped-def]
                 before, log = -1.0, 0.0
                 for k in range(counts):
                     value = speedups[j, several, k] * factor + SPEEDUP_FLOOR
-                    if value != before:  # beyond what a job may have, all are alike
+                    if value != before:  # beyond the limit of a job, all counts have equal values
                         before, log = value, np.log(value)
                     logs[j, changed, several, k] = log
     return logs
@@ -137,7 +137,7 @@ def power_mean(logs: NDArray[np.float64], power: float) -> float:
 
 
 def restart_factor(age: float, num_restarts: int, restart_delay: float) -> float:
-    """Return the share of a job's speedup that is left if it is re-allocated now.
+    """Return the share of a job's speedup that remains if it is re-allocated now.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ class SpeedupTables:
         """Return the speedups of jobs, shape (J, 2, K + 1), as in `Problem.speedups`; K is the largest limit of a job.
 
         The fair share is ceil(GPUs/jobs) GPUs, priced as if on one node; speedups are scaled by nodes per GPU. Until
-        its first fit a job's speedup is linear in its GPUs. Beyond what a job may be given, speedups are 0.
+        its first fit a job's speedup is linear in its GPUs. Beyond the limit of a job, speedups are 0.
         Source: artifact of Pollux (OSDI '21).
         """
         num_gpus, num_nodes = view.num_gpus, len(view.gpus_per_node)
@@ -173,7 +173,7 @@ class SpeedupTables:
         present = {job.job_id for job in jobs}
         self._goodputs = {job_id: known for job_id, known in self._goodputs.items() if job_id in present}
         limits = [min(most_gpus(job), num_gpus) for job in jobs]
-        # What a job has counts too: its limit may have fallen below it.
+        # The present GPUs of a job count too, because its limit may have fallen below them.
         widest = max(*limits, *(num_replicas(job.placement) for job in jobs))
         speedups = np.zeros((len(jobs), 2, widest + 1))
         for row, job, most in zip(speedups, jobs, limits, strict=True):
@@ -246,7 +246,7 @@ def placements_of(allocation: NDArray[np.int64]) -> list[Placement]:
 
 
 def as_of(problem: Problem, view: ClusterView, time: float) -> Problem:
-    """Return the problem of a round as it would be at a later time [s], if nothing happened until then."""
+    """Return the problem of a round as it would be at a later time [s] if nothing happened until then."""
     by_name = {job.job_id: job for job in view.jobs}
     jobs = [by_name[job_id] for job_id in problem.job_ids]
     return replace(problem, restart_factors=_restart_factors(view, jobs, time))
@@ -259,10 +259,10 @@ def _restart_factors(view: ClusterView, jobs: Sequence[JobView], time: float) ->
 def with_idle_gpus(problem: Problem, allocation: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return an allocation, shape (J, N), in which waiting jobs have idle GPUs wherever that changes no fitness.
 
-    The restart factor is 0 at age 0, and after too many restarts for the age of a job. The objective is then
-    indifferent to the GPUs of the job in this round. Jobs come in their order of precedence; each gets GPUs of one
-    node, the fewest with the largest speedup, where they fit best. A job that needs more GPUs than one node has idle
-    gets the fewest that it needs, on the nodes with the most idle GPUs.
+    The restart factor is 0 at age 0, and after too many restarts for the age of a job. The objective then does not
+    depend on the GPUs of the job in this round. Jobs come in their order of precedence; each gets GPUs of one node, the
+    fewest with the largest speedup, where they fit best. A job that needs more GPUs than one node has idle gets the
+    fewest that it needs, on the nodes with the most idle GPUs.
     """
     indifferent = (problem.restart_factors == 0.0) & _waits(problem, allocation)
     if not indifferent.any():
@@ -300,7 +300,7 @@ def _on_several_nodes(
 
 
 def could_start(problem: Problem) -> bool:
-    """Return whether the GPUs that are idle before the round suffice for a job that waits."""
+    """Return whether enough GPUs for a waiting job are idle before the round."""
     idle = problem.gpus_per_node.sum() - problem.placements.sum()
     fits = (problem.fewest <= idle) & (problem.max_replicas > 0)
     return bool((_waits(problem, problem.placements) & fits).any())

@@ -1,8 +1,9 @@
 """Whole rows on and off the nodes: the moves of the local search and of the constructive start, compiled.
 
 A job's row is its GPUs on every node. Placing a row updates the free GPUs of each node, its jobs, the score of each
-job, and the sets of like nodes. Like nodes have the same number of free GPUs, and all or none of them have a multi-node
-job. A set is a bit for each node, so that the next node of a set is found in a few steps on large clusters too.
+job, and the sets of like nodes. Similar nodes have equal numbers of free GPUs, and all or none of them have a
+multi-node job. A set has one bit for each node, so that the next node of a set is found in a few steps even on large
+clusters.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ FREE, PRICED = np.int64(0), np.int64(1)
 FIRST_NODE = np.int64(0)
 NOTHING = np.int64(0)
 
-# A set of nodes has a bit for each node, in words of this size.
+# A set of nodes has one bit for each node, in words of this size.
 WORD = 64
 ZERO, ONE = np.uint64(0), np.uint64(1)
 TWO_POWER_32, LOW_BITS, HALF_WORD = np.uint64(2**32), np.uint64(2**32 - 1), np.uint64(32)
 
 
 class Round(NamedTuple):
-    """What is fixed in a round, as the kernels need it; J jobs, N nodes, at most K GPUs a job."""
+    """The constants of a round that kernels need; J jobs, N nodes, at most K GPUs a job."""
 
     # The placements before the round: nodes, then −1, and GPUs on them, shape (J, W); the numbers of these nodes and
     # GPUs, shape (J,) each.
@@ -43,7 +44,7 @@ class Round(NamedTuple):
     present_gpus: np.ndarray
     present_count: np.ndarray
     present_total: np.ndarray
-    # Scores, as `ScoreTables` says.
+    # Scores, described in `ScoreTables`.
     keep: np.ndarray
     single: np.ndarray
     several: np.ndarray
@@ -153,7 +154,7 @@ def _transfer(packing, n, free, has_owner, free_after, has_owner_after):  # type
 
 @inlined
 def next_like(packing, free, start, with_owned):  # type: ignore[no-untyped-def]
-    """Return the first node from `start` on, and around to it, with `free` free GPUs; −1 if there is none.
+    """Return the first node with `free` free GPUs, starting at `start` and wrapping around; −1 if there is none.
 
     Nodes with a multi-node job count only if `with_owned` is true.
     """
@@ -175,7 +176,7 @@ def next_like(packing, free, start, with_owned):  # type: ignore[no-untyped-def]
 
 @inlined
 def clear(packing, j):  # type: ignore[no-untyped-def]
-    """Take all GPUs from a job; its score is stale until it is settled."""
+    """Take all GPUs from a job; its score is out of date until `settle` runs."""
     for i in range(packing.node_count[j]):
         n = packing.nodes[j, i]
         free, has_owner = packing.free[n], 1 if packing.owner[n] >= 0 else 0
@@ -207,7 +208,7 @@ def put(packing, j, n, gpus):  # type: ignore[no-untyped-def]
 
 @inlined
 def settle(fixed, packing, j):  # type: ignore[no-untyped-def]
-    """Write a job's score and loss, and its name on its nodes if they are several."""
+    """Write a job's score and loss, and its name on its nodes if there are several."""
     count = packing.node_count[j]
     gpus = 0
     for i in range(count):
@@ -274,7 +275,7 @@ def free_pool(packing):  # type: ignore[no-untyped-def]
 
 @inlined
 def choose(fixed, packing, j, level):  # type: ignore[no-untyped-def]
-    """Return how a job without GPUs is best placed on what is free: kind, GPUs and score after cost."""
+    """Return the best placement of a job without GPUs on the free GPUs: kind, GPUs, and score after cost."""
     largest, (pool, pool_nodes) = _most_free(packing), free_pool(packing)
     most, price = fixed.single.shape[1] - 1, fixed.price[level]
     gpus = fixed.single_choice[level, j, min(largest, most)]
@@ -291,7 +292,7 @@ def choose(fixed, packing, j, level):  # type: ignore[no-untyped-def]
 
 @inlined
 def best_new_score(fixed, packing, j):  # type: ignore[no-untyped-def]
-    """Return the best score of a job on a new row, on its own GPUs and the free ones."""
+    """Return the best score of a job on a new row, which may use its own GPUs and free GPUs."""
     largest, (pool, pool_nodes) = _most_free(packing), free_pool(packing)
     for i in range(packing.node_count[j]):
         n, own = packing.nodes[j, i], packing.gpus[j, i]
@@ -357,9 +358,9 @@ def _best_fit_of_unowned(packing, gpus, start):  # type: ignore[no-untyped-def]
 
 @inlined
 def _spread(packing, j, gpus, start):  # type: ignore[no-untyped-def]
-    """Place a multi-node job: the nodes with the most free GPUs first, the rest by best fit, never on one node."""
+    """Place a multi-node job: the nodes with the most free GPUs first, the rest by best fit, never all on one node."""
     num_nodes, left = len(packing.free), gpus
-    # The node of which the job takes a part only; there is one at most, the first one.
+    # The node of which the job takes only a part; there is at most one, the first node.
     part = -1
     while left > 0:
         if packing.node_count[j] > 0:

@@ -49,9 +49,9 @@ class Scale:
         return float(_fitness(total / num_jobs, self.power, self.offset, self.near_zero))
 
     def refocused(self, logs: NDArray[np.float64]) -> Scale | None:
-        """Return a scale for an answer with these logarithms, shape (J,); None if it fits already.
+        """Return a scale for an answer with these logarithms, shape (J,); None if it already fits.
 
-        With p < 0 the largest term decides. If it was cut, or vanished, other answers look just as good.
+        With p < 0 the largest term decides. If a term was cut, or vanished, other answers look equally good.
         """
         if self.power >= 0 or self.near_zero:
             return None
@@ -91,7 +91,7 @@ def _fitness(mean, power, offset, near_zero):  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True)
 class ScoreTables:
-    """Score of a job by its GPUs, −∞ for GPUs that it cannot get."""
+    """Score of a job by its number of GPUs, −∞ for numbers that it cannot get."""
 
     keep: NDArray[np.float64]  # score of the present placement, shape (J,)
     single: NDArray[np.float64]  # score of k GPUs of one node in a new placement, shape (J, K + 1)
@@ -99,14 +99,14 @@ class ScoreTables:
 
 
 def trim(problem: Problem) -> Problem:
-    """Return the same problem without the GPU counts that no job may have."""
+    """Return an equal problem without the GPU counts that no job may have."""
     limits = np.minimum(problem.max_replicas, min(problem.speedups.shape[2] - 1, problem.gpus_per_node.sum()))
     most = max(int(limits.max()), int(problem.placements.sum(axis=1).max()))
     return replace(problem, speedups=problem.speedups[:, :, : most + 1], max_replicas=limits)
 
 
 def score_tables(problem: Problem, values: NDArray[np.float64]) -> ScoreTables:
-    """Return what each job scores; values by [job, changed, several nodes, GPUs], shape (J, 2, 2, K + 1)."""
+    """Return the scores of the jobs; values by [job, changed, several nodes, GPUs], shape (J, 2, 2, K + 1)."""
     jobs, gpus = np.arange(len(values)), np.arange(values.shape[3])
     present = problem.placements.sum(axis=1)
     spread = (problem.placements > 0).sum(axis=1) > 1
@@ -168,7 +168,7 @@ PRICE_STEPS = 60
 
 
 class Relaxation(NamedTuple):
-    """What a single pool of all GPUs would give."""
+    """The optimum for a single pool of all GPUs."""
 
     bound: float  # at least the largest sum of scores that any allocation reaches
     price: float  # score that one more GPU is worth
@@ -176,7 +176,7 @@ class Relaxation(NamedTuple):
 
 
 def relax(tables: ScoreTables, present: NDArray[np.int64], num_gpus: int) -> Relaxation:
-    """Return what the jobs, with `present` GPUs before the round, shape (J,), would get from one pool."""
+    """Return what the jobs would gain from one pool; `present` contains their GPUs before the round, shape (J,)."""
     best = pooled_scores(tables.keep, tables.single, tables.several, present)
     bound, price, gpus = price_gpus(best, num_gpus)
     if best.size * num_gpus <= MOST_DEALING_STEPS:
@@ -187,7 +187,7 @@ def relax(tables: ScoreTables, present: NDArray[np.int64], num_gpus: int) -> Rel
 
 @kernel
 def price_gpus(best, num_gpus):  # type: ignore[no-untyped-def]
-    """Return a bound, the price of a GPU at which the jobs ask for no more than there are, and their GPUs.
+    """Return a bound, the price of a GPU at which the jobs request at most the existing GPUs, and these requests.
 
     For any price λ ≥ 0, λ·G + Σ_j max_k (best[j, k] − λ·k) is an upper bound; the least over λ is found by
     bisection on its slope. Source: Lagrangian relaxation of the capacity, Fisher, Management Science 27
@@ -227,7 +227,7 @@ def _steepest(best, j):  # type: ignore[no-untyped-def]
 
 @helper
 def _priced_bound(best, price, num_gpus, gpus):  # type: ignore[no-untyped-def]
-    """Write how many GPUs each job asks for at a price; return the bound that follows from it, and their sum.
+    """Write how many GPUs each job requests at a price; return the resulting bound, and the sum of the requests.
 
     Where scores differ by many orders of magnitude, cost and revenue cancel to far less than their rounding, so what
     rounding may have taken is added.
@@ -247,7 +247,7 @@ def _priced_bound(best, price, num_gpus, gpus):  # type: ignore[no-untyped-def]
 
 @kernel
 def deal_gpus(best, num_gpus):  # type: ignore[no-untyped-def]
-    """Return the largest sum of scores with all GPUs in one pool, and each job's GPUs then.
+    """Return the largest sum of scores with all GPUs in one pool, and the GPUs of each job in this optimum.
 
     Dynamic programming in J·G·K steps. Source: the multiple-choice knapsack problem, Kellerer, Pferschy,
     Pisinger, "Knapsack Problems" (2004), ch. 11.

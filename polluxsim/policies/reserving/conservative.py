@@ -26,7 +26,7 @@ class Reservation(NamedTuple):
 
 
 class Reservations:
-    """The reservations of all waiting jobs, and the GPUs that they leave free."""
+    """The reservations of all waiting jobs, and the GPUs outside reservations."""
 
     def __init__(self, free: Timetable) -> None:
         self.free = free

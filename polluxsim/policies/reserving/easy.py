@@ -50,7 +50,7 @@ class Limits:
         return self._limits[job.job_id]
 
     def start(self, view: ClusterView, job: JobView) -> None:
-        """Plan the release of the GPUs that a job gets now."""
+        """Plan the release of the GPUs that a job is about to get."""
         end = view.round_at(view.time + self.limit(view, job))
         release = Release(end, job.job_id, job.num_replicas)
         self._by_job[job.job_id] = release
@@ -72,9 +72,9 @@ class Limits:
                     self.start(view, job)
 
     def all_ends_were_on_time(self, view: ClusterView) -> bool:
-        """Return whether each job that ended was due, and no running job exceeds its limit.
+        """Return whether all ended jobs ended at their planned times, and no running job exceeds its limit.
 
-        Call it before `take_note` removes the jobs that ended.
+        Call this method before `take_note` removes the ended jobs.
         """
         ended = view.changes.ended
         due = (self._by_job.get(job_id) for job_id in ended)
@@ -86,7 +86,7 @@ class Limits:
     def releases(self, view: ClusterView) -> Iterator[tuple[float, int]]:
         """Yield the planned releases as pairs (time [s], GPUs), in order of time.
 
-        A job that exceeds its limit is expected to end before the next round, at each round again.
+        At each round, a job that exceeds its limit is expected to end before the next round.
         """
         next_round = view.time + view.round_interval
         return ((max(release.time, next_round), release.gpus) for release in self._releases)
@@ -114,9 +114,9 @@ def backfill_steps(
 ) -> Iterator[BackfillStep]:
     """Yield the decisions about the waiting jobs, in order.
 
-    Jobs start until one does not fit; this one, the head, gets a reservation. A later job starts if it ends before the
-    reservation, or if it needs only GPUs that the head leaves free. `reserve` has the arguments (GPUs needed, GPUs
-    free now) and returns the reserved time and the GPUs that the head then leaves free.
+    Jobs start until one does not fit; this job, the head, gets a reservation. A later job starts if it ends before the
+    reservation, or if it needs only GPUs that the head does not need. `reserve` takes (GPUs needed, GPUs free now) and
+    returns the reserved time and the GPUs that the head leaves free at that time.
     """
     free, spare = sum(view.free), 0
     head, reserved_time = None, inf
@@ -137,7 +137,7 @@ def backfill_steps(
 
 
 def earliest_start(gpus_needed: int, free: int, releases: Iterable[tuple[float, int]]) -> tuple[float, int]:
-    """Return when enough GPUs are free according to the planned releases [s], and how many more are free then.
+    """Return when enough GPUs are free by the planned releases [s], and the number of surplus GPUs then.
 
     >>> earliest_start(4, 1, [(60.0, 2), (120.0, 2), (120.0, 3)])
     (120.0, 4)
@@ -214,7 +214,7 @@ def _reason(step: BackfillStep, standing: Mapping[str, float]) -> Reason:
 
 @dataclass
 class Backfill:
-    """What policies have in common that plan with time limits of jobs."""
+    """Base class of policies that plan with time limits of jobs."""
 
     overestimate: float = 1.0
     _limits: Limits = field(init=False, repr=False)
@@ -269,10 +269,10 @@ class Multifactor:
     overestimate
         Limit of a job without a time limit, as a multiple of its true run time.
     fair_tree
-        Whether the fair-share factor is that of Slurm's fair tree, its default, or the classic one. In the fair tree,
-        users are ranked by shares over usage, and the factor is the rank over the number of users. Users are the only
-        level of the tree: jobs have no accounts. The classic factor is 2^(−U/S). U is the user's part of the used
-        GPU time, and S is the user's part of the shares, among users with present jobs.
+        Whether the fair-share factor follows Slurm's fair tree, which is the default, or the classic formula. In the
+        fair tree, users are ranked by shares over usage, and the factor is the rank over the number of users. Users are
+        the only level of the tree: jobs have no accounts. The classic factor is 2^(−U/S). U is the user's part of the
+        used GPU time, and S is the user's part of the shares, among users with present jobs.
 
     Source: Slurm's documentation of its multifactor priority plugin and of its fair tree.
     """
@@ -347,7 +347,7 @@ class Multifactor:
 def fair_tree(usage: Mapping[str, float], shares: Mapping[str, float]) -> dict[str, float]:
     """Return the fair-share factor of each user: the rank by shares over usage, over the number of users.
 
-    Users with equal values have the same rank. Shares that are not given are 1.
+    Users with equal values have equal ranks. A missing share is 1.
 
     >>> fair_tree({"ada": 30.0, "bob": 0.0, "eve": 20.0, "joe": 20.0}, {"ada": 2.0})
     {'bob': 1.0, 'ada': 0.75, 'eve': 0.5, 'joe': 0.5}

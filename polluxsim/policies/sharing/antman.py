@@ -1,4 +1,4 @@
-"""AntMan: jobs with a guarantee run as if alone, and other jobs use the idle time of the same GPUs."""
+"""AntMan: jobs with a guarantee run as if they were alone, and other jobs use the idle time of their GPUs."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from polluxsim.workloads.job import Job
 class AntMan:
     """Start jobs with a priority of 0 or more, which have a guarantee, and beside them other jobs, without preemption.
 
-    Jobs with a guarantee start in order of submission. If a node has too few GPUs for such a job, the job keeps these
-    GPUs until enough GPUs are free. A job with more GPUs than a node keeps whole nodes. If two jobs that keep GPUs can
-    only wait for each other, the later job gives up its GPUs. Each GPU has at most one job without a guarantee. These
-    jobs take the GPUs with the least load, and run as fast as the other job on a GPU allows.
+    Jobs with a guarantee start in order of submission. If a node has too few free GPUs for a job with a guarantee, the
+    job keeps these GPUs until enough GPUs are free. A job with more GPUs than a node keeps whole nodes. If two jobs
+    that keep GPUs can only wait for each other, the later job gives up its GPUs. Each GPU has at most one job without a
+    guarantee. These jobs take the GPUs with the least load, and run as fast as the other job on a GPU allows.
 
-    Source: Xiao et al., "AntMan" (OSDI '20), as the simulator of Muri (SIGCOMM '22) has it.
+    Source: Xiao et al., "AntMan" (OSDI '20), in the version of the simulator of Muri (SIGCOMM '22).
     """
 
     traits: ClassVar[Traits] = Traits(shares_gpus=True)
@@ -65,7 +65,7 @@ class AntMan:
         return Decision({}, others_keep=True, shared=started, valid_until=inf, outdated_by=EVENTS, explain=explain)
 
     def _resolve_deadlocks(self, view: ClusterView) -> None:
-        """Release the GPUs of jobs with a guarantee that can only wait for GPUs that an earlier such job keeps."""
+        """Release the GPUs of guaranteed jobs that can only wait for GPUs that an earlier guaranteed job keeps."""
         waiting = [job for job in view.waiting if not _is_guest(job)]
         busy = {gpu[0] for job in view.running if not _is_guest(job) for gpu in self._gpus.get(job.job_id, ())}
         if all(map(_is_guest, view.running)):
@@ -80,7 +80,7 @@ class AntMan:
                 kept |= nodes
 
     def _mine(self, view: ClusterView) -> list[Gpu]:
-        """Return all GPUs without those of jobs that ran before the first decision."""
+        """Return all GPUs except those of jobs that ran before the first decision."""
         gpus = all_gpus(view)
         for job in view.running:
             if job.job_id not in self._gpus and job.job_id not in self._others:
@@ -113,7 +113,7 @@ class AntMan:
                     del users[gpu]
 
     def _found(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView) -> Gpus:
-        """Return the GPUs of a job from now on: all, some that it keeps, or none."""
+        """Return the GPUs that a job keeps: all, some or none."""
         users = self._guests if _is_guest(job) else self._hosts
         kept = self._gpus.get(job.job_id, ())
         if len(users) == len(gpus) and not kept:
@@ -125,7 +125,7 @@ class AntMan:
         return found
 
     def _kept(self, view: ClusterView, gpus: Sequence[Gpu], job: JobView, before: Gpus) -> Gpus:
-        """Return the GPUs that a job with a guarantee keeps from now on: all that it needs, or fewer."""
+        """Return the GPUs that a job with a guarantee keeps from now on: all GPUs that it needs, or fewer."""
         free: defaultdict[int, list[Gpu]] = defaultdict(list)
         for gpu in gpus:
             guest = self._guests.get(gpu)
@@ -139,7 +139,7 @@ class AntMan:
         return tuple((here or _first_with(large, job.num_replicas))[: job.num_replicas])
 
     def _least_loaded(self, gpus: Sequence[Gpu], job: JobView) -> Gpus:
-        """Return the GPUs for a job without a guarantee, those with the least load first; none if they are too few."""
+        """Return the GPUs for a job without a guarantee, those with the least load first; none if there are too few."""
         hosts = self._hosts
 
         def load(gpu: Gpu) -> int:

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     Pack = tuple[JobView, ...]
 
 GAIN = 1.0
-"""What two jobs packed do together, over what one does alone; below, they are parted."""
+"""Progress of two packed jobs together, relative to one job alone; a pair below this value is separated."""
 
 
 @dataclass
 class Growth:
-    """GPUs of jobs beyond their requests, on the node where they run.
+    """Additional GPUs of jobs beyond their requests, on the node where they run.
 
     Source: Xiao et al., Gandiva (OSDI '18). Jobs grow, if their users allow it, on GPUs of their node that are idle for
     some time. They shrink at once if other jobs need the GPUs.
@@ -66,7 +66,7 @@ class Growth:
     ) -> tuple[dict[JobId, Gpus], dict[JobId, Placement]]:
         """Return GPUs by number and placements with the further GPUs of jobs.
 
-        `alone` are the jobs that share no GPU, in the order of growth. No job grows while a job waits.
+        `alone` contains the jobs that share no GPU, in the order of growth. No job grows while a job waits.
         """
         if self.after == inf:
             return dict(shared), dict(placed)
@@ -90,7 +90,7 @@ class Growth:
         return numbered, counted
 
     def _share(self, now: float, jobs: Sequence[tuple[JobView, int]], left: dict[int, int]) -> None:
-        """Give idle GPUs to the jobs that had them, then long idle GPUs to jobs that may grow."""
+        """Give idle GPUs to the jobs that had them before, then long idle GPUs to jobs that may grow."""
         before, self.extra = self.extra, {}
         # A job gets more GPUs than it requests only if its user allows it.
         wanted = {job.job_id: max(job.max_replicas - job.num_replicas, 0) if job.may_grow else 0 for job, _ in jobs}
@@ -109,7 +109,7 @@ class Growth:
                 self._give(job, more, left, node)
             elif more > 0:
                 self.due = min(self.due, ripe)
-        # GPUs that jobs were just given are not idle. Those that become idle later must be so for the whole time again.
+        # GPUs that jobs have just got are not idle. GPUs that become idle later must also be idle for the whole time.
         self._idle |= {node: (gpus, now) for node, gpus in left.items() if self._idle[node][0] != gpus}
 
     def _give(self, job: JobView, wanted: int, left: dict[int, int], node: int) -> None:
@@ -119,7 +119,7 @@ class Growth:
 
 
 class Home(NamedTuple):
-    """GPUs where a job runs, or ran when it was suspended."""
+    """GPUs where a job runs, or where it was suspended."""
 
     job_id: JobId
     placement: Placement
@@ -138,7 +138,7 @@ class Suspension:
     _failures: tuple[int, ...] = ()  # of each node, at the last decision
 
     def take_note(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> None:
-        """Record the GPUs of running jobs. Forget jobs that ended, and the state on nodes that went down."""
+        """Record the GPUs of running jobs. Forget jobs that ended, and states on nodes that went down."""
         for job_id in (*view.changes.ended, *view.changes.evicted):
             self._homes.pop(job_id, None)
         failures, num_nodes = view.health.num_failures, len(view.gpus_per_node)
@@ -198,12 +198,12 @@ class Suspension:
 
 @dataclass
 class Gandiva:
-    """Let jobs take turns, the jobs with the least time on GPUs first, and pack pairs if jobs request too many GPUs.
+    """Let jobs take turns, jobs with the least time on GPUs first, and pack pairs if jobs request too many GPUs.
 
     If the gangs do not fit, they get time slices. At the end of each slice, the jobs with the least time run next. With
     packing, two gangs of equal size, drawn at random, share their GPUs if they fit there. Their speeds are measured for
-    a round. A pair that does less than one job alone is separated for good. Packs stay on their nodes. Other jobs go to
-    the nodes with the most free GPUs.
+    a round. A pair that makes less progress than one job alone is separated permanently. Packs stay on their nodes.
+    Other jobs go to the nodes with the most free GPUs.
 
     A job that loses its turn is suspended. It resumes on the same nodes if they have room, and restarts on other nodes
     otherwise.
@@ -213,14 +213,15 @@ class Gandiva:
     time_slice
         Time on GPUs before the next job gets them [s].
     packing
-        Whether jobs are packed. `engine.sharing` must tell which jobs fit together.
+        Whether jobs are packed. `engine.sharing` must determine which jobs fit together.
     grow_after
-        Idle time after which the GPUs of a node go to jobs on it that may grow, while no job waits [s]. The jobs return
-        them at once. With None no job grows.
+        Idle time after which the GPUs of a node go to jobs on it that may grow, while no job waits [s]. The jobs give
+        them back when a job waits. With None no job grows.
     resume_time
         Time of a suspension and a resumption on the same nodes [s].
 
-    Source: Xiao et al., "Gandiva" (OSDI '18); packing at random as in Gavel (OSDI '20). Weights are left out.
+    Source: Xiao et al., "Gandiva" (OSDI '18); packing at random as in Gavel (OSDI '20). Weights of jobs are not
+    implemented.
     """
 
     time_slice: float = 60.0
@@ -246,7 +247,7 @@ class Gandiva:
 
     @property
     def traits(self) -> Traits:
-        """Return its traits: it shares GPUs only if it packs."""
+        """Return the traits of the policy: it shares GPUs only if it packs."""
         return Traits(shares_gpus=self.packing)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:

@@ -1,4 +1,4 @@
-"""Muri: jobs that need different resources most share their GPUs, stage by stage."""
+"""Muri: jobs that need different resources share their GPUs, stage by stage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from polluxsim.policies.tools.gpu_counts import AtEvents
 from polluxsim.policies.tools.solver_output import without_chatter
 from polluxsim.workloads.job import Job
 
-Kind: TypeAlias = tuple[Stages, ...]  # what is alike of packs: the stages of their jobs, sorted
+Kind: TypeAlias = tuple[Stages, ...]  # the key of equal packs: the stages of their jobs, sorted
 NEARLY = 1e-6  # so near a whole number counts as one
 
 
@@ -43,12 +43,12 @@ class Pack:
 
     @property
     def gpus(self) -> int:
-        """Return how many GPUs it needs."""
+        """Return how many GPUs the pack needs."""
         return self.jobs[0].num_replicas
 
     @property
     def is_slower_than_in_turn(self) -> bool:
-        """Return whether its jobs would be sooner done one after the other."""
+        """Return whether the jobs of the pack would complete sooner one after the other."""
         return len(self.jobs) > 1 and interleaved(self.kind) > sum(stages.step for stages in self.kind)
 
     def with_pack(self, other: Pack) -> Pack:
@@ -62,14 +62,14 @@ class Muri(AtEvents):
     """Run jobs in packs of up to four, by least remaining or least attained service; decided at arrivals and ends.
 
     The policy considers the first jobs that would fill the cluster in packs of four. It merges packs, first those that
-    use resources most fully, until these jobs fit. Jobs whose stages are not known have their GPUs alone.
+    use resources most fully, until these jobs fit. Jobs whose stages are unknown do not share their GPUs.
 
     Parameters
     ----------
     knows_durations
         Whether jobs are ordered by true remaining service (Muri-S) or by attained service (Muri-L).
     falls_apart
-        Whether a pack is given up whose jobs would be sooner done one after the other.
+        Whether a pack is split if its jobs would complete sooner one after the other.
 
     Source: Zhao et al., "Multi-Resource Interleaving for Deep Learning Training" (SIGCOMM '22), and its simulator.
     """
@@ -134,7 +134,7 @@ def _singles(pack: Pack) -> Iterator[Pack]:
 
 
 def _candidates(view: ClusterView, order: Sequence[JobView], gpus: Mapping[str, int]) -> dict[str, list[Pack]]:
-    """Return the jobs that would fill the GPUs of each type in packs of four of a size, each by itself, in order.
+    """Return, for each type, the jobs that would fill its GPUs in packs of four jobs of equal size, in order.
 
     A job goes to the type that it runs on or else to the fastest one, of types with free GPUs first.
     """
@@ -155,7 +155,7 @@ def _candidates(view: ClusterView, order: Sequence[JobView], gpus: Mapping[str, 
 
 
 def _merged(packs: list[Pack], capacity: int) -> list[Pack]:
-    """Merge packs until they fit, in four steps at most. Return them in order of their last jobs."""
+    """Merge packs until they fit, in four steps at most. Return the packs in order of their last jobs."""
     need = sum(pack.gpus for pack in packs)
     for _ in range(MOST_JOBS):
         if need <= capacity:
@@ -170,7 +170,7 @@ def _merged(packs: list[Pack], capacity: int) -> list[Pack]:
 
 
 def _partners(packs: Sequence[Pack]) -> list[tuple[int, int]]:
-    """Return the matched packs of equal size, by their places, in order of the later place, which comes first."""
+    """Return the matched packs of equal size as places, the later place first, in order of the later place."""
     sizes: dict[int, list[int]] = {}
     for place, pack in enumerate(packs):
         if pack.kind:
@@ -200,7 +200,8 @@ def matched(kinds: Sequence[Kind]) -> list[tuple[int, int]]:
     Each pack has at most one partner. Packs of a kind have equal weights, so the integer programme has one variable for
     each pair of kinds. HiGHS solves it through SciPy.
 
-    Source: maximum-weight matching in Muri (SIGCOMM '22), there of single packs; limits of odd sets, Edmonds (1965).
+    Source: maximum-weight matching in Muri (SIGCOMM '22), which matches single packs; limits of odd sets, Edmonds
+    (1965).
     """
     places: dict[Kind, list[int]] = {}
     for place in reversed(range(len(kinds))):

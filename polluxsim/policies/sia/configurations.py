@@ -1,4 +1,4 @@
-"""The configurations of jobs: GPUs of one type on part of a node or on whole nodes, their values, and their places."""
+"""The configurations of jobs: GPUs of one type on part of a node or on whole nodes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ class Configuration(NamedTuple):
 def configurations(view: ClusterView, gangs: Collection[int] = ()) -> list[Configuration]:
     """Return all configurations: powers of two on a node, a whole node, several whole nodes, and those of `gangs`.
 
-    The largest nodes of a type count as its nodes. `gangs` are the smallest numbers of GPUs that jobs can run on. A job
-    without a configuration would wait for ever.
-    Source: Sia (SOSP '23), §3.2.
+    All nodes of a type count with the size of its largest nodes. `gangs` are the smallest numbers of GPUs that jobs can
+    run on. A job without a configuration would wait for ever. Source: Sia (SOSP '23), §3.2.
     """
     found = []
     for gpu_type in view.types:
@@ -76,7 +75,9 @@ class Matrix:
         self._known: dict[tuple[JobId, str], KnownGoodputs] = {}
 
     def fill(self, jobs: Sequence[JobView], configurations: Sequence[Configuration]) -> NDArray[np.float64]:
-        """Return the worth of each job in each configuration, shape (J, C), 1 in its slowest one; NaN where it cannot.
+        """Return the worth of each job in each configuration, shape (J, C), 1 in its slowest one.
+
+        NaN where it cannot run.
 
         Source: Sia (SOSP '23), §3.3 and 3.4.
         """
@@ -134,8 +135,8 @@ def place(
     """Return placements on the nodes of one type, by numbers of nodes and GPUs; all fit in total.
 
     A job whose numbers stay keeps its GPUs. If another job does not fit because free parts are on several nodes, the
-    jobs on parts are placed again, the largest first, each in its old place if possible. Gangs of odd sizes may be
-    split. Source: Sia (SOSP '23), §3.5.
+    jobs on parts of nodes are placed again, the largest first, each in its old place if possible. Gangs of odd sizes
+    may be split. Source: Sia (SOSP '23), §3.5.
     """
     kept = {job: held[job] for job in wanted if job in held}
     return _placed(sizes, wanted, kept, kept) or _placed(sizes, wanted, {}, kept, splits=True) or {}
@@ -174,7 +175,7 @@ def _placed(
 def _part_or_whole(
     free: FreeGpus, sizes: Mapping[int, int], likes: Mapping[int, int], num_nodes: int, gpus: int
 ) -> Placement:
-    """Return a part of a node, or whole nodes; nothing if there are none.
+    """Return part of a node, or whole nodes; nothing if there are not enough free GPUs.
 
     The node with the least free GPUs that suffice comes first, then the node with the fewest GPUs that jobs would like
     to keep.

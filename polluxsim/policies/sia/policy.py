@@ -18,16 +18,17 @@ from polluxsim.policies.sia.configurations import Configuration, Matrix, configu
 from polluxsim.policies.tools.gpu_counts import fewest_gpus
 from polluxsim.policies.tools.solver_output import without_chatter
 
-LARGEST_COST = 3000.0  # what a configuration costs at most. Source: the published code of Sia (SOSP '23)
+LARGEST_COST = 3000.0  # largest cost of a configuration. Source: the published code of Sia (SOSP '23)
 GAP = 1e-4  # by this share the solver's answer may cost more than the least. Source: ibid
 WHOLE = 1e-6  # by this much a number may differ from a whole one. Source: HiGHS' default
 
 
 @dataclass(frozen=True)
 class Programme:
-    """Choose configurations so that the sum of costs is least; it costs something, too, to give a job none."""
+    """Choose configurations with the least sum of costs; a job without a configuration also has a cost."""
 
-    # Worth of each job in each configuration, restarts counted, shape (J, C); NaN where it is not allowed.
+    # Worth of each job in each configuration, restarts counted, shape (J, C); NaN where the configuration is not
+    # allowed.
     worths: NDArray[np.float64]
     gpus: NDArray[np.int64]  # GPUs of each configuration, shape (C,)
     types: NDArray[np.int64]  # type of each configuration as a number from 0, shape (C,)
@@ -40,7 +41,9 @@ class Programme:
 
     @cached_property
     def costs(self) -> NDArray[np.float64]:
-        """Return what each configuration costs over giving none, shape (J, C); NaN where it is not allowed.
+        """Return the cost of each configuration relative to no configuration, shape (J, C).
+
+        NaN where the configuration is not allowed.
 
         Source: Sia (SOSP '23), §3.4, eq. 1; rounding and limit by its published code.
         """
@@ -52,7 +55,7 @@ class Programme:
         return costs
 
     def is_like(self, other: Programme) -> bool:
-        """Return whether another programme of this policy has the same answers."""
+        """Return whether another programme of this policy has equal answers."""
         parts = ((each.costs, each.kept, each.gpus, each.types, each.capacities) for each in (self, other))
         return all(np.array_equal(mine, theirs, equal_nan=True) for mine, theirs in zip(*parts, strict=True))
 
@@ -92,7 +95,7 @@ class Programme:
         held = csr_array((self.gpus[columns].astype(float), (self.types[columns], each)), (num_types, size))
         limits = LinearConstraint(vstack([once, held]), -np.inf, np.append(np.ones(num_jobs), self.capacities))
         must = (self.kept[jobs] == columns).astype(float)
-        # In half of the rounds the relaxed programme has an integer solution, in a tenth of the time.
+        # In half of the rounds the relaxed programme has an integer solution, and takes a tenth of the time.
         for is_whole in (0, 1):
             with without_chatter() if is_whole else nullcontext():
                 found = milp(
@@ -111,7 +114,7 @@ class Programme:
         return chosen, (found.mip_dual_bound if is_whole else found.fun) + none
 
 
-BOOTSTRAPS = ("ratio", "none", "oracle")  # what a job's goodput is on a type that it never ran on
+BOOTSTRAPS = ("ratio", "none", "oracle")  # sources of the goodput of a job on a type where it never ran
 NEAREST = 3  # number of jobs that a reason names
 
 
@@ -124,10 +127,10 @@ class Sia:
     p
         Fairness power: with p < 0 the sum of all jobs' worth^p is made least, with p > 0 largest. Not 0.
     waiting_cost
-        Cost λ of a job without GPUs, above 1: one GPU of its slowest type costs a job 1.
+        Cost λ of a job without GPUs, above 1, in units of the cost of one GPU of its slowest type.
     bootstrap
-        Goodput on a type that a job never ran on: `ratio`, guessed by speeds on one GPU; `none`, not known until it ran
-        there, on one GPU at first; `oracle`, as its profile says on every type from the start.
+        Goodput on a type that a job never ran on: `ratio`, guessed by speeds on one GPU; `none`: the goodput is
+        unknown; `oracle`, as its profile says on every type from the start.
 
     Source: Sia (SOSP '23), §3.
     """
@@ -137,7 +140,7 @@ class Sia:
     bootstrap: str = "ratio"
     _matrix: Matrix = field(init=False, repr=False)
     _last: tuple[Programme, tuple[NDArray[np.int64], float]] | None = field(default=None, init=False, repr=False)
-    # Since when each job has the GPUs that it has.
+    # For each job, the time since which it has its present GPUs.
     _since: dict[JobId, tuple[Placement, float]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -204,7 +207,10 @@ class Sia:
         return here if here is not None and view.time - since < view.delay_of(job) else -1
 
     def _restart_factor(self, job: JobView, view: ClusterView) -> float:
-        """Return the share of its worth that a restart leaves to a job. A young job loses nothing."""
+        """Return the restart factor: the share of its worth that a job keeps after a restart.
+
+        A young job keeps its whole worth.
+        """
         age = job.attained_service if job.gang_size else view.time - job.submit_time
         delay = view.delay_of(job)
         return 1.0 if age < delay else restart_factor(view.time - job.submit_time, job.num_restarts, delay)

@@ -20,7 +20,7 @@ from polluxsim.policies.typed.linear_programmes import gpus_by_type
 
 
 class Prospect(NamedTuple):
-    """What is expected of a job now."""
+    """The expected course of a job."""
 
     width: int  # GPUs of its gang
     epochs: int  # its epochs
@@ -31,7 +31,7 @@ class Prospect(NamedTuple):
 
 
 def prospect(view: ClusterView, job: JobView) -> Prospect:
-    """Return what is expected of a job, by its plan or, without one, by its true remaining time."""
+    """Return the expected epochs of a job, by its plan or, without a plan, by its true remaining time."""
     if (plan := job.plan) is None:
         left = max(job.oracle.time_left(job.num_replicas), 1.0)
         return Prospect(job.num_replicas, 1, 0, 0.0, left, left)
@@ -44,11 +44,11 @@ def prospect(view: ClusterView, job: JobView) -> Prospect:
 
 
 def time_left(sizes: Sequence[int], times: Sequence[float], done: int) -> float:
-    """Return the expected time of the epochs left, if batch sizes are drawn by shares that are not known [s].
+    """Return the expected time of the remaining epochs if batch sizes are drawn by unknown shares [s].
 
-    The shares have a Dirichlet distribution, by which all planned sizes are equally likely before any epoch is seen.
-    `sizes` and `times` are each epoch's as planned [examples; s]; those done and the present one are seen.
-    Source: Zheng et al., Shockwave (NSDI '23), §5.
+    The shares have a Dirichlet distribution: before any epoch is seen, all planned sizes are equally likely. `sizes`
+    and `times` are the planned values of each epoch [examples; s]; the job has seen the completed epochs and the
+    present one. Source: Zheng et al., Shockwave (NSDI '23), §5.
 
     >>> time_left([32, 32, 32, 32], [10.0, 10.0, 10.0, 10.0], 1)
     20.0
@@ -93,7 +93,7 @@ _GAP = 1e-3
 
 
 class Window(NamedTuple):
-    """The rounds that are planned at a time."""
+    """A plan for several rounds."""
 
     rounds: int  # how many
     length: float  # of each [s]
@@ -109,11 +109,11 @@ def planned_rounds(
     The counts maximise the mean over jobs of weight × log (share of its epochs that a job has done after the window),
     minus the time that the longest job then has left. Each job gets at least its `least` rounds.
 
-    The published programme has a binary for each job and round. A count for each job is a relaxation of it: the GPU
-    rounds of all jobs fit into the window, and so do the gangs of each width and more, but not all of these counts can
-    be packed into rounds. On 2 GPUs, for example, 1 round of a job of 2 GPUs and 3 rounds of a job of 1 GPU fit into 3
-    rounds by their counts, and need 4 rounds. The policy then runs fewer gangs than planned, and plans again after
-    `resolve` rounds.
+    The published programme has a binary variable for each job and round. A count for each job is a relaxation of it:
+    the GPU rounds of all jobs fit into the window, and so do the gangs of each width and more, but not all of these
+    counts can be packed into rounds. On 2 GPUs, for example, 1 round of a job of 2 GPUs and 3 rounds of a job of 1 GPU
+    fit into 3 rounds by their counts, and need 4 rounds. The policy then runs fewer gangs than planned, and plans again
+    after `resolve` rounds.
 
     Source: Zheng et al., Shockwave (NSDI '23), §4.
     """
@@ -164,14 +164,17 @@ def _gangs_at_once(widths: Sequence[int], gpus: int) -> list[tuple[int, int]]:
 
 
 def _lines() -> list[tuple[float, float]]:
-    """Return slopes and starts of the straight lines between `BASES` that replace the logarithm."""
+    """Return slopes and starts of the straight lines between `BASES` that approximate the logarithm."""
     points = [(base, log(base or LOG_OF_NOTHING)) for base in BASES]
     slopes = [((y1 - y0) / (x1 - x0), x0, y0) for (x0, y0), (x1, y1) in pairwise(points)]
     return [(slope, y - slope * x) for slope, x, y in slopes]
 
 
 def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window) -> list[int] | None:
-    """Return the rounds that each job needs to have no more left than it can spare [s]; None if they do not fit."""
+    """Return the rounds that each job needs so that its remaining time stays within the limit [s].
+
+    None if the jobs do not fit.
+    """
     needed = [max(ceil((job.left - rest) / window.length - 1e-9), 0) for job, rest in zip(jobs, spare, strict=True)]
     gpus = sum(job.width * rounds for job, rounds in zip(jobs, needed, strict=True))
     possible = min(spare, default=0.0) >= 0 and max(needed, default=0) <= window.rounds
@@ -193,7 +196,7 @@ class Shockwave:
     window
         Rounds of a plan.
     resolve
-        Rounds after which the policy plans again, even if no job came or left.
+        Rounds after which the policy plans again, even if no job has arrived or ended.
     weight_of_longest
         Weight of a second of the longest remaining time against mean utility, k [1/s].
     exponent
@@ -220,7 +223,7 @@ class Shockwave:
         )
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Plan if it is time, and run the next round of the plan."""
+        """Make a new plan if necessary, and run the next round of the plan."""
         if not view.jobs:
             return Decision({})
         jobs = {job.job_id: job for job in view.jobs}
@@ -275,7 +278,7 @@ class Shockwave:
 
     def _weight(self, rho: float, job: Prospect, window: Window) -> float:
         power = 100.0 if job.left < window.length else self.exponent
-        # By logarithms, as powers of 100 may be too large for a number.
+        # By logarithms, because powers of 100 may be too large for a number.
         return min(exp(min(power * log(rho), log(MOST_WEIGHT))), MOST_WEIGHT) if rho > self.most_unfairness else 1.0
 
     def _rank(self, job: JobView) -> tuple[bool, float, bool]:

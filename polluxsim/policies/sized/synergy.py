@@ -1,4 +1,4 @@
-"""Synergy: CPUs and memory go to the jobs that are faster by them, beside jobs that can do with less."""
+"""Synergy: Jobs that become faster with more CPUs and memory get them from jobs that need less."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ ENDS = Change.JOBS_OR_NODES | Change.EVICTION
 class Synergy:
     """Let a policy choose the jobs with GPUs, and give these jobs CPUs and memory by their gain.
 
-    Each job is at least as fast as with the share of its GPUs. Spare CPUs and memory go to jobs that become faster
-    with them, the largest demand first. A starting job goes to the node that fits its demand best. A running job stays.
-    If the cluster states no CPUs and memory, Synergy equals the inner policy.
+    Each job is at least as fast as with the CPUs and memory in proportion to its GPUs. Spare CPUs and memory go to jobs
+    that become faster with them, the largest demand first. A starting job goes to the node that fits its demand best. A
+    running job stays. If the cluster states no CPUs and memory, Synergy equals the inner policy.
 
     Parameters
     ----------
@@ -65,18 +65,18 @@ class Synergy:
 
     @property
     def traits(self) -> Traits:
-        """Return what the policy inside is."""
+        """Return the traits of the inner policy."""
         return traits_of(self.order)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return what decides nothing of the policy inside, and whether CPUs and memory count."""
+        """Return sentences about settings of the inner policy, or CPUs and memory, that have no effect."""
         sentences = without_effect(self.order, jobs, cluster)
         if not cluster.hosts:
             sentences.append("the cluster does not give the CPUs and memory of its nodes, so it only gives GPUs")
         return sentences
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Have the policy inside choose who runs, place who starts, and give all of them CPUs and memory."""
+        """Let the inner policy choose the running jobs, place new jobs, and give CPUs and memory to all of them."""
         decision = decision_of(self.order.allocate(view, rng))
         if not view.hosts or self.allocation == "proportional":
             return decision
@@ -122,7 +122,7 @@ def _who_runs(view: ClusterView, decision: Decision) -> tuple[dict[JobId, Placem
 
 
 def _place(free: FreeGpus, view: ClusterView, placement: Placement, demand: Host) -> Placement:
-    """Return where a job goes in place of a placement, on GPUs of the same type, and take them.
+    """Return a better placement for a job, on GPUs of the same type, and take these GPUs.
 
     It is the node with room for the whole demand that then has the least left; otherwise the node with the most CPUs
     left and enough GPUs; otherwise several nodes, those with the most free GPUs first.

@@ -23,10 +23,10 @@ class Themis:
     """Lease GPUs to the jobs with the worst finish-time fairness ρ, so that the product of their 1/ρ is largest.
 
     ρ is the completion time of a job, over its completion time alone on an equal share of the cluster. The policy
-    offers the GPUs without a lease to the jobs without a lease that have the largest ρ. Each bids with the ρ that it
-    would have on each number of GPUs. The GPUs that are left over go to the other jobs without a lease, then to jobs
-    with a lease that complete earlier on more GPUs, restart included; the worst ρ goes first. A lease does not get
-    longer in this way.
+    offers the GPUs without a lease to the jobs without a lease that have the largest ρ. Each of these jobs bids with
+    the ρ that it would have on each number of GPUs. The GPUs that are left over go to the other jobs without a lease,
+    then to jobs with a lease that complete earlier on more GPUs, restart included; the worst ρ goes first. These GPUs
+    do not extend a lease.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class Themis:
     lease: float = 1200.0
     fairness: float = 0.8
     _times: TrueTimes = field(default_factory=TrueTimes, init=False, repr=False)
-    # Time that each job needs in all on the GPUs asked for, and when its lease ends [s].
+    # Total time that each job needs on the requested GPUs, and the end of its lease [s].
     _work: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     _until: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
 
@@ -76,7 +76,7 @@ class Themis:
         return self._times.on(job, [job.num_replicas])[job.num_replicas]
 
     def _bid(self, view: ClusterView, job: JobView, *, restarts: bool = False) -> dict[int, float]:
-        """Return −log ρ by numbers of GPUs. Without GPUs, a job would get the GPUs that it requests a lease later.
+        """Return −log ρ by numbers of GPUs. Without GPUs now, a job would get its requested GPUs one lease later.
 
         A job that cannot run on the requested GPUs now would get its best number of GPUs a lease later. If the job
         restarts, a number of GPUs that differs from the present one costs the restart delay.
@@ -114,7 +114,7 @@ def auctioned(bids: Mapping[JobId, Mapping[int, float]], offer: int, fairness: f
 
 
 def taken_up(bids: Mapping[JobId, Mapping[int, float]], held: Mapping[JobId, int], left: int) -> dict[JobId, int]:
-    """Return the GPUs of the jobs with a lease that take some of the GPUs that are left over, the worst ρ first."""
+    """Return the GPUs of the jobs with a lease that take some leftover GPUs, the worst ρ first."""
     # An agent that changes the batch size can rule out the number of GPUs that its job holds.
     bidders = [job_id for job_id, bid in bids.items() if held[job_id] in bid]
     taken = dict[str, int]()

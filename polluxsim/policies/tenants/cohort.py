@@ -14,7 +14,7 @@ from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.ledger import queue_of
 
 ANY, LOWER_PRIORITY, NEVER = "any", "lower-priority", "never"
-"""Which jobs may be preempted: any, those with a lower priority, or none."""
+"""Which jobs may be preempted: any job, jobs with a lower priority, or no job."""
 
 
 class Terms(NamedTuple):
@@ -49,7 +49,8 @@ def most_gpus(terms: Mapping[str, Terms], queue: str, num_gpus: int) -> float:
 class Cohort:
     """The GPUs of all queues during one decision.
 
-    `other` are the terms of queues that `terms` leaves out. `start_of` returns when a running job got its GPUs [s].
+    `other` contains the terms of queues that `terms` leaves out. `start_of` returns when a running job got its GPUs
+    [s].
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Cohort:
         self._used = Counter[str]()
         for job in view.running:
             self._used[queue_of(job)] += job.num_replicas
-        # GPUs that each queue may borrow and that no queue has borrowed. GPUs without an owner are among them.
+        # GPUs that each queue may borrow and that no queue has borrowed. GPUs without an owner are among these GPUs.
         self._pool = float(max(view.nominal_gpus, sum(each.quota for each in terms.values())))
         for queue in {*terms, *self._used}:
             self._pool -= max(self._of(queue).reserved, self._used[queue])
@@ -140,10 +141,10 @@ class Cohort:
         return self._terms.get(queue, self._other)
 
     def _in_turn(self, waiting: Iterable[JobView]) -> Iterator[JobView]:
-        """Yield waiting jobs. In a queue, they are in order of priority, then submission.
+        """Yield waiting jobs. In a queue, the jobs are in order of priority, then submission.
 
         Among the first jobs of the queues, those within quotas come first; with fair sharing, the job whose queue
-        would have the smallest share. Then they come in order of priority and submission.
+        would have the smallest share. Then jobs come in order of priority and submission.
         """
         queues: dict[str, deque[tuple[int, JobView]]] = {}
         for place, job in enumerate(sorted(waiting, key=lambda job: -job.priority)):
@@ -165,12 +166,12 @@ class Cohort:
         return share if self._rules.fair_sharing else float(share > 0)
 
     def _share(self, queue: str, more: int = 0) -> float:
-        """Return the GPUs of a queue beyond its quota, over its weight; `more` are added to them."""
+        """Return the GPUs of a queue beyond its quota, over its weight; The method adds the jobs of `more` to them."""
         terms = self._of(queue)
         return max(self._used[queue] + more - terms.quota, 0) / terms.weight
 
     def _available(self, queue: str) -> float:
-        """Return the GPUs that a queue may get, with the GPUs that it may borrow."""
+        """Return the GPUs that a queue may get, including the GPUs that it may borrow."""
         terms, used = self._of(queue), self._used[queue]
         own = max(terms.reserved - used, 0)
         lent = terms.quota - terms.reserved  # its part of the common pool
@@ -225,12 +226,12 @@ class Cohort:
         return True
 
     def _give_chance(self) -> None:
-        """Let all jobs try again."""
+        """Let all jobs try to preempt again."""
         self._chances += 1
         self._hopeless.clear()
 
     def _victims(self, job: JobView) -> list[JobView]:
-        """Remove and return the jobs that Kueue would preempt for a job. Remove none if the job cannot fit."""
+        """Remove and return the jobs that Kueue would preempt for a job. Remove no job if the new job cannot fit."""
         queue = queue_of(job)
         own, others = self._candidates(job)
         if others and self._rules.fair_sharing:
@@ -243,7 +244,7 @@ class Cohort:
     def _candidates(self, job: JobView) -> tuple[list[JobView], list[JobView]]:
         """Return the jobs of the same queue and of other queues that may be preempted, in the order of preemption.
 
-        The job with the lowest priority comes first, among equal priorities the job that was admitted last.
+        The job with the lowest priority comes first; among equal priorities, the job that was admitted last.
         """
         rules, queue = self._rules, queue_of(job)
         own, others = [], []
@@ -289,7 +290,9 @@ class Cohort:
         return victims
 
     def _by_fair_sharing(self, job: JobView, candidates: Iterable[JobView]) -> Iterator[JobView]:
-        """Yield candidates in the order of Kueue's fair sharing. The caller removes each before it asks for the next.
+        """Yield candidates in the order of Kueue's fair sharing.
+
+        The caller removes each job before it asks for the next.
 
         First come jobs whose queue keeps at least the share that the queue of the new job will have, then one job of
         each queue whose share now exceeds the share that the other will have.

@@ -26,8 +26,8 @@ from polluxsim.workloads.job import Job
 class FairQueues:
     """Start whole jobs of the queue with the least GPU time for its weight, without preemption.
 
-    A queue whose first job arrives after a time without jobs starts at the least usage of the other queues. Thus it
-    cannot make up for its absence. A job that fits may overtake a job that does not fit.
+    A queue whose first job arrives after a time without jobs starts at the least usage of the other queues. Therefore
+    it cannot make up for its absence. A job that fits may overtake a job that does not fit.
 
     Parameters
     ----------
@@ -114,21 +114,22 @@ OWNERS = ("queue", "user")
 
 @dataclass(frozen=True)
 class DominantResourceFairness:
-    """Start whole jobs of the queue whose dominant share is least for its weight, without preemption.
+    """Start whole jobs of the queue with the least dominant share relative to its weight, without preemption.
 
     A queue's dominant share is the largest of its parts of all GPUs, CPUs and memory. Its jobs start in order of
     priority, then submission. If the next job fits nowhere, the queue waits and other queues continue. A job gets the
-    CPUs and memory that its user requests, or by default the smallest share per GPU of all nodes. One that asks for
-    more than a node has for it is not admitted. Where the cluster does not say what nodes have, GPUs alone count.
+    CPUs and memory that its user requests, or by default the smallest share per GPU of all nodes. A job that requests
+    more than its node has for it is not admitted. If the cluster does not state the CPUs and memory of its nodes, only
+    GPUs count.
 
     Parameters
     ----------
     weights
-        By queue; one for a queue that is not named. Jobs without a queue are in `none`.
+        Weights by queue; 1 for a queue that is not named. Jobs without a queue are in `none`.
     by
         Owners: each `queue`, or each `user`.
 
-    Source: Ghodsi et al., "Dominant Resource Fairness" (NSDI '11), algorithm 1; there no owner is passed over.
+    Source: Ghodsi et al., "Dominant Resource Fairness" (NSDI '11), algorithm 1, in which no owner is skipped.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
@@ -139,13 +140,13 @@ class DominantResourceFairness:
         check_choice("policy.by", self.by, OWNERS)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return whether shares decide nothing; each weight must be of a queue, or user, that jobs have."""
+        """Return a sentence if shares have no effect; each weight must be for a queue, or user, of a job."""
         check_owners("policy.weights", self.weights, jobs, self.by, NO_QUEUE)
-        return unless_jobs_differ(jobs, self.by, "its jobs start by priority and submission, and one that does not fit "
-                                  "holds up the others")  # fmt: skip
+        return unless_jobs_differ(jobs, self.by, "its jobs start by priority and submission, and a job that does not "
+                                  "fit blocks later jobs")  # fmt: skip
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Keep what runs, then fill progressively."""
+        """Keep running jobs, then fill progressively."""
         filling = _Filling(view, self)
         rejected = [job.job_id for job in view.waiting if not filling.can_ever_run(job)]
         waiting: defaultdict[str, deque[JobView]] = defaultdict(deque)
@@ -172,7 +173,7 @@ class DominantResourceFairness:
         )
 
     def owner_of(self, job: JobView) -> str:
-        """Return who a job is of."""
+        """Return the owner of a job."""
         return (job.queue if self.by == "queue" else job.user) or NO_QUEUE
 
 
@@ -182,7 +183,7 @@ class _Filling:
     def __init__(self, view: ClusterView, policy: DominantResourceFairness) -> None:
         self._view, self._policy = view, policy
         self._free = FreeGpus(view.gpus_per_node, view.hosts)
-        # Default of jobs without a request: any node has so much for each of its GPUs.
+        # Default for jobs without a request: every node has this amount for each of its GPUs.
         self._usual = least(shares_of(view.hosts, view.gpus_per_node)) if view.hosts else NOTHING
         self._all = (float(sum(view.gpus_per_node)), *map(sum, zip(*view.hosts, strict=True)))
         self._used: defaultdict[str, tuple[float, ...]] = defaultdict(lambda: (0.0, 0.0, 0.0))
@@ -192,7 +193,7 @@ class _Filling:
             self._take(job, job.placement)
 
     def _too_full(self) -> frozenset[int]:
-        """Return the nodes on which another policy put jobs that request more CPUs or memory than there are."""
+        """Return the nodes on which another policy placed jobs that request more CPUs or memory than there are."""
         needed: defaultdict[int, Host] = defaultdict(lambda: NOTHING)
         for job in self._view.running if self._view.hosts else ():
             for node, gpus in job.placement:
@@ -212,7 +213,7 @@ class _Filling:
         return max(parts) / self._policy.weights.get(owner, 1.0)
 
     def can_ever_run(self, job: JobView) -> bool:
-        """Return whether there is room for a job on empty nodes; where more of them may come, it may be."""
+        """Return whether a job fits on empty nodes; if nodes may be added, assume that it does."""
         view, needs = self._view, self.needs_of(job)
         if not view.hosts or view.health.down or view.nodes is not None:
             return True
@@ -221,7 +222,7 @@ class _Filling:
         return any(sum(rooms[node] for node in view.nodes_of(name)) >= job.num_replicas for name in types)
 
     def place(self, job: JobView) -> Placement:
-        """Return GPUs for a job with its CPUs and memory, which it takes; the nodes with room for most of it first."""
+        """Take GPUs for a job with its CPUs and memory, first on nodes with room for most of it; return the GPUs."""
         needs, every = self.needs_of(job), range(len(self._view.gpus_per_node))
         for name in job.speeds or self._view.types:
             here = set(self._view.nodes_of(name))
@@ -239,7 +240,7 @@ class _Filling:
         self._used[owner] = tuple(before + more for before, more in used)
 
     def reasons(self, asked: Sequence[JobId], started: Mapping[JobId, Placement]) -> dict[JobId, Reason]:
-        """Say of jobs how large the dominant shares of their owners are.
+        """Return, as reasons of jobs, the dominant shares of their owners.
 
         Kinds: `least-share` for a starting job, `runs-on`, and `share-waits` for a waiting job.
         """

@@ -29,10 +29,10 @@ class Quotas:
     """Start whole jobs within the quotas of their queues, and let queues borrow idle GPUs of other queues.
 
     In a queue, jobs start in order of priority and submission. A job that fits may overtake a job that does not fit. A
-    job that does not fit may preempt jobs of its own queue with a lower priority. If its queue holds less than its
-    quota, it may also preempt jobs of queues that exceed their quotas. Jobs of other queues are preempted first. Then
-    the lowest priority comes first, and among equal priorities the job that was admitted last. A job is spared if the
-    new job fits without its preemption.
+    job that does not fit may preempt jobs of its own queue with a lower priority. If the queue of a job holds less than
+    its quota, the job may also preempt jobs of queues that exceed their quotas. Jobs of other queues are preempted
+    first. Then the job with the lowest priority comes first, and among equal priorities the job that was admitted last.
+    A job is spared if the new job fits without its preemption.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Quotas:
         return []
 
     def _check_sum(self, cluster: Cluster) -> None:
-        """Check that the quotas do not exceed the GPUs of the cluster, with nodes that are down."""
+        """Check that the quotas do not exceed the GPUs of the cluster, including nodes that are down."""
         for gpu_type, gpus in {name: sum(sizes) for name, sizes in cluster.by_type.items()}.items():
             quotas = sum(_on(self.gpus, gpu_type).values())
             if quotas > gpus:
@@ -128,7 +128,7 @@ class Quotas:
         return replace(self, **on)
 
     def may_use(self, job: JobView, gpu_type: str) -> bool:
-        """Return whether a job can start on GPUs of a type, as far as its queue may borrow."""
+        """Return whether a job can start on GPUs of a type, considering only how much its queue may borrow."""
         return self.can_ever_hold(job, gpu_type, job.num_replicas + sum(_on(self.gpus, gpu_type).values()))
 
     def can_ever_hold(self, job: JobView | Job, gpu_type: str, num_gpus: int) -> bool:

@@ -34,7 +34,8 @@ class FreeGpus:
     Attributes
     ----------
     gpus, hosts
-        Free GPUs, and free CPUs and memory, of each node now. Negative CPUs or memory are owed.
+        Free GPUs, and free CPUs and memory, of each node now. Negative CPUs or memory mean that jobs were granted more
+        than the node has.
     total
         Free GPUs of all nodes.
     """
@@ -86,8 +87,8 @@ class FreeGpus:
     def pack(self, num_replicas: int, nodes: Sequence[int] = ()) -> Placement | None:
         """Find GPUs for one job on some nodes, by default on any, and take them.
 
-        The node with the most free GPUs comes first, the lowest number at a tie. If the free GPUs do not suffice, this
-        returns None and takes nothing.
+        The node with the most free GPUs comes first, the lowest number at a tie. If there are not enough free GPUs,
+        this method returns None and takes nothing.
         """
         if num_replicas > (self.on(nodes) if nodes else self.total):
             return None
@@ -106,8 +107,8 @@ class FreeGpus:
         """Find GPUs for a job on one type that it can use, and take them. By default, find the requested number.
 
         The job keeps its present GPUs if their number is right and they are free. Otherwise it gets GPUs of its fastest
-        type with enough free GPUs, on the nodes with the most. If no type has enough, this returns None and takes
-        nothing.
+        type with enough free GPUs, on the nodes with the most. If no type has enough GPUs, this method returns None and
+        takes nothing.
         """
         wanted, held = job.num_replicas if gpus is None else gpus, job.placement
         if held and num_replicas(held) == wanted and self.has(held):
@@ -124,7 +125,7 @@ def place(view: ClusterView, chosen: Iterable[tuple[JobView, Crew]]) -> dict[Job
     """Return placements of jobs on GPUs of given types, by the number of GPUs of each type that each job gets.
 
     A job that already has these GPUs keeps them. The other jobs are packed in order, each type on the nodes with the
-    most free GPUs. A job for which no GPUs are left is left out. All jobs that are not chosen lose their GPUs.
+    most free GPUs. A job is left out if no GPUs are left for it. All jobs that are not chosen lose their GPUs.
     """
     placements: dict[JobId, Placement] = {}
     new: list[tuple[JobView, Crew]] = []
@@ -184,10 +185,10 @@ def all_gpus(view: ClusterView) -> list[Gpu]:
 def placed_together(
     view: ClusterView, packs: Sequence[Sequence[JobView]], nodes: Collection[int] | None = None
 ) -> dict[JobId, Gpus]:
-    """Return the GPUs of packs of jobs. The jobs of a pack share all of their GPUs, and packs share none.
+    """Return the GPUs of packs of jobs. The jobs of a pack share all of their GPUs; two packs share no GPUs.
 
-    All GPUs, or those of some nodes, are free for the packs. The jobs of a pack request equally many GPUs. All packs
-    must have room. A pack keeps the GPUs of its first job that runs on GPUs that are free. Other packs get GPUs of the
+    All GPUs, or the GPUs of some nodes, are free for the packs. The jobs of a pack request equally many GPUs. All packs
+    must have room. A pack keeps the GPUs of its first running job whose GPUs are free. Other packs get GPUs of the
     nodes with the most free GPUs.
     """
     free = {gpu for gpu in all_gpus(view) if nodes is None or gpu[0] in nodes}
@@ -210,7 +211,7 @@ ROOM = 64  # fewest unused entries of the arrays of a new timetable
 
 
 class Timetable:
-    """The number of free GPUs from now on, given the releases and reservations that are known.
+    """The number of free GPUs from now on, according to known releases and reservations.
 
     It is a step function in arrays, because there may be thousands of jobs. `releases` are times in ascending order,
     not before now, at which further GPUs become free, with their numbers [s; 1].

@@ -19,7 +19,7 @@ Describe = Callable[[JobView], Mapping[str, float]]
 
 
 class Budget:
-    """The GPUs of each type of a cluster that are left while one job after the other takes some.
+    """The GPUs of each type of a cluster that are left while jobs take GPUs one after the other.
 
     With `mixes`, jobs that can use several types at once take GPUs of several types if no type has enough.
     """
@@ -34,7 +34,7 @@ class Budget:
     def take(self, job: JobView, gpus: int | None = None) -> Crew:
         """Take GPUs for a job, by default as many as it requests; return their types, or nothing if they do not fit.
 
-        They are of the type on which the job runs, otherwise of its fastest type with enough GPUs.
+        The GPUs are of the type on which the job runs, otherwise of its fastest type with enough GPUs.
         """
         wanted = job.num_replicas if gpus is None else gpus
         if wanted > self.left:
@@ -63,7 +63,7 @@ class Budget:
         return ()
 
     def _mixed(self, job: JobView, wanted: int) -> Crew:
-        """Return the GPUs that a job holds, else GPUs of one type, else GPUs of several types; nothing if too few."""
+        """Return the GPUs that a job holds, else GPUs of one type, else of several types; nothing if too few."""
         held = self._view.node_types.crew(job.placement)
         if sum(gpus for _, gpus in held) == wanted and all(gpus <= self._left[name] for name, gpus in held):
             return held
@@ -101,14 +101,14 @@ def schedule_gangs(
     Parameters
     ----------
     order
-        All jobs by precedence. It is read only as far as needed.
+        All jobs by precedence. The order is read only as far as needed.
     overtaking
         Whether a job that fits may start before a job that does not fit.
     order_lasts_until
         Time until which no job that gets GPUs falls behind another job, unless a job arrives [s]. The policy does not
-        decide again before, unless GPUs become free while jobs wait.
+        decide again before this time, unless GPUs become free while jobs wait.
     describe
-        Function that returns the numbers by which a job has its place in the order.
+        Function that returns the sort key of a job.
     """
     order, again = tee(order)  # the order may be long, and slow to compute
     if view.demand <= view.num_gpus and len(view.types) == 1:
@@ -142,7 +142,7 @@ def schedule_gangs(
 
 
 def _first_of(order: Iterable[JobView], few: Sequence[JobView]) -> Iterable[JobView]:
-    """Return a few jobs in an order of all jobs, which is read only as far as needed."""
+    """Return some jobs in the order of all jobs. The order is read only as far as needed."""
     if len(few) < 2:
         return few
     wanted = {job.job_id for job in few}
@@ -178,7 +178,7 @@ def _reasons(
 ) -> dict[JobId, Reason]:
     """Return the reasons of some jobs.
 
-    Kinds: `gang-fits`; `gang-does-not-fit` with the nearest jobs ahead that got GPUs; and `behind-head-of-line` with
+    Kinds: `gang-fits`; `gang-does-not-fit` with the nearest earlier jobs that got GPUs; and `behind-head-of-line` with
     the first job that does not fit, which no job may overtake.
     """
     asked, left, head = set(jobs), gpus, None
@@ -215,14 +215,14 @@ def gangs_by(
     preemptive: bool = True,
     lasts_until: float = inf,
 ) -> Decision:
-    """Give GPUs to whole jobs in ascending order of a key, equal ones in order of submission.
+    """Give GPUs to whole jobs in ascending order of a key; jobs with equal keys stay in order of submission.
 
     A job that fits may start before a job that does not fit.
 
     Parameters
     ----------
     key
-        Sort key of a job. It may only fall while the job runs, unless an event happens.
+        Sort key of a job. The key may only fall while the job runs, unless an event happens.
     describe
         As in `schedule_gangs`.
     preemptive

@@ -50,17 +50,17 @@ class TrueTimes:
         return times
 
     def is_equal_anywhere(self, job: JobView, gpus: int) -> bool:
-        """Return whether a job is as fast with each of its GPUs on another node as with all on one node."""
+        """Return whether a job is equally fast with each GPU on a separate node as with all GPUs on one node."""
         known = self._spread.setdefault(job.job_id, {})
         if gpus not in known:
             known[gpus] = gpus < 2 or _is_equal_anywhere(job, gpus)
         return known[gpus]
 
     def slowdown(self, job: JobView) -> float:
-        """Return the remaining time of a job on its present GPUs over the one that `on` returns.
+        """Return the remaining time of a job on its present GPUs, divided by the remaining time that `on` returns.
 
-        It differs from 1 on more nodes than needed. It also differs a little where the number of GPUs does not divide
-        the batch size: the batch is then rounded, and the ratio that `on` keeps changes during training.
+        The ratio differs from 1 on more nodes than needed. It also differs a little where the number of GPUs does not
+        divide the batch size: the batch is then rounded, and the ratio that `on` keeps changes during training.
         """
         gpus = num_replicas(job.placement)
         choice = split_batch_size(job.oracle.application, job.batch_size, gpus)
@@ -92,7 +92,7 @@ def fewest_gpus(job: JobView) -> int:
 def most_gpus(job: JobView) -> int:
     """Return the largest number of GPUs that a job can be given now.
 
-    An agent that has seen few GPUs may allow fewer than the user does. The user's minimum then holds.
+    An agent that has run on few GPUs may allow fewer GPUs than the user does. The user's minimum holds in this case.
     """
     return max(job.max_replicas, fewest_gpus(job))
 
@@ -119,7 +119,7 @@ class Candidate(Protocol):
 
     @property
     def limit(self) -> int:
-        """Return the most GPUs that the job can be given."""
+        """Return the largest number of GPUs that the job can get."""
 
     def gain(self, replicas: int) -> float:
         """Return the value of one GPU more than `replicas`, 0 at the limit."""
@@ -135,7 +135,7 @@ class Dealt(NamedTuple):
 
 
 def served_first(jobs: Iterable[JobView], num_gpus: int) -> Iterator[JobView]:
-    """Yield the jobs that get their fewest GPUs, in order of submission. A job that does not fit is passed over."""
+    """Yield the jobs that get their fewest GPUs, in order of submission. A job that does not fit is skipped."""
     left = num_gpus
     for job in jobs:
         if not left:
@@ -148,7 +148,7 @@ def served_first(jobs: Iterable[JobView], num_gpus: int) -> Iterator[JobView]:
 def deal(jobs: Sequence[JobView], candidates: Sequence[Candidate], num_gpus: int) -> Dealt:
     """Give each candidate its fewest GPUs, and each further GPU to the job with the largest gain.
 
-    The earlier job wins a tie. If the gains of each job fall, the sum of the gains is as large as possible.
+    The earlier job wins a tie. If the gains of each job decrease, the sum of the gains is as large as possible.
     """
     given = [fewest_gpus(each.job) for each in candidates]
     heap = [(-each.gain(fewest), order) for order, (each, fewest) in enumerate(zip(candidates, given, strict=True))]
@@ -234,7 +234,7 @@ class Deal:
         return True
 
     def gain(self, job: JobView) -> float:
-        """Return the speedup that one GPU more adds: goodput over that on one GPU; 1 while the goodput is unknown."""
+        """Return the speedup (goodput over that on one GPU) that one GPU more adds; 1 while the goodput is unknown."""
         gpu_type, gpus = self._types[job.job_id], self.gpus[job.job_id]
         model = job.goodput if len(self._view.types) == 1 else job.goodputs[gpu_type]
         if model is None:
@@ -244,7 +244,7 @@ class Deal:
         return (then - now) / alone
 
     def placements(self) -> dict[JobId, Placement]:
-        """Return placements. A job with an unchanged number keeps its GPUs; the others are packed in order."""
+        """Return placements. A job with an unchanged number keeps its GPUs; the other jobs are packed in order."""
         started = [job for job in self._view.jobs if job.job_id in self.gpus]
         return place(self._view, [(job, ((self._types[job.job_id], self.gpus[job.job_id]),)) for job in started])
 
@@ -261,7 +261,7 @@ class AtEvents(ABC):
 
     @abstractmethod
     def decide(self, view: ClusterView) -> Decision:
-        """Return a decision for the time until the next of these events."""
+        """Return a decision that is valid until the next of these events."""
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Decide after an event, or repeat the last decision."""

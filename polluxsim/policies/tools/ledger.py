@@ -1,4 +1,4 @@
-"""A ledger of service: how long jobs have held GPUs, charged to jobs, users or queues."""
+"""A ledger of service: the times for which jobs have held GPUs, charged to jobs, users or queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several GPU types for policies that know one: a pool for each type, with a policy of its own."""
+"""Pools: on a cluster of several GPU types, each type has its own copy of a policy for one type."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Given = TypeVar("Given", bound=type[Any])
 
 
 class JobOnType(JobProxy):
-    """A job in the pool of a GPU type. Its speed, goodput and oracle are those of the type."""
+    """A job in the pool of a GPU type. Its speed, goodput and oracle are those for the type."""
 
     __slots__ = ("_oracle", "_oracle_on_type")
     gpu_type: str
@@ -42,7 +42,7 @@ class JobOnType(JobProxy):
 
     @property
     def oracle(self) -> Oracle:
-        """Return the oracle on the type. It is made when it is first read."""
+        """Return the oracle on the type. The view is made when it is first read."""
         if self._oracle is not self.job.oracle:
             object.__setattr__(self, "_oracle", self.job.oracle)
             object.__setattr__(self, "_oracle_on_type", self.job.oracle.on(self.gpu_type))
@@ -66,7 +66,7 @@ class Pools:
     """Sends each job to the pool of one GPU type, as in a system with a partition for each type.
 
     A new job is sent to the type with the largest speed / max(1, demand / GPUs), where the demand includes the job. A
-    waiting job that does not fit on the idle GPUs of its type moves to the fastest type that has enough to spare, if
+    waiting job that does not fit on the idle GPUs of its type moves to the fastest type that has enough spare GPUs, if
     the same rule prefers that type.
 
     `may_use` returns whether a job may get GPUs of a type; by default it may use all types that it can. `stays` returns
@@ -100,15 +100,17 @@ class Pools:
         return {name: self._view(view, name, arrived[name], ended[name]) for name in view.types}
 
     def of(self, job_id: JobId) -> str:
-        """Return the type whose pool a job is in."""
+        """Return the type of the pool that contains a job."""
         return self._seen[job_id].gpu_type
 
     def seen(self, jobs: Iterable[JobView], name: str) -> list[JobView]:
-        """Return the jobs that are in a pool, as its policy sees them, in their order."""
+        """Return the jobs of a pool in the view of its policy, in their order."""
         return [self._seen[job.job_id] for job in jobs if self.of(job.job_id) == name]
 
     def preempted(self, view: ClusterView, decision: Decision) -> dict[JobId, Reason]:
-        """Return reasons of the jobs that a decision preempts beside idle GPUs of another type. They move next round.
+        """Return reasons of the jobs that a decision preempts although GPUs of another type are idle.
+
+        These jobs move at the next round.
 
         Kind: `preempted-on-type`, with the jobs that get GPUs of the type.
         """
@@ -153,7 +155,7 @@ class Pools:
         return demand
 
     def _usable(self, job: JobView) -> Sequence[str]:
-        """Return the types that a job may use; if it may use none, all that it can use."""
+        """Return the types that a job may use; if it may use no type, return all types that it can use."""
         allowed = [name for name in job.speeds if self._may_use is None or self._may_use(job, name)]
         return allowed or list(job.speeds)
 
@@ -275,8 +277,8 @@ class PolicyPerType:
 def pool_per_type(policy: Given) -> Given:
     """Decorate a class of policies that know one GPU type, so that on several types a copy decides for each type.
 
-    On a cluster of one type nothing changes. It is for policies that need nothing but the jobs and GPUs that they see.
-    A policy that counts something over the whole cluster uses `Pools` itself.
+    On a cluster of one type nothing changes. The decorator is for policies that need only the jobs and GPUs in their
+    view. A policy that adds up values over the whole cluster uses `Pools` itself.
     """
     alone = policy.allocate
 
@@ -288,7 +290,7 @@ def pool_per_type(policy: Given) -> Given:
         per_type: PolicyPerType | None = self.__dict__.get("_per_type")
         if per_type is None:
             per_type = PolicyPerType(self, view)
-            object.__setattr__(self, "_per_type", per_type)  # of frozen policies, too
+            object.__setattr__(self, "_per_type", per_type)  # also for frozen policies
         return per_type.allocate(view, rng)
 
     policy.allocate = allocate

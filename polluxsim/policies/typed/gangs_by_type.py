@@ -20,7 +20,7 @@ Numbers = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
 
 
 def held_types(view: ClusterView, demand: Demand) -> Sequence[int | None]:
-    """Return the number of the type that each job has GPUs of, None for none."""
+    """Return the number of the type on which each job holds GPUs, None for no GPUs."""
     placed = {job.job_id: job.placement for job in view.jobs}
     return [demand.types.index(view.type_of(placed[job])) if placed[job] else None for job in demand.jobs]
 
@@ -28,7 +28,10 @@ def held_types(view: ClusterView, demand: Demand) -> Sequence[int | None]:
 def typed_decision(
     view: ClusterView, demand: Demand, types: Mapping[JobId, int | None], explain: Callable[[JobId], Reason]
 ) -> Decision:
-    """Return the decision to give jobs their GPUs on these types, None for no GPUs; `explain` says why of one job."""
+    """Return the decision to give jobs their GPUs on these types, None for no GPUs.
+
+    `explain` returns the reason for one job.
+    """
     running = {job: demand.types[number] for job, number in types.items() if number is not None}
     return Decision(
         place_gangs(view, running, {job.job_id: job for job in view.jobs}),
@@ -37,17 +40,17 @@ def typed_decision(
 
 
 class Bid(NamedTuple):
-    """What a job met when its turn came."""
+    """The offer to a job when its turn came."""
 
     gpu_type: int | None  # number of the type it takes, None for none
     # Its utility over the price of its GPUs, on the type with room where that is most; 0 where no type has room.
     worth: float
-    needed: float  # its GPUs
-    left: float  # those left of the type with most left
+    needed: float  # GPUs of the job
+    left: float  # most GPUs that are left of any type
 
 
 class Prices:
-    """What a GPU of each type costs: U_min^(1 − x) U_max^x / η where the part x of them is taken, U_max of the last.
+    """The price of a GPU of each type: U_min^(1 − x) U_max^x / η if the share x is taken, U_max for the last GPU.
 
     `utilities` are those of each job on each type for a GPU, 0 where it cannot run, of shape (jobs, types) [1/s].
     """
@@ -66,7 +69,7 @@ class Prices:
 
 
 class Queue(NamedTuple):
-    """Jobs that ask for GPUs one after the other, in order of utility for a GPU, the largest first."""
+    """Jobs request GPUs one after the other, in order of utility per GPU, the largest first."""
 
     utilities: Array  # of each job on each type, 0 where it cannot run, of shape (jobs, types) [1/s]
     widths: Array  # GPUs of each job
@@ -80,7 +83,7 @@ class Queue(NamedTuple):
 
 
 class JobChoices(NamedTuple):
-    """What a job does in each of several ways in which the jobs before it may have gone, in arrays of shape (ways,)."""
+    """The choices of a job after each combination of choices of earlier jobs, in arrays of shape (ways,)."""
 
     job: int
     before: Numbers  # which way of those before it each is
@@ -92,9 +95,9 @@ class JobChoices(NamedTuple):
 def bids(queue: Queue, prices: Prices, most_ways: int) -> dict[int, Bid]:
     """Return the bid of each job, in the order of the queue, with the largest sum of payoffs.
 
-    A job takes the type with the largest payoff, or it is passed over to leave room and lower prices to other jobs. Of
-    all ways that leave the same GPUs, only the best continues. The result is exact if there are at most `most_ways` of
-    them. Otherwise the best ways continue. A job that keeps its GPUs is not passed over.
+    A job takes the type with the largest payoff, or is skipped to leave room and lower prices to other jobs. If several
+    ways leave the same GPUs, only the best way continues. The result is exact if there are at most `most_ways` ways.
+    Otherwise the best ways continue. A job that keeps its GPUs is not skipped.
     """
     used, payoffs, turns = np.zeros((1, len(queue.gpus))), np.zeros(1), list[JobChoices]()
     for job in np.argsort(-queue.each.max(axis=1), kind="stable").tolist():
@@ -130,7 +133,7 @@ def _choices_of(queue: Queue, prices: Prices, job: int, used: Array) -> tuple[Jo
 
 
 def _best(used: Array, payoffs: Array, most_ways: int) -> Numbers:
-    """Return the best ways, in order. Of several ways that leave the same GPUs, only the first of the best counts."""
+    """Return the best ways, in order. If several ways leave the same GPUs, only the first of the best ways counts."""
     order = np.argsort(-payoffs, kind="stable")
     if len(order) > 1:
         _, first = np.unique(used[order], axis=0, return_index=True)
@@ -140,7 +143,7 @@ def _best(used: Array, payoffs: Array, most_ways: int) -> Numbers:
 
 @dataclass(frozen=True)
 class Hadar:
-    """Give each job its GPUs on the type with the largest payoff, utility less price; none where no payoff is positive.
+    """Give each job its GPUs on the type with the largest payoff, utility minus price; none if no payoff is positive.
 
     A job's utility is 1 over its time from submission to completion, as it would be on a type. Utilities plus prices
     of all GPUs bound those of any allocation (weak duality), and each taker of one GPU adds to that bound no more than
@@ -164,7 +167,7 @@ class Hadar:
         check_range("policy.most_ways", self.most_ways, least=1, whole=True)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Let jobs take GPUs at prices that rise."""
+        """Let jobs take GPUs at rising prices."""
         demand = Demand.of(view)
         with np.errstate(divide="ignore"):
             utilities = 1 / (demand.ages[:, None] + demand.left[:, None] / demand.speeds)
@@ -190,17 +193,17 @@ Group = frozenset[int]  # numbers of the types that its jobs can use
 
 
 class Outcome(NamedTuple):
-    """What a job got."""
+    """The result of a job's turn."""
 
     gpu_type: int | None  # number of the type, None for none
-    numbers: Mapping[str, float]  # what decided, as a reason has it
+    numbers: Mapping[str, float]  # the numbers of the reason
 
 
 def owned_types(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Group, Group]:
-    """Return the types on which each group goes first.
+    """Return the types that each group uses first.
 
-    A type belongs to the group with the fewest GPUs that can use it. It moves to a group with more GPUs if that group
-    has more jobs for each of its GPUs. Groups with fewer GPUs come first.
+    A type belongs to the group with the fewest GPUs that can use it. The job moves to a group with more GPUs if that
+    group has more jobs for each of its GPUs. Groups with fewer GPUs come first.
     """
 
     def supply(group: Group) -> float:
@@ -243,7 +246,7 @@ class Venn:
 
 
 def outcomes(demand: Demand, now: Sequence[int | None]) -> Iterator[tuple[int, Outcome]]:
-    """Go through the groups, then once more through who got nothing, and say of each job what it got last.
+    """Go through the groups, then once more through the jobs without GPUs, and return the last result of each job.
 
     `now` is the present type of each job, which the job keeps if possible.
     """

@@ -1,7 +1,7 @@
-"""The linear programmes of shares: jobs and GPU types as arrays, and the optimum in the middle of all optima.
+"""The linear programmes of shares: jobs and GPU types as arrays, and the centre of all optima.
 
-Optima are not unique, and which one is taken decides the schedule. The published numbers come from an interior-point
-solver. Its answer is the analytic centre of the optimal face. A simplex method gives a corner of it.
+Optima are not unique, and the choice among them determines the schedule. The published numbers come from an
+interior-point solver. Its answer is the analytic centre of the optimal face. A simplex method gives a corner of it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Demand(NamedTuple):
 
     @classmethod
     def of(cls, view: ClusterView) -> Demand:
-        """Return the demand that a view shows."""
+        """Return the demand of the jobs in a view."""
         gpus = gpus_by_type(view)
         rows = [(job, [speed(view, job, name) for name in gpus]) for job in view.jobs]
         jobs, known = [job for job, row in rows if any(row)], [row for _, row in rows if any(row)]
@@ -58,7 +58,7 @@ class Demand(NamedTuple):
 
     @property
     def equal_share(self) -> Array:
-        """Return the part of all GPUs that each type is."""
+        """Return the share of each type in all GPUs."""
         return self.gpus / float(self.gpus.sum())
 
     def named(self, shares: Array) -> dict[JobId, dict[str, float]]:
@@ -74,7 +74,7 @@ def gpus_by_type(view: ClusterView) -> Mapping[str, int]:
 
 
 def speed(view: ClusterView, job: JobView, gpu_type: str) -> float:
-    """Return the true speed of a job on the GPUs asked for of a type, 0 where it cannot run [optimiser steps/s]."""
+    """Return the true speed of a job on its requested GPUs of a type, 0 where it cannot run [steps/s]."""
     if gpu_type not in job.speeds or job.num_replicas > view.gpus_of(gpu_type):
         return 0.0
     try:
@@ -85,7 +85,7 @@ def speed(view: ClusterView, job: JobView, gpu_type: str) -> float:
 
 
 def steps_left(view: ClusterView, job: JobView, gpu_type: str) -> float:
-    """Return the optimiser steps that a job has left on a GPU type, at its present batch size."""
+    """Return the remaining optimiser steps of a job on a GPU type, at its present batch size."""
     shape, oracle = _shape(view, job, gpu_type), job.oracle.on(gpu_type)
     choice = oracle.batch_choice
     return oracle.remaining_time(shape, choice) / oracle.optimiser_step_time(shape, choice)
@@ -97,7 +97,7 @@ def _shape(view: ClusterView, job: JobView, gpu_type: str) -> tuple[int, ...]:
 
 
 SOLVERS = ("centre", "vertex")
-NEARLY_OPTIMAL = 1e-6  # how far below the optimum the middle is sought, as a part of it
+NEARLY_OPTIMAL = 1e-6  # distance of the centre from the optimum, as a share of the optimum
 
 _MOST_STEPS, _ENOUGH = 200, 1e-9
 
@@ -109,7 +109,7 @@ class Half(NamedTuple):
     limits: Array
 
     def and_(self, rows: Array, limits: Array) -> Half:
-        """Return the points that are also in other half-spaces."""
+        """Return the points that are also in further half-spaces."""
         return Half(np.vstack([self.rows, rows]), np.concatenate([self.limits, limits]))
 
 
@@ -119,19 +119,19 @@ class Solver:
     def __init__(self, demand: Demand, method: str = "centre") -> None:
         self._demand = demand
         self._method = method
-        # Only where a job can run has it a share.
+        # A job has a share only where it can run.
         self._jobs, self._types = np.nonzero(demand.speeds > 0)
         self._base = self._constraints()
 
     def least(self, rows: Array) -> float:
-        """Return the most that the least of all jobs' Σ rows·x can be.
+        """Return the largest possible minimum over jobs of Σ rows·x.
 
-        `rows` are what a share is worth to each job on each type, of shape (jobs, types).
+        `rows` contains the value of a share for each job on each type, shape (jobs, types).
         """
         return self.raised(rows, np.zeros(len(rows)), np.zeros(len(rows), dtype=bool))[0]
 
     def raised(self, rows: Array, levels: Array, is_full: Flags) -> tuple[float, Flags]:
-        """Return by how much Σ rows·x of all jobs that are not full can rise equally, and the jobs that limit it.
+        """Return by how much Σ rows·x of all jobs that are not full can rise equally, and the limiting jobs.
 
         Jobs that are full, of shape (jobs,), keep their levels.
         """
@@ -171,7 +171,7 @@ class Solver:
         of_types[self._types, np.arange(count)] = demand.widths[self._jobs]
         once = self._of_jobs(np.ones_like(demand.speeds))
         limits = np.concatenate([np.zeros(count), np.ones(len(once)), np.ones(len(of_types))])
-        # No job can run on a type whose nodes are all down. Its row is 0, and has to stay so.
+        # No job can run on a type whose nodes are all down. The row of such a type is 0, and must stay 0.
         gpus = np.maximum(demand.gpus, 1.0)
         return Half(np.vstack([-np.eye(count), once, of_types / gpus[:, None]]), limits)
 

@@ -1,4 +1,4 @@
-"""Rounds in which jobs get their shares of time: the job with the least of its share goes first."""
+"""Rounds in which jobs get their shares of time: the job that has received the least of its share goes first."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class RoundsOfShares:
     shares
         Rule that computes the shares.
     reset_interval
-        Minimum time between computations of shares, which follow changes of jobs or nodes [s]. A computation resets
-        the times that jobs have had; time that a job still lacks carries over and decides among equal jobs.
+        Minimum time between computations of shares, which follow changes of jobs or nodes [s]. A computation resets the
+        times that jobs have had; time that a job lacks carries over, and decides among equal jobs.
     idle_newcomers
         Whether jobs that arrived after the last computation of shares wait for the next one, as published. Their GPUs
         stay idle.
@@ -72,7 +72,7 @@ class RoundsOfShares:
         check_choice("policy.solver", self.solver, SOLVERS)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Give GPUs to the jobs with the least of their shares, type by type, the fastest type first."""
+        """Give GPUs to the jobs that are furthest below their shares, type by type, the fastest type first."""
         self._take_note(view)
         if self._is_stale and view.time - self._reset >= self.reset_interval:
             self._compute(view)
@@ -103,7 +103,7 @@ class RoundsOfShares:
                     if job not in turns or (turn.is_taken and job not in taken)
                 }
                 taken = {job: turn for job, turn in turns.items() if turn.is_taken}
-            # A job that held up others on one type may have got GPUs of a later type. Then the others move up.
+            # A job that blocked other jobs on one type may have got GPUs of a later type. Then the other jobs move up.
             if self.overtaking or len(types) == 1 or len(taken) == before:
                 return turns
 

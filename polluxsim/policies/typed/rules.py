@@ -1,4 +1,4 @@
-"""Shares of time as papers define them: each rule is a pure function of jobs and GPU types."""
+"""Shares of time by the rules of papers: each rule is a pure function of jobs and GPU types."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from polluxsim.policies.typed.linear_programmes import NEARLY_OPTIMAL, Array, De
 
 
 class Rule(ABC):
-    """Says which part of the time each job is to have on each GPU type."""
+    """Returns the share of time of each job on each GPU type."""
 
-    agnostic: bool = False  # whether it takes GPU types for alike: then no type is filled before the others
+    agnostic: bool = False  # whether the rule ignores GPU types: then no type is filled before another
 
     @abstractmethod
     def of(self, demand: Demand, solve: Solver) -> Array:
@@ -27,7 +27,7 @@ class Rule(ABC):
     def shares(self, view: ClusterView, solver: str) -> dict[JobId, dict[str, float]]:
         """Return the shares by job and type: of a job at most 1 in sum, of a type at most its GPUs.
 
-        A job that can run nowhere now has none. Of several optima, one of `solving.SOLVERS` says which is taken.
+        A job that can run nowhere now has no share. If there are several optima, one of `solving.SOLVERS` chooses.
         """
         demand = Demand.of(view)
         return demand.named(self.of(demand, Solver(demand, solver))) if demand.jobs else {}
@@ -40,9 +40,9 @@ def _at_most_one(shares: Array) -> Array:
 
 @dataclass(frozen=True)
 class MaxMin(Rule):
-    """Maximise the least effective throughput of all jobs, relative to that with an equal share.
+    """Maximise the least effective throughput of all jobs, relative to the throughput with an equal share.
 
-    It is least attained service in the long run: a gang of many GPUs needs as much less of the time.
+    In the long run this equals least attained service: a gang with more GPUs gets proportionally less time.
 
     Parameters
     ----------
@@ -59,14 +59,14 @@ class MaxMin(Rule):
 
 
 def max_min_rows(demand: Demand, *, agnostic: bool) -> Array:
-    """Return what a share is worth: GPUs × speed over that with an equal share, of shape (jobs, types)."""
+    """Return the value of a share: GPUs × speed relative to the speed with an equal share, of shape (jobs, types)."""
     worth = (demand.speeds > 0).astype(float) if agnostic else demand.speeds
     return demand.widths[:, None] * worth / (worth @ demand.equal_share)[:, None]
 
 
 @dataclass(frozen=True)
 class MaxSum(Rule):
-    """Make the sum of all effective throughputs [optimiser steps/s] as large as can be.
+    """Maximise the sum of all effective throughputs [optimiser steps/s].
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ class GandivaFair(Rule):
 
 @dataclass(frozen=True)
 class Proportional(Rule):
-    """Give every job as much of each type as there is of it. Source: as `MaxMin`."""
+    """Give every job an equal share of each type. Source: as `MaxMin`."""
 
     agnostic = True
 
@@ -203,7 +203,7 @@ class Proportional(Rule):
 
 @dataclass(frozen=True)
 class FirstCome(Rule):
-    """Give jobs in order of submission all of the time, each on the fastest type where it fits, until one fits nowhere.
+    """Give each job, in order of submission, all of the time on the fastest type where it fits, until one fits nowhere.
 
     Source: as `MaxMin`.
     """
@@ -221,7 +221,7 @@ class FirstCome(Rule):
 
 @dataclass(frozen=True)
 class WaterFilling(Rule):
-    """Raise the effective throughputs of all jobs equally, as `MaxMin` does, and then those of jobs that can have more.
+    """Raise the effective throughputs of all jobs equally, as in `MaxMin`, and then those of jobs that can have more.
 
     Source: as `MaxMin`, §4.3. The prices of the linear programme show which jobs cannot have more.
     """
@@ -241,8 +241,8 @@ class AlloX(Rule):
     """Give each free GPU to the job that goes first in the schedule with the least mean completion time.
 
     On unrelated machines Σ completion times is a matching: a job that is the k-th from last on a machine delays k jobs,
-    itself included, by its time there (Horn, 1973; Bruno, Coffman and Sethi, 1974). That holds for jobs of one GPU.
-    A gang of g has a share of 1/g, as Gavel has it. A job with all of the time keeps it to its end.
+    itself included, by its time there (Horn, 1973; Bruno, Coffman and Sethi, 1974). This holds for jobs of one GPU.
+    A gang of g GPUs has a share of 1/g, as in Gavel. A job with all of the time keeps it to its end.
 
     Parameters
     ----------
@@ -275,8 +275,8 @@ class AlloX(Rule):
 def matched(left: Array, speeds: Array, ages: Array, free: Array, types: Sequence[str]) -> list[tuple[int, int]]:
     """Return which job goes first on each GPU, as pairs of a job and a type.
 
-    Steps left have shape (jobs, 1); speeds (jobs, types) [steps/s], 0 where a job cannot run. Ages [s] only order what
-    is equal but for rounding. GPUs are ordered by the names of their types.
+    Remaining steps have shape (jobs, 1); speeds (jobs, types) [steps/s], 0 where a job cannot run. Ages [s] only order
+    jobs that are equal except for rounding. GPUs are ordered by the names of their types.
     """
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415  (slow to load)
 

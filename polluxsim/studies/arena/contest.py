@@ -1,4 +1,4 @@
-"""Compare policies on the scenarios of a suite: one request, one result, and the files that show it."""
+"""Compare policies on the scenarios of a suite, from one request to one result and its files."""
 
 from __future__ import annotations
 

@@ -34,7 +34,8 @@ CLOCKS = ("decision_time",)
 """Metrics of wall-clock time. Files whose bytes must be reproducible do not contain them."""
 
 LEAVES_JOBS = ("cut_off", "rejected")
-"""Jobs that a policy did not serve. Its means leave them out, so it is listed after policies that served all jobs."""
+"""Jobs that a policy did not serve. The means of the policy leave these jobs out, so it is listed after policies that
+served all jobs."""
 
 
 OWN = {"deadlines_met": SHARE, "decision_time": DECISION}
@@ -166,10 +167,10 @@ def _value(means: Mapping[str, Measured], metric: str) -> float:
 
 
 def _overall(standings: Mapping[str, Sequence[Standing]]) -> tuple[dict[str, float], list[str]]:
-    """Return the geometric means by policy, and the scenarios that they are over.
+    """Return the geometric means by policy, and the scenarios that these means cover.
 
-    These are the scenarios in which every policy of the ranking served every job. While no scenario is left, the
-    policy that did so in the fewest scenarios leaves the ranking.
+    These are the scenarios in which every policy of the ranking served every job. While no scenario is left, remove the
+    policy that served every job in the fewest scenarios.
     """
     served = {
         name: {one.policy: _value(one.means, RANKED) for one in found if not one.left and RANKED in one.means}
@@ -208,7 +209,7 @@ def _flips(samples: Mapping[str, Samples], standings: Mapping[str, Sequence[Stan
 def frame_of_leaderboard(board: Leaderboard) -> pd.DataFrame:
     """Return a row for each scenario, policy and metric: mean and change against the best, with 95 % intervals.
 
-    Nothing of the clock is in it. Policies that could not play have a row that says why.
+    It contains no times of the machine's clock. A policy without results has a row with the reason.
     """
     rows = [
         {"scenario": name, "rank": _rank(one, found), "policy": one.policy, "metric": metric, "not_served": one.left}
@@ -226,7 +227,7 @@ def frame_of_leaderboard(board: Leaderboard) -> pd.DataFrame:
 
 
 def _rank(one: Standing, found: Sequence[Standing]) -> int:
-    """Return the place of a policy, from 1. Policies with equal mean JCTs share it."""
+    """Return the place of a policy, from 1. Policies with equal mean JCTs share the first place."""
     return 1 + next(place for place, other in enumerate(found) if is_as_good(one, other))
 
 

@@ -1,4 +1,4 @@
-"""Show an arena in sentences, as Markdown, and as one HTML page."""
+"""Show an arena as sentences in Markdown, and as one HTML page."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _named(policies: Sequence[str]) -> list[str]:
 
 
 def ranking_note(board: Leaderboard) -> str:
-    """Return what the ranking over all scenarios covers, and the policies that it leaves out."""
+    """Return what the ranking over all scenarios covers, and which policies it leaves out."""
     policies = dict.fromkeys(one.policy for found in board.standings.values() for one in found)
     if not board.overall:
         return "No ranking: no policy served every job on any scenario."
@@ -148,7 +148,8 @@ def mean_in_words(estimate: Estimate, metric: str) -> str:
 def change_in_words(one: Standing, metric: str) -> str:
     """Return a change against the best, with its interval.
 
-    The best policy has "best", or "tied" if another policy has an equal value. "≈" stands before what may be chance.
+    The best policy has "best", or "tied" if another policy has an equal value. The sign "≈" marks a difference that may
+    be chance.
     """
     if metric in CLOCKS or metric not in one.means:
         return ""
@@ -252,7 +253,8 @@ FULL_HEAT = 1.0
 def heat_map(board: Leaderboard, reports: Mapping[Player, str] = MappingProxyType({})) -> dict[str, list[HeatCell]]:
     """Return a row of cells for each policy, the best over all scenarios first; a cell for each scenario.
 
-    `reports` has the address of the report of a policy's runs on a scenario. Other cells lead to the scenario's table.
+    `reports` contains the address of the report of a policy's runs on a scenario. Other cells lead to the scenario's
+    table.
     """
     policies = dict.fromkeys(one.policy for found in board.standings.values() for one in found)
     order = [*board.overall, *(policy for policy in policies if policy not in board.overall)]
@@ -370,7 +372,7 @@ def _along(value: float, most: float) -> float:
 
 
 def _free_height(points: Sequence[Point], x: float, y: float) -> float:
-    """Return the height of a name beside a point: above the names that are already there."""
+    """Return the height of a name beside a point: above all names that are already there."""
     height = y + 4
     near = sorted((point.text_y for point in points if abs(point.x - x) < WIDTH_OF_TEXT), reverse=True)
     for taken in near:

@@ -71,7 +71,7 @@ def read_suite(name: str, only: tuple[str, ...] = (), seeds: int | None = None) 
 
 
 def default_policies() -> list[str]:
-    """Return the policies that are compared where none are named."""
+    """Return the policies to compare if the user names none."""
     return list(_said()["policies"])
 
 
@@ -87,7 +87,7 @@ MARK = "# Written by 'polluxsim arena'; the next arena in this folder replaces i
 """First line of an entry."""
 
 FAILURES = (PolicyError, InvalidAllocationError, LostProcessError)
-"""Errors of a policy itself."""
+"""Errors that a policy itself raised."""
 
 
 class Player(NamedTuple):
@@ -98,7 +98,7 @@ class Player(NamedTuple):
 
 
 class Played(NamedTuple):
-    """What came of it."""
+    """The outcome of one policy on one scenario."""
 
     runs: list[dict[str, Any]]  # a row of metrics for each run: `Summary`'s, with policy, scenario, seed and folder
     absent: Mapping[Player, str]  # why a policy could not play a scenario
@@ -109,7 +109,7 @@ class Played(NamedTuple):
 class Place(NamedTuple):
     """How runs are made: the arena's folder, processes on this machine, overrides that choose a launcher, and metrics.
 
-    `metrics` has the user's metrics as NAME=MODULE.ATTRIBUTE.
+    `metrics` contains the user's metrics as NAME=MODULE.ATTRIBUTE.
     """
 
     folder: Path
@@ -119,7 +119,7 @@ class Place(NamedTuple):
 
 
 def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
-    """Make all runs that are not finished yet, and return what is in them.
+    """Make all runs that are not finished yet, and return the results of all runs.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
 
 
 def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
-    """Write an entry of `policy` for each class of the user's, so that any launcher's workers can make it."""
+    """Write an entry of `policy` for each user class, so that the workers of any launcher can make it."""
     policies = [named_policy(name) for name in dict.fromkeys(names)]
     labels = [policy.label for policy in policies]
     if twice := [label for label in labels if labels.count(label) > 1]:
@@ -185,12 +185,12 @@ def _earlier_entries(folder: Path) -> list[Path]:
     found = sorted((folder / "policy").iterdir())
     written = [path for path in found if path.is_file() and path.read_bytes().startswith(MARK.encode())]
     if other := sorted({*found, *folder.iterdir()} - {*written, folder / "policy"}):
-        raise InvalidConfigError(f"{other[0]}: not what an arena writes; remove it, or give another folder")
+        raise InvalidConfigError(f"{other[0]}: not written by an arena; remove it, or give another folder")
     return written
 
 
 def _config_dirs(policies: Sequence[NamedPolicy], place: Place) -> tuple[Path, ...]:
-    """Return the folder of entries for classes of the user's, if there are any."""
+    """Return the folder of entries for user classes, if there are any."""
     return (place.folder / CONFIGS,) if any(policy.module is not None for policy in policies) else ()
 
 
@@ -219,7 +219,7 @@ def _sweep(plan: Mapping[Player, Mapping[int, Entry]], place: Place, config_dirs
 
 
 def _absent(plan: Mapping[Player, Mapping[int, Entry]], error: SweepError) -> dict[Player, PolluxSimError]:
-    """Return the error of each policy on a scenario that failed: that of its first run that did."""
+    """Return the error of each policy on a scenario that failed: the error of its first failed run."""
     reasons = {}
     for player, runs in plan.items():
         errors = [error.failed[entry.key] for entry in runs.values() if entry.key in error.failed]

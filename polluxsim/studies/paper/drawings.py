@@ -116,7 +116,7 @@ def _handle(name: str) -> Line2D:
     return Line2D([], [], marker=marker, color=colour, markersize=size, linestyle="None")
 
 
-LOAD = "workload.load"  # Column of the number of jobs. The settings of a workload from a file do not have it.
+LOAD = "workload.load"  # Column of the number of jobs. A workload that comes from a file does not have this setting.
 
 LINES = {LOAD: [POLICY], "engine.interference": ["policy.avoid_interference"]}
 """Settings that all runs of a line share, by the setting along the axis."""
@@ -177,7 +177,10 @@ COMPARISON = "comparison"  # name of the drawing that compares our values with t
 
 
 def draw(runs: Runs, findings: Sequence[Finding]) -> dict[str, Figure]:
-    """Return the figures of an experiment by the names of their files. The first has the name of the experiment."""
+    """Return the figures of an experiment by the names of their files.
+
+    The first drawing has the name of the experiment.
+    """
     shown = [finding for finding in findings if finding.ours is not None and isfinite(finding.ours.estimate.value)]
     figures = {}
     for place, name in enumerate(runs.experiment.draw):

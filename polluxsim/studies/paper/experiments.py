@@ -1,4 +1,4 @@
-"""Experiments of papers as their files describe them, and the workloads and profiles they run on."""
+"""Experiments of papers, read from their files, and the workloads and profiles that they use."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SETTINGS = ("title", "system", "measure", "draw", "arms", "axis", "workloads", "
 class Arm:
     """One configuration of an experiment, like a policy. It runs on each workload."""
 
-    name: str  # as the published values name it
+    name: str  # name in the published values
     load: float = 1.0  # number of jobs, as a multiple of the paper's 160
     request: str = "tuned"  # GPUs and batch sizes that jobs request: "tuned" or "realistic"
     largest_request: int | None = None  # most GPUs that a job of a generated workload requests, None for no limit
@@ -42,7 +42,7 @@ class Arm:
 
     @property
     def data(self) -> list[str]:
-        """Return the paths that it needs in the folder of other systems' data."""
+        """Return the paths that the experiment needs in the folder of other systems' data."""
         return [path for text in self.overrides if (path := text.partition(f"={DATA}/")[2])]
 
 
@@ -71,12 +71,12 @@ class Experiment:
 
     @property
     def needs_data(self) -> bool:
-        """Return whether it runs on the data of another system."""
+        """Return whether the experiment uses the data of another system."""
         return any(arm.data for arm in self.arms)
 
     @property
     def has_seeds(self) -> bool:
-        """Return whether it can run with more workloads or seeds."""
+        """Return whether the experiment can use more workloads or seeds."""
         return bool(self.arms) and not self.own_workload
 
 
@@ -188,7 +188,7 @@ class Inputs:
         """Return the workloads of an arm with their seeds.
 
         `seeds` is the number of generated workloads, each with another seed, or the number of runs of each published
-        workload. `only` has the numbers of the published workloads to take; None takes all in the folder.
+        workload. `only` contains the numbers of the published workloads to take; None takes all in the folder.
         """
         common = self._profiles()
         if self.workloads is None:
@@ -224,7 +224,7 @@ class Inputs:
         return () if self.profiles is None else (f"profiles.path={_quoted(self.profiles)}",)
 
     def files(self, arm: Arm) -> dict[str, Path]:
-        """Return the published workloads of an arm by number; none if the arm limits requests."""
+        """Return the published workloads of an arm by number; an empty mapping if the arm limits requests."""
         if self.workloads is None or arm.largest_request:
             return {}
         at_load = "workloads" if arm.load == 1 else f"workloads-{arm.load:.1f}"

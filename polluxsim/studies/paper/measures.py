@@ -58,7 +58,10 @@ class Chosen(NamedTuple):
 
 
 def adaptation(runs: Runs) -> Iterator[Sample]:
-    """Yield the means of the large job of each run in each phase. A run without a job in all phases yields none."""
+    """Yield the means of the large job of each run in each phase.
+
+    A run in which no job passes through all phases yields nothing.
+    """
     for run in runs.made:
         if (chosen := choose(run.read(), runs.profiles)) is None:
             continue
@@ -83,7 +86,7 @@ def phases(life: Life, contention: Curve) -> Mapping[str, Phase]:
     """Return the phases in which a job held GPUs.
 
     Contention is the number of active jobs. In B, it is at least half of its maximum in the life of the job. A is
-    before B and C after B, both only while contention is at most a quarter of the maximum.
+    before B and C is after B; both count only while contention is at most a quarter of the maximum.
     """
     if life.efficiency is None:
         raise ValueError(f"{life.label}: a life without efficiency has no phases; read the life with profiles")
@@ -217,8 +220,8 @@ def deadlines_of(jobs: pd.DataFrame) -> dict[str, float]:
 def overheads_of(jobs: pd.DataFrame) -> dict[str, float]:
     """Return the overheads of one run [s, or 1], and the GPU time of a job on average [GPU s].
 
-    `time between re-allocations` is the time in which jobs held GPUs, divided by restarts; `time at one placement`
-    divides it by all starts.
+    `time between re-allocations` is the time in which jobs held GPUs, divided by restarts; `time at one placement` is
+    this time divided by all starts.
     """
     run_time, restarts = float(jobs["run_time"].sum()), int(jobs["num_restarts"].sum())
     started = int((jobs["run_time"] > 0).sum())
@@ -270,7 +273,7 @@ def usage(runs: Runs) -> Iterator[Sample]:
 
 def shares(runs: Runs) -> Iterator[Sample]:
     """Yield each application's share of the jobs of every workload."""
-    # A workload is the same whatever its runs' seeds.
+    # A workload does not depend on the seeds of its runs.
     for run in runs.first_seeds:
         found = run.jobs()["application"].value_counts(normalize=True)
         for name in runs.profiles:

@@ -1,4 +1,4 @@
-"""Published numbers, the rules by which ours are judged, and the verdicts."""
+"""Published numbers, the rules for judging our numbers by them, and the verdicts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUNDING = 1e-9  # relative difference that counts as rounding: the order of add
 
 
 class Kind(StrEnum):
-    """The ways of judging our value by a published one."""
+    """The rules for judging our value by a published value."""
 
     EXACT = "exact"
     EVERY_JOB = "every job"
@@ -46,7 +46,7 @@ BOUNDS = {Kind.ABOVE: "> ", Kind.BELOW: "< ", Kind.AT_LEAST: "≥ ", Kind.AT_MOS
 
 
 class Rule(NamedTuple):
-    """How near our value has to be."""
+    """The required closeness of our value."""
 
     kind: Kind
     # Largest difference, relative or (for points) absolute; 0 if the kind has none [1].
@@ -103,7 +103,7 @@ class Published:
 
     @property
     def is_rerun(self) -> bool:
-        """Return whether the number comes from running the artifact again, because it has inputs only."""
+        """Return whether the number comes from our own run of the artifact, which contains only the inputs."""
         return self.source.startswith("rerun")
 
     @property
@@ -228,7 +228,7 @@ class Finding:
 
 
 def compare(samples: Samples, published: Sequence[Published], *, must_match: bool) -> list[Finding]:
-    """Judge measured values by published ones, with the rules for measured data if `must_match`."""
+    """Judge measured values by published ones; use the rules for measured data if `must_match`."""
     return [_finding(samples, row, row.measured if must_match else row.embedded) for row in published]
 
 
@@ -244,7 +244,7 @@ def _finding(samples: Samples, row: Published, rule: Rule) -> Finding:
 
 
 def _of_every_job(samples: Samples, row: Published, rule: Rule) -> Finding:
-    """Return whether the times of all jobs are the published ones, over all workloads."""
+    """Return whether the times of all jobs equal the published ones, over all workloads."""
     equal, known = (samples.total(metric, row.arm) for metric in (EQUAL, KNOWN))
     counted = Measured(Estimate(float(equal), None, None), known, "jobs")
     verdict = Verdict(f"{equal} of {known} equal", equal == known) if known else NOT_JUDGED
@@ -254,8 +254,8 @@ def _of_every_job(samples: Samples, row: Published, rule: Rule) -> Finding:
 def relative_half_width(finding: Finding) -> float | None:
     """Return half the width of a difference's interval, relative to the difference.
 
-    It is infinite if there are too few units for an interval. It is None if the number is not a difference, was not
-    measured, or if jobs were cut off.
+    It is infinite if there are too few units for an interval. It is None if the number is not a difference, if it was
+    not measured, or if jobs were cut off.
     """
     if not finding.published.against or finding.ours is None or not isfinite(finding.ours.estimate.value):
         return None

@@ -54,7 +54,7 @@ GROWTH = 1.5  # factor by which the number of seeds grows in each step of --unti
 
 @dataclass(frozen=True)
 class Request:
-    """What to run, and how."""
+    """The request for a reproduction."""
 
     inputs: Inputs
     seeds: int  # number of seeds at first
@@ -170,7 +170,10 @@ class Batch:
 
 
 def batch_of(experiments: Sequence[Experiment], request: Request) -> Batch:
-    """Plan experiments, and print the errors of experiments that cannot run. Raise the error if none can run."""
+    """Plan experiments, and print the errors of experiments that cannot run.
+
+    Raise the error if none of the experiments can run.
+    """
     plans, failures = list[Plan](), dict[str, PolluxSimError]()
     for experiment in experiments:
         try:

@@ -52,7 +52,7 @@ class Plan(NamedTuple):
 
 
 def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[str] = ()) -> Plan:
-    """Return the runs of an experiment. `seeds` is a number as in `Inputs.units`.
+    """Return the runs of an experiment. `seeds` is a number as for `Inputs.units`.
 
     An override in `extra` applies to the arms that have its setting, unless the arm itself overrides the setting.
     """
@@ -106,7 +106,7 @@ def check_reached(extra: Sequence[str], plans: Iterable[Plan]) -> None:
 
 
 class Place(NamedTuple):
-    """Where and how to make runs."""
+    """The folder of runs, and how to make them."""
 
     folder: Path  # for the runs; finished runs in it are reused
     workers: int | None = None  # number of processes on this machine; None for one for each core
@@ -199,8 +199,8 @@ PER_JOB = (CORRELATION, MEDIAN_DIFFERENCE, P90_DIFFERENCE, SAME_JOBS)
 def over_the_same_workloads(runs: Runs) -> list[Published]:
     """Return the published values over the workloads that ran.
 
-    On published workloads, a value over other workloads is replaced by the mean over the workloads that ran. It is not
-    judged if this mean is unknown. On generated workloads the values do not change.
+    On published workloads, a value over other workloads is replaced by the mean over the workloads that ran. The number
+    is not judged if this mean is unknown. On generated workloads the values do not change.
     """
     if not runs.inputs.is_measured or runs.experiment.own_workload:
         return list(runs.experiment.published)

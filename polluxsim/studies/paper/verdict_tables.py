@@ -59,7 +59,7 @@ def verdict_markdown(findings: Sequence[Finding], title: str, notes: Sequence[st
 
 
 def notes(findings: Sequence[Finding]) -> list[str]:
-    """Return notes for below the table: explanations of numbers that are not met, and the units of intervals."""
+    """Return notes for the table: explanations of numbers that are not met, and the units of intervals."""
     found = [f"Not met: {finding.published}. {finding.published.note}".strip() for finding in failed(findings)]
     units = {
         f"{finding.ours.num_units} {finding.ours.units}"
