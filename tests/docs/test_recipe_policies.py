@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -85,7 +86,7 @@ def test_a_policy_of_the_recipe_completes_all_jobs_and_leaves_no_gpu_idle(file: 
     policy = Scaled(made(file), PendingGpus()) if cluster == "elastic" else made(file)
     workload = execution.workload
     run = Simulation(Scenario.under(policy, workload, execution._profiles, execution.cluster, settings), seed=1)
-    idle = Idle(IdleGpus(cast("Any", workload)))
+    idle = Idle(IdleGpus(cast("Any", SimpleNamespace(jobs=workload.jobs, is_scaled=cluster == "elastic"))))
     while (view := run.advance()) is not None:
         take_turn(run, policy, view, watch=cast("Watch", idle))
     result = run.result()

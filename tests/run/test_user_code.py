@@ -75,9 +75,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("mine", None)
 
 
-def errors_of(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Return what a command that ends with 2 says, without tracebacks."""
-    assert main(command) == 2
+def errors_of(command: list[str], capsys: pytest.CaptureFixture[str], status: int = 2) -> str:
+    """Return the messages of a command that ends with a status. They contain no traceback."""
+    assert main(command) == status
     errors = capsys.readouterr().err
     assert "Traceback" not in errors
     assert all(line.startswith("polluxsim: ") for line in errors.splitlines())
@@ -119,7 +119,7 @@ def test_a_sweep_names_the_run_and_makes_the_others(here: Path, capsys: pytest.C
 def test_an_arena_names_the_policy_and_makes_the_others(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = ["mine.py:ExitsWhenMade", "mine.py:ExitsAtOnce"]
     play = ["arena", "--scenarios", "rigid", "--seeds", "1", "--workers", "1", "--policies"]
-    errors = errors_of([*play, ",".join(["fifo", *bad])], capsys)
+    errors = errors_of([*play, ",".join(["fifo", *bad])], capsys, status=1)
     assert [line.split()[1:5] for line in errors.splitlines()] == [
         ["ExitsWhenMade", "failed", "on", "rigid:"],
         ["ExitsAtOnce", "failed", "on", "rigid:"],
