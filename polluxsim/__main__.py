@@ -7,8 +7,7 @@ import os
 
 from polluxsim import _end_interrupted
 
-DEFECT = 70
-"""Exit status after an error in polluxsim or in a policy of the user, which Python prints with a traceback."""
+DEFECT = 70  # exit status after an error in polluxsim or in a policy of the user, which Python prints with a traceback
 
 
 def main() -> int:

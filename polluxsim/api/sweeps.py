@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+
+from polluxsim.api.parts import AgentLike, ClusterLike, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
 from polluxsim.api.results import Result, figure_of, read
 from polluxsim.api.simulating import counting, simulate, stated
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.look.plot.kinds import Subject
+from polluxsim.look.plot.style import Drawing
 from polluxsim.look.settings_tables import as_csv, as_html, as_latex, as_markdown, as_text, frame_of_settings
+from polluxsim.metrics.declared import Metric
 from polluxsim.statistics.comparisons import SettingsTable, settings_table
 from polluxsim.statistics.frames import PARQUET, frame_at, frame_of
 from polluxsim.studies.driver import run_entries
 from polluxsim.studies.plan import entry_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from os import PathLike
-
-    import pandas as pd
-
-    from polluxsim.api.parts import AgentLike, ClusterLike, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
-    from polluxsim.look.plot.style import Drawing
-    from polluxsim.metrics.declared import Metric
 
 
 @dataclass(frozen=True, repr=False)

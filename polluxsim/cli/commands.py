@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from polluxsim.cli.former import OPTIONS as FORMER_OPTIONS
 from polluxsim.cli.options import as_setting, take
 from polluxsim.common.errors import InvalidConfigError, did_you_mean
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-NO = 1
-"""Exit status if the answer of a command is no, or if a part of its work failed. Success is 0, and wrong input 2."""
+NO = 1  # exit status if the answer of a command is no, or if a part of its work failed. Success is 0, and wrong input 2
 
 
 class Command(NamedTuple):

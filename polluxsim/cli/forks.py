@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,23 +13,20 @@ from polluxsim.cli.loading import read_to_make_again, show_progress, tell_classe
 from polluxsim.cli.options import take, take_forms, take_output, take_run
 from polluxsim.common.durations import clock, length
 from polluxsim.common.errors import InvalidConfigError
+from polluxsim.records.results import JobRecord, ReasonRecord
+from polluxsim.records.storage import Run
 from polluxsim.run.configurations import import_from_here
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-    from collections.abc import Callable, Iterator, Sequence
-
     import pandas as pd
 
-    from polluxsim.records.results import JobRecord, ReasonRecord
-    from polluxsim.records.storage import Run
     from polluxsim.run.forecasts import Check
     from polluxsim.run.resampling import Arrivals
 
+
 GROUPS = ("policy", "cluster")
 
-OTHERWISE = "otherwise"
-"""Folder of the run with the changes, inside the folder of a what-if."""
+OTHERWISE = "otherwise"  # folder of the run with the changes, inside the folder of a what-if
 
 
 def add_whatif(parser: ArgumentParser) -> None:

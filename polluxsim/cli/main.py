@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
 from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from polluxsim import __version__
 from polluxsim.common.errors import InvalidConfigError, PolluxSimError, allowed_among
@@ -22,10 +24,6 @@ from polluxsim.run.interrupt import (
     results_written,
 )
 
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
-
 BAD_INPUT = 2
 
 PIPE_CLOSED = 141
@@ -34,14 +32,11 @@ PIPE_CLOSED = 141
 WRONG_PATH = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
 """Errors about a path, but not errors about a full disk."""
 
-LONGEST_LINE = 380
-"""Longest message of an error [characters]. It fits on a screen."""
+LONGEST_LINE = 380  # longest message of an error [characters]. It fits on a screen
 
-LAST_WORDS = 140
-"""Part at the end of a longer message that is printed [characters]."""
+LAST_WORDS = 140  # part at the end of a longer message that is printed [characters]
 
-NO_WIDTH = 80
-"""Width of a terminal that does not know its own [characters]."""
+NO_WIDTH = 80  # width of a terminal that does not know its own [characters]
 
 HELP = ("-h", "--help")
 

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentTypeError, BooleanOptionalAction
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from polluxsim.common.durations import UNITS, from_clock
 
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
-    from collections.abc import Callable, Collection, Mapping
-
-    Kind = Callable[[str], object]
-    """Type of the value of an option."""
+Kind = Callable[[str], object]  # type of the value of an option
 
 
 def text(word: str) -> str:
@@ -290,11 +286,9 @@ OPTIONS: Mapping[str, Option] = {
 }  # fmt: skip
 """Options by name, grouped by subject."""
 
-SHORT = {"output": "-o"}
-"""Options with a short form."""
+SHORT = {"output": "-o"}  # options with a short form
 
-FORMS = ("markdown", "latex", "csv", "json")
-"""Options that choose the form of the output."""
+FORMS = ("markdown", "latex", "csv", "json")  # options that choose the form of the output
 
 
 class TakesArguments(Protocol):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,18 +13,14 @@ from polluxsim.cli.options import take, take_output
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-    from collections.abc import Sequence
-
     from polluxsim.studies.paper.experiments import Inputs
     from polluxsim.studies.paper.reproduction import Request
 
-ALL, LIST = "all", "list"
-DATA_FOLDER = "POLLUXSIM_DATA"
-"""Environment variable with the folder of published data."""
 
-GENERATED_SEEDS = 8
-"""Default number of generated workloads, as in the paper."""
+ALL, LIST = "all", "list"
+DATA_FOLDER = "POLLUXSIM_DATA"  # environment variable with the folder of published data
+
+GENERATED_SEEDS = 8  # default number of generated workloads, as in the paper
 
 MEASURED_SEEDS = 6
 """Default number of runs of each published workload. Fewer runs of Pollux's random search give no interval."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import re
 import sys
-from argparse import ArgumentError, ArgumentParser
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from argparse import ArgumentError, ArgumentParser, Namespace
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from textwrap import wrap
 from time import time
-from typing import TYPE_CHECKING
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
@@ -45,22 +45,13 @@ from polluxsim.run.execution import Execution, resolved
 from polluxsim.run.interrupt import interruptible, results_written, uninterrupted
 from polluxsim.run.progress_line import progress
 
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from omegaconf import DictConfig
-
 MULTIRUN = {"-m", "--multirun"}
 
-FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")
-"""Settings of the output of a run and of a sweep."""
+FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")  # settings of the output of a run and of a sweep
 
 SEARCH_PATH = "hydra.searchpath="
 
-SWEEPS = {"choice", "glob", "interval", "range", "shuffle", "sort"}
-"""Functions of Hydra's that give several values."""
+SWEEPS = {"choice", "glob", "interval", "range", "shuffle", "sort"}  # functions of Hydra's that give several values
 
 NESTED = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|'[^']*'|\"[^\"]*\"")
 """Text in brackets or quotes, the innermost."""
@@ -175,8 +166,7 @@ def _check_values(argument: str) -> None:
         raise InvalidConfigError(f"{what}; write every value, as in {key}=0,1,5")
 
 
-WIDTH, COLUMN = 100, 34
-"""Width of the text, and column in which the comments begin [characters]."""
+WIDTH, COLUMN = 100, 34  # width of the text, and column in which the comments begin [characters]
 
 SETTING_LINE = re.compile(r"^( *)(\w+):( .*)?$")
 
@@ -231,8 +221,7 @@ def _with_meaning(line: str, meaning: str | None) -> Iterator[str]:
 NEEDS_LAUNCHERS = ("hydra/launcher", "+hydra/launcher", "--info", "--hydra-help")
 """Beginnings of arguments for which Hydra imports its launcher plugins."""
 
-NAMED_BY_TIME = "${now:"
-"""Text in the pattern of folders whose name contains the start time of the run."""
+NAMED_BY_TIME = "${now:"  # text in the pattern of folders whose name contains the start time of the run
 
 
 def run(arguments: Sequence[str]) -> None:

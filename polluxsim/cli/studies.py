@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from polluxsim.cli.commands import NO
@@ -12,12 +13,10 @@ from polluxsim.cli.options import SETTINGS, take, take_output
 from polluxsim.common.errors import InvalidConfigError
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-
     from polluxsim.studies.sizing import Answer
 
-STEP = 20
-"""Number of worlds between two updates of the progress line."""
+
+STEP = 20  # number of worlds between two updates of the progress line
 
 
 def add_check(parser: ArgumentParser) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from math import ceil, floor
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from polluxsim.agent.agent import Agent
 from polluxsim.common.durations import first_round
 from polluxsim.engine.job import ActiveJob
+from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.state import State
 from polluxsim.engine.truth import Truth
 from polluxsim.hardware.placements import JobId, Placement, gpus_by_node
 from polluxsim.models.profile import ProfileRangeError
@@ -21,10 +22,6 @@ from polluxsim.policies.tools.free_gpus import pack
 from polluxsim.records.columns import Records
 from polluxsim.records.results import JobRecord
 from polluxsim.workloads.workload import Job
-
-if TYPE_CHECKING:
-    from polluxsim.engine.scenario import Scenario
-    from polluxsim.engine.state import State
 
 
 def finish_time_fairness(

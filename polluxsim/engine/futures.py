@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from polluxsim.engine.clock import Event, Rank
 from polluxsim.engine.job import Move
 from polluxsim.engine.outages import Crashes, Downtime
 from polluxsim.engine.rounds import Rounds
+from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.state import State
 from polluxsim.engine.submissions import Submissions
 from polluxsim.engine.tables import in_order
 from polluxsim.hardware.placements import JobId
 from polluxsim.workloads.workload import Job
-
-if TYPE_CHECKING:
-    from polluxsim.engine.scenario import Scenario
 
 
 class Fork(NamedTuple):

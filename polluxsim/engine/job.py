@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from copy import copy, deepcopy
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from polluxsim.agent.agent import Agent
 from polluxsim.engine.clock import NEVER, Milestone, TimeRule
@@ -14,9 +14,7 @@ from polluxsim.engine.truth import Pace, Truth
 from polluxsim.hardware.placements import Gpus, Placement
 from polluxsim.records.columns import Records
 from polluxsim.records.results import Status
-
-if TYPE_CHECKING:
-    from polluxsim.workloads.workload import Job
+from polluxsim.workloads.workload import Job
 
 ObjectT = TypeVar("ObjectT")
 SlottedT = TypeVar("SlottedT", bound=Any)

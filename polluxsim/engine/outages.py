@@ -5,16 +5,14 @@ from __future__ import annotations
 from functools import partial
 from heapq import heappushpop, heapreplace
 from math import inf, log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from polluxsim.common.durations import HOUR
 from polluxsim.engine.clock import Event, Rank, Stream, uniforms
+from polluxsim.engine.job import ActiveJob, Transition
+from polluxsim.engine.state import State
 from polluxsim.hardware.clusters import Outage, Repairs
 from polluxsim.records.results import Status
-
-if TYPE_CHECKING:
-    from polluxsim.engine.job import ActiveJob, Transition
-    from polluxsim.engine.state import State
 
 
 class ComingOutage(NamedTuple):

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from math import inf
-from typing import TYPE_CHECKING
 
 from polluxsim.common.durations import first_round
 from polluxsim.engine.clock import Action, Clock, Rank, check_range
+from polluxsim.engine.job import Transition
 from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.state import State
 from polluxsim.engine.views import JobWindow
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import Change, Changes, Decision
-
-if TYPE_CHECKING:
-    from polluxsim.engine.job import Transition
-    from polluxsim.engine.state import State
 
 AT_ONCE = 0  # replaces the number of a round that is not at a multiple of the interval
 FAILURES = Change.NODES.value | Change.EVICTION.value  # changes that do not let a job progress

@@ -10,19 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.tables import read_rows
+from polluxsim.engine.job import ActiveJob
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import NodeTypes
 from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
 from polluxsim.models.stages import MOST_JOBS, beside, goes_beside, interleaved
 from polluxsim.policies.contract.settings import check_names
-
-if TYPE_CHECKING:
-    from polluxsim.engine.job import ActiveJob
-    from polluxsim.workloads.workload import Job
+from polluxsim.workloads.workload import Job
 
 ModelAndBatch: TypeAlias = tuple[str, int]
 """Model, and batch size on each GPU."""

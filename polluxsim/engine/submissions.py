@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import ChainMap, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from polluxsim.engine.clock import Event, Rank
 from polluxsim.engine.job import Transition
+from polluxsim.engine.recorder import Recorder
+from polluxsim.engine.state import State
 from polluxsim.hardware.placements import JobId
 from polluxsim.records.results import Status
 from polluxsim.workloads.workload import Job, Workload
-
-if TYPE_CHECKING:
-    from polluxsim.engine.recorder import Recorder
-    from polluxsim.engine.state import State
 
 
 class Submissions:

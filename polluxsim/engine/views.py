@@ -8,6 +8,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim.common.errors import ViewClosedError
+from polluxsim.engine.job import ActiveJob
+from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.sharing import Tenant, tenant_of
 from polluxsim.engine.truth import Truth
 from polluxsim.hardware.gpu_types import ANY, NodeTypes
@@ -18,8 +20,6 @@ from polluxsim.models.sensitivity import Sensitivity
 from polluxsim.policies.contract.view import HEALTHY, Health, JobView, Report, largest_node
 
 if TYPE_CHECKING:
-    from polluxsim.engine.job import ActiveJob
-    from polluxsim.engine.scenario import Scenario
     from polluxsim.models.goodput import Goodput, GoodputModel
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Sequence
 from colorsys import hls_to_rgb
 from itertools import cycle
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from polluxsim.statistics.groups import Group
+from polluxsim.statistics.groups import Group
 
 # Even steps of lightness, so that they stay apart in greyscale and to every kind of colour blindness; after the
 # high-contrast scheme of Paul Tol, "Colour schemes" (SRON/EPS/TN/09-002).
@@ -37,14 +35,11 @@ HUES = {"bert": 298.0, "cifar10": 120.0, "deepspeech2": 165.0, "imagenet": 253.0
 FREE_HUES = ((75.0, 165.0), (243.0, 335.0))
 """Ranges of hues [degrees] in which no shade of an application can be mistaken for the colour of a policy."""
 
-GOLDEN_RATIO = 0.618033988749895
-"""Steps of this share of a circle never come close to an earlier hue."""
+GOLDEN_RATIO = 0.618033988749895  # steps of this share of a circle never come close to an earlier hue
 
-MOST_HUES = 8
-"""If there are more applications than this, they do not get one hue each."""
+MOST_HUES = 8  # if there are more applications than this, they do not get one hue each
 
-SHADES = (0.38, 0.54, 0.7)
-"""Lightness of jobs without an application, in turn."""
+SHADES = (0.38, 0.54, 0.7)  # lightness of jobs without an application, in turn
 
 
 class Look(NamedTuple):
@@ -114,8 +109,7 @@ def application_colour(application: str) -> str:
 PAPER, INK = "#171d24", "#e7ecf2"
 """Background and text of a dark page."""
 
-LEAST_CHROMA = 24
-"""Colours whose largest and smallest parts differ by at most this value are greys [of 255]."""
+LEAST_CHROMA = 24  # colours whose largest and smallest parts differ by at most this value are greys [of 255]
 
 
 def on_dark(colour: str) -> str:
@@ -133,8 +127,7 @@ def on_dark(colour: str) -> str:
     return "#" + "".join(f"{round(part):02x}" for part in mix)
 
 
-LEAST_ON_DARK = 0.22
-"""Luminance of a line on a dark page."""
+LEAST_ON_DARK = 0.22  # luminance of a line on a dark page
 
 
 def on_page(colour: str) -> str:

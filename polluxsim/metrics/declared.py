@@ -10,13 +10,15 @@ from math import inf, isfinite
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidInputError, short
 from polluxsim.records.results import Result
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
+
 
 LESS, MORE, NEITHER = "less", "more", ""
 ARROWS = {LESS: " ↓", MORE: " ↑", NEITHER: ""}

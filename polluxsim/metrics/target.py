@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from polluxsim.common.durations import UNITS, from_clock, unit_of
 from polluxsim.common.errors import InvalidInputError, short
 from polluxsim.metrics.summary import counted, jct, queueing_delay, summarise
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from polluxsim.records.results import Result
+from polluxsim.records.results import Result
 
 WORDS = re.compile(r"(?:(mean|p50|p90|p95|p99) +(wait|jct|rho)|(makespan)) *(<=|<) *(.+)")
 NUMBER = re.compile(r"[\d.]+")

@@ -7,7 +7,7 @@ from copy import copy, deepcopy
 from dataclasses import fields, replace
 from itertools import pairwise
 from math import isfinite
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, listed, short
 from polluxsim.common.former_names import with_present_names
 from polluxsim.engine.futures import Fork
+from polluxsim.engine.simulation import Simulation
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import NodeTypes
 from polluxsim.hardware.placements import JobId
@@ -25,9 +26,6 @@ from polluxsim.records.storage import RUN_FILE, Run
 from polluxsim.run.building import build, check_classes
 from polluxsim.run.claim import DESCENT
 from polluxsim.workloads.job import Job
-
-if TYPE_CHECKING:
-    from polluxsim.engine.simulation import Simulation
 
 BEFORE = "before"  # part of a descent: the `config` of the parent, and the `descent` of a parent that is a fork itself
 

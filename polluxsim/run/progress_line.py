@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.progress_line import is_shown, progress_line
+from polluxsim.engine.simulation import Simulation, Watcher
 from polluxsim.hardware.clusters import Cluster
-
-if TYPE_CHECKING:
-    from polluxsim.engine.simulation import Simulation, Watcher
-    from polluxsim.workloads.workload import Workload
+from polluxsim.workloads.workload import Workload
 
 
 @contextmanager

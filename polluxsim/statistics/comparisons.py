@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -15,12 +15,9 @@ from polluxsim.records.results import Result
 from polluxsim.records.storage import Run
 from polluxsim.statistics.estimates import Measured, Sample, Samples
 from polluxsim.statistics.forks import FROM_FORK, fork_times, parts_from_fork
-from polluxsim.statistics.frames import check_column, every_row_of, frame_of, rows_of, settings_in
+from polluxsim.statistics.frames import Row, check_column, every_row_of, frame_of, rows_of, settings_in
 from polluxsim.statistics.groups import REPLICATES, in_words, is_named, labels_of, no_baseline, settings_of
 from polluxsim.statistics.metric_lines import metric_of
-
-if TYPE_CHECKING:
-    from polluxsim.statistics.frames import Row
 
 SHOWN = ("avg_jct", "p99_jct", "makespan", "max_fairness", "p99_fairness", "restarts")
 """Columns of a table by default, before the user's metrics."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from polluxsim.records.results import AllocationRecord, Result
-
-if TYPE_CHECKING:
-    from polluxsim.records.storage import Run
+from polluxsim.records.storage import Run
 
 CHANGES = {"lost_nodes": "cluster.lost_nodes", "without": "workload.without", "added": "workload.added"}
 """Names of changes of a fork: in run.json, and among the settings."""

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
 from polluxsim.common.errors import InvalidInputError, did_you_mean
 from polluxsim.metrics.declared import Metric, declare, declared_in, values_in
-from polluxsim.metrics.summary import summarise
+from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.records.folders import policy_name, run_folders
-from polluxsim.records.storage import flat, read_run
+from polluxsim.records.storage import Run, flat, read_run
 from polluxsim.statistics.groups import settings_of
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from polluxsim.metrics.summary import Summary
-    from polluxsim.records.storage import Run
-
-    Row = Mapping[str, Any]
+Row = Mapping[str, Any]
 
 SETTINGS = ("agent.", "cluster.", "engine.", "policy.", "profiles.", "workload.")
 """Beginnings of the names of columns with settings. The column `seed` is a setting too."""

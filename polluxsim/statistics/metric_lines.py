@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import floor, log10
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from polluxsim.common.durations import HOUR, unit_of
-from polluxsim.metrics.declared import LESS, MORE, NEITHER, Metric
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from polluxsim.metrics.declared import UserValues
-    from polluxsim.metrics.summary import Summary
-    from polluxsim.records.results import Result
+from polluxsim.metrics.declared import LESS, MORE, NEITHER, Metric, UserValues
+from polluxsim.metrics.summary import Summary
+from polluxsim.records.results import Result
 
 OF_JOBS = {
     "jct": Metric("JCT", "h", formula="completion − submission; the age at the end of the run if the job was cut off"),
@@ -189,11 +185,9 @@ def metric_of(column: str, declared: Mapping[str, Metric] | None = None) -> Metr
 COMPARED_WITHOUT_DIRECTION = {"restarts", "time_between_restarts"}
 """Metrics with changes that are neither better nor worse: a policy may restart jobs in order to adapt them."""
 
-MANIFOLD = 10.0
-"""Values of at least this many times the baseline are written as a factor."""
+MANIFOLD = 10.0  # values of at least this many times the baseline are written as a factor
 
-FAR = 99.99
-"""Ends of intervals above this change are not written in full."""
+FAR = 99.99  # ends of intervals above this change are not written in full
 
 
 class Line(NamedTuple):

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
+from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -31,9 +32,6 @@ from polluxsim.run.execution import Execution
 from polluxsim.run.interrupt import exits_raised
 from polluxsim.run.workers import ONE_THREAD, as_finished, num_cores, one_thread_each, workers
 from polluxsim.studies.plan import Entry
-
-if TYPE_CHECKING:
-    from hydra.plugins.launcher import Launcher
 
 WorkerWarning = tuple[str, type[Warning], str, int]  # a warning of a worker: its text, category, file and line
 

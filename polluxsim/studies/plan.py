@@ -8,9 +8,11 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -24,10 +26,6 @@ from polluxsim.run.composing import CONFIG_NAME, Loader, get_overrides_dirname, 
 from polluxsim.run.configurations import as_hydra_takes, searched_first
 from polluxsim.run.execution import resolved
 from polluxsim.run.identity import key_of
-
-if TYPE_CHECKING:
-    from hydra.core.config_loader import ConfigLoader
-    from hydra.core.override_parser.types import Override
 
 LONGEST_NAME = 120
 KEY_DIGITS = 8

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from polluxsim.common.errors import check_range
 from polluxsim.models.profile import Profile
-
-if TYPE_CHECKING:
-    from polluxsim.workloads.workload import Workload
+from polluxsim.workloads.workload import Workload
 
 
 class Source(Protocol):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
@@ -30,10 +32,6 @@ from polluxsim.look.run_facts import Pauses, cluster_of
 from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import Group
 from polluxsim.statistics.series import bin_edges, waiting_jobs
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
 
 Losses = list[tuple[float, float, int]]
 

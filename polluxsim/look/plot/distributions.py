@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import ArrayLike, NDArray
 
@@ -23,6 +23,7 @@ from polluxsim.look.plot.style import (
     styled,
 )
 from polluxsim.records.results import Result
+from polluxsim.statistics.groups import Group
 from polluxsim.statistics.series import (
     Spread,
     completion_hours,
@@ -32,11 +33,6 @@ from polluxsim.statistics.series import (
     spread_of,
     waits_and_slowdowns,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from polluxsim.statistics.groups import Group
 
 Sample = tuple[NDArray[np.float64], int]
 

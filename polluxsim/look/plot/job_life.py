@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator, MaxNLocator
+from numpy.typing import NDArray
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidInputError
@@ -15,6 +18,7 @@ from polluxsim.look.job_progress import progress_of
 from polluxsim.look.plot.style import (
     GREY,
     ONE_COLUMN,
+    Drawing,
     hour_ticks,
     legend,
     mark_forks,
@@ -25,22 +29,14 @@ from polluxsim.look.plot.style import (
     styled,
 )
 from polluxsim.look.run_facts import start_delay
+from polluxsim.models.profile import Profile
+from polluxsim.records.results import JobRecord, Result
+from polluxsim.records.storage import Run
+from polluxsim.statistics.groups import Group
 from polluxsim.statistics.series import active_jobs, lifetime, shares_of
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from matplotlib.axes import Axes
-    from numpy.typing import NDArray
-
-    from polluxsim.look.plot.style import Drawing
-    from polluxsim.models.profile import Profile
-    from polluxsim.records.results import JobRecord, Result
-    from polluxsim.records.storage import Run
-    from polluxsim.statistics.groups import Group
-
-    Array = NDArray[np.float64]
-    Profiles = Mapping[str, Profile]
+Array = NDArray[np.float64]
+Profiles = Mapping[str, Profile]
 
 
 class Curve(NamedTuple):

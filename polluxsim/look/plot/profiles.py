@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
 from polluxsim.applications.card_profile import CardProfile
@@ -23,9 +23,6 @@ from polluxsim.look.plot.style import TWO_COLUMNS, Drawing, legend, name_lines, 
 from polluxsim.models.efficiency import efficiency, gain
 from polluxsim.models.goodput import Alone
 from polluxsim.models.profile import Profile, ProfileRangeError
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 GPU_TICKS = (1, 4, 16, 64)
 

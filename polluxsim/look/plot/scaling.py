@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
 from polluxsim.common.errors import InvalidInputError
@@ -19,12 +19,8 @@ from polluxsim.look.run_facts import num_gpus
 from polluxsim.metrics.target import Target
 from polluxsim.records.results import TimingRecord
 from polluxsim.records.storage import RUN_FILE, Run
+from polluxsim.statistics.estimates import Estimate
 from polluxsim.statistics.groups import labels_of, settings_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from polluxsim.statistics.estimates import Estimate
 
 COLUMNS = ("label", "num_gpus", "num_jobs", "seconds")
 """Columns of a table of decision times: label, GPUs of the cluster, active jobs, time [s]."""

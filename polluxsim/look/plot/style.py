@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from itertools import pairwise, product
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import matplotlib.style
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import Collection
 from matplotlib.colors import to_hex, to_rgba, to_rgba_array
@@ -20,35 +24,24 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 from matplotlib.ticker import MultipleLocator
-from matplotlib.transforms import Bbox
+from matplotlib.transforms import Bbox, BboxBase
+from numpy.typing import ArrayLike, NDArray
 
 from polluxsim.common.durations import HOUR, clock
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.files import appearing_whole
 from polluxsim.look.colours import luminance, mixed, on_dark
 from polluxsim.statistics.forks import fork_times
+from polluxsim.statistics.groups import Group
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from os import PathLike
+Points = NDArray[np.float64]
 
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.transforms import BboxBase
-    from numpy.typing import ArrayLike, NDArray
-
-    from polluxsim.statistics.groups import Group
-
-    Points = NDArray[np.float64]
-
-ONE_COLUMN, TWO_COLUMNS = 8.5, 17.0
-"""Widths in print [cm]."""
+ONE_COLUMN, TWO_COLUMNS = 8.5, 17.0  # widths in print [cm]
 
 ENDINGS = (".pdf", ".png", ".svg")
 
 PNG_DPI = 200
-SCREEN_DPI = 144
-"""Resolution at which a notebook shows a figure: small type is readable and sharp."""
+SCREEN_DPI = 144  # resolution at which a notebook shows a figure: small type is readable and sharp
 
 RC = {
     "font.size": 8.0,
@@ -90,8 +83,7 @@ def in_style() -> Iterator[None]:
         yield
 
 
-styled = in_style()
-"""Makes a function draw its figure in the house's style."""
+styled = in_style()  # makes a function draw its figure in the house's style
 
 
 class Drawing(Figure):
@@ -213,19 +205,16 @@ def plain(value: float, _: object = None) -> str:
     return f"{value:g}"
 
 
-MOST_LABELS = 4
-"""If there are more lines than this, a figure has a legend."""
+MOST_LABELS = 4  # if there are more lines than this, a figure has a legend
 
 FONT_SIZE = 7.0
 
-OFFSET = 3.0
-"""From a line to its label [pt]."""
+OFFSET = 3.0  # from a line to its label [pt]
 
 LEAST_CONTRAST = 4.0
 """Ratio of the luminances of a name and the paper. Source: between the 3 and the 4.5 of WCAG 2.2, 1.4.3."""
 
-FAR = 14.0
-"""A label at this distance from all other lines is not better if it is farther [pt]."""
+FAR = 14.0  # A label at this distance from all other lines is not better if it is farther [pt]
 
 
 def name_lines(axes: Axes, names: Mapping[Line2D, str], obstacles: Points | None = None) -> None:

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+from numpy.typing import NDArray
 
 from polluxsim.common.errors import InvalidInputError
-from polluxsim.look.colours import looks
-from polluxsim.look.plot.style import GREY, ONE_COLUMN, name_lines, new_figure, styled
+from polluxsim.look.colours import Look, looks
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, Drawing, name_lines, new_figure, styled
 from polluxsim.metrics.declared import declared_in
 from polluxsim.records.folders import POLICY, policy_name
 from polluxsim.statistics.comparisons import baselines, samples_of
-from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS, Estimate
-from polluxsim.statistics.frames import check_column, every_row_of, rows_of, settings_in
+from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS, Estimate, Measured
+from polluxsim.statistics.frames import Row, check_column, every_row_of, rows_of, settings_in
 from polluxsim.statistics.groups import REPLICATES, in_words, labels_of
 from polluxsim.statistics.metric_lines import metric_of
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+Array = NDArray[np.float64]
 
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from numpy.typing import NDArray
-
-    from polluxsim.look.colours import Look
-    from polluxsim.look.plot.style import Drawing
-    from polluxsim.statistics.estimates import Measured
-    from polluxsim.statistics.frames import Row
-
-    Array = NDArray[np.float64]
-
-POLICIES = "policy"
-"""Label of the axis if the policies themselves are along it."""
+POLICIES = "policy"  # label of the axis if the policies themselves are along it
 
 
 class Series(NamedTuple):
@@ -179,14 +170,11 @@ AXES = {
     "workload.load": "load",
 }
 
-MOST_LETTERS = 11
-"""Of names and numbers along the axis, for each inch of the figure; more are slanted."""
+MOST_LETTERS = 11  # of names and numbers along the axis, for each inch of the figure; more are slanted
 
-LETTERS_OF_NOTE = 6.9
-"""Most letters in a line of the note above the axes, for each centimetre of the figure."""
+LETTERS_OF_NOTE = 6.9  # most letters in a line of the note above the axes, for each centimetre of the figure
 
-CROWDED = 0.06
-"""Share of the axis between neighbours below which their numbers would overlap."""
+CROWDED = 0.06  # share of the axis between neighbours below which their numbers would overlap
 
 
 @styled
@@ -220,8 +208,7 @@ def sweep(
     return figure
 
 
-NEAR_ZERO = 0.5
-"""If the least value is below this share of the largest, the axis starts at 0."""
+NEAR_ZERO = 0.5  # if the least value is below this share of the largest, the axis starts at 0
 
 
 def _y_axis(axes: Axes, found: Sequence[Series]) -> bool:

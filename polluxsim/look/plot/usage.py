@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from polluxsim.common.durations import HOUR
@@ -26,9 +27,6 @@ from polluxsim.look.run_facts import cluster_of, is_rented, steady_gpus
 from polluxsim.records.results import Result
 from polluxsim.statistics.groups import Group
 from polluxsim.statistics.series import bin_edges, gpus_in_use, nodes_up, usage_by_bin
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Array = NDArray[np.float64]
 

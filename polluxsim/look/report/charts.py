@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.common.durations import HOUR
-from polluxsim.look.colours import application_colour, on_page
+from polluxsim.look.colours import Look, application_colour, on_page
+from polluxsim.look.occupancy import Occupancy
+from polluxsim.records.results import Result
 from polluxsim.statistics.metric_lines import OVER_TIME
 from polluxsim.statistics.series import (
+    Spread,
     completion_hours,
     cumulative,
     fairness,
@@ -20,23 +25,11 @@ from polluxsim.statistics.series import (
     waits_and_slowdowns,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+Array = NDArray[np.float64]
 
-    from numpy.typing import NDArray
+MOST_POINTS = 1000  # largest number of points of a line of a distribution
 
-    from polluxsim.look.colours import Look
-    from polluxsim.look.occupancy import Occupancy
-    from polluxsim.records.results import Result
-    from polluxsim.statistics.series import Spread
-
-    Array = NDArray[np.float64]
-
-MOST_POINTS = 1000
-"""Largest number of points of a line of a distribution."""
-
-LATE = 0.2
-"""A run in which nothing happens for more than this share of its time is shown from its first submission on."""
+LATE = 0.2  # a run in which nothing happens for more than this share of its time is shown from its first submission on
 
 
 class Shown(NamedTuple):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -30,10 +32,11 @@ from polluxsim.look.report.payload import (
 from polluxsim.look.run_facts import cluster_of, is_rented, steady_gpus
 from polluxsim.look.why.events import fork_sentence, outage_sentence
 from polluxsim.look.why.phrases import listed
-from polluxsim.metrics.declared import values_in
-from polluxsim.metrics.summary import summarise
+from polluxsim.metrics.declared import Metric, values_in
+from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.records.folders import policy_name, run_folders
-from polluxsim.records.storage import read_reasons, read_run
+from polluxsim.records.results import ReasonRecord
+from polluxsim.records.storage import Run, read_reasons, read_run
 from polluxsim.records.tables import nothing_collected
 from polluxsim.statistics.forks import FROM_FORK, fork_of, fork_times, parts_from_fork
 from polluxsim.statistics.groups import baseline_first, grouped, settings_of
@@ -41,22 +44,13 @@ from polluxsim.statistics.metric_lines import (
     METRICS,
     OF_JOBS,
     OVER_TIME,
+    Line,
     baseline_note,
     difference,
     first_of_same_jobs,
     metric_lines,
 )
 from polluxsim.statistics.series import fairness, is_adaptive
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from polluxsim.metrics.declared import Metric
-    from polluxsim.metrics.summary import Summary
-    from polluxsim.records.results import ReasonRecord
-    from polluxsim.records.storage import Run
-    from polluxsim.statistics.metric_lines import Line
 
 __all__ = [
     "Subject",
@@ -80,8 +74,7 @@ SCRIPTS = (
 )
 """The page's own scripts, in the order in which they need each other."""
 
-MOST_NAMED = 3
-"""If there are more policies than this, the headline gives their number instead of their names."""
+MOST_NAMED = 3  # if there are more policies than this, the headline gives their number instead of their names
 
 
 class Subject(NamedTuple):

@@ -8,22 +8,20 @@ import zlib
 from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter, ne
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.colours import is_coloured_by_application, job_colour
+from polluxsim.look.job_progress import Lives
 from polluxsim.look.occupancy import Occupancy, Parts, stays
 from polluxsim.look.run_facts import Pauses, start_delay
 from polluxsim.look.why.events import losses, outages_by_node
 from polluxsim.look.why.sentences import sentence
 from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Result, Status
 from polluxsim.records.storage import Run
-
-if TYPE_CHECKING:
-    from polluxsim.look.job_progress import Lives
 
 NEVER = -1.0  # placeholder for a time that never came
 

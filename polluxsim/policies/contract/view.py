@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from operator import attrgetter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from polluxsim.common.durations import first_round
-from polluxsim.hardware.gpu_types import ANY, NOBODY_SAYS
+from polluxsim.hardware.gpu_types import ANY, NOBODY_SAYS, GpuType, NodeTypes
+from polluxsim.hardware.hosts import Host
+from polluxsim.hardware.placements import Allocation, Gpu, Gpus, JobId, Placement
 from polluxsim.hardware.restarts import RESTART_DELAY, RestartDelays
 from polluxsim.policies.contract.decision import Change, Decision, Reason, Traits, decision_of, traits_of
 from polluxsim.policies.contract.job import JobProxy, JobSnapshot, JobView, Oracle, Report
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-
-    import numpy as np
-
-    from polluxsim.hardware.gpu_types import GpuType, NodeTypes
-    from polluxsim.hardware.hosts import Host
-    from polluxsim.hardware.placements import Allocation, Gpu, Gpus, JobId, Placement
 
 __all__ = [
     "HEALTHY", "Change", "Changes", "ClusterView", "Decision", "Health", "JobProxy", "JobSnapshot", "JobView",

@@ -7,13 +7,10 @@ GPUs are free. Source: Gu et al., "ElasticFlow" (ASPLOS '23), §4.3.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from polluxsim.hardware.placements import JobId, Placement, num_replicas, packed
+from polluxsim.policies.contract.view import ClusterView
 from polluxsim.policies.tools.free_gpus import FreeGpus
-
-if TYPE_CHECKING:
-    from polluxsim.policies.contract.view import ClusterView
 
 
 def buddies(

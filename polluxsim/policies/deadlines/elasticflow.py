@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from polluxsim.hardware.placements import gpus_by_node, num_replicas, packed
+import numpy as np
+
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import JobId, Placement, gpus_by_node, num_replicas, packed
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.policies.contract.settings import unless_jobs_differ
-from polluxsim.policies.contract.view import Change, Decision, Reason
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.deadlines.buddies import buddies
 from polluxsim.policies.ordered.classic import due
 from polluxsim.policies.tools.free_gpus import Timetable
 from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, dealt, limits, powers_of_two
 from polluxsim.policies.tools.pools import pool_per_type
+from polluxsim.workloads.job import Job
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    import numpy as np
-
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.hardware.placements import JobId, Placement
-    from polluxsim.policies.contract.view import ClusterView, JobView
-    from polluxsim.workloads.job import Job
-
-    Share = tuple[JobView, int, int]
-    Wish = tuple[float, int, JobId, int]
+Share = tuple[JobView, int, int]
+Wish = tuple[float, int, JobId, int]
 
 
 @pool_per_type
@@ -73,8 +68,7 @@ def _edf_reasons(shares: Sequence[Share], asked: Sequence[JobId]) -> dict[JobId,
     return reasons
 
 
-SLACK = 1e-6
-"""Least time between the end of a plan and its deadline, for rounding errors [s]."""
+SLACK = 1e-6  # least time between the end of a plan and its deadline, for rounding errors [s]
 
 
 class Demand(NamedTuple):

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
+
+import numpy as np
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_range
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.settings import without_effect
 from polluxsim.policies.contract.view import (
     Change,
+    Changes,
+    ClusterView,
     Decision,
     JobProxy,
+    JobView,
     NodeCounts,
+    Policy,
     Reason,
+    Report,
     Traits,
     decision_of,
     traits_of,
@@ -23,19 +33,9 @@ from polluxsim.policies.contract.view import (
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.gpu_counts import fewest_gpus, most_gpus
+from polluxsim.workloads.job import Job
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import numpy as np
-
-    from polluxsim.hardware.clusters import Cluster
-    from polluxsim.hardware.placements import JobId, Placement
-    from polluxsim.policies.contract.view import Changes, ClusterView, JobView, Policy, Report
-    from polluxsim.workloads.job import Job
-
-WEEK, DAY = 168, 24
-"""Periods of a forecast [h]."""
+WEEK, DAY = 168, 24  # periods of a forecast [h]
 
 
 class Scale(Protocol):

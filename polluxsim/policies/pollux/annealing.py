@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from polluxsim.common.kernels import helper, kernel, one_process
 from polluxsim.policies.pollux import local_search
 from polluxsim.policies.pollux.local_search import anneal, construct, fill, new_best, new_journal, stand_still
 from polluxsim.policies.pollux.problem import Answer, Problem, could_start, power_mean, with_idle_gpus
-from polluxsim.policies.pollux.rows import KEEP, SEVERAL, SINGLE, Round, dense, empty_packing, priced_choices
+from polluxsim.policies.pollux.rows import KEEP, SEVERAL, SINGLE, Packing, Round, dense, empty_packing, priced_choices
 from polluxsim.policies.pollux.scores import Relaxation, Scale, ScoreTables, choose_scale, relax, score_tables, trim
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from polluxsim.policies.pollux.rows import Packing
 
 
 @kernel

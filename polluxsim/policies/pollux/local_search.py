@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from polluxsim.policies.pollux.rows import Packing
 
 from polluxsim.common.kernels import inlined, kernel_without_references, spliced
 from polluxsim.policies.pollux.rows import (
@@ -18,6 +15,7 @@ from polluxsim.policies.pollux.rows import (
     PRICED,
     SEVERAL,
     SINGLE,
+    Packing,
     best_fit,
     best_new_score,
     choose,

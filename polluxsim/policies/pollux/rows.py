@@ -8,16 +8,14 @@ clusters.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 from numba.np.random.generator_core import next_uint32
+from numpy.typing import NDArray
 
 from polluxsim.common.kernels import inlined, kernel
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Kernels would be compiled again for each literal argument; NumPy's numbers are of one type.
 # Kinds of rows: the present placement; new, on one node; new, on several.

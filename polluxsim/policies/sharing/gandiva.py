@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from polluxsim.common.errors import check_range
-from polluxsim.policies.contract.view import Change, Decision, JobProxy, Reason, Traits
+from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobProxy, JobView, Reason, Traits
 from polluxsim.policies.tools.free_gpus import FreeGpus, place_gangs, placed_together
 from polluxsim.policies.tools.gangs import Budget, check_above_zero
 from polluxsim.policies.tools.ledger import Ledger
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+Pack = tuple[JobView, ...]
 
-    import numpy as np
-
-    from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
-    from polluxsim.policies.contract.view import ClusterView, JobView
-
-    Pack = tuple[JobView, ...]
-
-GAIN = 1.0
-"""Progress of two packed jobs together, relative to one job alone; a pair below this value is separated."""
+GAIN = 1.0  # progress of two packed jobs together, relative to one job alone; a pair below this value is separated
 
 
 @dataclass

@@ -6,15 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, islice
 from math import inf
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from polluxsim.hardware.hosts import NOTHING, Host
 from polluxsim.hardware.placements import Crew, Gpu, Gpus, JobId, Placement, num_replicas
-
-if TYPE_CHECKING:
-    from polluxsim.policies.contract.view import ClusterView, JobView
+from polluxsim.policies.contract.view import ClusterView, JobView
 
 
 class FreeGpus:

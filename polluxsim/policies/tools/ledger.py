@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import chain
 from math import inf, log
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from polluxsim.hardware.placements import JobId
-
-if TYPE_CHECKING:
-    from polluxsim.policies.contract.view import ClusterView, Decision, JobView
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView
 
 NO_USER = ""  # user of the jobs that have no user
 NO_QUEUE = "none"  # queue of the jobs that have no queue

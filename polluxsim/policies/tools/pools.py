@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import reduce, wraps
 from math import inf
 from operator import or_
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+
+import numpy as np
 
 from polluxsim.hardware.gpu_types import NodeTypes
-from polluxsim.policies.contract.view import Decision, JobProxy, Reason, decision_of
+from polluxsim.hardware.placements import Allocation, JobId, Placement
+from polluxsim.policies.contract.view import (
+    ClusterView,
+    Decision,
+    JobProxy,
+    JobView,
+    Oracle,
+    Policy,
+    Reason,
+    decision_of,
+)
 from polluxsim.policies.tools.free_gpus import FreeGpus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import TypeAlias
-
-    import numpy as np
-
-    from polluxsim.hardware.placements import Allocation, JobId, Placement
     from polluxsim.models.goodput import GoodputModel
-    from polluxsim.policies.contract.view import ClusterView, JobView, Oracle, Policy
 
-    MayUse: TypeAlias = Callable[[JobView, str], bool]
+
+MayUse: TypeAlias = Callable[[JobView, str], bool]
 
 Given = TypeVar("Given", bound=type[Any])
 

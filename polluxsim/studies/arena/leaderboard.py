@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import exp, isclose, log
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
 from polluxsim.metrics.declared import MORE, NEITHER, Metric
-from polluxsim.statistics.estimates import ROUNDING, Sample, Samples
+from polluxsim.statistics.estimates import ROUNDING, Measured, Sample, Samples
 from polluxsim.statistics.metric_lines import METRICS, metric_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from polluxsim.statistics.estimates import Measured
-    from polluxsim.studies.arena.playing import Played, Player
+from polluxsim.studies.arena.playing import Played, Player
 
 RANKED = "avg_jct"
 COMPARED = (RANKED, "p99_jct", "makespan", "p99_fairness", "gpu_hours", "restarts", "deadlines_met", "decision_time")
@@ -30,8 +26,7 @@ SHARE = replace(METRICS["deadlines_met"], unit="percent")
 DECISION = Metric("decision time", "ms", formula="wall-clock time of the policy for each decision")
 """Declaration of `decision_time`."""
 
-CLOCKS = ("decision_time",)
-"""Metrics of wall-clock time. Files whose bytes must be reproducible do not contain them."""
+CLOCKS = ("decision_time",)  # metrics of wall-clock time. Files whose bytes must be reproducible do not contain them
 
 LEAVES_JOBS = ("cut_off", "rejected")
 """Jobs that a policy did not serve. The means of the policy leave these jobs out, so it is listed after policies that

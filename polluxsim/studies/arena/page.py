@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from math import exp, log
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined
@@ -18,27 +20,16 @@ from polluxsim.look.settings_tables import QUANTITY, interval_notes, measured_ch
 from polluxsim.look.tables import markdown
 from polluxsim.look.why.phrases import listed
 from polluxsim.records.folders import POLICY_NAMES
-from polluxsim.statistics.estimates import LEAST_FOR_VERDICT
+from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, Estimate
 from polluxsim.statistics.metric_lines import METRICS, change_text
-from polluxsim.studies.arena.leaderboard import CLOCKS, RANKED, SHARE, is_as_good
-from polluxsim.studies.arena.playing import RUNS, Player
+from polluxsim.studies.arena.leaderboard import CLOCKS, RANKED, SHARE, Flip, Leaderboard, Standing, is_as_good
+from polluxsim.studies.arena.playing import RUNS, Played, Player, Suite
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
+JCT = METRICS[RANKED].title  # name of the metric that decides the ranking
 
-    from polluxsim.statistics.estimates import Estimate
-    from polluxsim.studies.arena.leaderboard import Flip, Leaderboard, Standing
-    from polluxsim.studies.arena.playing import Played, Suite
+MOST_FLIPS = 8  # of them, told
 
-JCT = METRICS[RANKED].title
-"""Name of the metric that decides the ranking."""
-
-MOST_FLIPS = 8
-"""Of them, told."""
-
-MOST_NAMES = 6
-"""Largest number of names in the sentence about policies that may be as good as the best."""
+MOST_NAMES = 6  # largest number of names in the sentence about policies that may be as good as the best
 
 
 def name_of(board: Leaderboard, name: str) -> str:
@@ -186,11 +177,9 @@ def _cell(one: Standing, metric: str) -> str:
     return ", ".join(filter(None, said))
 
 
-LEFT, RIGHT, ROW = 165, 690, 22
-"""Where the axis begins and ends, and the height of a policy."""
+LEFT, RIGHT, ROW = 165, 690, 22  # where the axis begins and ends, and the height of a policy
 
-LEAST, MOST = -0.3, 1.5
-"""Changes beyond these shares are drawn at the edge."""
+LEAST, MOST = -0.3, 1.5  # changes beyond these shares are drawn at the edge
 
 STEPS = (0.02, 0.05, 0.1, 0.25, 0.5)
 
@@ -233,8 +222,7 @@ def write_reports(played: Played, folder: Path) -> dict[Player, str]:
     return addresses
 
 
-REPORTS = "reports"
-"""Folder of the reports in the folder of an arena."""
+REPORTS = "reports"  # folder of the reports in the folder of an arena
 
 
 class HeatCell(NamedTuple):
@@ -246,8 +234,7 @@ class HeatCell(NamedTuple):
     link: str
 
 
-FULL_HEAT = 1.0
-"""An average JCT that is longer than the best by this share of it, or more, has the full heat."""
+FULL_HEAT = 1.0  # an average JCT that is longer than the best by this share of it, or more, has the full heat
 
 
 def heat_map(board: Leaderboard, reports: Mapping[Player, str] = MappingProxyType({})) -> dict[str, list[HeatCell]]:
@@ -308,8 +295,7 @@ class Trade(NamedTuple):
     up: Sequence[tuple[float, str]]
 
 
-SIDE, MARGIN = 400, 56
-"""Size of a Pareto chart, and its margin [pixels]."""
+SIDE, MARGIN = 400, 56  # size of a Pareto chart, and its margin [pixels]
 
 
 def trades(board: Leaderboard) -> list[Trade]:
@@ -398,8 +384,7 @@ def policy_title(label: str) -> str:
     return f"{title}{bracket}{settings}"
 
 
-ACRONYMS = {"drf", "edf", "jsa", "las", "qssf", "sjf"}
-"""Entries of policies whose classes have longer names."""
+ACRONYMS = {"drf", "edf", "jsa", "las", "qssf", "sjf"}  # entries of policies whose classes have longer names
 
 
 def titles_of(board: Leaderboard) -> dict[str, str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -18,19 +20,12 @@ from polluxsim.common.errors import (
     allowed_among,
 )
 from polluxsim.common.shipped import shipped
-from polluxsim.metrics.declared import Metric, values_in
+from polluxsim.metrics.declared import Metric, UserValues, values_in
 from polluxsim.records.folders import info_of
 from polluxsim.records.storage import flat, read_timings
 from polluxsim.run.composing import NamedPolicy, named_policy
 from polluxsim.studies.driver import reserved, run_entries
-from polluxsim.studies.plan import composer, entry_of, finished_runs
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
-
-    from polluxsim.metrics.declared import UserValues
-    from polluxsim.studies.plan import Entry
+from polluxsim.studies.plan import Entry, composer, entry_of, finished_runs
 
 
 class Scenario(NamedTuple):
@@ -86,8 +81,7 @@ CONFIGS, RUNS = "policies", "runs"
 MARK = "# Written by 'polluxsim arena'; the next arena in this folder replaces it.\n"
 """First line of an entry."""
 
-FAILURES = (PolicyError, InvalidAllocationError, LostProcessError)
-"""Errors that a policy itself raised."""
+FAILURES = (PolicyError, InvalidAllocationError, LostProcessError)  # errors that a policy itself raised
 
 
 class Player(NamedTuple):

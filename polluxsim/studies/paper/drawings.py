@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
@@ -24,9 +25,6 @@ from polluxsim.studies.paper.measures import SHOWN, SMALL_JOB, choose, fits
 from polluxsim.studies.paper.published import BOUNDS, UNITS, Finding, Kind
 from polluxsim.studies.paper.runs import Runs
 from polluxsim.studies.paper.verdict_tables import by_quantity, unit_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 OURS, SIMULATOR, PAPER, BOUND = "ours, with its 95 % interval", "artifact's simulator", "paper", "paper's bound"
 POINTS = {
