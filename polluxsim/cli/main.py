@@ -33,9 +33,7 @@ WRONG_PATH = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirecto
 """Errors about a path, but not errors about a full disk."""
 
 LONGEST_LINE = 380  # longest message of an error [characters]. It fits on a screen
-
 LAST_WORDS = 140  # part at the end of a longer message that is printed [characters]
-
 NO_WIDTH = 80  # width of a terminal that does not know its own [characters]
 
 HELP = ("-h", "--help")

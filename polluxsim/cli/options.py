@@ -287,7 +287,6 @@ OPTIONS: Mapping[str, Option] = {
 """Options by name, grouped by subject."""
 
 SHORT = {"output": "-o"}  # options with a short form
-
 FORMS = ("markdown", "latex", "csv", "json")  # options that choose the form of the output
 
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 ALL, LIST = "all", "list"
 DATA_FOLDER = "POLLUXSIM_DATA"  # environment variable with the folder of published data
-
 GENERATED_SEEDS = 8  # default number of generated workloads, as in the paper
 
 MEASURED_SEEDS = 6

@@ -36,9 +36,7 @@ FREE_HUES = ((75.0, 165.0), (243.0, 335.0))
 """Ranges of hues [degrees] in which no shade of an application can be mistaken for the colour of a policy."""
 
 GOLDEN_RATIO = 0.618033988749895  # steps of this share of a circle never come close to an earlier hue
-
 MOST_HUES = 8  # if there are more applications than this, they do not get one hue each
-
 SHADES = (0.38, 0.54, 0.7)  # lightness of jobs without an application, in turn
 
 

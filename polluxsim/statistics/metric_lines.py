@@ -186,7 +186,6 @@ COMPARED_WITHOUT_DIRECTION = {"restarts", "time_between_restarts"}
 """Metrics with changes that are neither better nor worse: a policy may restart jobs in order to adapt them."""
 
 MANIFOLD = 10.0  # values of at least this many times the baseline are written as a factor
-
 FAR = 99.99  # ends of intervals above this change are not written in full
 
 

@@ -214,7 +214,7 @@ OFFSET = 3.0  # from a line to its label [pt]
 LEAST_CONTRAST = 4.0
 """Ratio of the luminances of a name and the paper. Source: between the 3 and the 4.5 of WCAG 2.2, 1.4.3."""
 
-FAR = 14.0  # A label at this distance from all other lines is not better if it is farther [pt]
+FAR = 14.0  # a label at this distance from all other lines is not better if it is farther [pt]
 
 
 def name_lines(axes: Axes, names: Mapping[Line2D, str], obstacles: Points | None = None) -> None:

@@ -171,9 +171,7 @@ AXES = {
 }
 
 MOST_LETTERS = 11  # of names and numbers along the axis, for each inch of the figure; more are slanted
-
 LETTERS_OF_NOTE = 6.9  # most letters in a line of the note above the axes, for each centimetre of the figure
-
 CROWDED = 0.06  # share of the axis between neighbours below which their numbers would overlap
 
 

@@ -28,7 +28,6 @@ from polluxsim.statistics.series import (
 Array = NDArray[np.float64]
 
 MOST_POINTS = 1000  # largest number of points of a line of a distribution
-
 LATE = 0.2  # a run in which nothing happens for more than this share of its time is shown from its first submission on
 
 

@@ -26,9 +26,7 @@ from polluxsim.studies.arena.leaderboard import CLOCKS, RANKED, SHARE, Flip, Lea
 from polluxsim.studies.arena.playing import RUNS, Played, Player, Suite
 
 JCT = METRICS[RANKED].title  # name of the metric that decides the ranking
-
 MOST_FLIPS = 8  # of them, told
-
 MOST_NAMES = 6  # largest number of names in the sentence about policies that may be as good as the best
 
 
@@ -178,7 +176,6 @@ def _cell(one: Standing, metric: str) -> str:
 
 
 LEFT, RIGHT, ROW = 165, 690, 22  # where the axis begins and ends, and the height of a policy
-
 LEAST, MOST = -0.3, 1.5  # changes beyond these shares are drawn at the edge
 
 STEPS = (0.02, 0.05, 0.1, 0.25, 0.5)
