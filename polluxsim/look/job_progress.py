@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.former_names import present_name
+from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import BatchChoice
-from polluxsim.look.run_facts import Delay, start_delay
+from polluxsim.look.occupancy import Stay, stays
+from polluxsim.look.run_facts import Delay, Pauses, start_delay
 from polluxsim.models.efficiency import efficiency, gain
 from polluxsim.models.profile import Profile, ProfileRangeError
 from polluxsim.records.results import AllocationRecord, JobRecord, Result
@@ -94,6 +96,21 @@ def _joined(start: float, pieces: Sequence[_Piece]) -> Progress:
         np.array([piece.efficiency for piece in kept]),
         np.array([0.0, *(piece.progress for piece in kept)]),
     )
+
+
+def undone_training(run: Run, cluster: Cluster) -> Iterator[tuple[Stay, float, float, float]]:
+    """Yield the training that failures undid: the stay, its start and end in the stay, and the time of the failure [s].
+
+    The stays come in the order in which they end.
+    """
+    result = run.result
+    if not any(job.num_failures for job in result.job_records):
+        return
+    pauses, applications = Pauses(run, cluster.num_nodes), {job.job: job.application for job in result.job_records}
+    for stay in stays(result.allocation_records, cluster, result.end_time, result.sharing_records):
+        if (failed_at := pauses.failed_at(stay)) is not None:
+            for start, end in pauses.lost(stay, applications[stay.job]):
+                yield stay, start, end, failed_at
 
 
 SMALLEST_CHANGE = 0.01  # of efficiency, and of the share of the work that is done; smaller ones are not told one by one

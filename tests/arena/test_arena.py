@@ -16,16 +16,9 @@ from polluxsim.cli.main import main
 from polluxsim.look.colours import POLICY_COLOURS
 from polluxsim.run.building import build
 from polluxsim.studies.arena.leaderboard import frame_of_leaderboard, leaderboard
-from polluxsim.studies.arena.page import (
-    absences,
-    as_markdown,
-    change_in_words,
-    heat_map,
-    page,
-    ranking_note,
-    verdicts,
-)
+from polluxsim.studies.arena.page import heat_map, page
 from polluxsim.studies.arena.playing import Played, Player, default_policies, read_suite
+from polluxsim.studies.arena.words import absences, as_markdown, change_in_words, ranking_note, verdicts
 from polluxsim.studies.plan import composer
 
 MINE = """

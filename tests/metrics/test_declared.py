@@ -19,8 +19,8 @@ from polluxsim.records.storage import read_run
 from polluxsim.run import building as loading
 from polluxsim.run.building import user_metrics
 from polluxsim.studies.arena.leaderboard import leaderboard
-from polluxsim.studies.arena.page import as_markdown
 from polluxsim.studies.arena.playing import Played
+from polluxsim.studies.arena.words import as_markdown
 from polluxsim.studies.driver import complete
 from polluxsim.studies.plan import composer, entry_of
 

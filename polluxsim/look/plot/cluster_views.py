@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,19 +16,21 @@ from numpy.typing import NDArray
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.colours import application_colour, is_coloured_by_application, job_colour, looks_of
-from polluxsim.look.occupancy import occupancy, stays
+from polluxsim.look.job_progress import undone_training
+from polluxsim.look.occupancy import occupancy
 from polluxsim.look.plot.style import (
     ONE_COLUMN,
     Drawing,
-    hour_ticks,
     legend,
     mark_forks,
     name_lines,
     new_figure,
+    new_panel,
     styled,
+    time_axis,
 )
 from polluxsim.look.plot.usage import BIN, draw_mean
-from polluxsim.look.run_facts import Pauses, cluster_of
+from polluxsim.look.run_facts import cluster_of
 from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import Group
 from polluxsim.statistics.series import bin_edges, waiting_jobs
@@ -44,8 +46,7 @@ def queue(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
 
     A line is the mean over a group's runs and each bin [s], with a band from the least to the largest run.
     """
-    figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
-    axes = figure.subplots()
+    figure, axes = new_panel(width)
     lines = {}
     for group, look in zip(groups, looks_of(groups), strict=True):
         edges = bin_edges(max(run.result.end_time for run in group.runs), bin_width)
@@ -53,16 +54,10 @@ def queue(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
         lines[draw_mean(axes, edges, rows, look)] = group.label
     axes.set_ylabel("jobs without a GPU")
     axes.set_ylim(bottom=0)
-    _time_axis(axes)
+    time_axis(axes)
     mark_forks(axes, groups)
     name_lines(axes, lines)
     return figure
-
-
-def _time_axis(axes: Axes) -> None:
-    axes.set_xlabel("time [h]")
-    axes.set_xlim(left=0)
-    hour_ticks(axes)
 
 
 @styled
@@ -81,7 +76,7 @@ def gpu_map(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
         if len(groups) > 1:
             axes.set_title(group.label, loc="left")
     panels[-1].set_xlim(0, max(run.result.end_time for run in runs) / HOUR)
-    _time_axis(panels[-1])
+    time_axis(panels[-1])
     named: dict[Artist, str] = {
         Patch(facecolor=application_colour(name)): name for name in (applications if has_hue else ())
     }
@@ -158,7 +153,7 @@ def failures(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
             lines[line] = f"{group.label}, {kind}" if len(groups) > 1 else kind
     lower.set_ylabel("lost so far\n[GPU h]")
     lower.set_ylim(bottom=0)
-    _time_axis(lower)
+    time_axis(lower)
     figure.align_ylabels()
     legend(figure, lines)
     return figure
@@ -168,15 +163,7 @@ def _losses(run: Run) -> tuple[Losses, Losses]:
     """Return the times when GPUs were lost because nodes were down, and because failures undid training."""
     result = run.result
     down = [(each.time, min(each.until, result.end_time), each.gpus) for each in result.outage_records]
-    return down, list(_undone(run)) if any(job.num_failures for job in result.job_records) else []
-
-
-def _undone(run: Run) -> Iterator[tuple[float, float, int]]:
-    result, cluster = run.result, cluster_of(run)
-    pauses, applications = Pauses(run, cluster.num_nodes), {job.job: job.application for job in result.job_records}
-    for stay in stays(result.allocation_records, cluster, result.end_time, result.sharing_records):
-        for start, end in pauses.lost(stay, applications[stay.job]):
-            yield start, end, len(stay.slots)
+    return down, [(start, end, len(stay.slots)) for stay, start, end, _ in undone_training(run, cluster_of(run))]
 
 
 def _so_far(losses: Losses, end_time: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

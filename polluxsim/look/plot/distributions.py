@@ -18,6 +18,7 @@ from polluxsim.look.plot.style import (
     legend,
     name_lines,
     new_figure,
+    new_panel,
     plain,
     share_axis,
     styled,
@@ -83,8 +84,7 @@ def fairness_of(name: str, result: Result) -> Sample:
 def _drawn(
     groups: Sequence[Group], samples: Sequence[Sequence[Sample]], title: str, width: float, mark: float | None = None
 ) -> Drawing:
-    figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
-    axes = figure.subplots()
+    figure, axes = new_panel(width)
     axes.set_xscale("log")
     for group, look, runs in zip(groups, looks_of(groups), samples, strict=True):
         _line(axes, group, look, runs)
@@ -164,8 +164,7 @@ def slowdown_by_size(groups: Sequence[Group], width: float = ONE_COLUMN) -> Draw
     names = sorted({place for sizes in found for place in sizes})
     if not names:
         raise InvalidInputError(f"{groups[0].runs[0].name}: no job that asks for GPUs is complete; give another run")
-    figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
-    axes = figure.subplots()
+    figure, axes = new_panel(width)
     offsets = (np.arange(len(groups)) - (len(groups) - 1) / 2) * min(0.7 / len(groups), 0.25)
     handles = {}
     for group, look, sizes, offset in zip(groups, looks_of(groups), found, offsets, strict=True):

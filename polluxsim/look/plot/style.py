@@ -109,6 +109,12 @@ def new_figure(width: float, height: float) -> Drawing:
     return figure
 
 
+def new_panel(width: float) -> tuple[Drawing, Axes]:
+    """Return an empty figure of one panel, flatter if it is wide, and the panel [cm]."""
+    figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
+    return figure, figure.subplots()
+
+
 def darkened(figure: Drawing) -> Drawing:
     """Return a figure with its colours changed to those of a dark page."""
     for artist in figure.findobj():
@@ -175,6 +181,13 @@ def share_axis(axes: Axes, title: str) -> None:
 def per_cent(share: float, _: object = None) -> str:
     """Return a share as an axis has it, in per cent."""
     return f"{100 * share:.0f} %"
+
+
+def time_axis(axes: Axes) -> None:
+    """Make the x axis one of the time since the start of the workload, in hours."""
+    axes.set_xlabel("time [h]")
+    axes.set_xlim(left=0)
+    hour_ticks(axes)
 
 
 def hour_ticks(axes: Axes, most: int = 9) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.colours import Look, looks
-from polluxsim.look.plot.style import GREY, ONE_COLUMN, Drawing, name_lines, new_figure, styled
+from polluxsim.look.plot.style import GREY, ONE_COLUMN, Drawing, name_lines, new_panel, styled
 from polluxsim.metrics.declared import declared_in
 from polluxsim.records.folders import POLICY, policy_name
 from polluxsim.statistics.comparisons import baselines, samples_of
@@ -186,8 +186,7 @@ def sweep(
     are a level line.
     """
     drawn = drawn_of(frame, x, metric, by)
-    figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
-    axes = figure.subplots()
+    figure, axes = new_panel(width)
     ticks = np.unique(np.concatenate([series.x[np.isfinite(series.x)] for series in drawn.series]))
     _x_axis(axes, x, ticks, drawn.names)
     lines = {

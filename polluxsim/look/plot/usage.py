@@ -15,13 +15,13 @@ from polluxsim.look.plot.style import (
     GREY,
     ONE_COLUMN,
     Drawing,
-    hour_ticks,
     mark_forks,
     name_lines,
     new_figure,
     share_axis,
     steps,
     styled,
+    time_axis,
 )
 from polluxsim.look.run_facts import cluster_of, is_rented, steady_gpus
 from polluxsim.records.results import Result
@@ -58,9 +58,7 @@ def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
         axes.set_ylim(bottom=0)
     mark_forks(panels[0], groups)
     share_axis(lower, "statistical efficiency")
-    lower.set_xlabel("time [h]")
-    lower.set_xlim(left=0)
-    hour_ticks(lower)
+    time_axis(lower)
     figure.align_ylabels()
     name_lines(panels[-1], lines)
     return figure
@@ -125,9 +123,7 @@ def nodes_over_time(runs: Mapping[str, Result], width: float = ONE_COLUMN) -> Dr
     upper.set_ylabel("nodes")
     share_axis(lower, "statistical efficiency")
     upper.set_ylim(bottom=0)
-    lower.set_xlabel("time [h]")
-    lower.set_xlim(left=0)
-    hour_ticks(lower)
+    time_axis(lower)
     figure.align_ylabels()
     name_lines(upper, lines)
     return figure

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.colours import is_coloured_by_application, job_colour
-from polluxsim.look.job_progress import Lives
-from polluxsim.look.occupancy import Occupancy, Parts, stays
+from polluxsim.look.job_progress import Lives, undone_training
+from polluxsim.look.occupancy import Occupancy, Parts
 from polluxsim.look.run_facts import Pauses, start_delay
 from polluxsim.look.why.events import losses, outages_by_node
 from polluxsim.look.why.sentences import sentence
@@ -181,15 +181,11 @@ def lost_columns(run: Run, cluster: Cluster) -> dict[str, NDArray[Any]]:
     `lost…` have an entry per stretch: from when to when, on how many GPUs, and the node that failed. A job that failed
     by itself has the number of nodes as this value.
     """
-    found, pauses = [], Pauses(run, cluster.num_nodes)
-    if any(job.num_failures for job in run.result.job_records):
-        fell, result = outages_by_node(run.result), run.result
-        applications = {job.job: job.application for job in result.job_records}
-        for stay in stays(result.allocation_records, cluster, result.end_time, result.sharing_records):
-            failed_at, nodes = pauses.failed_at(stay), sorted({slot.node for slot in stay.slots})
-            node = next((node for node in nodes if (failed_at, node) in fell), cluster.num_nodes)
-            lost = pauses.lost(stay, applications[stay.job])
-            found += [(start, end, len(stay.slots), node) for start, end in lost]
+    found, fell = [], outages_by_node(run.result)
+    for stay, start, end, failed_at in undone_training(run, cluster):
+        nodes = sorted({slot.node for slot in stay.slots})
+        node = next((node for node in nodes if (failed_at, node) in fell), cluster.num_nodes)
+        found.append((start, end, len(stay.slots), node))
     names = ("lost_start", "lost_end", "lost_gpus", "lost_node")
     return {
         name: _column("uint32" if place > 1 else "float64", [row[place] for row in found])

@@ -14,8 +14,9 @@ from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.files import appearing_whole
 from polluxsim.run.configurations import import_from_here
 from polluxsim.studies.arena.leaderboard import Leaderboard, frame_of_leaderboard, leaderboard
-from polluxsim.studies.arena.page import as_markdown, page, write_reports
+from polluxsim.studies.arena.page import page, write_reports
 from polluxsim.studies.arena.playing import Place, Played, default_policies, play, read_suite
+from polluxsim.studies.arena.words import as_markdown
 
 
 @dataclass(frozen=True)

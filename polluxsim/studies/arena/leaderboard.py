@@ -96,8 +96,9 @@ def _standings(played: Played, scenario: str, samples: Samples, metrics: Mapping
     for row in played.runs:
         if row["scenario"] == scenario:
             left[row["policy"]] += sum(row.get(name) or 0 for name in LEAVES_JOBS)
+    limits = {name: (0.0, 100.0) if metric is SHARE else metric.limits for name, metric in metrics.items()}
     means = {
-        policy: {name: mean for name, metric in metrics.items() if (mean := _mean(samples, policy, name, metric))}
+        policy: {name: mean for name, ends in limits.items() if (mean := samples.mean(name, policy, *ends))}
         for policy in left
     }
     best = {name: _best(means, name, metric, left) for name, metric in metrics.items()}
@@ -127,10 +128,6 @@ def _are_equal(means: Mapping[str, Measured], others: Mapping[str, Measured], me
 def is_as_good(one: Standing, other: Standing) -> bool:
     """Return whether two policies share a place in the ranking of a scenario: their mean JCTs are equal."""
     return (one.left > 0) == (other.left > 0) and _are_equal(one.means, other.means, RANKED)
-
-
-def _mean(samples: Samples, policy: str, name: str, metric: Metric) -> Measured | None:
-    return samples.mean(name, policy, *((0.0, 100.0) if metric is SHARE else metric.limits))
 
 
 def _best(
@@ -175,12 +172,21 @@ def _overall(standings: Mapping[str, Sequence[Standing]]) -> tuple[dict[str, flo
     ranked = [policy for policy, _ in counts.most_common()]
     while not (compared := [name for name, jcts in served.items() if set(ranked) <= jcts.keys()]) and ranked:
         ranked.pop()
-    best = {name: min(served[name][policy] for policy in ranked) for name in compared if ranked}
-    ratios = {
-        policy: exp(sum(log(served[name][policy] / best[name]) for name in compared) / len(compared))
-        for policy in ranked
-    }
+    ratios = ratios_to_best({policy: [served[name][policy] for name in compared] for policy in ranked})
     return dict(sorted(ratios.items(), key=lambda item: item[1])), compared
+
+
+def ratios_to_best(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return the geometric mean of each policy's values over the best values. A policy has a value per scenario.
+
+    >>> ratios_to_best({"fifo": [4.0, 4.0], "srtf": [4.0, 1.0]})
+    {'fifo': 2.0, 'srtf': 1.0}
+    """
+    best = list(map(min, zip(*values.values(), strict=True)))
+    return {
+        policy: exp(sum(log(value / least) for value, least in zip(own, best, strict=True)) / len(best))
+        for policy, own in values.items()
+    }
 
 
 def _flips(samples: Mapping[str, Samples], standings: Mapping[str, Sequence[Standing]]) -> list[Flip]:
