@@ -64,7 +64,9 @@ def _whatif(options: Namespace) -> None:
     from polluxsim.statistics.comparisons import compared, compared_from_forks
     from polluxsim.workloads.workload import read_workload
 
-    _check_fork_options(options)
+    if not (options.names or options.drop_node or options.without or options.add):
+        what = f"no change is given for {options.run}"
+        raise InvalidConfigError(f"{what}; give one with KEY=VALUE, --drop-node, --without or --add")
     started = time()
     run = read_to_make_again(options)
     tell_classes(run)
@@ -117,12 +119,6 @@ def _kept(run: Run, folder: Path, since: float) -> Run:
     with claimed(folder, lambda: recorded_settings(run.info), since) as path:
         write_run(path, run.result, run.info)
     return replace(run, name=folder.name)
-
-
-def _check_fork_options(options: Namespace) -> None:
-    if not (options.names or options.drop_node or options.without or options.add):
-        what = f"no change is given for {options.run}"
-        raise InvalidConfigError(f"{what}; give one with KEY=VALUE, --drop-node, --without or --add")
 
 
 def _apart(overrides: list[str]) -> Iterator[str]:
@@ -222,21 +218,15 @@ def _print_forecast(frame: pd.DataFrame, form: str | None) -> None:
 
 
 def _print_table(frame: pd.DataFrame) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from polluxsim.common.durations import clock
     from polluxsim.look.console import console
+    from polluxsim.look.tables import boxed
 
-    table = Table(title=f"at {clock(frame.attrs['time'])}", title_justify="left")
-    headings = ("job", "", "starts", "80 % interval", "completes", "80 % interval")
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=number == 0)
+    lines = [("job", "", "starts", "80 % interval", "completes", "80 % interval")]
     for row in frame.to_dict("records"):
         starts, ends = ([row[f"{what}_p{share}"] for share in (10, 50, 90)] for what in ("start", "completion"))
         waits = row["waits"]
-        table.add_row(Text(row["job"]), "waits" if waits else "runs", *_cells(starts if waits else ()), *_cells(ends))
-    console().print(table)
+        lines.append((row["job"], "waits" if waits else "runs", *_cells(starts if waits else ()), *_cells(ends)))
+    console().print(boxed(lines, f"at {clock(frame.attrs['time'])}", names=2))
 
 
 def _cells(times: Sequence[float]) -> tuple[str, str]:
@@ -244,8 +234,6 @@ def _cells(times: Sequence[float]) -> tuple[str, str]:
 
     The interval of a time that is equal in all futures is "exact".
     """
-    from polluxsim.common.durations import clock
-
     if not times:
         return "", ""
     low, median, high = (clock(time) if time < float("inf") else None for time in times)

@@ -59,15 +59,12 @@ def present_command(words: Sequence[str]) -> list[str]:
     if first in COMMANDS:
         tell_former(f"polluxsim {first}", f"polluxsim {COMMANDS[first]}")
         return [*COMMANDS[first].split(), *rest]
-    if first == "whatif" and _is_of_log(rest):
+    # A what-if is of a log if its subject is a file, or if it states the number of nodes.
+    has_nodes = any(re.match("--nodes(=|$)", word) for word in rest)
+    if first == "whatif" and (has_nodes or (rest and Path(rest[0]).is_file())):
         tell_former("polluxsim whatif LOG", "polluxsim log whatif LOG")
         return ["log", *words]
     return list(words)
-
-
-def _is_of_log(words: Sequence[str]) -> bool:
-    """Return whether a what-if is about a log: its argument is a file, or the number of nodes is given."""
-    return any(re.match("--nodes(=|$)", word) for word in words) or (bool(words) and Path(words[0]).is_file())
 
 
 def present_options(command: str, words: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from argparse import Action, ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim.cli.options import OPTIONS, SETTINGS, path, take, take_output
-from polluxsim.common.durations import length
+from polluxsim.common.durations import HOUR, length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -60,16 +60,6 @@ class _Example(Action):
         parser.exit()
 
 
-def _keys_of_tables() -> str:
-    """Return the help on the columns of a table."""
-    return (
-        "Keys of --columns: "
-        + ", ".join(TABLE_KEYS)
-        + ".\nsubmit and gpus are needed. COLUMN*60 converts minutes, COLUMN:1002 takes the number of entry 1002 "
-        "of a list like 1=8,1002=2. A column with the name of a key needs no pair."
-    )
-
-
 def add_log_import(parser: ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.description = "Check every row of a cluster's log, and write the log as a Parquet file."
@@ -77,8 +67,10 @@ def add_log_import(parser: ArgumentParser) -> None:
         "Formats:\n"
         + "\n".join(f"  {name:<15}{what}" for name, what in LOG_FORMATS.items())
         + f"\n\nThis command prints a log for the format slurm:\n{SACCT}\n\n"
-        + _keys_of_tables()
-        + "\n\nExample: polluxsim log import slurm sacct.txt -o log.parquet --gpus 64"
+        + f"Keys of --columns: {', '.join(TABLE_KEYS)}.\n"
+        "submit and gpus are needed. COLUMN*60 converts minutes, COLUMN:1002 takes the number of entry 1002 "
+        "of a list like 1=8,1002=2. A column with the name of a key needs no pair."
+        "\n\nExample: polluxsim log import slurm sacct.txt -o log.parquet --gpus 64"
     )
     parser.add_argument("--example", action=_Example, nargs=0, help=OPTIONS["example"].meaning)
     parser.add_argument("format", metavar="FORMAT", help="format of the log, from the list below")
@@ -141,12 +133,9 @@ def add_log_calibrate(parser: ArgumentParser) -> None:
 
 
 def _calibrate(options: Namespace) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from polluxsim.common.durations import HOUR
     from polluxsim.look.console import console
     from polluxsim.look.descriptions import engine_waits, print_without_effect
+    from polluxsim.look.tables import boxed
     from polluxsim.studies.log_replays import CalibrateRequest, calibrate
 
     request = CalibrateRequest(
@@ -159,14 +148,11 @@ def _calibrate(options: Namespace) -> None:
         options.workers,
     )
     found, waits = calibrate(request)
-    title = f"{len(waits)} jobs waited {waits.mean() / HOUR:.2f} h on average in the log"
-    table = Table(title=title, title_justify="left")
-    for heading in ("policy", "GPUs", "off by [h]", "mean wait [h]", "rank correlation"):
-        table.add_column(Text(heading), justify="left" if heading == "policy" else "right")
+    lines = [("policy", "GPUs", "off by [h]", "mean wait [h]", "rank correlation")]
     for match in found:
         numbers = (f"{match.error / HOUR:.2f}", f"{match.mean_wait / HOUR:.2f}", f"{match.rank_correlation:.2f}")
-        table.add_row(match.policy, str(match.gpus), *numbers)
-    console().print(table)
+        lines.append((match.policy, str(match.gpus), *numbers))
+    console().print(boxed(lines, f"{len(waits)} jobs waited {waits.mean() / HOUR:.2f} h on average in the log"))
     print(engine_waits(found[0].engine))
     print_without_effect(options.output)
 
@@ -192,7 +178,6 @@ def add_log_whatif(parser: ArgumentParser) -> None:
 
 
 def _whatif(options: Namespace) -> None:
-    """Import a log, find the policy that explains its waits, replay it in every case, and print what changes them."""
     from polluxsim.look.descriptions import engine_waits, without_effect
     from polluxsim.records.folders import info_of
     from polluxsim.studies.log_replays import LogWhatIfRequest, log_whatif, not_monotone
@@ -221,15 +206,13 @@ def _whatif(options: Namespace) -> None:
 
 
 def _print_waits(found: LogWhatIf) -> None:
-    from rich.table import Table
-
     from polluxsim.look.console import console
+    from polluxsim.look.tables import boxed
 
-    table, has_failures = Table(), list(found.request.failures) != ["off"]
-    for heading in ("policy", "nodes", "load", *["failures"] * has_failures,
-                    *(f"{what} wait" for what in ("mean", *found.request.percentiles))):  # fmt: skip
-        table.add_column(heading, justify="left" if heading in ("policy", "failures") else "right")
+    has_failures = list(found.request.failures) != ["off"]
+    waits = [f"{what} wait" for what in ("mean", *found.request.percentiles)]
+    lines = [["policy", "nodes", "load", *["failures"] * has_failures, *waits]]
     for case, times in found.waits.items():
         words = (case.policy, str(case.nodes), f"{case.load:g}", *[case.failures] * has_failures)
-        table.add_row(*words, *map(length, times))
-    console().print(table)
+        lines.append([*words, *map(length, times)])
+    console().print(boxed(lines))

@@ -114,7 +114,6 @@ def add_paper_conformance(parser: ArgumentParser) -> None:
 
 
 def _conformance(options: Namespace) -> int:
-    """Run and judge all experiments, and write one table."""
     from polluxsim.common.files import appearing_whole
     from polluxsim.look.console import console
     from polluxsim.studies.paper.reproduction import (

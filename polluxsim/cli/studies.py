@@ -173,17 +173,12 @@ def _size(options: Namespace) -> int:
 
 def _print_answer(answer: Answer) -> None:
     """Print the metric at every level, and the answer in sentences."""
-    from rich.table import Table
-
     from polluxsim.look.console import console
+    from polluxsim.look.tables import boxed
 
-    unit = answer.target.unit[0]
-    table = Table()
     intervals = any(found.low is not None for found in answer.curve.values())
-    metric = f"{answer.target.metric} \\[{unit}]" if unit else answer.target.metric
-    for heading in (answer.what, metric, *["95 % interval"] * intervals):
-        table.add_column(heading, justify="right")
+    lines = [[answer.what, answer.target.heading, *["95 % interval"] * intervals]]
     for level, found in answer.curve.items():
-        table.add_row(f"{level:g}", answer.in_unit(found.value), *[answer.interval(found)] * intervals)
-    console().print(table)
+        lines.append([f"{level:g}", answer.in_unit(found.value), *[answer.interval(found)] * intervals])
+    console().print(boxed(lines, names=0))
     print("\n".join(answer.sentences()))

@@ -50,12 +50,8 @@ def options_named() -> Iterator[None]:
     try:
         yield
     except (InvalidConfigError, InvalidInputError) as error:
-        named = SETTING.sub(lambda found: f"--{_option(found[1] or found[2])}", str(error))
+        named = SETTING.sub(lambda found: f"--{OPTION_NAMES.get(setting := found[1] or found[2], setting)}", str(error))
         raise type(error)(named.replace("profiles.path is", "--profiles is")) from None
-
-
-def _option(setting: str) -> str:
-    return OPTION_NAMES.get(setting, setting)
 
 
 def check_workload_name(output: Path) -> None:

@@ -33,6 +33,12 @@ class Target(NamedTuple):
         """Return a description of the bounded metric."""
         return f"{self.statistic} {self.quantity}".strip()
 
+    @property
+    def heading(self) -> str:
+        """Return the metric and the unit of the bound, for a heading."""
+        unit, _ = self.unit
+        return f"{self.metric} [{unit}]" if unit else self.metric
+
     def __str__(self) -> str:
         return f"{self.metric} {self.sign} {self.told(self.bound)}"
 

@@ -130,7 +130,7 @@ def draw_levels(
     Means have their 95 % intervals. Levels at which jobs were left are not drawn. Above the bound the axis is
     logarithmic.
     """
-    unit, size = target.unit
+    _, size = target.unit
     figure = new_figure(width, 0.62 * width)
     axes = figure.subplots()
     points = [(level, *found) for level, found in curve.items() if np.isfinite(found.value)]
@@ -144,6 +144,6 @@ def draw_levels(
     axes.yaxis.set_major_formatter("{x:g}")
     axes.set_ylim(bottom=0)
     axes.set_xlabel(x)
-    axes.set_ylabel(f"{target.metric} [{unit}]" if unit else target.metric)
+    axes.set_ylabel(target.heading)
     legend(figure, names)
     return figure
