@@ -17,9 +17,9 @@ from polluxsim.look.plot.kinds import Subject
 from polluxsim.look.plot.request import OF_PROFILES, PlotRequest
 from polluxsim.look.plot.style import Drawing
 from polluxsim.look.run_facts import steady_gpus
-from polluxsim.look.side_by_side import SideBySide, crowd_html, runs_html
+from polluxsim.look.side_by_side import SideBySide, crowd_html
 from polluxsim.look.why.story import at, find_job
-from polluxsim.metrics.declared import UserValues, values_in
+from polluxsim.metrics.declared import values_in
 from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.records.storage import Run, read_reasons, read_run, read_timings, write_run
 from polluxsim.run.claim import claimed, recorded_settings
@@ -118,9 +118,9 @@ class Result(Run):
 
     def _repr_html_(self) -> str:
         if self.metrics is None:
-            return runs_html({})
-        table = runs_html({self.name: self.metrics}, [steady_gpus(self)], user_values=[values_in(self.info)])
-        return table + crowd_html(self.result.round_records)
+            return "<p>a run without jobs</p>"
+        table = SideBySide({self.name: self.metrics}, [steady_gpus(self)], user_values=[values_in(self.info)])
+        return table.html() + crowd_html(self.result.round_records)
 
 
 def read(folder: str | PathLike[str], *, allow_classes: Sequence[str] = ()) -> Result:
@@ -165,17 +165,10 @@ class Comparison:
             raise InvalidInputError(f"{empty[0]}: a run without jobs has nothing to show")
         return {name: summary for name, summary in found.items() if summary is not None}
 
-    @property
-    def _gpus(self) -> list[int | None]:
-        return list(map(steady_gpus, self.runs.values()))
-
-    @property
-    def _user_values(self) -> list[UserValues]:
-        return [values_in(run.info) for run in self.runs.values()]
-
-    @property
-    def _bases(self) -> list[int]:
-        return first_of_same_jobs([run.result for run in self.runs.values()])
+    def _side_by_side(self) -> SideBySide:
+        runs = self.runs.values()
+        bases, user_values = first_of_same_jobs([run.result for run in runs]), [values_in(run.info) for run in runs]
+        return SideBySide(self.metrics, list(map(steady_gpus, runs)), bases, user_values)
 
     def summary(self) -> pd.DataFrame:
         """Return a table with a row for each run.
@@ -211,11 +204,11 @@ class Comparison:
 
         screen = Console(highlight=False, width=120)
         with screen.capture() as captured:
-            screen.print(SideBySide(self.metrics, self._gpus, self._bases, self._user_values))
+            screen.print(self._side_by_side())
         return captured.get().rstrip()
 
     def _repr_html_(self) -> str:
-        return runs_html(self.metrics, self._gpus, self._bases, self._user_values)
+        return self._side_by_side().html()
 
 
 def _report(runs: Sequence[Run], path: str | PathLike[str]) -> Path:

@@ -103,7 +103,8 @@ class Picture:
         # After the last job, the record of the last round still contains its GPUs.
         is_over = run.num_ended == total
         last = run.last_round._replace(active_jobs=0, gpus_in_use=0) if is_over else run.last_round
-        state = (
+        self._shown = Shown(
+            last,
             {} if is_over else run.allocation,
             run.waiting,
             run.num_ended,
@@ -113,11 +114,9 @@ class Picture:
             gpu_time,
             run.shares,
         )
-        self._shown = Shown(last, *state)
         for job in (*self._shown.allocation, *self._shown.waiting):
             self._order.setdefault(job, len(self._order))
-        record = last
-        now = (record.time, record.gpus_in_use, len(run.waiting), record.efficiency)
+        now = (last.time, last.gpus_in_use, len(run.waiting), last.efficiency)
         for column, value in zip(self._history, now, strict=True):
             column.append(value)
 
@@ -325,17 +324,16 @@ def live_view(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
             yield quiet
         return
     picture = Picture(workload, cluster)
-    with alternate_screen(), pressed_keys() as key, _shown(picture, screen) as live:
+    live_picture = Live(
+        picture, console=screen, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+    )
+    with alternate_screen(), pressed_keys() as key, live_picture as live:
         watch = Watch(picture, live, key)
         yield watch
         watch.draw_last()
     # The last frame stays on the normal screen of the terminal.
     screen.print(picture, height=screen.height - 1)
     screen.print()
-
-
-def _shown(picture: Picture, screen: Console) -> Live:
-    return Live(picture, console=screen, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
 
 
 class Watch:

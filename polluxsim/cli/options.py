@@ -54,14 +54,11 @@ def number(word: str) -> float:
 def share(word: str) -> float:
     """Return a number above 0 and at most 1."""
     try:
-        return _checked_share(number(word))
+        value = number(word)
     except ArgumentTypeError:
-        raise ArgumentTypeError(f"is {word}, must be a number above 0 and at most 1") from None
-
-
-def _checked_share(value: float) -> float:
+        value = float("inf")
     if value > 1:
-        raise ArgumentTypeError
+        raise ArgumentTypeError(f"is {word}, must be a number above 0 and at most 1")
     return value
 
 

@@ -60,6 +60,13 @@ class SideBySide:
         if self._note:
             yield Text(self._note)
 
+    def html(self) -> str:
+        """Return the table as HTML for a notebook. Many runs have a row each."""
+        lines = [["", *self._labels], *([name, *(cell.plain for cell in cells)] for name, cells in self._columns)]
+        if len(self._columns) <= MOST_COLUMNS:
+            lines = [list(line) for line in zip(*lines, strict=True)]
+        return html(lines, [self._note] if self._note else [], "left; white-space: pre")
+
     def _block(self, columns: Sequence[tuple[str, list[Text]]]) -> Table:
         head = ["", *(name for name, _ in columns)]
         return boxed([head, *zip(self._labels, *(cells for _, cells in columns), strict=True)])
@@ -94,26 +101,6 @@ def _named(run: Summary, line: Line) -> str:
         return ""
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return f": {', '.join(names[:MOST_NAMES])}{more}"
-
-
-def runs_html(
-    summaries: Mapping[str, Summary],
-    gpus: Sequence[int | None] = (),
-    bases: Sequence[int] = (),
-    user_values: Sequence[UserValues] = (),
-) -> str:
-    """Return a table of runs by name side by side, or with a row for each of many runs.
-
-    `gpus`, `bases` and `user_values` are as for `SideBySide`.
-    """
-    if not summaries:
-        return "<p>a run without jobs</p>"
-    metrics = compared_cells(list(summaries.values()), gpus, bases, user_values)
-    lines = [["", *summaries], *([label, *(cell.plain for cell in cells)] for label, cells in metrics.items())]
-    if len(summaries) > MOST_COLUMNS:
-        lines = [list(line) for line in zip(*lines, strict=True)]
-    note = baseline_note(list(summaries), bases)
-    return html(lines, [note] if note else [], "left; white-space: pre")
 
 
 def crowd_html(rounds: Sequence[RoundRecord]) -> str:

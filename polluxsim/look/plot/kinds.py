@@ -73,14 +73,6 @@ def draw(options: PlotRequest, subject: Subject) -> Drawing:
     return darkened(figure) if options.dark else figure
 
 
-def _usage(options: PlotRequest, subject: Subject) -> Drawing:
-    return usage(subject.groups(each=options.each), 60.0 * options.bin, options.width_in_cm)
-
-
-def _queue(options: PlotRequest, subject: Subject) -> Drawing:
-    return queue(subject.groups(each=options.each), 60.0 * options.bin, options.width_in_cm)
-
-
 def _job(options: PlotRequest, subject: Subject) -> Drawing:
     groups = subject.groups(each=True)
     profiles = [_profiles_of(group.runs[0], options.profiles) for group in groups]
@@ -122,11 +114,15 @@ def _of_jobs(figure: Callable[[Sequence[Group], float], Drawing]) -> Callable[[P
     return lambda options, subject: figure(subject.groups(each=options.each), options.width_in_cm)
 
 
+def _in_bins(figure: Callable[[Sequence[Group], float, float], Drawing]) -> Callable[[PlotRequest, Subject], Drawing]:
+    return lambda options, subject: figure(subject.groups(each=options.each), 60.0 * options.bin, options.width_in_cm)
+
+
 _DRAW: Mapping[str, Callable[[PlotRequest, Subject], Drawing]] = {
     "jct-cdf": _of_jobs(jct_cdf),
     "jct-by-application": _of_jobs(jct_by_application),
-    "usage": _usage,
-    "queue": _queue,
+    "usage": _in_bins(usage),
+    "queue": _in_bins(queue),
     "gpu-map": _of_jobs(gpu_map),
     "failures": _of_jobs(failures),
     "slowdown-by-size": _of_jobs(slowdown_by_size),

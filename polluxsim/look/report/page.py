@@ -52,11 +52,6 @@ from polluxsim.statistics.metric_lines import (
 )
 from polluxsim.statistics.series import fairness, is_adaptive
 
-__all__ = [
-    "Subject",
-    "report",
-]
-
 SCRIPTS = (
     "data",
     "format",

@@ -125,8 +125,9 @@ def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
     absent: dict[Player, PolluxSimError] = {}
     with reserved(place.folder / RUNS):
         policies = _listed(names, place.folder / CONFIGS)
-        config_dirs = _config_dirs(policies, place)
-        plan = _plan(policies, suite, place)
+        has_own_classes = any(policy.module is not None for policy in policies)
+        config_dirs = (place.folder / CONFIGS,) if has_own_classes else ()
+        plan = _plan(policies, suite, place, config_dirs)
         try:
             _sweep(plan, place, config_dirs)
         except SweepError as error:
@@ -183,13 +184,10 @@ def _earlier_entries(folder: Path) -> list[Path]:
     return written
 
 
-def _config_dirs(policies: Sequence[NamedPolicy], place: Place) -> tuple[Path, ...]:
-    """Return the folder of entries for user classes, if there are any."""
-    return (place.folder / CONFIGS,) if any(policy.module is not None for policy in policies) else ()
-
-
-def _plan(policies: Sequence[NamedPolicy], suite: Suite, place: Place) -> dict[Player, dict[int, Entry]]:
-    composing = composer(_config_dirs(policies, place), place.launcher)
+def _plan(
+    policies: Sequence[NamedPolicy], suite: Suite, place: Place, config_dirs: Sequence[Path]
+) -> dict[Player, dict[int, Entry]]:
+    composing = composer(config_dirs, place.launcher)
     plan: dict[Player, dict[int, Entry]] = {}
     for scenario in suite.scenarios:
         for policy in policies:

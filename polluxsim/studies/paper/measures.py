@@ -31,6 +31,7 @@ Array = NDArray[np.float64]
 HIGH, LOW = 0.5, 0.25
 """Contention is high from the first share, and low up to the second share, of its maximum in the life of the job."""
 
+# The mean completion time of the large application is the "99 %" JCT in the paper's table.
 LARGE_JOB, SMALL_JOB = "imagenet", "yolov3"
 METRICS = {
     "GPUs": "gpus",
@@ -169,7 +170,6 @@ def fits(profiles: Mapping[str, Profile]) -> dict[str, FittedSpeed]:
     return {name: fitted_speed(profile, agent_model(profile), name) for name, profile in profiles.items()}
 
 
-LARGE = "imagenet"  # the application whose mean completion time is the "99 %" JCT in the paper's table
 SHORT = ("cifar10", "ncf")  # applications of the smallest size class. Source: Pollux (OSDI '21), Table 1
 SHORTEST_STAGE = 15 * 60.0  # shorter periods with a constant number of nodes are not counted as stages [s]
 
@@ -188,7 +188,7 @@ def times(jobs: pd.DataFrame) -> dict[str, float]:
     the time of one job, while the 99th percentile may lie between two.
     """
     jct = jobs["jct"].fillna(np.inf).to_numpy()
-    large = jct[(jobs["application"] == LARGE).to_numpy()]
+    large = jct[(jobs["application"] == LARGE_JOB).to_numpy()]
     end = float(jobs["completion_time"].fillna(np.inf).max())
     found = {
         "average JCT": float(jct.mean()),
