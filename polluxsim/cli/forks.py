@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.cli.loading import read_to_make_again, show_progress, tell_classes
+from polluxsim.cli.loading import read_to_make_again, tell_classes
 from polluxsim.cli.options import take, take_forms, take_output, take_run
 from polluxsim.common.durations import clock, length
 from polluxsim.common.errors import InvalidConfigError
@@ -197,13 +197,15 @@ def _arrivals(name: str) -> Arrivals:
 
 
 def _forecast(run: Run, options: Namespace) -> pd.DataFrame:
+    from polluxsim.common.progress_line import progress_line
     from polluxsim.run.forecasts import forecast, forecast_frame
     from polluxsim.run.moment import Moment
     from polluxsim.run.workers import num_cores
 
-    arrivals, told = _arrivals(options.arrivals), _progress("futures", options.forks)
-    moment = Moment(run, options.at)
-    return forecast_frame(forecast(moment, options.jobs or None, options.forks, told, num_cores(), arrivals))
+    arrivals, moment, forks = _arrivals(options.arrivals), Moment(run, options.at), options.forks
+    with progress_line("futures", forks) as show:
+        found = forecast(moment, options.jobs or None, forks, lambda n: show(n, forks, ""), num_cores(), arrivals)
+    return forecast_frame(found)
 
 
 def _print_forecast(frame: pd.DataFrame, form: str | None) -> None:
@@ -243,13 +245,16 @@ def _cells(times: Sequence[float]) -> tuple[str, str]:
 
 
 def _calibrate(run: Run, options: Namespace, times: int) -> None:
+    from polluxsim.common.progress_line import progress_line
     from polluxsim.run.forecasts import calibration, forecast_checks
     from polluxsim.run.workers import num_cores
 
     if options.jobs:
         raise InvalidConfigError(f"--calibrate takes all jobs; leave out {options.jobs[0]!r}")
-    arrivals, told = _arrivals(options.arrivals), _progress("times", times)
-    for check in forecast_checks(calibration(run, times, options.forks, told, num_cores(), arrivals)):
+    arrivals = _arrivals(options.arrivals)
+    with progress_line("times", times) as show:
+        found = calibration(run, times, options.forks, lambda n: show(n, times, ""), num_cores(), arrivals)
+    for check in forecast_checks(found):
         print("\n".join(calibration_lines(check)))
 
 
@@ -270,19 +275,6 @@ def calibration_lines(check: Check) -> list[str]:
             f"{length(check.naive_width * check.naive_scale)}"
         )
     return lines
-
-
-def _progress(what: str, number: int) -> Callable[[int], None]:
-    """Return a function that shows the progress and the time left."""
-    from time import monotonic
-
-    started = monotonic()
-
-    def show(done: int) -> None:
-        left = (monotonic() - started) / done * (number - done)
-        show_progress(f"{done} of {number} {what}, {length(left)} left" if done < number else "")
-
-    return show
 
 
 def add_why(parser: ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Runs to simulate again, the classes of the user that they name, and the progress line."""
+"""Runs to simulate again, and the classes of the user that they name."""
 
 from __future__ import annotations
 
@@ -10,12 +10,6 @@ from polluxsim.common.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from polluxsim.records.storage import Run
-
-
-def show_progress(text: str) -> None:
-    """Replace the progress line on standard error, if it is a terminal. An empty text removes the line."""
-    if sys.stderr.isatty():
-        print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def read_to_make_again(options: Namespace) -> Run:

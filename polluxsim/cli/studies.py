@@ -8,7 +8,6 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from polluxsim.cli.commands import NO
-from polluxsim.cli.loading import show_progress
 from polluxsim.cli.options import SETTINGS, take, take_output
 from polluxsim.common.errors import InvalidConfigError
 
@@ -45,13 +44,22 @@ def _check(options: Namespace) -> int:
         if not isinstance(message, int):
             sentence, test = message
             faults += 1
-            show_progress("")
+            _show_progress("")
             print(f"{sentence}\n\n{test}", flush=True)
         elif message % STEP == 0:
-            show_progress(f"world {message:,} of {options.worlds:,}")
-    show_progress("")
+            _show_progress(f"world {message:,} of {options.worlds:,}")
+    _show_progress("")
     print(f"{options.policy}: {faults or 'no'} fault{'s' * (faults != 1)} found in {options.worlds:,} worlds")
     return NO if faults else 0
+
+
+def _show_progress(text: str) -> None:
+    """Replace the progress line on standard error, if it is a terminal. An empty text removes the line.
+
+    The line of `progress_line` would send the faults, which are printed in between, to standard error too.
+    """
+    if sys.stderr.isatty():
+        print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 SUITES = ("quick", "full")

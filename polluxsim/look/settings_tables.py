@@ -13,6 +13,7 @@ from rich.table import Table
 
 from polluxsim.common.durations import HOUR, clock, length
 from polluxsim.look.tables import boxed, html, latex, markdown, text_blocks
+from polluxsim.look.why.phrases import count_range
 from polluxsim.metrics.declared import Metric
 from polluxsim.records.results import Result
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS, Measured
@@ -136,7 +137,7 @@ def _mean_notes(table: SettingsTable) -> Iterator[str]:
     if _has_one_run_each(table):
         yield "One run each." if len(table.cells) > 1 else "One run."
         return
-    over = f"{_range(counts)} {' or '.join(sorted(kinds))}"
+    over = f"{count_range(counts)} {' or '.join(sorted(kinds))}"
     yield f"Means over {over}{', [95 % interval]' * (counts[-1] >= LEAST_UNITS)}."
     yield from interval_notes(means, "runs", "values")
 
@@ -159,9 +160,10 @@ def interval_notes(found: Iterable[Measured], units: str, values: str) -> Iterat
     """Yield what the intervals of few units assume, and how many units are missing for an interval."""
     counts = sorted({one.num_units for one in found})
     if few := [count for count in counts if LEAST_UNITS <= count < LEAST_FOR_VERDICT]:
-        yield f"The intervals of {_range(few)} {units} assume normal {values}."
+        yield f"The intervals of {count_range(few)} {units} assume normal {values}."
     if missing := [LEAST_UNITS - count for count in reversed(counts) if count < LEAST_UNITS]:
-        yield f"An interval needs {LEAST_UNITS} {units}: {_range(missing)} {'is' if missing == [1] else 'are'} missing."
+        are = "is" if missing == [1] else "are"
+        yield f"An interval needs {LEAST_UNITS} {units}: {count_range(missing)} {are} missing."
 
 
 def _zeros_note(setting: str, metric: Metric, change: Measured) -> str:
@@ -169,10 +171,6 @@ def _zeros_note(setting: str, metric: Metric, change: Measured) -> str:
     if change.is_known:
         return f"{setting}: {name} is 0 in every run, so its change is −100 %."
     return f"{setting}: {name} has no ratio, because it is 0 in only one of the two runs {which}."
-
-
-def _range(counts: Sequence[int]) -> str:
-    return f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
 
 
 def verdict(table: SettingsTable) -> str:
@@ -222,7 +220,7 @@ def comparison_text(found: Sequence[Against], from_forks: Sequence[FromFork] = (
     parts = ["\n".join(_comparison_lines(each, over)) for each in found]
     for part in from_forks:
         over = f", from the fork at {clock(part.time)} on"
-        note = f"  metrics of jobs are over the {_range(part.num_jobs)} jobs not complete at the fork"
+        note = f"  metrics of jobs are over the {count_range(part.num_jobs)} jobs not complete at the fork"
         parts += ["\n".join(_comparison_lines(each, over, note)) for each in part.found]
     changes = [change for each in found for change in each.changes.values()]
     below = [f"Changes: {QUANTITY}, with 95 % intervals.", *interval_notes(changes, "pairs", "log ratios")]

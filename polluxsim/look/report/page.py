@@ -31,7 +31,7 @@ from polluxsim.look.report.payload import (
 )
 from polluxsim.look.run_facts import cluster_of, is_rented, steady_gpus
 from polluxsim.look.why.events import fork_sentence, outage_sentence
-from polluxsim.look.why.phrases import listed
+from polluxsim.look.why.phrases import count_range, listed
 from polluxsim.metrics.declared import Metric, values_in
 from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.records.folders import policy_name, run_folders
@@ -205,7 +205,7 @@ def _from_forks(runs: Sequence[Run]) -> list[Part]:
             continue
         lines = metric_lines([_summary(run) for run in parts])
         cells = [(line, _cells(line, bases)) for line in lines if line.field.partition(".")[0] in FROM_FORK]
-        counts = _range([len(run.result.job_records) for run in parts])
+        counts = count_range([len(run.result.job_records) for run in parts])
         found.append(Part(clock(time), named, counts, baseline_note(named, bases), cells))
     return found
 
@@ -219,17 +219,12 @@ def _title(runs: Sequence[Run]) -> str:
     else:
         who = policies[0] if len(runs) == 1 else f"{policies[0]}, {len(runs)} runs"
     counts = [len(run.result.job_records) for run in runs]
-    return f"{who} on {_range(counts)} job{'' if set(counts) == {1} else 's'}"
+    return f"{who} on {count_range(counts)} job{'' if set(counts) == {1} else 's'}"
 
 
 def _named(run: Run) -> str:
     fork = fork_of(run.info)
     return policy_name(settings_of(run)) + ("" if fork is None else f" from {clock(fork['time'])}")
-
-
-def _range(counts: Sequence[int]) -> str:
-    low, high = min(counts), max(counts)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _what(runs: Sequence[Run], shown: Sequence[Shown]) -> str:

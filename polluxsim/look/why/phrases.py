@@ -20,6 +20,16 @@ def number_of(count: float, thing: str) -> str:
     return f"{count:g} {thing}{'' if count == 1 else 's'}"
 
 
+def count_range(counts: Sequence[int]) -> str:
+    """Return the smallest and the largest of some counts.
+
+    >>> count_range([6, 2]), count_range([1200, 1200])
+    ('2 to 6', '1,200')
+    """
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
 def percent(share: float) -> str:
     """Return a share in whole per cent.
 

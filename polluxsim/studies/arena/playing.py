@@ -172,10 +172,7 @@ def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
 def _earlier_entries(folder: Path) -> list[Path]:
     """Return the entries of an earlier arena, which would win over shipped entries of the same name.
 
-    Raises
-    ------
-    InvalidConfigError
-        If the folder holds anything else: it would take part in all runs, and may be a file of the user's.
+    Refuse anything else in the folder: it would take part in all runs, and may be a file of the user's.
     """
     found = sorted((folder / "policy").iterdir())
     written = [path for path in found if path.is_file() and path.read_bytes().startswith(MARK.encode())]
