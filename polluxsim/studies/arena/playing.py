@@ -125,9 +125,8 @@ def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
     absent: dict[Player, PolluxSimError] = {}
     with reserved(place.folder / RUNS):
         policies = _listed(names, place.folder / CONFIGS)
-        has_own_classes = any(policy.module is not None for policy in policies)
-        config_dirs = (place.folder / CONFIGS,) if has_own_classes else ()
-        plan = _plan(policies, suite, place, config_dirs)
+        config_dirs = _config_dirs(policies, place)
+        plan = _plan(policies, suite, place)
         try:
             _sweep(plan, place, config_dirs)
         except SweepError as error:
@@ -181,10 +180,13 @@ def _earlier_entries(folder: Path) -> list[Path]:
     return written
 
 
-def _plan(
-    policies: Sequence[NamedPolicy], suite: Suite, place: Place, config_dirs: Sequence[Path]
-) -> dict[Player, dict[int, Entry]]:
-    composing = composer(config_dirs, place.launcher)
+def _config_dirs(policies: Sequence[NamedPolicy], place: Place) -> tuple[Path, ...]:
+    """Return the folder of entries for user classes, if there are any."""
+    return (place.folder / CONFIGS,) if any(policy.module is not None for policy in policies) else ()
+
+
+def _plan(policies: Sequence[NamedPolicy], suite: Suite, place: Place) -> dict[Player, dict[int, Entry]]:
+    composing = composer(_config_dirs(policies, place), place.launcher)
     plan: dict[Player, dict[int, Entry]] = {}
     for scenario in suite.scenarios:
         for policy in policies:
