@@ -15,7 +15,6 @@ FIGURE_EXAMPLES = {"sweep": " SWEEP --x policy.p", "job": " RUN --job cifar10-97
 
 
 def add_plot(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = "Draw a figure of finished runs or of profiles, and write it to a PNG, PDF or SVG file."
     parser.epilog = (
         "'polluxsim plot KIND --help' prints the options of a kind of figure.\n\n"
@@ -102,7 +101,6 @@ def _plot(options: Namespace) -> None:
 
 
 def add_report(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = "Write finished runs as one interactive HTML file. The file needs no network."
     parser.epilog = "Example: polluxsim report SWEEP -o report.html"
     take_runs(parser)
@@ -121,7 +119,6 @@ TIMELINE_SUFFIXES = (".json", ".json.gz")
 
 
 def add_timeline(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = (
         "Write a finished run as a timeline for Perfetto. The timeline has a track for each GPU, counters, and arrows "
         "where a job moves to other GPUs. Open the file at https://ui.perfetto.dev or in chrome://tracing."

@@ -23,14 +23,12 @@ if TYPE_CHECKING:
     from polluxsim.run.forecasts import Check
     from polluxsim.run.resampling import Arrivals
 
-
 GROUPS = ("policy", "cluster")
 
 OTHERWISE = "otherwise"  # folder of the run with the changes, inside the folder of a what-if
 
 
 def add_whatif(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = (
         "Fork a finished run at a time, and compare the run with the fork. From that time on, the fork has the changes "
         "that you name. 'polluxsim log whatif' replays the log of a cluster."
@@ -157,7 +155,6 @@ TIMES_OF_CALIBRATION = 8
 
 
 def add_when(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = (
         "Forecast when waiting and running jobs start and complete. The forecast is a median and an 80 % interval over "
         "futures in which everything that was unknown at the time is drawn again. Durations of jobs without a profile "
@@ -278,7 +275,6 @@ def calibration_lines(check: Check) -> list[str]:
 
 
 def add_why(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = (
         "Explain why a job waited, started, moved or changed its number of GPUs. Without --at, the command explains "
         "every change of the job. The explanation of your own policy is what the policy records, or what its "

@@ -61,7 +61,6 @@ class _Example(Action):
 
 
 def add_log_import(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = "Check every row of a cluster's log, and write the log as a Parquet file."
     parser.epilog = (
         "Formats:\n"
@@ -117,7 +116,6 @@ def _add_replays(parser: ArgumentParser, log: str, policies: list[str]) -> None:
 
 
 def add_log_calibrate(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = (
         "Find the policy and the cluster size that best explain the waits in a log. The command replays the log under "
         "each policy and size, and prints the replay with the most similar waits first."
@@ -162,7 +160,6 @@ ON, ON_RATE = "on", "rsc-1"
 
 
 def add_log_whatif(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = (
         "Replay the log of a cluster with other numbers of nodes, loads, policies and failures. The command finds the "
         "policy that best explains the waits in the log, and prints how each change affects the waits."

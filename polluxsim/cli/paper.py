@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from polluxsim.studies.paper.experiments import Inputs
     from polluxsim.studies.paper.reproduction import Request
 
-
 ALL, LIST = "all", "list"
 DATA_FOLDER = "POLLUXSIM_DATA"  # environment variable with the folder of published data
 GENERATED_SEEDS = 8  # default number of generated workloads, as in the paper
@@ -26,7 +25,6 @@ MEASURED_SEEDS = 6
 
 
 def add_paper_reproduce(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = (
         "Reproduce tables and figures of the Pollux paper, or of another paper. The command makes the runs, prints "
         "each number beside the published one with a verdict, and draws the figures."
@@ -99,7 +97,6 @@ def _request(options: Namespace, extra: Sequence[str]) -> Request:
 
 
 def add_paper_conformance(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = (
         "Compare polluxsim with the published numbers of other simulators. The command makes the runs for which the "
         "data folder has the inputs. A second call makes only the runs "

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def add_profile_fit(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = "Fit a profile card to the measurements of each application, and print the errors of the fit."
     parser.epilog = "Example: polluxsim profile fit measured/ -o cards/ --figure fit.png"
     parser.add_argument("measured", type=path, metavar="MEASURED", help="folder of measured profiles")
@@ -65,7 +64,6 @@ NEEDED = {"params", "seq"}
 
 
 def add_profile_card(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = (
         "Compute a profile card from the size of a model and the data sheet of a GPU. The card is an estimate; "
         "'polluxsim profile fit' makes cards from measurements."

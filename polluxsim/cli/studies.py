@@ -14,12 +14,10 @@ from polluxsim.common.errors import InvalidConfigError
 if TYPE_CHECKING:
     from polluxsim.studies.sizing import Answer
 
-
 STEP = 20  # number of worlds between two updates of the progress line
 
 
 def add_check(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = (
         "Test a policy in many small random clusters and workloads. Print each fault and a test with the smallest case "
         "that has it. Then measure the time of a decision with thousands of jobs."
@@ -66,7 +64,6 @@ SUITES = ("quick", "full")
 
 
 def add_arena(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = (
         "Compare policies on named scenarios, and rank them by average JCT. Each scenario is drawn with several seeds. "
         "The page of results has confidence intervals and names the scenarios that change the ranking. A second call "
@@ -121,7 +118,6 @@ OTHER_WEEKS = "; workload.resample_hours=168 draws other weeks of the log with e
 
 
 def add_size(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = (
         "Find the smallest number of nodes that meets a target, or the highest load that a cluster can take. All "
         "sizes have the same workload and seeds. The command prints the metric of each size that it tried."

@@ -20,7 +20,6 @@ LONGEST_NAME = 24  # runs in folders with longer names, like those of sweeps, ar
 
 
 def add_table(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = (
         "Print the metrics of runs as a table. Up to four runs stand side by side, with changes against the baseline. "
         "A sweep has a row for each setting: means over seeds and workloads with 95 % intervals, changes over pairs "
@@ -117,7 +116,6 @@ def _summary(run: Run) -> Summary:
 
 
 def add_compare(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = (
         "Compare each setting with a baseline over pairs of runs that have the same workload and seed. The command "
         "prints changes with 95 % intervals, changes for each application, and the jobs that lose most."

@@ -81,7 +81,6 @@ REPLAY_OPTIONS = ("start", "rate", "heartbeat")
 
 
 def add_workload_generate(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = (
         "Draw a workload with the statistics of the Philly trace, and write it to a file. OUT.csv is a workload of "
         "applications with profiles. OUT.parquet is a log of jobs with GPUs and durations, as 'polluxsim log import' "
@@ -165,7 +164,6 @@ def _write_trace(kind: str, given: Mapping[str, Any], options: Namespace) -> Non
 
 
 def add_workload_sample(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = "Draw jobs from the Philly trace as in the Pollux paper, and write them to a workload file."
     parser.epilog = "Example: polluxsim workload sample philly.csv -o workload.csv --seed 1"
     parser.add_argument("trace", type=path, metavar="LOG",
@@ -185,7 +183,6 @@ def _sample(options: Namespace) -> None:
 
 
 def add_workload_map(parser: ArgumentParser) -> None:
-    """Declare the arguments of the command."""
     parser.description = (
         "Replace the jobs of a log with applications that have profiles, and write a workload file. The command "
         "prints which jobs it left out."
