@@ -15,13 +15,13 @@ from polluxsim.models.sensitivity import Sensitivity
 PLACEMENT_CLASSES = ("one_gpu", "one_node", "few_nodes", "many_nodes", "unpacked")
 """Classes of placements with separate errors; see `placement_class`."""
 
-FEW_NODES = 4
+FEW_NODES = 4  # most nodes of the classes `few_nodes` and `unpacked`
 
 
 def compactness(gpus_by_node: tuple[int, ...], gpus_per_node: int) -> float:
     """Return the smallest number of nodes for a placement's GPUs divided by its number of nodes, at most 1.
 
-    Corrections are learnt on packed placements, so this is their weight.
+    The correction of a step time is raised to this power, because corrections were fitted to packed placements.
 
     >>> compactness((4, 2), 4), compactness((1, 1, 1, 1), 4)
     (1.0, 0.25)
@@ -32,8 +32,8 @@ def compactness(gpus_by_node: tuple[int, ...], gpus_per_node: int) -> float:
 def placement_class(gpus_by_node: tuple[int, ...], gpus_per_node: int) -> str:
     """Return the class of a placement, one of `PLACEMENT_CLASSES`.
 
-    Placements on more than four nodes are `many_nodes`. All other placements are `few_nodes` if all nodes but one are
-    full, and otherwise `unpacked`.
+    A placement on several GPUs is `one_node` or, on more than four nodes, `many_nodes`. On two to four nodes it is
+    `few_nodes` if all nodes but one are full, and otherwise `unpacked`.
 
     >>> placement_class((4, 2), 4), placement_class((3, 3), 4)
     ('few_nodes', 'unpacked')
@@ -71,7 +71,7 @@ class CardProfile:
 
     @cached_property
     def application(self) -> Application:
-        """Return the application with the limit of the type's memory."""
+        """Return the application, whose largest atomic batch size fits in the memory of the type."""
         if self.other_type is None:
             return self.card.application
         most = self.card.types[self.other_type].max_atomic_batch_size
@@ -92,7 +92,11 @@ class CardProfile:
         }
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the step time on any placement."""
+        """Return the step time on a placement, given as the GPUs on each of its nodes.
+
+        Raise DoesNotFitError if the examples do not fit in the memory of a GPU, and ProfileRangeError if a node has no
+        GPU or the atomic batch size is too small.
+        """
         key = (gpus_by_node, atomic_batch_size)
         if (known := self._known_step_times.get(key)) is None:
             self._check_step(gpus_by_node, atomic_batch_size)
@@ -118,7 +122,7 @@ class CardProfile:
         return known
 
     def epoch_end(self, epoch: int) -> float:
-        """Return the progress at the end of the epoch; epochs have equal lengths."""
+        """Return the progress at the end of the epoch [M0-steps]; epochs have equal lengths."""
         self._check_epoch(epoch)
         return self.card.work * (epoch + 1) / self.application.num_epochs
 
@@ -138,7 +142,7 @@ class CardProfile:
         return (*sizes, limits.max_batch_size) if limits.max_batch_size > sizes[-1] else tuple(sizes)
 
     def total_iterations(self, batch_size: int) -> float:
-        """Return the optimiser steps of a whole training, from the gain in each epoch."""
+        """Return the optimiser steps of a whole training at a fixed batch size, from the gain in each epoch."""
         if (known := self._known_totals.get(batch_size)) is None:
             known = self._known_totals[batch_size] = self._iterations(batch_size, 0)
         return known

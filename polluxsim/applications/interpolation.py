@@ -10,6 +10,8 @@ from math import log
 def bracket(knots: Sequence[float], x: float) -> tuple[int, int, float]:
     """Return the indices of the knots on both sides of x, and the weight of the upper knot in [0, 1].
 
+    `knots` rise. Beyond the outer knots the weight is 0 or 1.
+
     >>> bracket((1.0, 2.0, 4.0), 3.0)
     (1, 2, 0.5)
     """

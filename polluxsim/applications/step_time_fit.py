@@ -48,12 +48,12 @@ UNUSED_WEIGHT = 0.05  # weight of a step at a total batch size outside the appli
 
 
 class Step(NamedTuple):
-    """One measured step time within the application's limits, and its weight in the fit."""
+    """One measured step time at an atomic batch size within the application's limits, and its weight in the fit."""
 
     gpus_by_node: tuple[int, ...]
-    atomic_batch_size: int
-    step_time: float
-    sync_time: float
+    atomic_batch_size: int  # [examples]
+    step_time: float  # time of the whole pass [s]
+    sync_time: float  # part of it in which the synchronisation does not overlap with computing [s]
     weight: float
 
     @property
@@ -68,12 +68,15 @@ class Step(NamedTuple):
 
 
 def measured_steps(measured: MeasuredProfile) -> list[Step]:
-    """Return the measured steps within limits. Numbers of nodes and GPUs become evenly filled nodes."""
+    """Return the measured steps at atomic batch sizes within the application's limits.
+
+    A row that states only its numbers of nodes and GPUs becomes a step on evenly filled nodes.
+    """
     limits = measured.application
-    counted = [PlacementRow(_spread(row.num_nodes, row.num_replicas), *row[2:]) for row in measured.scalability]
+    spread = [PlacementRow(_spread(row.num_nodes, row.num_replicas), *row[2:]) for row in measured.scalability]
     return [
         Step(*row, _weight(limits, row.gpus_by_node, row.atomic_batch_size))
-        for row in (*measured.placements, *counted)
+        for row in (*measured.placements, *spread)
         if limits.min_atomic_batch_size <= row.atomic_batch_size <= limits.max_atomic_batch_size
     ]
 
@@ -107,7 +110,8 @@ GAMMA_STARTS = (1.1, 1.5, 2.5, 5.0)  # initial overlaps of the searches; the bes
 def fit_grad(steps: list[Step], size: CardSize) -> GradTimes:
     """Fit the time of a pass: on full nodes, then the factors for one GPU and for partly filled nodes."""
     sizes = {step.atomic_batch_size for step in steps}
-    knots, alone_knots = (knots_over(sizes, size.grad_knots), knots_over(sizes, min(size.alone_knots, len(sizes) - 1)))
+    knots = knots_over(sizes, size.grad_knots)
+    alone_knots = knots_over(sizes, min(size.alone_knots, len(sizes) - 1))
     full = [step for step in steps if step.num_replicas > 1 and min(step.gpus_by_node) == GPUS_PER_NODE]
     lone = [step for step in steps if step.num_replicas == 1]
     full_hats = hats(knots, [step.atomic_batch_size for step in full])
@@ -135,6 +139,7 @@ def fit_grad(steps: list[Step], size: CardSize) -> GradTimes:
 
 
 def _fit_partial(steps: list[Step], grad: GradTimes) -> tuple[float, ...]:
+    """Return the mean measured time of a pass over that on full nodes, by GPUs on the emptiest node; 1 without data."""
     factors = []
     for fewest in range(1, GPUS_PER_NODE):
         some = [step for step in steps if step.num_replicas > 1 and min(step.gpus_by_node) == fewest]
@@ -144,12 +149,16 @@ def _fit_partial(steps: list[Step], grad: GradTimes) -> tuple[float, ...]:
 
 
 def fit_sync(steps: list[Step], grad: GradTimes, alone: float) -> SyncTimes:
-    """Fit the time to synchronise and its overlap to the step times of several GPUs."""
+    """Fit the time to synchronise and its overlap to the step times on several GPUs.
+
+    `alone` is the time to synchronise on one GPU [s]. The search varies logs: of the coefficients, and of γ − 1.
+    """
     logs = np.log([step.step_time for step in steps])
     grads = np.array([grad(s.num_replicas, min(s.gpus_by_node), s.atomic_batch_size) for s in steps])
     nodes = np.array([len(step.gpus_by_node) for step in steps])
     replicas = np.array([step.num_replicas for step in steps])
     node_knots = tuple(knot for knot in NODE_KNOTS if knot <= nodes.max()) or NODE_KNOTS[:1]
+    # Factors of α_local, β_local and β_node, then of α_node at each knot.
     columns = np.zeros((len(steps), 3 + len(node_knots)))
     one, several = nodes == 1, nodes > 1
     columns[one, 0], columns[one, 1] = 1.0, replicas[one] - 2.0
@@ -161,17 +170,18 @@ def fit_sync(steps: list[Step], grad: GradTimes, alone: float) -> SyncTimes:
         sync, gamma = columns @ np.exp(x[:-1]), 1.0 + np.exp(x[-1])
         larger, smaller = np.maximum(grads, sync), np.minimum(grads, sync)
         step_logs = np.log(larger) + np.log1p((smaller / larger) ** gamma) / gamma
-        off: NDArray[np.float64] = weights * (step_logs - logs)
-        return off
+        errors: NDArray[np.float64] = weights * (step_logs - logs)
+        return errors
 
     # Start from the mean difference of step and pass.
     scale = log(float(np.mean(np.clip(np.exp(logs) - grads, 1e-5, None))))
+    # Coefficients may be about 10⁴ times smaller or 10² times larger than this difference; γ is 1.001 to 10.
     lower = np.append(np.full(columns.shape[1], scale - 9.0), log(1e-3))
     upper = np.append(np.full(columns.shape[1], scale + 5.0), log(9.0))
     solutions = []
     for gamma in GAMMA_STARTS:
         start = np.append(np.full(columns.shape[1], scale), log(gamma - 1.0))
-        start[1:3] -= 2.0
+        start[1:3] -= 2.0  # the parts per GPU begin at e⁻² of the constant parts
         solutions.append(least_squares(residuals, start, bounds=(lower, upper)))
     x = min(solutions, key=lambda solution: float(solution.cost)).x
     alpha_local, beta_local, beta_node, *alpha_node = np.exp(x[:-1]).tolist()

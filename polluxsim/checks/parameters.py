@@ -1,4 +1,4 @@
-"""Parameters of a policy that are not its defaults, drawn from its configuration."""
+"""Draw random parameters for a policy, of the kinds of its defaults."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from polluxsim.workloads.workload import Job
 
 STREAM = 0xDA7A  # number of the random stream of parameters
 
-SHARE, EACH = 0.35, 0.5
+RANDOM_WORLDS, RANDOM_PARAMETERS = 0.35, 0.5
 """Share of the worlds with random parameters, and share of parameters that are random in these worlds."""
 
-FACTORS = (0.1, 0.5, 2.0, 10.0)  # factors of a number
+FACTORS = (0.1, 0.5, 2.0, 10.0)  # a random number is its default times one of these factors
 NO_OWNER = "none"  # queue of the jobs without a queue
 
 KEPT = {"idle_newcomers"}
@@ -28,26 +28,29 @@ KEPT = {"idle_newcomers"}
 
 
 def with_parameters(world: World, guest: NamedPolicy, number: int) -> World:
-    """Return the world with parameters of the policy. A number always gives the same parameters."""
+    """Return the world with random parameters of the policy. `number` is the seed.
+
+    Parameters that the policy refuses, or with which a job could never start, keep their defaults.
+    """
     rng = np.random.default_rng([STREAM, number])
-    draws_numbers = rng.random() < SHARE
+    draws_numbers = rng.random() < RANDOM_WORLDS
     for name, value in _defaults(guest).items():
-        if name in OWNERS and isinstance(value, Mapping):
-            drawn: object = OWNERS[name](world, rng)
+        if name in BY_OWNER and isinstance(value, Mapping):
+            drawn: object = BY_OWNER[name](world, rng)
         elif draws_numbers and name in CHOICES:
             drawn = str(rng.choice(CHOICES[name]))
-        elif draws_numbers and name not in KEPT and rng.random() < EACH:
+        elif draws_numbers and name not in KEPT and rng.random() < RANDOM_PARAMETERS:
             drawn = _other(value, rng)
         else:
             continue
         if drawn not in (value, None):
-            wider = replace(world, parameters=(*world.parameters, (name, drawn)))
-            world = wider if _is_allowed(guest, wider) else world
+            changed = replace(world, parameters=(*world.parameters, (name, drawn)))
+            world = changed if _is_allowed(guest, changed) else world
     return world
 
 
 def _defaults(guest: NamedPolicy) -> Mapping[str, Any]:
-    """Return the parameters of a policy with their defaults; of a user's class, those of its constructor."""
+    """Return the parameters of a policy with their defaults. A user's class states them in its constructor."""
     if guest.module is None:
         return {name: value for name, value in guest.settings.items() if name != "_target_"}
     signature = inspect.signature(get_object(guest.settings["_target_"]))
@@ -94,6 +97,7 @@ def _quotas(world: World, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def _parts(queues: list[str], gpus: int, rng: np.random.Generator) -> dict[str, int]:
+    """Return a part of the GPUs for each queue. The rest of the GPUs belongs to no queue."""
     cuts = sorted(rng.integers(0, gpus + 1, size=len(queues)).tolist())
     return {queue: after - before for queue, before, after in zip(queues, [0, *cuts], cuts, strict=False)}
 
@@ -122,10 +126,10 @@ def _limits(world: World, rng: np.random.Generator) -> dict[str, Any]:
 
 LIMITED = 0.3  # share of the queues that have a limit of borrowing, or of lending
 
-OWNERS = {
+BY_OWNER = {
     "gpus": _quotas, "borrowing_limits": _limits, "lending_limits": _limits, "weights": _weights, "shares": _shares,
 }  # fmt: skip
-"""Parameters by queue or user, which are drawn in every world."""
+"""Functions that draw the parameters with a value for each queue or user; these are random in every world."""
 
 CHOICES = {"within_queue": ("lower-priority", "never"), "reclaim": ("any", "lower-priority", "never")}
 """Parameters that are words, with their values."""

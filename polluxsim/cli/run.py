@@ -67,14 +67,15 @@ def own_parser() -> ArgumentParser:
 
 
 def own_overrides(own: Namespace, arguments: Sequence[str]) -> list[str]:
-    """Return, as overrides, the options that are unknown to Hydra.
+    """Return the options that Hydra does not know as overrides.
 
-    Only Hydra can tell whether a command makes several runs.
+    The output sets the folder both of a run and of a sweep, because only Hydra can tell which of them a command makes.
+    Raise InvalidConfigError if an override also names the output.
     """
     overrides = [] if own.workers is None else [f"hydra.sweeper.workers={own.workers}"]
     if own.output is not None:
         overrides += [f"{setting}={quoted(str(own.output))}" for setting in FOLDERS]
-        if twice := [word for word in arguments if word.startswith(tuple(f"{setting}=" for setting in FOLDERS))]:
+        if twice := [word for word in arguments if word.partition("=")[0] in FOLDERS and "=" in word]:
             raise InvalidConfigError(f"run: -o {own.output} and {twice[0]} both name the output; leave one of them out")
     return overrides
 
@@ -183,7 +184,12 @@ def with_meanings() -> Iterator[None]:
 
 
 def _explained(lines: list[str]) -> Iterator[str]:
-    parts: list[tuple[int, str, dict[str, str]]] = [(-1, "", comments("seed"))]  # indentation, group, comments
+    """Yield the lines of a configuration in YAML, with the comments of its settings.
+
+    A part with a class, such as `policy`, takes the comments from the configurations of its group.
+    """
+    # Indentation, group and comments of the parts that contain the line, from the outermost.
+    parts: list[tuple[int, str, dict[str, str]]] = [(-1, "", comments("seed"))]
     for number, line in enumerate(lines):
         found = SETTING_LINE.match(line)
         if not found:
@@ -196,7 +202,8 @@ def _explained(lines: list[str]) -> Iterator[str]:
         meaning = meanings.get(name)
         if target := _class_of_part(lines[number + 1 :], depth + 2):
             inner = f"{group}/{name}" if group else name
-            inner = inner if config_files(f"{inner}/*.yaml") else group  # as policy.inner, which is a policy
+            # A part without a group of its own is of the kind of its parent: `policy.inner` is a policy.
+            inner = inner if config_files(f"{inner}/*.yaml") else group
             parts.append((depth, inner, comments(inner, target)))
         yield from _with_meaning(line, meaning)
 
@@ -212,7 +219,7 @@ def _class_of_part(lines: list[str], depth: int) -> str:
 
 
 def _with_meaning(line: str, meaning: str | None) -> Iterator[str]:
-    """Yield a line with the meaning of its setting beside it, which may need further lines."""
+    """Yield a line with the meaning of its setting beside it, and further lines for the rest of a long meaning."""
     first, *rest = wrap(meaning or "", WIDTH - COLUMN) or [""]
     yield f"{line:<{COLUMN - 2}}  {first}" if first else line
     yield from (" " * COLUMN + more for more in rest)

@@ -184,7 +184,7 @@ def _schema_of_jobs(present: Sequence[str]) -> pa.Schema:
 
 
 def write_trace(jobs: Mapping[str, Sequence[object] | NDArray[np.generic]], info: TraceInfo, path: Path) -> None:
-    """Write jobs, which are in order of submission, as a trace. Missing columns are empty."""
+    """Write the core columns of jobs, which are in order of submission, as a trace. Missing columns are empty."""
     schema = trace_schema((), info)
     count = len(jobs["job"])
     columns = [

@@ -32,12 +32,12 @@ class Sensitivity:
     memory: Curve = ()  # speed by memory per GPU [GB], limited by the data that does not fit in the cache
 
     def speed(self, host: Host) -> float:
-        """Return the speed with these CPUs and memory per GPU."""
+        """Return the speed with these CPUs and memory per GPU; infinite without a curve."""
         return min(_at(self.cpus, host.cpus), _at(self.memory, host.memory))
 
     @property
     def full(self) -> float:
-        """Return the speed with enough CPUs and memory."""
+        """Return the speed with enough CPUs and memory; infinite without a curve."""
         return min((curve[-1][1] for curve in (self.cpus, self.memory) if curve), default=inf)
 
     def least(self, speed: float, otherwise: Host) -> Host:
@@ -50,14 +50,15 @@ class Sensitivity:
 
 def is_curve(value: object) -> bool:
     """Return whether a value is pairs of numbers > 0 with rising amounts and non-decreasing speeds."""
-    if not isinstance(value, tuple) or not all(isinstance(knot, tuple) and len(knot) == 2 for knot in value):
+    if not isinstance(value, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
         return False
-    if not all(type(number) in (int, float) and 0 < number < inf for knot in value for number in knot):
+    if not all(type(number) in (int, float) and 0 < number < inf for pair in value for number in pair):
         return False
     return all(first[0] < second[0] and first[1] <= second[1] for first, second in pairwise(value))
 
 
 def _at(curve: Curve, amount: float) -> float:
+    """Return the speed of a curve at an amount per GPU."""
     if not curve or amount >= curve[-1][0]:
         return curve[-1][1] if curve else inf
     after = bisect_right(curve, (amount, inf))
@@ -69,8 +70,8 @@ def _at(curve: Curve, amount: float) -> float:
 
 
 def _least(curve: Curve, speed: float) -> float:
-    """Return the least amount with at least a speed, despite rounding; the last amount if no speed is high enough."""
-    after = bisect_left(curve, speed, key=lambda knot: knot[1])
+    """Return the least amount per GPU with at least this speed, despite rounding; the last if all are too slow."""
+    after = bisect_left(curve, speed, key=lambda pair: pair[1])
     if after == len(curve):
         return curve[-1][0]
     before, low = curve[after - 1] if after else (0.0, 0.0)

@@ -47,8 +47,8 @@ class LogJob(NamedTuple):
     place: Place  # place of the row
     job: str
     submitted: float  # submission [s since 1970-01-01 UTC, or on the clock of the log if its times are relative]
-    duration: float | None
-    num_gpus: float
+    duration: float | None  # time on GPUs [s]; None if the log does not say
+    num_gpus: float  # GPUs held or requested; a fraction if shared
     user: str | None = None
     tenant: str | None = None
     status: JobStatus | None = None
@@ -93,8 +93,8 @@ class Format(ABC):
     clock: Clock = Clock.RELATIVE  # form of its times
     time_zone: str = "UTC"  # time zone if the user names none (IANA name)
     extras: tuple[str, ...] = ()  # columns beyond the core ones; names from `polluxsim.logs.trace_table.EXTRA_COLUMNS`
-    # Patterns of the names of its files in a folder, with spaces between them. The first pattern with a matching file
-    # counts.
+    # Patterns of the names of its files in a folder, separated by spaces. Only files of the first pattern that matches
+    # are read.
     files: str = "*.csv"
     # Function that returns the GPUs of the cluster of a log, or None if unknown [GPUs].
     cluster_gpus: Callable[[Path], int | None] = field(default=lambda source: None)
@@ -124,7 +124,7 @@ class Format(ABC):
 def source_files(source: Path, patterns: str) -> list[Path]:
     """Return the files of a log: the source itself, or the files of a folder that match a pattern, sorted by name.
 
-    `patterns` are separated by spaces. The first pattern with a file counts.
+    `patterns` are separated by spaces. Only the first pattern that matches a file is used.
     """
     if not source.is_dir():
         if not source.is_file():
@@ -176,15 +176,15 @@ def oddities_of_times(submitted: float, start: float | None, end: float | None, 
 
 
 def as_gang(first: LogJob, part: LogJob, extras: Sequence[str]) -> LogJob:
-    """Return a job with the GPUs of a further row of the same gang. `extras` names the extra columns of both.
+    """Return a job with the GPUs of a further row of the same gang.
 
     The duration of the gang is the longest duration of its parts. If the parts have different GPU types, the type of
-    the gang is unknown.
+    the gang is unknown. `extras` names the extra columns of both, among them `gpu_type`.
     """
     durations = [job.duration for job in (first, part) if job.duration is not None]
     whole = first._replace(num_gpus=first.num_gpus + part.num_gpus, duration=max(durations, default=None))
-    place = extras.index("gpu_type")
-    if first.extras[place] == part.extras[place]:
+    column = extras.index("gpu_type")
+    if first.extras[column] == part.extras[column]:
         return whole
     oddities = dict.fromkeys((*first.oddities, Reason.SEVERAL_TYPES))
-    return whole._replace(extras=(*first.extras[:place], None, *first.extras[place + 1 :]), oddities=tuple(oddities))
+    return whole._replace(extras=(*first.extras[:column], None, *first.extras[column + 1 :]), oddities=tuple(oddities))

@@ -1,4 +1,7 @@
-"""Figures of distributions over jobs: completion times, and finish-time fairness (Figure 7 of the paper)."""
+"""Figures of distributions over jobs: completion times, slowdowns, and finish-time fairness (Figure 7 of the paper).
+
+The width of every figure is in cm.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
 
 
 def cdf(values: ArrayLike, count: int | None = None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the corners of the steps of `cumulative`: two arrays of shape (2n,).
+    """Return the corners of the steps of `cumulative(values, count)`: values and shares, each of shape (2n,).
 
     >>> [corners.tolist() for corners in cdf([3, 1])]
     [[1.0, 1.0, 3.0, 3.0], [0.0, 0.5, 0.5, 1.0]]
@@ -74,7 +77,10 @@ def cdf(values: ArrayLike, count: int | None = None) -> tuple[NDArray[np.float64
 
 
 def fairness_of(name: str, result: Result) -> Sample:
-    """Return the values of ρ of jobs, and the number of jobs with a value."""
+    """Return the known values of ρ, shape (n,), and the number of all jobs; `name` is the name of the run in errors.
+
+    Raise InvalidInputError if no job has a value.
+    """
     jobs = result.jobs
     if FAIRNESS not in jobs or jobs[FAIRNESS].isna().all():
         raise InvalidInputError(f"{name}: its jobs.parquet has no column {FAIRNESS!r} with values, which this needs")
@@ -148,7 +154,7 @@ def jct_by_application(groups: Sequence[Group], width: float = ONE_COLUMN) -> Dr
 
 
 def spreads(group: Group) -> dict[str, Spread]:
-    """Return the completion times of a group's jobs by application."""
+    """Return the spread of the completion times of a group's jobs [h], by application."""
     found = [hours_by_application(run.result) for run in group.runs]
     names = dict.fromkeys(name for hours in found for name in hours)
     return {name: spread_of(np.concatenate([hours[name] for hours in found if name in hours])) for name in names}
@@ -158,18 +164,19 @@ def spreads(group: Group) -> dict[str, Spread]:
 def slowdown_by_size(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     """Draw the slowdown of complete jobs, JCT over the time with GPUs, by the number of GPUs that they ask for.
 
-    A point is the median of a group's jobs, a bar goes from the 10th to the 90th percentile.
+    A point is the median of a group's jobs, a bar goes from the 10th to the 90th percentile. Raise InvalidInputError if
+    no job is complete.
     """
     found = [_slowdowns(group) for group in groups]
-    names = sorted({place for sizes in found for place in sizes})
-    if not names:
+    sizes = sorted({size for slowdowns in found for size in slowdowns})
+    if not sizes:
         raise InvalidInputError(f"{groups[0].runs[0].name}: no job that asks for GPUs is complete; give another run")
     figure, axes = new_panel(width)
     offsets = (np.arange(len(groups)) - (len(groups) - 1) / 2) * min(0.7 / len(groups), 0.25)
     handles = {}
-    for group, look, sizes, offset in zip(groups, looks_of(groups), found, offsets, strict=True):
-        here = [place for place, name in enumerate(names) if name in sizes]
-        low, middle, high = np.array([np.percentile(sizes[names[place]], [10, 50, 90]) for place in here]).T
+    for group, look, slowdowns, offset in zip(groups, looks_of(groups), found, offsets, strict=True):
+        here = [place for place, size in enumerate(sizes) if size in slowdowns]
+        low, middle, high = np.array([np.percentile(slowdowns[sizes[place]], [10, 50, 90]) for place in here]).T
         x = np.array(here) + offset
         axes.vlines(x, low, high, color=look.color, linewidth=1.3)
         (points,) = axes.plot(x, middle, look.marker, color=look.color, label=group.label)
@@ -177,7 +184,7 @@ def slowdown_by_size(groups: Sequence[Group], width: float = ONE_COLUMN) -> Draw
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(plain)
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_xticks(range(len(names)), [size_name(name) for name in names])
+    axes.set_xticks(range(len(sizes)), [size_name(size) for size in sizes])
     axes.set_xlabel("GPUs asked for")
     axes.set_ylabel("slowdown\n(median, 10–90 %)")
     if len(groups) > 1:
@@ -186,10 +193,10 @@ def slowdown_by_size(groups: Sequence[Group], width: float = ONE_COLUMN) -> Draw
 
 
 def _slowdowns(group: Group) -> dict[int, list[float]]:
-    """Return the slowdowns of a group's jobs by the place of their size in `SIZES`."""
+    """Return the slowdowns of a group's jobs by the index of their size in `SIZES`."""
     found: dict[int, list[float]] = {}
     for run in group.runs:
         _, slowdowns = waits_and_slowdowns(run.result)
-        for place, values in slowdowns.items():
-            found.setdefault(place, []).extend(values)
+        for size, values in slowdowns.items():
+            found.setdefault(size, []).extend(values)
     return found

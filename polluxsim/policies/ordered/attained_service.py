@@ -145,7 +145,7 @@ class Tiresias:
         self._demote(view)
         first = (job for job in view.jobs if job.job_id not in self._demoted)
         decision = schedule_gangs(view, chain(first, self._demoted.values()), describe=self._describe)
-        self._foresee(view, decision)
+        self._expect_demotions(view, decision)
         return replace(decision, valid_until=min(self._due.values(), default=inf))
 
     def _describe(self, job: JobView) -> dict[str, float]:
@@ -167,7 +167,7 @@ class Tiresias:
                 self._demoted[job.job_id] = job
             del self._due[job.job_id]
 
-    def _foresee(self, view: ClusterView, decision: Decision) -> None:
+    def _expect_demotions(self, view: ClusterView, decision: Decision) -> None:
         """Record when the jobs with GPUs will be demoted."""
         if not decision.others_keep:
             self._due = {job_id: time for job_id, time in self._due.items() if job_id in decision.allocation}
@@ -182,7 +182,7 @@ class Tiresias:
 class TiresiasL:
     """Discretised least attained service in any number of queues. In a queue, running jobs stay ahead of waiting jobs.
 
-    So a preempted job is behind all running jobs of its queue. Starved jobs are not promoted.
+    A preempted job therefore waits behind all running jobs of its queue. Starved jobs are not promoted.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ class TiresiasL:
 
     queue_limits: Sequence[float] = (3250.0, 7200.0)
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
-    # The queue of every job, from 0; within a queue, jobs stand in order of precedence.
+    # Index of the queue of each job. The order of the jobs is their precedence within a queue.
     _queue_of: dict[JobId, int] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -215,12 +215,13 @@ class TiresiasL:
         kept = {job.job_id: job.placement for job in view.running} if decision.others_keep else {}
         placements = kept | dict(decision.allocation)
         running = [job_id for job_id in self._queue_of if placements.get(job_id)]
-        # These jobs stay ahead of the other jobs in their queues.
+        # Running jobs stay ahead of waiting jobs in their queues.
         self._queue_of = {job_id: self._queue_of[job_id] for job_id in running} | self._queue_of
         until = min((self._time_left(self._jobs[job_id]) for job_id in running), default=inf)
         return replace(decision, valid_until=view.time + NEARLY * until)
 
     def _take_note(self, view: ClusterView) -> None:
+        """Put jobs that arrived at the end of the first queue, and forget jobs that ended."""
         for job in view.changes.arrived:
             self._jobs[job.job_id], self._queue_of[job.job_id] = job, 0
         for job_id in view.changes.ended:

@@ -19,8 +19,8 @@ from polluxsim.policies.tools.gpu_counts import fewest_gpus
 from polluxsim.policies.tools.solver_output import without_chatter
 
 LARGEST_COST = 3000.0  # largest cost of a configuration. Source: the published code of Sia (SOSP '23)
-GAP = 1e-4  # by this share the solver's answer may cost more than the least. Source: ibid
-WHOLE = 1e-6  # by this much a number may differ from a whole one. Source: HiGHS' default
+GAP = 1e-4  # relative optimality gap of the solver. Source: ibid
+INTEGRALITY = 1e-6  # largest distance from an integer. Source: HiGHS' default
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Programme:
     # allowed.
     worths: NDArray[np.float64]
     gpus: NDArray[np.int64]  # GPUs of each configuration, shape (C,)
-    types: NDArray[np.int64]  # type of each configuration as a number from 0, shape (C,)
+    types: NDArray[np.int64]  # index of the type of each configuration, shape (C,)
     capacities: NDArray[np.int64]  # GPUs of each type, shape (T,)
-    kept: NDArray[np.int64]  # configuration that a job must keep, −1 where it need not, shape (J,)
-    power: float  # the exponent p: with p < 0 the sum of worth^p is made least, else largest
+    kept: NDArray[np.int64]  # configuration that a job must keep, −1 if it may change, shape (J,)
+    power: float  # the exponent p: the sum of worth^p is minimised if p < 0, else maximised
     waiting_cost: float  # cost of a job without GPUs; one replica of the slowest configuration costs 1
     # Share of the worth that a restart leaves, shape (J, C), 1 where no restart is needed. Only reasons need it.
     factors: NDArray[np.float64] | None = None
@@ -55,7 +55,7 @@ class Programme:
         return costs
 
     def is_like(self, other: Programme) -> bool:
-        """Return whether another programme of this policy has equal answers."""
+        """Return whether another programme of this policy has equal costs and limits, and so an equal solution."""
         parts = ((each.costs, each.kept, each.gpus, each.types, each.capacities) for each in (self, other))
         return all(np.array_equal(mine, theirs, equal_nan=True) for mine, theirs in zip(*parts, strict=True))
 
@@ -95,23 +95,23 @@ class Programme:
         held = csr_array((self.gpus[columns].astype(float), (self.types[columns], each)), (num_types, size))
         limits = LinearConstraint(vstack([once, held]), -np.inf, np.append(np.ones(num_jobs), self.capacities))
         must = (self.kept[jobs] == columns).astype(float)
-        # In half of the rounds the relaxed programme has an integer solution, and takes a tenth of the time.
-        for is_whole in (0, 1):
-            with without_chatter() if is_whole else nullcontext():
+        # Solve the relaxed programme first: in half of the rounds its solution is integer, in a tenth of the time.
+        for is_integer in (0, 1):
+            with without_chatter() if is_integer else nullcontext():
                 found = milp(
                     costs[jobs, columns],
-                    integrality=np.full(size, is_whole),
+                    integrality=np.full(size, is_integer),
                     bounds=Bounds(must, 1),
                     constraints=limits,
                     options={"mip_rel_gap": GAP},
                 )
             if found.x is None:
                 raise RuntimeError(f"HiGHS found no answer: {found.message}")
-            if np.abs(found.x - found.x.round()).max() < WHOLE:
+            if np.abs(found.x - found.x.round()).max() < INTEGRALITY:
                 break
         taken = np.flatnonzero(found.x > 0.5)
         chosen[jobs[taken]] = columns[taken]
-        return chosen, (found.mip_dual_bound if is_whole else found.fun) + none
+        return chosen, (found.mip_dual_bound if is_integer else found.fun) + none
 
 
 BOOTSTRAPS = ("ratio", "none", "oracle")  # sources of the goodput of a job on a type where it never ran
@@ -125,12 +125,12 @@ class Sia:
     Parameters
     ----------
     p
-        Fairness power: with p < 0 the sum of all jobs' worth^p is made least, with p > 0 largest. Not 0.
+        Fairness power: the sum of all jobs' worth^p is minimised if p < 0, maximised if p > 0. Not 0.
     waiting_cost
         Cost λ of a job without GPUs, above 1, in units of the cost of one GPU of its slowest type.
     bootstrap
-        Goodput on a type that a job never ran on: `ratio`, guessed by speeds on one GPU; `none`: the goodput is
-        unknown; `oracle`, as its profile says on every type from the start.
+        Source of the goodput on a type that a job never ran on. `ratio`: the ratio of speeds on one GPU; `none`: the
+        goodput is unknown; `oracle`: the job's profile, on every type from the start.
 
     Source: Sia (SOSP '23), §3.
     """
@@ -183,17 +183,17 @@ class Sia:
 
     def _programme(self, view: ClusterView, jobs: Sequence[JobView], known: Sequence[Configuration]) -> Programme:
         now = [present_configuration(view, job, known) for job in jobs]
-        numbers = {name: number for number, name in enumerate(view.types)}
+        type_index = {name: index for index, name in enumerate(view.types)}
         worths = self._matrix.fill(jobs, known)
         factors = np.ones_like(worths)
-        for number, (job, here) in enumerate(zip(jobs, now, strict=True)):
+        for row, (job, here) in enumerate(zip(jobs, now, strict=True)):
             if here is not None:
-                factors[number] = self._restart_factor(job, view)
-                factors[number, here] = 1.0
+                factors[row] = self._restart_factor(job, view)
+                factors[row, here] = 1.0
         return Programme(
             worths=worths * factors,
             gpus=np.array([each.gpus for each in known], dtype=np.int64),
-            types=np.array([numbers[each.gpu_type] for each in known], dtype=np.int64),
+            types=np.array([type_index[each.gpu_type] for each in known], dtype=np.int64),
             capacities=np.array([view.gpus_of(name) for name in view.types], dtype=np.int64),
             kept=np.array([self._kept(view, job, here) for job, here in zip(jobs, now, strict=True)], dtype=np.int64),
             power=self.p,
