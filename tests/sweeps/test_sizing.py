@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polluxsim.cli.main import main
-from polluxsim.cli.studies import NOT_MET
+from polluxsim.cli.commands import NO
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
@@ -114,7 +114,7 @@ def test_a_target_that_no_size_meets_is_said_with_the_best(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ("--log", str(log), "--limit", "3", "-o", str(tmp_path / "runs"), "policy=fifo")
-    out = found_by(capsys, "--target", "p90 wait < 1 min", *where, status=NOT_MET)
+    out = found_by(capsys, "--target", "p90 wait < 1 min", *where, status=NO)
     wait = np.percentile(waits(replayed(log, Fifo(), 3)), 90)
     assert f"no size from 2 to 3 meets p90 wait < 1 min: the best found is 3 nodes, {wait / 60:.3g} min" in out
 
@@ -202,7 +202,7 @@ def test_weeks_of_a_log_drawn_by_seeds_give_an_interval_of_the_size(
 ) -> None:
     """The log lasts two hours; its pieces are a quarter of an hour."""
     where = ("--log", str(log), "policy=fifo", "--existing", "3", "--target", "mean wait < 10 min", "--limit")
-    out = found_by(capsys, *where, "3", "--seeds", "2", "-o", str(tmp_path / "a"), status=NOT_MET)
+    out = found_by(capsys, *where, "3", "--seeds", "2", "-o", str(tmp_path / "a"), status=NO)
     assert "all 2 seeds give the same results; workload.resample_hours=168 draws other weeks of the log" in out
     out = found_by(capsys, *where, "12", "--seeds", "6", "-o", str(tmp_path / "b"), "workload.resample_hours=0.25")
     (found,) = re.findall(r"95 % interval of this size: (\d+) to (\d+) nodes \(([+-]?\d+) to ([+-]?\d+) nodes\)\n", out)
