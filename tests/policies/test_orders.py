@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from drawn import begun, ended
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.common.errors import InvalidConfigError
+from polluxsim.engine.failures import RecordedFailures
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.contract.view import ClusterView, Decision, Policy
-from polluxsim.policies.ordered.attained_service import Gittins, LeastAttainedService, TiresiasL, gittins_index
+from polluxsim.policies.ordered.attained_service import (
+    Gittins,
+    LeastAttainedService,
+    Tiresias,
+    TiresiasL,
+    gittins_index,
+)
 from polluxsim.policies.ordered.classic import (
     EarliestDeadline,
     Priority,
@@ -202,3 +211,13 @@ def test_why_says_what_the_order_goes_by(policy: Policy, words: str) -> None:
 
 def test_a_queue_may_end_at_any_service_above_zero() -> None:
     assert ends(run(TiresiasL((0.5,)), Job.rigid("a", 0.0, 1, 600.0))) == {"a": 660.0}
+
+
+def test_tiresias_demotes_a_job_that_lost_its_gpus_to_a_failure(tmp_path: Path) -> None:
+    """Job a reaches the threshold later than expected, because its node is down for 300 s."""
+    path = tmp_path / "failures.csv"
+    path.write_text("node,time,down_until\n0,300,600\n")
+    cluster = Cluster.uniform(1, 4, RecordedFailures(str(path)))
+    jobs = Job.rigid("a", 0.0, 4, 6000.0), Job.rigid("b", 3000.0, 4, 600.0)
+    result = simulate(toy_workload(*jobs), {}, cluster, Tiresias(queue_threshold=4000.0), settings=RULES)
+    assert {job.job: job.start_time for job in result.job_records} == {"a": 60.0, "b": 3000.0}

@@ -165,7 +165,9 @@ class Tiresias:
         for job in sorted(due, key=lambda job: job.submit_time):
             if job.attained_service >= self.queue_threshold:
                 self._demoted[job.job_id] = job
-            del self._due[job.job_id]
+                del self._due[job.job_id]
+            else:  # it was without GPUs for a time, for example after a failure
+                self._due[job.job_id] = self._due_time(view, job)
 
     def _expect_demotions(self, view: ClusterView, decision: Decision) -> None:
         """Record when the jobs with GPUs will be demoted."""
@@ -173,9 +175,11 @@ class Tiresias:
             self._due = {job_id: time for job_id, time in self._due.items() if job_id in decision.allocation}
         for job_id in decision.allocation:
             if job_id not in self._demoted and job_id not in self._due:
-                job = self._jobs[job_id]
-                left = (self.queue_threshold - job.attained_service) / job.num_replicas
-                self._due[job_id] = view.time + NEARLY * left
+                self._due[job_id] = self._due_time(view, self._jobs[job_id])
+
+    def _due_time(self, view: ClusterView, job: JobView) -> float:
+        """Return when a job reaches the threshold if it has its GPUs from now on [s], or a little before."""
+        return view.time + NEARLY * (self.queue_threshold - job.attained_service) / job.num_replicas
 
 
 @dataclass
