@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from polluxsim.hardware.placements import JobId, packed
+from polluxsim.hardware.placements import BatchChoice, JobId, packed
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.policies.contract.view import ClusterView, JobView
 
@@ -78,8 +78,8 @@ def speed(view: ClusterView, job: JobView, gpu_type: str) -> float:
     if gpu_type not in job.speeds or job.num_replicas > view.gpus_of(gpu_type):
         return 0.0
     try:
-        oracle = job.oracle.on(gpu_type)
-        return 1 / oracle.optimiser_step_time(_shape(view, job, gpu_type), oracle.batch_choice)
+        oracle, choice = job.oracle.on(gpu_type), _batch_choice(job, gpu_type)
+        return 1 / oracle.optimiser_step_time(_shape(view, job, gpu_type), choice)
     except ProfileRangeError:
         return 0.0
 
@@ -87,8 +87,17 @@ def speed(view: ClusterView, job: JobView, gpu_type: str) -> float:
 def steps_left(view: ClusterView, job: JobView, gpu_type: str) -> float:
     """Return the remaining optimiser steps of a job on a GPU type, at its present batch size."""
     shape, oracle = _shape(view, job, gpu_type), job.oracle.on(gpu_type)
-    choice = oracle.batch_choice
+    choice = _batch_choice(job, gpu_type)
     return oracle.remaining_time(shape, choice) / oracle.optimiser_step_time(shape, choice)
+
+
+def _batch_choice(job: JobView, gpu_type: str) -> BatchChoice:
+    """Return the batch of a job on a GPU type.
+
+    A job with a plan has the batch size of its plan, also on a type on which this batch size does not fit. Its speed
+    there is 0, as in Gavel's simulator, although the job could train with a smaller batch.
+    """
+    return (job.oracle if job.plan is not None else job.oracle.on(gpu_type)).batch_choice
 
 
 def _shape(view: ClusterView, job: JobView, gpu_type: str) -> tuple[int, ...]:
