@@ -32,11 +32,14 @@ from polluxsim.studies.arena.words import (
 LEFT, RIGHT, ROW = 165, 690, 22  # where the axis begins and ends, and the height of a policy
 LEAST, MOST = -0.3, 1.5  # changes beyond these shares are drawn at the edge
 
-STEPS = (0.02, 0.05, 0.1, 0.25, 0.5)
+STEPS = (0.02, 0.05, 0.1, 0.25, 0.5)  # distances between ticks; the first one with at most 7 steps is used
 
 
 class Dot(NamedTuple):
-    """A policy in a chart, in its pixels."""
+    """A policy in a chart: its row y, and its change x with the interval from low to high [pixels].
+
+    `kind` is `real` or `chance`, and `told` is the text at the pointer.
+    """
 
     policy: str
     x: float
