@@ -148,7 +148,10 @@ class CardProfile:
         return known
 
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
-        """Return the optimiser steps from the end of `epoch` to the end of training; 1 if the epoch is the last one."""
+        """Return the optimiser steps from the end of `epoch` to the end of training; 1 if the epoch is the last one.
+
+        Raise ProfileRangeError if there is no such epoch.
+        """
         self._check_epoch(epoch)
         last = self.application.num_epochs - 1
         if epoch >= last:

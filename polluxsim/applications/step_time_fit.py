@@ -26,7 +26,11 @@ def knots_over(measured: Iterable[int], most: int) -> tuple[int, ...]:
 
 
 def hats(knots: Sequence[float], points: Iterable[float]) -> NDArray[np.float64]:
-    """Return the weight of each knot in the linear interpolation at each point, shape (points, knots)."""
+    """Return the weight of each knot in the linear interpolation at each point, shape (points, knots).
+
+    Column by column these are the hat functions of the knots. Their product with the values at the knots is the
+    interpolation.
+    """
     rows = []
     for x in points:
         row = np.zeros(len(knots))
@@ -95,7 +99,7 @@ def _weight(limits: Application, gpus_by_node: tuple[int, ...], atomic_batch_siz
     in_use = limits.init_batch_size <= batch_size <= limits.max_batch_size
     if len(gpus_by_node) > FEW_NODES:
         filled = sum(gpus_by_node) / (GPUS_PER_NODE * len(gpus_by_node))
-        packed_weight = max(filled**4, UNPACKED_WEIGHT)
+        packed_weight = max(filled**4, UNPACKED_WEIGHT)  # near 1 only if almost all GPUs of the nodes are used
     else:
         packed_weight = 1.0 if is_packed(gpus_by_node, GPUS_PER_NODE) else UNPACKED_WEIGHT
     return packed_weight * (1.0 if in_use else UNUSED_WEIGHT)
@@ -117,7 +121,7 @@ def fit_grad(steps: list[Step], size: CardSize) -> GradTimes:
     full_hats = hats(knots, [step.atomic_batch_size for step in full])
     lone_hats = hats(knots, [step.atomic_batch_size for step in lone])
     alone_hats = log_hats(alone_knots, [step.atomic_batch_size for step in lone])
-    full_logs, lone_logs = (np.log([step.grad_time for step in some]) for some in (full, lone))
+    full_logs, lone_logs = (np.log([step.grad_time for step in group]) for group in (full, lone))
     full_weights = np.sqrt([step.weight for step in full] / np.sum([step.weight for step in full]))
 
     def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -142,8 +146,8 @@ def _fit_partial(steps: list[Step], grad: GradTimes) -> tuple[float, ...]:
     """Return the mean measured time of a pass over that on full nodes, by GPUs on the emptiest node; 1 without data."""
     factors = []
     for fewest in range(1, GPUS_PER_NODE):
-        some = [step for step in steps if step.num_replicas > 1 and min(step.gpus_by_node) == fewest]
-        logs = [log(step.grad_time / grad(step.num_replicas, fewest, step.atomic_batch_size)) for step in some]
+        partial = [step for step in steps if step.num_replicas > 1 and min(step.gpus_by_node) == fewest]
+        logs = [log(step.grad_time / grad(step.num_replicas, fewest, step.atomic_batch_size)) for step in partial]
         factors.append(float(np.exp(np.mean(logs))) if logs else 1.0)
     return tuple(factors)
 
@@ -154,7 +158,7 @@ def fit_sync(steps: list[Step], grad: GradTimes, alone: float) -> SyncTimes:
     `alone` is the time to synchronise on one GPU [s]. The search varies logs: of the coefficients, and of γ − 1.
     """
     logs = np.log([step.step_time for step in steps])
-    grads = np.array([grad(s.num_replicas, min(s.gpus_by_node), s.atomic_batch_size) for s in steps])
+    grads = np.array([grad(step.num_replicas, min(step.gpus_by_node), step.atomic_batch_size) for step in steps])
     nodes = np.array([len(step.gpus_by_node) for step in steps])
     replicas = np.array([step.num_replicas for step in steps])
     node_knots = tuple(knot for knot in NODE_KNOTS if knot <= nodes.max()) or NODE_KNOTS[:1]

@@ -33,13 +33,13 @@ def with_parameters(world: World, guest: NamedPolicy, number: int) -> World:
     Parameters that the policy refuses, or with which a job could never start, keep their defaults.
     """
     rng = np.random.default_rng([STREAM, number])
-    draws_numbers = rng.random() < RANDOM_WORLDS
+    is_random = rng.random() < RANDOM_WORLDS
     for name, value in _defaults(guest).items():
         if name in BY_OWNER and isinstance(value, Mapping):
             drawn: object = BY_OWNER[name](world, rng)
-        elif draws_numbers and name in CHOICES:
+        elif is_random and name in CHOICES:
             drawn = str(rng.choice(CHOICES[name]))
-        elif draws_numbers and name not in KEPT and rng.random() < RANDOM_PARAMETERS:
+        elif is_random and name not in KEPT and rng.random() < RANDOM_PARAMETERS:
             drawn = _other(value, rng)
         else:
             continue
@@ -82,7 +82,7 @@ def _is_allowed(guest: NamedPolicy, world: World) -> bool:
 def _can_start(policy: Any, job: Job, world: World) -> bool:
     """Return whether a job can start on each GPU type to which the policy may send it, and on one at least."""
     gpus = {name: sum(sizes) for name, sizes in world.cluster.by_type.items()}
-    if world.least_nodes is not None:
+    if world.least_nodes is not None:  # the policy may remove the other nodes; these worlds have one GPU type
         gpus = {name: sum(world.nodes[: world.least_nodes]) for name in gpus}
     types = [name for name in job.gpu_types or gpus if policy.may_use(job, name)]
     return bool(types) and all(policy.can_ever_hold(job, name, gpus[name]) for name in types)

@@ -54,7 +54,7 @@ SEARCH_PATH = "hydra.searchpath="
 SWEEPS = {"choice", "glob", "interval", "range", "shuffle", "sort"}  # functions of Hydra's that give several values
 
 NESTED = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|'[^']*'|\"[^\"]*\"")
-"""Text in brackets or quotes, the innermost."""
+"""Text in quotes, or in brackets without brackets of the same kind inside."""
 
 
 def own_parser() -> ArgumentParser:
@@ -89,19 +89,22 @@ def options_first(arguments: Sequence[str]) -> list[str]:
     actions = get_args_parser()._actions
     with_value = {name for action in actions if action.nargs is None for name in action.option_strings}
     options, overrides = list[str](), list[str]()
-    left = iter(arguments)
-    for argument in left:
+    words = iter(arguments)
+    for argument in words:
         if not argument.startswith("-"):
             overrides.append(argument)
             continue
         options.append(argument)
-        if argument in with_value and (value := next(left, None)) is not None:
+        if argument in with_value and (value := next(words, None)) is not None:
             options.append(value)
     return options + overrides
 
 
 def check_options(arguments: Sequence[str]) -> None:
-    """Raise `InvalidConfigError` for an unknown option or one without its value: Hydra would print its usage."""
+    """Raise InvalidConfigError for errors that Hydra would report unclearly.
+
+    These are unknown options, options without their value, two `--config-dir`, and sweeps among other values.
+    """
     parser = get_args_parser()
     parser.exit_on_error = False
     own = [option for action in own_parser()._actions for option in action.option_strings]
@@ -115,13 +118,24 @@ def check_options(arguments: Sequence[str]) -> None:
         )
     if unknown:
         name = unknown[0].partition("=")[0]
-        known = [option for action in parser._actions for option in (*own, *action.option_strings)]
-        # Dashes would make all options alike.
-        meant = did_you_mean(name.strip("-"), [option.strip("-") for option in known]).replace("mean ", "mean --")
-        meant = as_setting(name) or meant
-        raise InvalidConfigError(f"run: there is no option {name}{meant} ('polluxsim run --help' says more)")
+        known = [*own, *(option for action in parser._actions for option in action.option_strings)]
+        # Compare without dashes, because dashes make all options similar.
+        similar = did_you_mean(name.strip("-"), [option.strip("-") for option in known]).replace("mean ", "mean --")
+        hint = as_setting(name) or similar
+        raise InvalidConfigError(f"run: there is no option {name}{hint} ('polluxsim run --help' says more)")
     for argument in arguments:
         _check_values(argument)
+
+
+def _check_values(argument: str) -> None:
+    """Raise InvalidConfigError for range(…) and similar sweeps among other values."""
+    key, _, text = argument.partition("=")
+    while (shorter := NESTED.sub("", text)) != text:
+        text = shorter
+    values = [value.strip() for value in text.split(",")]
+    if len(values) > 1 and (found := SWEEPS.intersection(values)):
+        what = f"{argument}: {min(found)}(…) cannot stand among other values"
+        raise InvalidConfigError(f"{what}; write every value, as in {key}=0,1,5")
 
 
 def _wrong_option(error: ArgumentError) -> InvalidConfigError:
@@ -156,20 +170,9 @@ def user_folders(arguments: Sequence[str]) -> list[Path]:
     return list(map(Path, folders))
 
 
-def _check_values(argument: str) -> None:
-    """Raise `InvalidConfigError` for range(…) and similar sweeps among other values; Hydra's error is unclear."""
-    key, _, left = argument.partition("=")
-    while (shorter := NESTED.sub("", left)) != left:
-        left = shorter
-    values = [value.strip() for value in left.split(",")]
-    if len(values) > 1 and (found := SWEEPS.intersection(values)):
-        what = f"{argument}: {min(found)}(…) cannot stand among other values"
-        raise InvalidConfigError(f"{what}; write every value, as in {key}=0,1,5")
-
-
 WIDTH, COLUMN = 100, 34  # width of the text, and column in which the comments begin [characters]
 
-SETTING_LINE = re.compile(r"^( *)(\w+):( .*)?$")
+SETTING_LINE = re.compile(r"^( *)(\w+):( .*)?$")  # indentation, name and value of a setting in YAML
 
 
 @contextmanager

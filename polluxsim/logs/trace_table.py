@@ -8,6 +8,7 @@ second 0.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -124,7 +125,7 @@ def read_info(path: Path) -> TraceInfo:
 
 
 class TraceJob(NamedTuple):
-    """One job of a trace: the columns of `CORE_COLUMNS` and `EXTRA_COLUMNS` that replays use.
+    """One job of a trace: the columns of `CORE_COLUMNS` and `EXTRA_COLUMNS` that replays use, in their units.
 
     Values that the trace does not state are None. `gpu_type` may have several types, with bars between them.
     """
@@ -197,13 +198,11 @@ def write_trace(jobs: Mapping[str, Sequence[object] | NDArray[np.generic]], info
 
 def origin_of(path: Path, info: TraceInfo) -> datetime:
     """Return the instant of second 0 of a trace; raise InvalidInputError if its times are relative."""
-    try:
+    with suppress(ValueError):
         origin = datetime.fromisoformat(info.origin_time)
-    except ValueError:
-        origin = None
-    if origin is None or origin.tzinfo is None:
-        raise InvalidInputError(f"{path}: origin_time is {info.origin_time!r}, must be a time of day with a zone")
-    return origin
+        if origin.tzinfo is not None:
+            return origin
+    raise InvalidInputError(f"{path}: origin_time is {info.origin_time!r}, must be a time of day with a zone")
 
 
 def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:
@@ -213,13 +212,13 @@ def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:
         "duration": (0.0, MOST_SECONDS),
         "num_gpus": (0.0, MAX_GPUS),
         "time_limit": (0.0, MOST_SECONDS),
-        "array_limit": (0.0, MOST_SECONDS),
+        "array_limit": (0.0, MOST_SECONDS),  # [jobs]; the bound only has to be large
         "cpus": (0.0, UNLIMITED),
         "memory": (0.0, UNLIMITED),
         "priority": (-float_info.max, float_info.max),
     }
     for name, (least, most) in limits.items():
-        values = columns[name].cast(pa.float64(), safe=False).to_numpy()  # unsafe: beyond 2⁵³ to the nearest
+        values = columns[name].cast(pa.float64(), safe=False).to_numpy()  # rounds integers above 2⁵³
         good = (values >= least) & (values <= most)
         allowed = f"a number from {least:g} to {most:g}"
         if name not in ("submit_time", "num_gpus"):

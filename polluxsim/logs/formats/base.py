@@ -103,13 +103,16 @@ class Format(ABC):
         """Yield a job, a dropped row or an error for each row, in the order of the source.
 
         `source` is a file, or a folder with files under their usual names; `zone` is the time zone for times that state
-        no zone. Raise InvalidInputError if the source is not a log of this format. A bad row is yielded as an error.
+        no zone. Raise InvalidInputError if the source is not a log of this format. Yield the error of a bad row.
         """
         for path in source_files(source, self.files):
             yield from self.entries(path, zone)
 
     def for_source(self, source: Path, columns: str) -> Format:
-        """Return the format with a map of columns, adapted to one source."""
+        """Return the format adapted to one source, with the columns that `--columns` maps; empty if not given.
+
+        Raise InvalidConfigError if the format has fixed columns.
+        """
         if columns:
             raise InvalidConfigError(
                 f"--columns needs the format table, because {self.name} has fixed columns; leave it out"
@@ -124,7 +127,8 @@ class Format(ABC):
 def source_files(source: Path, patterns: str) -> list[Path]:
     """Return the files of a log: the source itself, or the files of a folder that match a pattern, sorted by name.
 
-    `patterns` are separated by spaces. Only the first pattern that matches a file is used.
+    `patterns` are separated by spaces. Only the first pattern that matches a file is used. Raise InvalidInputError if
+    there is no file.
     """
     if not source.is_dir():
         if not source.is_file():

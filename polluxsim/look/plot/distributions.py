@@ -38,7 +38,7 @@ from polluxsim.statistics.series import (
     waits_and_slowdowns,
 )
 
-Sample = tuple[NDArray[np.float64], int]
+Sample = tuple[NDArray[np.float64], int]  # values of the jobs that have one, shape (n,), and the number of all jobs
 
 MOST_TICKS = 15  # a time axis whose ends differ by less than this factor has ticks between the powers of ten
 

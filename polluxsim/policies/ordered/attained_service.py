@@ -128,7 +128,7 @@ class Tiresias:
     Parameters
     ----------
     queue_threshold
-        Attained service at which a job moves from the first queue to the end of the second [GPU s].
+        Attained service at which a job moves from the first queue to the end of the second; may be infinite [GPU s].
 
     Source: Gu et al., "Tiresias" (NSDI '19); threshold of 16 GPU-hours and packing from the artifact of Pollux
     (OSDI '21).
@@ -201,6 +201,7 @@ class TiresiasL:
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
     # Index of the queue of each job. The order of the jobs is their precedence within a queue.
     _queue_of: dict[JobId, int] = field(default_factory=dict, init=False, repr=False)
+    _limits: Sequence[float] = field(init=False, repr=False)  # limit of each queue; infinite for the last [GPU s]
 
     def __post_init__(self) -> None:
         every = [0, *self.queue_limits, inf]
@@ -210,7 +211,7 @@ class TiresiasL:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs, queue by queue. A gang that fits may overtake."""
-        self._take_note(view)
+        self._update_jobs(view)
         # The job that reached the limit first comes first.
         for job in sorted(view.running, key=self._time_left):
             self._demote(job)
@@ -224,7 +225,7 @@ class TiresiasL:
         until = min((self._time_left(self._jobs[job_id]) for job_id in running), default=inf)
         return replace(decision, valid_until=view.time + NEARLY * until)
 
-    def _take_note(self, view: ClusterView) -> None:
+    def _update_jobs(self, view: ClusterView) -> None:
         """Put jobs that arrived at the end of the first queue, and forget jobs that ended."""
         for job in view.changes.arrived:
             self._jobs[job.job_id], self._queue_of[job.job_id] = job, 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -87,9 +87,9 @@ class Programme:
         costs = self.costs
         jobs, columns = np.nonzero(self._worth_trying())
         num_jobs, num_types, size = len(costs), len(self.capacities), len(jobs)
-        chosen, none = np.full(num_jobs, -1), self.waiting_cost * num_jobs
+        chosen, cost_if_all_wait = np.full(num_jobs, -1), self.waiting_cost * num_jobs
         if not size:
-            return chosen, none
+            return chosen, cost_if_all_wait
         each = np.arange(size)
         once = csr_array((np.ones(size), (jobs, each)), (num_jobs, size))
         held = csr_array((self.gpus[columns].astype(float), (self.types[columns], each)), (num_types, size))
@@ -111,11 +111,11 @@ class Programme:
                 break
         taken = np.flatnonzero(found.x > 0.5)
         chosen[jobs[taken]] = columns[taken]
-        return chosen, (found.mip_dual_bound if is_integer else found.fun) + none
+        return chosen, (found.mip_dual_bound if is_integer else found.fun) + cost_if_all_wait
 
 
 BOOTSTRAPS = ("ratio", "none", "oracle")  # sources of the goodput of a job on a type where it never ran
-NEAREST = 3  # number of jobs that a reason names
+MOST_HOLDERS = 3  # largest number of other jobs that a reason names
 
 
 @dataclass
@@ -160,20 +160,25 @@ class Sia:
         known = configurations(view, {job.num_replicas if job.gang_size else fewest_gpus(job) for job in jobs})
         programme = self._programme(view, jobs, known)
         chosen, bound = self._solved(programme)
-        none = self.waiting_cost * len(jobs)
-        fitness = none - programme.value(chosen)
+        cost_if_all_wait = self.waiting_cost * len(jobs)
+        fitness = cost_if_all_wait - programme.value(chosen)
         placements = _placements(view, jobs, known, chosen)
-        self._since = {
-            job: before if (before := self._since.get(job, ((), 0.0)))[0] == placement else (placement, view.time)
-            for job, placement in placements.items()
-        }
+        self._record_starts(placements, view.time)
         rows = {job.job_id: row for row, job in enumerate(jobs)}
         return Decision(
             placements,
             fitness=fitness,
-            upper_bound=max(fitness, none - bound) if fitness > 0 else None,
+            upper_bound=max(fitness, cost_if_all_wait - bound) if fitness > 0 else None,
             explain=lambda asked: {name: _reason(programme, jobs, known, chosen, rows[name]) for name in asked},
         )
+
+    def _record_starts(self, placements: Mapping[JobId, Placement], now: float) -> None:
+        """Record the time since which each job has its GPUs, `now` if they change [s]."""
+        since: dict[JobId, tuple[Placement, float]] = {}
+        for job_id, placement in placements.items():
+            last, start = self._since.get(job_id, ((), now))
+            since[job_id] = (placement, start if last == placement else now)
+        self._since = since
 
     def _solved(self, programme: Programme) -> tuple[NDArray[np.int64], float]:
         """Return the solution, or the last one for the same programme."""
@@ -209,7 +214,7 @@ class Sia:
     def _restart_factor(self, job: JobView, view: ClusterView) -> float:
         """Return the restart factor: the share of its worth that a job keeps after a restart.
 
-        A young job keeps its whole worth.
+        A job younger than its restart delay keeps its whole worth. For gangs the attained service counts as the age.
         """
         age = job.attained_service if job.gang_size else view.time - job.submit_time
         delay = view.delay_of(job)
@@ -258,4 +263,4 @@ def _reason(
     others = [other for other in np.flatnonzero(chosen >= 0).tolist() if other != row]
     holders = [other for other in others if programme.types[chosen[other]] == programme.types[best]]
     holders.sort(key=lambda other: -int(programme.gpus[chosen[other]]))
-    return Reason("lost-configuration", numbers, tuple(jobs[other].job_id for other in holders[:NEAREST]))
+    return Reason("lost-configuration", numbers, tuple(jobs[other].job_id for other in holders[:MOST_HOLDERS]))

@@ -29,14 +29,17 @@ from polluxsim.studies.arena.words import (
     verdicts,
 )
 
-LEFT, RIGHT, ROW = 165, 690, 22  # where the axis begins and ends, and the height of a policy
+LEFT, RIGHT, ROW = 165, 690, 22  # where the axis begins and ends, and the height of a policy's row [pixels]
 LEAST, MOST = -0.3, 1.5  # changes beyond these shares are drawn at the edge
 
-STEPS = (0.02, 0.05, 0.1, 0.25, 0.5)
+STEPS = (0.02, 0.05, 0.1, 0.25, 0.5)  # distances between ticks; the first one with at most 7 steps is used
 
 
 class Dot(NamedTuple):
-    """A policy in a chart, in its pixels."""
+    """A policy in a chart: its row y, and its change x with the interval from low to high [pixels].
+
+    `kind` is `real` or `chance`, and `told` is the text at the pointer.
+    """
 
     policy: str
     x: float
@@ -48,7 +51,10 @@ class Dot(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """What the page shows of a scenario."""
+    """Chart and table of a scenario: a dot for each policy with an average JCT, and a column for each metric.
+
+    `ticks` are places along the axis [pixels] with their labels, and `height` is the height of the chart [pixels].
+    """
 
     name: str
     title: str
@@ -60,7 +66,7 @@ class Panel(NamedTuple):
 
 
 def write_reports(played: Played, folder: Path) -> dict[Player, str]:
-    """Write a report of each policy's runs on each scenario. Return their addresses from the folder of the arena."""
+    """Write a report of each policy's runs on each scenario. Return their URLs relative to the arena's folder."""
     from polluxsim.look.report.page import write_report  # noqa: PLC0415  (few arenas have reports)
 
     runs: dict[Player, list[Path]] = {}
@@ -91,8 +97,8 @@ FULL_HEAT = 1.0  # an average JCT that is longer than the best by this share of 
 def heat_map(board: Leaderboard, reports: Mapping[Player, str] = MappingProxyType({})) -> dict[str, list[HeatCell]]:
     """Return a row of cells for each policy, the best over all scenarios first; a cell for each scenario.
 
-    `reports` contains the address of the report of a policy's runs on a scenario. Other cells lead to the scenario's
-    table.
+    `reports` contains the URL of the report of a policy's runs on a scenario. A cell without a report has a link to the
+    scenario's table.
     """
     policies = dict.fromkeys(one.policy for found in board.standings.values() for one in found)
     order = [*board.overall, *(policy for policy in policies if policy not in board.overall)]
@@ -138,12 +144,12 @@ class Point(NamedTuple):
 
 
 class Trade(NamedTuple):
-    """A Pareto chart: the title of the metric up its y axis, its points, and the ticks along both axes."""
+    """A Pareto chart: the title of the metric of its y axis, its points, and the labelled ticks of both axes."""
 
     title: str
     points: Sequence[Point]
-    along: Sequence[tuple[float, str]]
-    up: Sequence[tuple[float, str]]
+    x_ticks: Sequence[tuple[float, str]]
+    y_ticks: Sequence[tuple[float, str]]
 
 
 SIDE, MARGIN = 400, 56  # size of a Pareto chart, and its margin [pixels]
@@ -176,22 +182,23 @@ def _ratios(board: Leaderboard, metric: str) -> dict[str, float]:
 
 
 def _trade(title: str, ratios: Mapping[str, tuple[float, float]]) -> Trade:
-    across, up = (max(1.1, *(min(pair[axis], FARTHEST) for pair in ratios.values())) for axis in (0, 1))
+    """Return the Pareto chart of two ratios to the best by policy, x and y. Both axes begin at the ratio 1."""
+    x_end, y_end = (max(1.1, *(min(pair[axis], FARTHEST) for pair in ratios.values())) for axis in (0, 1))
     colours = dict(zip(ratios, looks(list(ratios)), strict=True))
     points: list[Point] = []
     for policy, (x, y) in sorted(ratios.items(), key=lambda item: item[1][1]):
-        left, top = _along(x, across), SIDE - _along(y, up)
+        left, top = _along(x, x_end), SIDE - _along(y, y_end)
         is_best = not any(_is_dominated((x, y), other) for other in ratios.values())
         points.append(
             Point(policy, left, top, _free_height(points, left, top), on_page(colours[policy].color), is_best)
         )
     shares = [part / STEPS_OF_TRADES for part in range(STEPS_OF_TRADES + 1)]
-    along, upwards = ([1 + share * (most - 1) for share in shares] for most in (across, up))
+    x_values, y_values = ([1 + share * (end - 1) for share in shares] for end in (x_end, y_end))
     return Trade(
         title,
         points,
-        [(_along(value, across), f"×{value:.2f}") for value in along],
-        [(SIDE - _along(value, up), f"×{value:.2f}") for value in upwards],
+        [(_along(value, x_end), f"×{value:.2f}") for value in x_values],
+        [(SIDE - _along(value, y_end), f"×{value:.2f}") for value in y_values],
     )
 
 
@@ -199,8 +206,9 @@ FARTHEST, STEPS_OF_TRADES, LINE_OF_TEXT, WIDTH_OF_TEXT = 4.0, 4, 14.0, 90.0
 """Ratio at the end of an axis, ticks of an axis, and the room of a name [pixels]."""
 
 
-def _along(value: float, most: float) -> float:
-    return round(MARGIN + (min(value, most) - 1) / (most - 1) * (SIDE - 2 * MARGIN), 1)
+def _along(value: float, end: float) -> float:
+    """Return the place of a ratio along an axis from 1 to `end` [pixels]; larger ratios are at the end."""
+    return round(MARGIN + (min(value, end) - 1) / (end - 1) * (SIDE - 2 * MARGIN), 1)
 
 
 def _free_height(points: Sequence[Point], x: float, y: float) -> float:
@@ -214,11 +222,12 @@ def _free_height(points: Sequence[Point], x: float, y: float) -> float:
 
 
 def _is_dominated(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Return whether the other point is at most as large in both coordinates, and smaller in one."""
     return other != one and all(theirs <= mine for mine, theirs in zip(one, other, strict=True))
 
 
 def page(board: Leaderboard, suite: Suite, reports: Mapping[Player, str] = MappingProxyType({})) -> str:
-    """Return the text of an HTML file that needs no network and no script. `reports` is as for `heat_map`."""
+    """Return an arena as one HTML file that needs no network and no script. `reports` is as for `heat_map`."""
     names = titles_of(board)
     board = titled(board)
     reports = {Player(names[policy], scenario): address for (policy, scenario), address in reports.items()}

@@ -16,7 +16,7 @@ from polluxsim.studies.arena.leaderboard import CLOCKS, RANKED, SHARE, Flip, Lea
 from polluxsim.studies.arena.playing import Player
 
 JCT = METRICS[RANKED].title  # name of the metric that decides the ranking
-MOST_FLIPS = 8  # of them, told
+MOST_FLIPS = 8  # largest number of sentences about pairs of policies that change places
 MOST_NAMES = 6  # largest number of names in the sentence about policies that may be as good as the best
 
 
@@ -119,7 +119,7 @@ def _flip(flip: Flip) -> str:
 
 
 def mean_in_words(estimate: Estimate, metric: str) -> str:
-    """Return a mean as the tables show it."""
+    """Return a mean as the tables show it, with three digits or as a whole number; wall-clock times in ms."""
     value = estimate.value * (1000 if metric in CLOCKS else 1)
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
@@ -140,7 +140,10 @@ def change_in_words(one: Standing, metric: str) -> str:
 
 
 def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:
-    """Return an arena as Markdown: overall, in words, and a table for each scenario; nothing of the clock."""
+    """Return an arena as Markdown: the ranking, sentences, and a table for each scenario, without wall-clock times.
+
+    `titles` are the titles of the scenarios by name.
+    """
     board = titled(board)
     ratios = [[policy, f"{ratio:.2f}"] for policy, ratio in board.overall.items()]
     parts = [ranking_note(board), "", markdown([["policy", f"times the best's {JCT}"], *ratios]), ""]
