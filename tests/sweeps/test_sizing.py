@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polluxsim.cli.main import main
 from polluxsim.cli.commands import NO
+from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
