@@ -22,7 +22,7 @@ from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
 import polluxsim
 from polluxsim.common import compiling, kernels
 from polluxsim.common.files import lock
-from polluxsim.models import fitting
+from polluxsim.models import fitting, goodput
 from polluxsim.models.lbfgsb import dot
 from polluxsim.policies.pollux import local_search
 from polluxsim.policies.pollux.policy import Pollux
@@ -171,7 +171,10 @@ def test_the_former_name_of_the_search_works_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("module", "compiled"),
     [
-        ("polluxsim.models.fitting", [fitting.minimise]),
+        (
+            "polluxsim.models.fitting",
+            [fitting.minimise, goodput.best_choice, goodput.candidate_times, goodput.largest_goodputs],
+        ),
         (
             "polluxsim.policies.pollux.annealing",
             [local_search.construct, local_search.stand_still, local_search.fill, local_search.anneal],

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from polluxsim.common.kernels import helper, kernel
 from polluxsim.hardware.placements import packed
-from polluxsim.models import line_search
+from polluxsim.models import goodput, line_search
 from polluxsim.models.lbfgsb import (
     EPSILON,
     add_scaled,
@@ -87,8 +87,9 @@ def fitted(*columns: tuple[float, ...]) -> ThroughputParams:
 
 
 def warm_up() -> None:
-    """Compile the fit."""
+    """Compile the fit, and the goodput of a fitted model."""
     fit_throughput((1,), (1,), (1,), (1.0,), (1.0,))
+    goodput.warm_up()
 
 
 def observation_array(*columns: Sequence[float]) -> NDArray[np.float64]:

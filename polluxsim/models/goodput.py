@@ -284,3 +284,11 @@ class Alone:
         choices = dict.fromkeys(split_batch_size(limits, size, num_replicas) for size in sizes)
         enough = (choice for choice in choices if choice.atomic_batch_size >= limits.min_atomic_batch_size)
         return [choice for choice in enough if choice.batch_size(num_replicas) >= limits.init_batch_size]
+
+
+def warm_up() -> None:
+    """Compile the goodput of jobs with a variable batch size."""
+    application, statistics = Application("a", 10, 100, 1, 50, 1), GradientStatistics(1.0, 20.0)
+    params = ThroughputParams(0.1, 0.01, 0.3, 0.02, 0.1, 0.01, 1.5)
+    GoodputModel(application, params, statistics).best(1, 1)
+    GoodputTable(application, params, 1).best(statistics)
