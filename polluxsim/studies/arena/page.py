@@ -263,8 +263,8 @@ def page(board: Leaderboard, suite: Suite, reports: Mapping[Player, str] = Mappi
 def _panel(name: str, title: str, standings: Sequence[Standing], compared: Sequence[str]) -> Panel:
     known = [one for one in standings if RANKED in one.means]
     ends = [one.changes[RANKED].estimate for one in known if RANKED in one.changes]
-    reach = min(max([0.1, *(estimate.high or estimate.value for estimate in ends)]), MOST)
-    back = max(min([-0.02, *(estimate.low or estimate.value for estimate in ends)]), LEAST)
+    reach = min(max([0.1, *(estimate.value if estimate.high is None else estimate.high for estimate in ends)]), MOST)
+    back = max(min([-0.02, *(estimate.value if estimate.low is None else estimate.low for estimate in ends)]), LEAST)
 
     def place(share: float) -> float:
         return round(LEFT + (min(max(share, back), reach) - back) / (reach - back) * (RIGHT - LEFT), 1)
