@@ -180,14 +180,34 @@ def _has_largest_configuration(job: SeenJob, reason: Reason, seen: Seen) -> bool
     return True
 
 
+def _restart_factor(job: SeenJob, seen: Seen) -> float:
+    """Return the share of the worth of a configuration that a restart leaves."""
+    age = seen.time - job.submit_time
+    return max(age - job.num_restarts * job.delay, 0.0) / (age + job.delay)
+
+
+def _worth(reason: Reason, role: str, default: float) -> float:
+    """Return the worth of the configuration of Sia that a reason names in a role."""
+    return next((worth for name, worth in reason.numbers.items() if name.startswith(f"{role} ")), default)
+
+
 def _loses_by_restart(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     """Return whether the reason states the true restart factor, and it makes the best configuration worth less."""
-    numbers = reason.numbers
-    age = seen.time - job.submit_time
-    factor = max(age - job.num_restarts * job.delay, 0.0) / (age + job.delay)
-    held = next((worth for name, worth in numbers.items() if name.startswith("has ")), 0.0)
-    best = next((worth for name, worth in numbers.items() if name.startswith("best ")), inf)
-    return abs(numbers.get("restart_factor", inf) - factor) <= SLACK and best * factor <= held * (1 + COST_ROUNDING)
+    factor = _restart_factor(job, seen)
+    is_true = abs(reason.numbers.get("restart_factor", inf) - factor) <= SLACK
+    return is_true and _worth(reason, "best", inf) * factor <= _worth(reason, "has", 0.0) * (1 + COST_ROUNDING)
+
+
+def _gains_less_than_it_waits(job: SeenJob, reason: Reason, seen: Seen) -> bool:
+    """Return whether the restart of a preempted job costs more than the idle GPUs are worth.
+
+    What is left of the worth must be below 1, the worth of the slowest configuration, because the cost of waiting
+    exceeds the cost of that configuration.
+    """
+    factor = _restart_factor(job, seen)
+    is_true = gpus_of(job) > 0 and abs(reason.numbers.get("restart_factor", inf) - factor) <= SLACK
+    role = "best" if reason.kind == "restart-not-worth" else "idle"
+    return is_true and _worth(reason, role, inf) * factor < 1.0
 
 
 WAITING: Mapping[str, Test] = {
@@ -206,6 +226,8 @@ WAITING: Mapping[str, Test] = {
     "reclaimed": _was_preempted,
     "preempted": _was_preempted,
     "preempted-on-type": _was_preempted,
+    "lost-configuration": _gains_less_than_it_waits,
+    "restart-not-worth": _gains_less_than_it_waits,
 }
 """Reasons for which a job may wait beside idle GPUs, each with a test of its truth."""
 

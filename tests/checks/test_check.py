@@ -295,6 +295,23 @@ RANKS_CHANGE = World(
 """The ranks of jobs by their remaining time change while they train, also before `valid_until`."""
 
 
+RESTART_COSTS_MORE = World(
+    nodes=(2, 4, 2),
+    jobs=(
+        Job("job-0", 0.0, "rigid", 1, 1, duration=60.0),
+        Job("job-1", 925.0, "rigid", 3, 3, duration=60.0),
+        Job("job-2", 725.0, "slow", 3, 30),
+        Job(
+            "job-3", 875.0, "elastic", 7, 16, duration=60.0, min_replicas=4,
+            speeds=((1, 1.0), (2, 1.681792830507429), (4, 2.8284271247461903), (8, 4.756828460010884), (16, 8.0)),
+        ),
+    ),
+    checkpoint_interval=100.0,
+    agent="adabatch",
+)  # fmt: skip
+"""A job loses its GPUs to another job. To restart it on the idle GPUs costs more than to let it wait."""
+
+
 @pytest.mark.parametrize(
     ("policy", "world"),
     [
@@ -304,8 +321,8 @@ RANKS_CHANGE = World(
         ("elasticflow", SURPLUS),
         ("gandiva", OTHER_TYPES), ("isolated", ORDERED), ("jsa", REPEATS), ("jsa", ROUNDED),
         ("pollux", NEEDS_SEVERAL_NODES),
-        ("pollux-remaining", RANKS_CHANGE), ("sia", LEAST), ("sia", UNEVEN), ("themis", ALL_DOWN),
-        ("themis", DECLINES), ("themis", UNSEEN), ("themis", WAITS_BESIDE_SURPLUS),
+        ("pollux-remaining", RANKS_CHANGE), ("sia", LEAST), ("sia", RESTART_COSTS_MORE), ("sia", UNEVEN),
+        ("themis", ALL_DOWN), ("themis", DECLINES), ("themis", UNSEEN), ("themis", WAITS_BESIDE_SURPLUS),
     ],
 )  # fmt: skip
 def test_a_fault_that_was_found_does_not_come_back(policy: str, world: World) -> None:

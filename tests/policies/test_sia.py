@@ -25,9 +25,10 @@ from polluxsim.models.profile import Application
 from polluxsim.models.throughput import ThroughputParams
 from polluxsim.policies.contract.view import ClusterView, JobSnapshot
 from polluxsim.policies.pollux.policy import cut_to_one_type, with_like_nodes
-from polluxsim.policies.sia.configurations import Matrix, _part_or_whole, configurations, place
-from polluxsim.policies.sia.policy import Programme, Sia
+from polluxsim.policies.sia.configurations import Configuration, Matrix, _part_or_whole, configurations, place
+from polluxsim.policies.sia.policy import Programme, Sia, _reason
 from polluxsim.policies.tools.free_gpus import FreeGpus
+from polluxsim.records.results import ReasonRecord
 from polluxsim.workloads.workload import Job, Workload
 
 CLUSTER = Cluster.of_groups([[2, 4, "t4"], [2, 8, "a100-40"]])
@@ -183,6 +184,36 @@ def test_a_run_has_reasons_that_name_what_won(tmp_path):
         assert is_better == any(name.startswith("best ") for name in figures)
         assert figures.get("saving", 1.0) > 0.0
     assert all(record.gap is None or -1e-9 <= record.gap <= 1e-3 for record in run.result.round_records)
+
+
+def test_the_reason_of_a_waiting_job_names_the_worth_of_idle_gpus_after_a_restart():
+    worths = np.array([[1.2, 1.3, 2.5, np.nan], [np.nan, np.nan, np.nan, 1.0]])
+    factors = np.full_like(worths, 0.5)
+    gpus, none = np.array([1, 2, 4, 3]), np.array([-1, -1])
+    programme = Programme(
+        worths * factors, gpus, np.zeros(4, int), np.array([5]), none, power=-0.5, waiting_cost=1.1, factors=factors
+    )
+    jobs = [SimpleNamespace(job_id="a"), SimpleNamespace(job_id="b")]
+    known = [Configuration("t4", 1, int(each)) for each in gpus]
+    found = _reason(programme, jobs, known, np.array([-1, 3]), 0)  # job b has 3 of the 5 GPUs
+    assert (found.kind, found.others) == ("lost-configuration", ("b",))
+    assert found.numbers["idle 2 t4"] == pytest.approx(1.3)
+    words = sentence(ReasonRecord(0.0, "a", found.kind, tuple(found.numbers.items()), found.others))
+    assert "It has no GPUs. 4 t4 would be worth 1.25" in words
+    assert "2 t4 would fit on idle GPUs and be worth 1.3, but a restart would leave 0.50 of that" in words
+
+
+def test_a_job_for_which_a_restart_is_never_worth_it_waits_for_that_reason():
+    worths, factors = np.array([[1.0, 1.2]]), np.full((1, 2), 0.5)
+    zero = np.array([0, 0])
+    programme = Programme(
+        worths * factors, np.array([1, 2]), zero, np.array([4]), zero[:1] - 1, -0.5, 1.1, factors=factors
+    )
+    known = [Configuration("t4", 1, 1), Configuration("t4", 1, 2)]
+    found = _reason(programme, [SimpleNamespace(job_id="a")], known, np.array([-1]), 0)
+    assert (found.kind, found.numbers) == ("restart-not-worth", {"best 2 t4": 1.2, "restart_factor": 0.5})
+    words = sentence(ReasonRecord(0.0, "a", found.kind, tuple(found.numbers.items()), ()))
+    assert "It has no GPUs. 2 t4 would be worth 1.2, and a restart would leave 0.50 of that." in words
 
 
 @given(st.permutations(range(4)), st.lists(st.integers(1, 8), min_size=1, max_size=4))

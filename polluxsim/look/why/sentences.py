@@ -93,6 +93,11 @@ def _best(words: Words) -> str:
     return f"{gpus} would be worth {worth:.3g}"
 
 
+def _idle(words: Words) -> str:
+    gpus, worth = _configurations(words)["idle"]
+    return f"{gpus} would fit on idle GPUs and be worth {worth:.3g}"
+
+
 ELASTIC_PARTS: Mapping[str, Sentence] = {
     "speed": (
         "Its speedup over a fair share is {speedup:.2f}[, {speedup_more:.2f} with one GPU more]"
@@ -101,6 +106,7 @@ ELASTIC_PARTS: Mapping[str, Sentence] = {
     "use": _use,
     "has": _has,
     "best": _best,
+    "idle": _idle,
 }
 """A Pollux job's speedup is 1 on a fair share of the cluster."""
 OF_ELASTIC: Mapping[str, Sentence] = {
@@ -150,10 +156,11 @@ OF_ELASTIC: Mapping[str, Sentence] = {
     "cluster-full": _cluster_full,
     "gpus-left": _gpus_left,
     "best-configuration": "{has}: none that it may have now is worth more.",
-    "restart-not-worth": "{has}. {best}, and a restart would leave {restart_factor:.2f} of that.",
+    "restart-not-worth": "[{has}|It has no GPUs]. {best}, and a restart would leave {restart_factor:.2f} of that.",
     "lost-configuration": (
         "[{has}|It has no GPUs]. {best}, {saving:.2f} less in the sum of costs, and lost: the other jobs together save "
         "more with GPUs of this type[, held by {others} among others]."
+        "[ {idle}, but a restart would leave {restart_factor:.2f} of that, which is less than to wait saves.]"
     ),
     "no-configuration": "There is no configuration that it may have now.",
 }

@@ -242,25 +242,36 @@ def _reason(
     Kinds: `best-configuration` if no configuration is worth more; `restart-not-worth` if one is, but not after a
     restart; `lost-configuration` if a better one lost to other jobs, which hold most GPUs of its type;
     `no-configuration` if none is allowed. Numbers name configurations: `has 8 t4` is the worth of the chosen one, `best
-    2 a100-40` the worth of the best one.
+    2 a100-40` the worth of the best one. `idle 1 t4` is the worth, before the restart, of the best one on idle GPUs.
     """
     costs, worths, now = programme.costs[row], programme.worths[row], int(chosen[row])
     if np.isnan(costs).all():
         return Reason("no-configuration", {})
     best = int(np.nanargmin(costs))
+    # A restart factor is 0 if a job was restarted too often for its age.
+    factors = np.ones_like(worths) if programme.factors is None else programme.factors[row]
+    without_restart = np.divide(worths, factors, out=np.full_like(worths, np.nan), where=factors > 0)
     numbers = {} if now < 0 else {f"has {known[now]}": float(worths[now])}
-    if now >= 0 and costs[best] >= costs[now]:
-        # A restart factor is 0 if a job was restarted too often for its age.
-        factors = np.ones_like(worths) if programme.factors is None else programme.factors[row]
-        without_restart = np.divide(worths, factors, out=np.full_like(worths, np.nan), where=factors > 0)
+    if costs[best] >= (costs[now] if now >= 0 else 0.0):
         better = int(np.nanargmax(without_restart))
-        if without_restart[better] <= worths[now]:
+        if now >= 0 and without_restart[better] <= worths[now]:
             return Reason("best-configuration", numbers)
         numbers |= {f"best {known[better]}": float(without_restart[better]), "restart_factor": float(factors[better])}
         return Reason("restart-not-worth", numbers)
     numbers[f"best {known[best]}"] = float(worths[best])
     numbers["saving"] = float((costs[now] if now >= 0 else 0.0) - costs[best])
     others = [other for other in np.flatnonzero(chosen >= 0).tolist() if other != row]
+    if now < 0 and len(fitting := np.flatnonzero((programme.gpus <= _idle(programme, chosen)) & (costs >= 0))):
+        idle = int(fitting[np.argmax(without_restart[fitting])])
+        numbers |= {f"idle {known[idle]}": float(without_restart[idle]), "restart_factor": float(factors[idle])}
     holders = [other for other in others if programme.types[chosen[other]] == programme.types[best]]
     holders.sort(key=lambda other: -int(programme.gpus[chosen[other]]))
     return Reason("lost-configuration", numbers, tuple(jobs[other].job_id for other in holders[:MOST_HOLDERS]))
+
+
+def _idle(programme: Programme, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the idle GPUs of the type of each configuration, shape (C,)."""
+    columns = chosen[chosen >= 0]
+    idle = programme.capacities.copy()
+    np.subtract.at(idle, programme.types[columns], programme.gpus[columns])
+    return idle[programme.types]
