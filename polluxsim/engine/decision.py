@@ -60,13 +60,17 @@ def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
     return type(value) is dict or isinstance(value, Mapping)
 
 
+def _is_collection(value: object) -> bool:
+    return type(value) is tuple or (isinstance(value, Collection) and not isinstance(value, str))
+
+
 FIELDS: tuple[tuple[str, Callable[[object], bool], str], ...] = (
     ("allocation", _is_mapping, "a mapping of jobs to placements"),
     ("shared", _is_mapping, "a mapping of jobs to GPUs by number"),
     ("others_keep", lambda value: type(value) is bool, "True or False"),
     ("outdated_by", lambda value: isinstance(value, Change), "Change.ARRIVAL and the like, joined by |"),
     ("explain", lambda value: value is None or callable(value), "a function from jobs to reasons, or None"),
-    ("rejected", lambda value: isinstance(value, Collection) and not isinstance(value, str), "names of jobs"),
+    ("rejected", _is_collection, "names of jobs"),
     ("hosts", _is_mapping, "a mapping of jobs to CPUs and memory"),
     ("delays", _is_mapping, "a mapping of jobs to seconds"),
 )

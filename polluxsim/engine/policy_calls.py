@@ -114,13 +114,19 @@ def cluster_view(state: State, rounds: Rounds) -> ClusterView:
         ),
         health=nodes.health,
         node_types=nodes.node_types,
-        sharing=SharedGpus(
-            dict(nodes.shared.held),
-            {job_id: speed for job_id, (_, speed) in state.shares.items()},
-            None if settings.sharing is None else FitTogether(settings.sharing, nodes.node_types),
-        ),
+        sharing=_shared_gpus(state),
         hosts=state.scenario.cluster.hosts[: len(up)],
     )
+
+
+def _shared_gpus(state: State) -> SharedGpus:
+    """Return the use of shared GPUs, in containers that a policy may keep."""
+    nodes, sharing = state.nodes, state.scenario.settings.sharing
+    if sharing is None and not nodes.shared.held and not state.shares:
+        return SharedGpus({}, {})
+    speeds = {job_id: speed for job_id, (_, speed) in state.shares.items()}
+    fit_together = None if sharing is None else FitTogether(sharing, nodes.node_types)
+    return SharedGpus(dict(nodes.shared.held), speeds, fit_together)
 
 
 @contextmanager

@@ -16,7 +16,10 @@ from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import Change, Changes, Decision
 
 AT_ONCE = 0  # replaces the number of a round that is not at a multiple of the interval
-FAILURES = Change.NODES.value | Change.EVICTION.value  # changes that do not let a job progress
+# Values of the kinds of changes: the attribute `value` of an enumeration is slow to read, and its hash to compute.
+ARRIVAL, EPOCH, COMPLETION = Change.ARRIVAL.value, Change.EPOCH.value, Change.COMPLETION.value
+LEARNING, NODES, EVICTION = Change.LEARNING.value, Change.NODES.value, Change.EVICTION.value
+FAILURES = NODES | EVICTION  # changes that do not let a job progress
 
 LEAST_TIME, LEAST_ROUNDS, DELAYS = 60_000.0, 100, 10
 """Time [s], number of rounds, and additional restart delays without progress after which a run ends."""
@@ -42,29 +45,28 @@ class Rounds:
         self._valid_until = -inf
         self._outdated_by = Change.ANY.value
         self._altered: tuple[JobId, ...] = ()
-        # By the value of the change, because the hash of an enumeration is slow.
         self._named: defaultdict[int, dict[JobId, float]] = defaultdict(dict)
 
     def submit(self, told: Transition) -> None:
         """Take note of an arrival."""
-        self._note(Change.ARRIVAL, told.job.job_id)
+        self._note(ARRIVAL, told.job.job_id)
 
     def end(self, told: Transition) -> None:
         """Take note of the end of a job."""
-        self._note(Change.COMPLETION, told.job.job_id)
+        self._note(COMPLETION, told.job.job_id)
 
     def enter_epoch(self, told: Transition) -> None:
         """Take note of the end of an epoch."""
-        self._note(Change.EPOCH, told.job.job_id)
+        self._note(EPOCH, told.job.job_id)
 
     def learn(self, told: Transition) -> None:
         """Take note of the observation of an agent."""
-        self._note(Change.LEARNING, told.job.job_id)
+        self._note(LEARNING, told.job.job_id)
 
     def evict(self, told: Transition) -> None:
         """Record that a job lost its GPUs."""
         self.has_hope |= told.was_training
-        self._note(Change.EVICTION, told.job.job_id)
+        self._note(EVICTION, told.job.job_id)
         if self._ask_at_failures:
             self._clock.at(told.time, Rank.ROUND, self._action, AT_ONCE)
 
@@ -74,17 +76,17 @@ class Rounds:
 
     def change_nodes(self) -> None:
         """Take note of a change of nodes."""
-        self._note(Change.NODES)
+        self._note(NODES)
 
-    def _note(self, change: Change, job_id: JobId = "") -> None:
-        """Record a change, which needs a round and may outdate the present decision."""
-        value = change.value
-        self._named[value][job_id] = self._clock.now
+    def _note(self, change: int, job_id: JobId = "") -> None:
+        """Record a change, by its value. It needs a round and may outdate the present decision."""
+        now = self._clock.now
+        self._named[change][job_id] = now
         self.has_changed = True
-        self.has_hope |= not value & FAILURES
-        if value & self._outdated_by:
+        self.has_hope |= not change & FAILURES
+        if change & self._outdated_by:
             self._valid_until = -inf
-        self.call(self._clock.now)
+        self.call(now)
 
     def call(self, time: float) -> None:
         """Schedule a round at the first multiple of the interval at or after `time` that is not over, or earlier."""
@@ -119,22 +121,22 @@ class Rounds:
         Jobs that have arrived and ended since the last decision are left out.
         """
         named = self._named
-        arrived = named.get(Change.ARRIVAL.value, {})
-        ended = named.get(Change.COMPLETION.value, {})
+        arrived = named.get(ARRIVAL, {})
+        ended = named.get(COMPLETION, {})
         return Changes(
             arrived=[views[job_id] for job_id in arrived if job_id in views],
             ended={job_id: time for job_id, time in ended.items() if job_id not in arrived},
-            passed_epoch=tuple(named.get(Change.EPOCH.value, ())),
-            learnt=tuple(named.get(Change.LEARNING.value, ())),
-            nodes=Change.NODES.value in named,
-            evicted=tuple(named.get(Change.EVICTION.value, ())),
+            passed_epoch=tuple(named.get(EPOCH, ())),
+            learnt=tuple(named.get(LEARNING, ())),
+            nodes=NODES in named,
+            evicted=tuple(named.get(EVICTION, ())),
             altered=self._altered,
         )
 
     def decide(self, decision: Decision) -> None:
         """Keep the validity of a decision. The policy is not told about jobs that it rejects."""
         self._valid_until = decision.valid_until
-        self._outdated_by = (decision.outdated_by | Change.EVICTION).value
+        self._outdated_by = decision.outdated_by.value | EVICTION
         self._altered, self._named = (), defaultdict(dict)
 
     def ask_anew(self) -> None:
@@ -145,7 +147,7 @@ class Rounds:
 
     def announce_all(self, jobs: Mapping[JobId, object]) -> None:
         """Announce all active jobs again, for a policy that has not seen the run."""
-        self._named = defaultdict(dict, {Change.ARRIVAL.value: dict.fromkeys(jobs, self._clock.now)})
+        self._named = defaultdict(dict, {ARRIVAL: dict.fromkeys(jobs, self._clock.now)})
 
     def finish(self, next_needed: float) -> None:
         """End a round, and schedule the next round: when the decision ends, or at `next_needed` [s]; ∞ means never."""

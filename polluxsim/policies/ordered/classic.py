@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from math import inf
 
 import numpy as np
@@ -34,7 +33,8 @@ class Fifo:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, then start waiting jobs in order."""
-        return schedule_gangs(view, chain(view.running, view.waiting), overtaking=self.backfill, order_lasts_until=inf)
+        order = [*view.running, *view.waiting]
+        return schedule_gangs(view, order, overtaking=self.backfill, order_lasts_until=inf)
 
 
 @dataclass(frozen=True)

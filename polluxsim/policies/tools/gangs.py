@@ -110,7 +110,8 @@ def schedule_gangs(
     describe
         Function that returns the sort key of a job.
     """
-    order, again = tee(order)  # the order may be long, and slow to compute
+    # Another iterable than a list may be long, and slow to compute.
+    order, again = (order, order) if isinstance(order, list) else tee(order)
     if view.demand <= view.num_gpus and len(view.types) == 1:
         # All jobs fit, so only the order of the jobs that start matters.
         free, waiting = FreeGpus(view.free), _first_of(order, view.waiting)
