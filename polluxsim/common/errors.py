@@ -80,8 +80,8 @@ def short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """Return the end of an error about an unknown name: the most similar known name, if any.
+def did_you_mean(word: object, known: Iterable[str], prefix: str = "") -> str:
+    """Return the end of an error about an unknown name: the most similar known name after a prefix, if any.
 
     >>> did_you_mean("polux", ["fifo", "pollux"])
     '; did you mean pollux?'
@@ -89,7 +89,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     from difflib import get_close_matches  # noqa: PLC0415  (slow to load, and only needed for errors)
 
     near = get_close_matches(str(word), known, n=1)
-    return f"; did you mean {near[0]}?" if near and near[0] != word else ""
+    return f"; did you mean {prefix}{near[0]}?" if near and near[0] != word else ""
 
 
 def listed(names: Iterable[str], most: int = MOST_LISTED) -> str:

@@ -174,6 +174,7 @@ class RecordedFailures:
 
 
 def _outage(row: Row) -> Outage:
+    """Return the outage in a row of a file of failures."""
     time = row.number("time", at_least=0)
     until = row.number("down_until", above=time) if row.has("down_until") else inf
     kind = row.text("kind") if row.has("kind") else "failure"

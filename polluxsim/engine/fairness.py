@@ -148,6 +148,7 @@ class TimesAlone:
         return sum(gpus[name] for name in known) / rate if known else None
 
     def _time_on(self, job: Job, share: float, submit_time: float, gpu_type: str) -> float | None:
+        """Return the completion time of a job on a share of GPUs of one type [s]; None if it is unknown."""
         settings = self._scenario.settings
         wait = first_round(submit_time, settings.round_interval) * settings.round_interval - submit_time
         if (duration := job.fixed_duration) is not None:
@@ -164,6 +165,7 @@ class TimesAlone:
             return None
 
     def _run_time(self, job: Job, truth: Truth, gpus: int, gpu_type: str) -> float:
+        """Return the time from the first start to completion on a whole number of GPUs of one type [s]."""
         scenario, application = self._scenario, truth.profile.application
         nodes, agent = scenario.cluster.by_type[gpu_type], scenario.agents.new(job, truth)
         batch_size = application.max_batch_size if agent.learns else job.batch_size

@@ -45,7 +45,7 @@ REQUESTED = tuple(name for name in JobRecord._fields if name in Job.__slots__ an
 
 _requested = attrgetter(*REQUESTED)
 
-MATERIAL = 0.1  # share by which a number must change for a reason to be recorded again
+MATERIAL = 0.1  # relative change of a number from which on a reason is recorded again
 
 
 class Recorder:
@@ -63,9 +63,11 @@ class Recorder:
         self._sharing = Records(SharingRecord)
         self._hosts = Records(HostRecord)
         self._starts = Records(StartRecord)
-        self._kept: tuple[object, ...] = ()
+        self._kept: tuple[object, ...] = ()  # last record in `_rounds`, without its time and cost
+        # Fitness, upper bound and gap of the last decision.
         self._objective: tuple[float | None, float | None, float | None] = (None, None, None)
         self._last_reason: dict[JobId, ReasonRecord] = {}
+        # Placement and batch size in the last allocation record of each active job.
         self._last: dict[JobId, tuple[Placement, BatchChoice | DividedBatch]] = {}
         self._reset_sums()
 
@@ -292,7 +294,7 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -
 
 
 def _is_news(record: ReasonRecord, last: ReasonRecord) -> bool:
-    """Return whether a reason differs from the last one, in its numbers by more than a share of `MATERIAL`."""
+    """Return whether a reason differs from the last one: in kind or jobs, or in a number by more than `MATERIAL`."""
     if (record.kind, record.others) != (last.kind, last.others) or len(record.numbers) != len(last.numbers):
         return True
     for (name, now), (before, then) in zip(record.numbers, last.numbers, strict=True):

@@ -21,8 +21,10 @@ ARRIVAL, EPOCH, COMPLETION = Change.ARRIVAL.value, Change.EPOCH.value, Change.CO
 LEARNING, NODES, EVICTION = Change.LEARNING.value, Change.NODES.value, Change.EVICTION.value
 FAILURES = NODES | EVICTION  # changes that do not let a job progress
 
-LEAST_TIME, LEAST_ROUNDS, DELAYS = 60_000.0, 100, 10
-"""Time [s], number of rounds, and additional restart delays without progress after which a run ends."""
+# A run without progress ends after this time or these rounds, whichever is longer, and additional restart delays.
+LEAST_TIME = 60_000.0  # [s]
+LEAST_ROUNDS = 100
+DELAYS = 10
 
 
 class Rounds:

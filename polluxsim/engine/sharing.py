@@ -50,7 +50,7 @@ class Tenant(NamedTuple):
 
 
 def tenant_of(job: ActiveJob, gpus: Gpus, node_types: NodeTypes) -> Tenant:
-    """Return a job on GPUs by number. None if its stages are unknown; the job then shares none of its GPUs."""
+    """Return a job as a sharing model sees it. `gpus` are its GPUs by number, empty if it can share none of them."""
     if not gpus:
         return Tenant(job.job, job.placement, ())
     gpu_type = node_types[gpus[0][0]].name if node_types else ""
@@ -247,6 +247,7 @@ class Pairs:
         return (first, second) if first and second else None
 
     def _over_alone(self, one: Tenant, other: Tenant) -> float:
+        """Return the speed of a job beside another job, relative to its speed alone; 0 if one of them is unknown."""
         plan, gpu_type = one.job.plan, one.gpu_type or self.gpu_type
         together = self._speeds.get((gpu_type, len(one.gpus), _model(one), _model(other)), 0.0)
         alone = plan.speeds.get((gpu_type, one.batch_size), 0.0) if plan is not None else 0.0
@@ -284,6 +285,7 @@ class SharedGpus:
         return ceded_gpus(self.held[job_id], self._users)
 
     def _count(self, gpu: Gpu, *, used: bool, step: int) -> None:
+        """Count a job that comes (`step` 1) or goes (−1). `used`: the GPU has no other job."""
         if used:
             self._free[gpu[0]] -= step
         else:

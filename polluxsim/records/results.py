@@ -70,7 +70,7 @@ class JobRecord(NamedTuple):
     gpu_seconds: GpuTime
     status: Status
     run_time: Time = 0.0  # during which the job held GPUs
-    restart_time: Time = 0.0  # part of it for starts and restarts
+    restart_time: Time = 0.0  # part of `run_time` for starts and restarts
     # JCT divided by the time alone on an equal share of the cluster; None if incomplete or unknown
     finish_time_fairness: Annotated[float | None, Unit("1, less is better")] = None
     end_time: OptionalTime = None  # with any status
@@ -106,9 +106,9 @@ class GpuSeconds(NamedTuple):
     """How the GPU time of a run was used [GPU s]."""
 
     all: float = 0.0  # of all requested nodes, also while they were down
-    held: float = 0.0  # by jobs, with the next three
-    checkpoint: float = 0.0
-    restart: float = 0.0
+    held: float = 0.0  # by jobs, including the next three
+    checkpoint: float = 0.0  # in checkpoints
+    restart: float = 0.0  # in starts and restarts
     lost: float = 0.0  # training that was lost in failures
     down: float = 0.0  # of nodes that were down
 
@@ -287,6 +287,8 @@ class Result:
         Records of the changes of jobs on shared GPUs, in order of time.
     host_records
         Records of the changes of CPUs and memory of jobs, in order of time.
+    start_records
+        Records of starts for which the policy named the restart delay, in order of time.
     """
 
     job_records: Sequence[JobRecord]

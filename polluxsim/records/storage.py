@@ -72,7 +72,7 @@ class Run:
     name: str  # the folder's name
     info: Mapping[str, Any]  # contents of run.json: config, seed, versions, summary
     result: Result  # the records, without wall-clock times
-    # Modules outside polluxsim. The settings may name these classes if the run is simulated again.
+    # Modules outside polluxsim whose classes may be loaded if the run is simulated again.
     allow_classes: tuple[str, ...] = ()
 
     def must_have_jobs(self) -> None:

@@ -238,9 +238,7 @@ def _meant(name: str) -> str:
     known = known_settings()
     group, _, rest = name.rpartition(".")
     inside = [other.rpartition(".")[2] for other in known if other.rpartition(".")[0] == group]
-    return (
-        did_you_mean(rest, inside).replace("mean ", f"mean {group}.") if group and inside else did_you_mean(name, known)
-    )
+    return did_you_mean(rest, inside, prefix=f"{group}.") if group and inside else did_you_mean(name, known)
 
 
 def _file_being_read(error: Exception) -> str | None:

@@ -245,6 +245,7 @@ def _check_keys(name: str, value: object) -> None:
 
 
 def _check_groups(values: Mapping[str, Any]) -> None:
+    """Check that each required group of a resolved configuration is a mapping."""
     for group in GROUPS:
         if not isinstance(values.get(group), dict):
             what = f"{group} is {short(values.get(group))}, must be a mapping with _target_ and parameters"
@@ -252,6 +253,7 @@ def _check_groups(values: Mapping[str, Any]) -> None:
 
 
 def _check_top_level(config: DictConfig) -> None:
+    """Check the names of the groups and other settings of a configuration, and the seed."""
     names = set(map(str, config))  # also those without a value
     if unknown := sorted(names - {*TOP_LEVEL, NOT_THE_RUNS}):
         meant = did_you_mean(unknown[0], known_settings())
