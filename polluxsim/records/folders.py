@@ -21,6 +21,9 @@ SWEEP_FILES = (SWEEP_FILE, "sweep-timing.parquet", "multirun.yaml")  # files tha
 POLICY = "policy._target_"
 OBJECT = "policy.object"  # setting with the class of a policy that a Python program gave as an object
 
+RULE_OF_SHARES = "policy.shares._target_"
+"""Setting of Gavel's policies with the class of their rule, which names the policy: all of them have one class."""
+
 POLICY_NAMES = {"Afs": "AFS", "Easy": "EASY", "Fifo": "FIFO", "Srsf": "SRSF", "Srtf": "SRTF"}
 """Names of policies that differ from the names of their classes."""
 
@@ -98,5 +101,6 @@ def policy_name(settings: Mapping[str, Any]) -> str:
     >>> policy_name({"policy._target_": "polluxsim.policies.ordered.classic.Fifo"})
     'FIFO'
     """
-    name = str(settings.get(POLICY) or settings.get(OBJECT) or "unknown policy").rpartition(".")[2]
+    target = settings.get(RULE_OF_SHARES) or settings.get(POLICY) or settings.get(OBJECT) or "unknown policy"
+    name = str(target).rpartition(".")[2]
     return POLICY_NAMES.get(name, name)

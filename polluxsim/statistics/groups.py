@@ -10,7 +10,7 @@ import yaml
 
 from polluxsim.common.durations import clock
 from polluxsim.common.errors import InvalidInputError, did_you_mean
-from polluxsim.records.folders import OBJECT, POLICY, policy_name
+from polluxsim.records.folders import OBJECT, POLICY, RULE_OF_SHARES, policy_name
 from polluxsim.records.storage import Run, flat
 from polluxsim.statistics.forks import CHANGES, fork_of
 
@@ -77,12 +77,12 @@ def _changes(info: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:
-    """Return whether `wanted` is a name of a run, or a setting of the run as KEY=VALUE, like `policy=fifo`."""
+    """Return whether `wanted` is a name of a run, or a setting of the run as KEY=VALUE, like `policy=max-min`."""
     if wanted in names:
         return True
     key, _, text = wanted.partition("=")
     if key == "policy":
-        return policy_name(settings).lower() == text.lower()
+        return policy_name(settings).lower() == text.lower().replace("-", "")
     return key in settings and bool(settings[key] == yaml.safe_load(text))
 
 
@@ -109,7 +109,7 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
     Labels leave out pooled and ignored settings, for example the setting along the x axis of a sweep. A setting that a
     row lacks is None. The label of a fork ends with its time, like "SRTF from 3:00:00".
     """
-    left_out = {*pooled, *ignoring, POLICY, OBJECT, FORKED_AT}
+    left_out = {*pooled, *ignoring, POLICY, OBJECT, RULE_OF_SHARES, FORKED_AT}
     several = len({policy_name(row) for row in rows}) > 1
     labels = []
     for row in rows:

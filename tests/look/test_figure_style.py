@@ -27,7 +27,7 @@ from polluxsim.look.plot.distributions import jct_cdf
 from polluxsim.look.plot.request import FIGURE_KINDS
 from polluxsim.look.plot.style import MOST_LABELS, name_lines, new_figure, save
 from polluxsim.records.storage import Run
-from polluxsim.statistics.groups import Group, grouped, labels_of
+from polluxsim.statistics.groups import Group, grouped, is_named, labels_of
 
 from .report.conftest import write_hand_made
 
@@ -51,6 +51,14 @@ def lab(colour: str, blindness: str = "none") -> np.ndarray:
         part ** (1 / 3) if part > (6 / 29) ** 3 else part / 3 * (29 / 6) ** 2 + 4 / 29 for part in TO_XYZ @ seen / WHITE
     )
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def test_each_policy_of_gavel_has_the_name_of_its_rule() -> None:
+    rounds, rules = "polluxsim.policies.typed.rounds.RoundsOfShares", "polluxsim.policies.typed.rules."
+    rows = [{"policy._target_": rounds, "policy.shares._target_": rules + rule} for rule in ("MaxMin", "AlloX")]
+    assert labels_of(rows) == ["MaxMin", "AlloX"]
+    assert is_named(rows[0], (), "policy=max-min")
+    assert not is_named(rows[1], (), "policy=max-min")
 
 
 def test_every_policy_has_a_lightness_of_its_own() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import nan
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +173,7 @@ def test_qssf_goes_by_the_name_in_the_log() -> None:
         (lambda: LeastAttainedService(quantum=0.0), "policy.quantum is 0, must be a finite number > 0"),
         (lambda: Gittins(quantum=float("inf")), "policy.quantum is inf, must be a finite number > 0"),
         (lambda: TiresiasL((5.0, 5.0)), r"policy.queue_limits is \[5.0, 5.0\], must be rising numbers > 0"),
+        (lambda: TiresiasL((nan,)), r"policy.queue_limits is \[nan\], must be rising numbers > 0"),
         (lambda: TiresiasL(("x",)), r"policy.queue_limits is \['x'\], must be rising numbers > 0"),
         (lambda: QuasiShortestService(0.0), r"policy.forgetting is 0, must be a number > 0 and ≤ 1"),
         (lambda: QuasiShortestService(1.5), r"policy.forgetting is 1.5, must be a number > 0 and ≤ 1"),

@@ -205,7 +205,7 @@ class TiresiasL:
 
     def __post_init__(self) -> None:
         every = [0, *self.queue_limits, inf]
-        if not all(isinstance(limit, int | float) for limit in every) or any(a >= b for a, b in pairwise(every)):
+        if not all(isinstance(limit, int | float) for limit in every) or not all(a < b for a, b in pairwise(every)):
             raise InvalidConfigError(f"policy.queue_limits is {every[1:-1]}, must be rising numbers > 0")
         self._limits = every[1:]
 
