@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from heapq import heappush
 from math import inf
-from typing import Any, ClassVar, NamedTuple, TypeAlias, cast
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import simpy
@@ -56,6 +57,9 @@ class Clock(simpy.Environment):
     Events are pushed into SimPy's queue directly, because `timeout` takes a delay, and `now + (time - now)` is not
     always `time`. `schedule` has two priorities, and the order of events needs five.
     """
+
+    if not TYPE_CHECKING:  # SimPy's property is a Python function, which takes twice as long
+        now = property(attrgetter("_now"), doc="Time of the run [s].")
 
     def at(self, time: float, rank: Rank, action: Action, about: Any = None, *, order: int = 0) -> None:
         """Call an action at exactly this time [s]. Events of one rank happen by `order`, then by age."""

@@ -172,8 +172,9 @@ class Holding:
 
     def hold(self, placement: Placement, now: float, restart_delay: float) -> None:
         """Release the present GPUs, and hold the GPUs of a placement, which can be empty."""
-        self.run_time, self.restart_time, self.restart_service = self.times(now)
-        self.service = self.attained_service(now)
+        if self.num_replicas:
+            self.run_time, self.restart_time, self.restart_service = self.times(now)
+            self.service = self.attained_service(now)
         self.since, self.delay = now, restart_delay
         self.cede(0.0, now)
         self.placement = placement

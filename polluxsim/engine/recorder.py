@@ -40,8 +40,11 @@ from polluxsim.workloads.job import Job
 
 NO_BATCH = BatchChoice(0, 0)
 
-REQUESTED = tuple(name for name in JobRecord._fields if name in Job.__slots__ and name != "submit_time")
-"""Columns of job records that have the values of the job's request."""
+REQUESTED = (
+    "num_replicas", "user", "queue", "priority", "deadline", "time_limit", "after", "gpu_types", "min_replicas",
+    "max_replicas", "cancel_time",
+)  # fmt: skip
+"""Neighbouring columns of job records that have the values of the job's request."""
 
 _requested = attrgetter(*REQUESTED)
 
@@ -266,31 +269,35 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -
     submit_time = inf if active is None and job.after else job.submit_time
     start = holding.start_time
     run_time, restart_time, restart_service = holding.times(now)
-    # The columns are written out, because keyword arguments from a mapping take twice as long.
-    return JobRecord(
-        job=job.job_id,
-        submit_time=submit_time,
-        start_time=start,
-        completion_time=now if is_complete else None,
-        jct=now - submit_time if is_complete else None,
-        queueing_delay=None if start is None else start - submit_time,
-        num_restarts=holding.num_restarts,
-        gpu_seconds=holding.attained_service(now) - holding.ceded_until(now),
-        status=status,
-        run_time=run_time,
-        restart_time=restart_time,
-        finish_time_fairness=None,
-        end_time=None if is_cut_off else now,
-        num_failures=losses.num_failures,
-        checkpoint_time=losses.checkpoint_time,
-        lost_time=losses.lost_time,
-        restart_gpu_seconds=restart_service,
-        checkpoint_gpu_seconds=losses.checkpoint_gpu_seconds,
-        lost_gpu_seconds=losses.lost_gpu_seconds,
-        lost_work=losses.lost_work,
-        work=work,
-        **dict(zip(REQUESTED, _requested(job), strict=True)),
+    # In the order of the columns. Arguments by name take three times as long.
+    columns = (
+        job.job_id,
+        job.application,
+        submit_time,
+        start,
+        now if is_complete else None,
+        now - submit_time if is_complete else None,
+        None if start is None else start - submit_time,
+        holding.num_restarts,
+        holding.attained_service(now) - holding.ceded_until(now),
+        status,
+        run_time,
+        restart_time,
+        None,  # finish-time fairness, which follows at the end of the run
+        None if is_cut_off else now,
+        *_requested(job),
+        losses.num_failures,
+        losses.checkpoint_time,
+        losses.lost_time,
+        restart_service,
+        losses.checkpoint_gpu_seconds,
+        losses.lost_gpu_seconds,
+        losses.lost_work,
+        work,
+        job.job_name,
+        job.qos,
     )
+    return JobRecord._make(columns)
 
 
 def _is_news(record: ReasonRecord, last: ReasonRecord) -> bool:

@@ -38,7 +38,8 @@ class Totals:
     def __init__(self) -> None:
         self._parts: dict[JobId, Part] = {}
         self._num_fractions = 0
-        self._whole = NOTHING  # sum of the parts with whole numbers
+        # Sums of the parts with whole numbers.
+        self._gpus, self._goodput, self._weighted = 0, 0.0, 0.0
         self._known: Part | None = NOTHING
 
     def update(self, job: ActiveJob) -> None:
@@ -53,8 +54,9 @@ class Totals:
 
     def _add(self, part: Part, sign: int) -> None:
         if part.goodput.is_integer() and part.weighted.is_integer():
-            gpus, goodput, weighted = self._whole
-            self._whole = Part(gpus + sign * part.gpus, goodput + sign * part.goodput, weighted + sign * part.weighted)
+            self._gpus += sign * part.gpus
+            self._goodput += sign * part.goodput
+            self._weighted += sign * part.weighted
         else:
             self._num_fractions += sign
 
@@ -65,7 +67,7 @@ class Totals:
     def sum(self, running: Iterable[ActiveJob]) -> Part:
         """Return the totals of the running jobs, which are given in order of submission."""
         if self._known is None and not self._num_fractions:
-            self._known = self._whole
+            self._known = Part(self._gpus, self._goodput, self._weighted)
         elif self._known is None:
             gpus, goodput, weighted = NOTHING
             for job in running:
@@ -183,7 +185,8 @@ class JobTables:
     def move(self, told: Transition) -> None:
         """Update the tables after a change of a job's GPUs."""
         job = told.job
-        self._stop(job)
+        if job.job_id in self.placed:
+            self._stop(job)
         if job.placement:
             self.placed[job.job_id] = job
             place = bisect_left(self.running, job.order, key=ORDER)
@@ -229,12 +232,13 @@ class JobTables:
     def remove(self, told: Transition) -> None:
         """Remove a job that has ended."""
         job = told.job
+        if job.job_id in self.placed:
+            self._stop(job)
         for table in (self.active, self.views, self.placed, self._waiting):
             table.pop(job.job_id, None)
         self.forget_agent(job.job_id)
         self.totals.update(job)
         self.demand -= job.job.num_replicas
-        self._stop(job)
 
     def put_before(self, name: JobId, other: JobId) -> None:
         """Move a job in the order of submission to the place before another job."""
@@ -252,9 +256,9 @@ class JobTables:
         self.totals.reorder()
 
     def _stop(self, job: ActiveJob) -> None:
+        """Remove a placed job from the running jobs."""
         place = bisect_left(self.running, job.order, key=ORDER)
-        if place < len(self.running) and self.running[place] is job:
-            del self.running[place], self._running_views[place]
+        del self.running[place], self._running_views[place]
 
 
 def in_order(jobs: Iterable[ActiveJob]) -> list[ActiveJob]:

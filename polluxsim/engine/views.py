@@ -151,13 +151,21 @@ class JobWindow(ReadOnly, JobView):
         set_field(self, "_shutter", shutter)
         set_field(self, "job_id", active.job.job_id)
         set_field(self, "submit_time", active.job.submit_time)
-        self.show_request()
+        set_field(self, "num_replicas", active.job.num_replicas)
+        set_field(self, "batch_size", active.job.batch_size)
 
     def show_request(self) -> None:
-        """Show the present request of the job."""
+        """Show the present request of the job, after a change."""
         set_field(self, "num_replicas", self._active.job.num_replicas)
         set_field(self, "batch_size", self._active.job.batch_size)
         set_field(self, "oracle", OracleWindow(self._active, self._shutter))
+
+    def __getattr__(self, name: str) -> OracleWindow:
+        """Make the oracle when it is first read, because many policies read none. Python calls this only then."""
+        if name != "oracle":
+            raise AttributeError(f"a view of a job has no attribute {name!r}", name=name, obj=self)
+        set_field(self, "oracle", oracle := OracleWindow(self._active, self._shutter))
+        return oracle
 
     def __repr__(self) -> str:
         return f"JobView({self.job_id!r})"

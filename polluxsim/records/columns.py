@@ -163,7 +163,7 @@ class _Optional(Sequence["float | None"]):
         self.numbers = array("d") if numbers is None else numbers
 
     def extend(self, numbers: Iterable[float | None]) -> None:
-        self.numbers.extend(nan if number is None else number for number in numbers)
+        self.numbers.extend([nan if number is None else number for number in numbers])
 
     def __mul__(self, count: int) -> _Optional:
         return _Optional(self.numbers * count)
