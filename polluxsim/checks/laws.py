@@ -39,8 +39,9 @@ class Watch:
 
     def __init__(self, world: World, policy: Policy) -> None:
         self.findings: dict[Fault, Finding] = {}
-        self._laws: list[Law] = [IdleGpus(world), Reservations(world), Admission(world)]
         quota_of = getattr(policy, "quota_of", None)
+        may_use = getattr(policy, "may_use", may_use_all) if callable(quota_of) else may_use_all
+        self._laws: list[Law] = [IdleGpus(world, may_use), Reservations(world), Admission(world)]
         if callable(quota_of) and not world.types and getattr(policy, "reclaim", ANY) == ANY:
             self._laws.append(Quotas(quota_of))
 
@@ -59,14 +60,21 @@ class Watch:
             self.findings.setdefault(finding.fault, finding)
 
 
+def may_use_all(job: SeenJob, gpu_type: str) -> bool:
+    """Return True: no quota limits the job on any GPU type."""
+    return True
+
+
 @dataclass
 class IdleGpus(Law):
     """No GPU is idle that a job could use, unless the reason of the job is in `WAITING` or `RUNNING` and is true.
 
     It does not apply to elastic policies under an autoscaler: idle GPUs may be on a node that will be released.
+    `may_use` returns whether the quotas of a policy ever allow a waiting job the GPUs that it needs of a type.
     """
 
     world: World
+    may_use: Callable[[SeenJob, str], bool] = may_use_all
     # Whether the policy has given a job another number of GPUs than its user requests.
     _is_elastic: bool = False
     _speeds: dict[JobId, dict[int, float]] = field(default_factory=dict)  # of jobs with speeds, by GPUs
@@ -94,8 +102,9 @@ class IdleGpus(Law):
     def _could_start(self, job: SeenJob, seen: Seen) -> int:
         """Return the idle GPUs of the fastest types for a waiting job, if the job fits on them."""
         needed = job.min_replicas if self._is_elastic and not job.is_gang else job.num_replicas
-        fastest = max(job.speeds.values(), default=0.0)
-        best = [name for name, speed in job.speeds.items() if speed == fastest]
+        speeds = {name: speed for name, speed in job.speeds.items() if self.may_use(job, name)}
+        fastest = max(speeds.values(), default=0.0)
+        best = [name for name, speed in speeds.items() if speed == fastest]
         return max((seen.free[name] for name in best if seen.free[name] >= needed), default=0)
 
     def _could_grow(self, job: SeenJob, seen: Seen) -> bool:
@@ -284,8 +293,9 @@ class Reservations(Law):
             assert job.reason is not None
             if (reserved := job.reason.numbers.get("reserved_time")) is not None:
                 self._promised.setdefault(job.job_id, (seen.time, reserved))
-            elif job.num_replicas > sum(seen.up.values()):  # no time is known until a node comes up
-                self._promised.pop(job.job_id, None)
+            elif job.num_replicas > (up := sum(seen.up.values())):  # no time is known until a node comes up
+                wait = {other.job_id for other in seen.jobs if other.num_replicas > up}
+                self._promised = {name: promise for name, promise in self._promised.items() if name not in wait}
 
     def _lapse(self, heads: list[SeenJob], seen: Seen) -> None:
         """Forget the reservation of a head that a job with a higher priority overtakes.

@@ -312,6 +312,27 @@ RESTART_COSTS_MORE = World(
 """A job loses its GPUs to another job. To restart it on the idle GPUs costs more than to let it wait."""
 
 
+QUOTA_BY_TYPE = World(
+    nodes=(2, 2),
+    jobs=(Job("job-3", 0.0, "slow", 2, 20), Job("job-4", 0.0, "slow", 2, 20)),
+    types=("t4", "v100"),
+    reclaims=((0, 762.0, 234.0, 120.0),),
+    parameters=(("gpus", {"none": {"t4": 2, "v100": 1}}), ("borrowing", False)),
+)
+"""A job needs 2 GPUs. Its queue has a quota of 2 on the type whose node is down, and of 1 on the other type."""
+
+NO_KNOWN_TIME = World(
+    nodes=(2, 1, 1, 1),
+    jobs=(
+        Job("job-2", 575.0, "rigid", 1, 1, duration=875.0),
+        Job("job-5", 150.0, "wide", 5, 50),
+        Job("job-6", 0.0, "rigid", 5, 5, duration=975.0),
+    ),
+    outages=((2, 476.0, 548.0),),
+)
+"""While a node is down, a job that needs all nodes has no reservation, and a job starts that runs longer."""
+
+
 @pytest.mark.parametrize(
     ("policy", "world"),
     [
@@ -320,8 +341,9 @@ RESTART_COSTS_MORE = World(
         ("elasticflow", WITHOUT_DEADLINE), ("elasticflow", LEARNS_LATER),
         ("elasticflow", SURPLUS),
         ("gandiva", OTHER_TYPES), ("isolated", ORDERED), ("jsa", REPEATS), ("jsa", ROUNDED),
-        ("pollux", NEEDS_SEVERAL_NODES),
-        ("pollux-remaining", RANKS_CHANGE), ("sia", LEAST), ("sia", RESTART_COSTS_MORE), ("sia", UNEVEN),
+        ("multifactor", NO_KNOWN_TIME), ("pollux", NEEDS_SEVERAL_NODES),
+        ("pollux-remaining", RANKS_CHANGE), ("quotas", QUOTA_BY_TYPE), ("sia", LEAST), ("sia", RESTART_COSTS_MORE),
+        ("sia", UNEVEN),
         ("themis", ALL_DOWN), ("themis", DECLINES), ("themis", UNSEEN), ("themis", WAITS_BESIDE_SURPLUS),
     ],
 )  # fmt: skip
