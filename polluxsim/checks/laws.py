@@ -150,6 +150,12 @@ def _waits_on_another_type(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     return len(job.speeds) > 1 and _another_does_not_fit(job, reason, seen)
 
 
+def _needs_a_power_of_two(job: SeenJob, reason: Reason, seen: Seen) -> bool:
+    """Return whether the smallest power of two of GPUs that the job can run on is more than the idle GPUs of a type."""
+    fewest = 1 << (job.min_replicas - 1).bit_length()
+    return all(fewest > seen.free[name] for name in job.speeds)
+
+
 def _has_reservation(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     """Return whether the job has a reservation in the future."""
     return reason.numbers.get("reserved_time", inf) > seen.time
@@ -224,6 +230,7 @@ WAITING: Mapping[str, Test] = {
     "behind-only-job": _is_behind_first_job,
     "would-delay": _head_does_not_fit,
     "starts-by": _has_reservation,
+    "planned": _needs_a_power_of_two,
     "share-waits": _another_does_not_fit,
     "keeps-gpus": _fits_on_no_node,
     "reserved": _waits_on_another_type,

@@ -333,13 +333,20 @@ NO_KNOWN_TIME = World(
 """While a node is down, a job that needs all nodes has no reservation, and a job starts that runs longer."""
 
 
+NO_POWER_OF_TWO = World(
+    nodes=(2, 2, 3),
+    jobs=tuple(Job(name, 0.0, "toy", 6, 60, min_replicas=3) for name in ("job-1", "job-2")),
+)
+"""A job that runs on 3 GPUs or more waits beside 3 idle GPUs, because ElasticFlow gives powers of two."""
+
+
 @pytest.mark.parametrize(
     ("policy", "world"),
     [
         ("afs", LEARNS), ("allox", LATER_TYPE), ("allox", TWO_TYPES), ("antman", PARTS_OF_A_NODE), ("antman", WIDE),
         ("drf", FEWER_NODES), ("elastic-edf", IDLE_TYPE), ("elasticflow", GONE), ("elasticflow", REJECTED),
         ("elasticflow", WITHOUT_DEADLINE), ("elasticflow", LEARNS_LATER),
-        ("elasticflow", SURPLUS),
+        ("elasticflow", NO_POWER_OF_TWO), ("elasticflow", SURPLUS),
         ("gandiva", OTHER_TYPES), ("isolated", ORDERED), ("jsa", REPEATS), ("jsa", ROUNDED),
         ("multifactor", NO_KNOWN_TIME), ("pollux", NEEDS_SEVERAL_NODES),
         ("pollux-remaining", RANKS_CHANGE), ("quotas", QUOTA_BY_TYPE), ("sia", LEAST), ("sia", RESTART_COSTS_MORE),
