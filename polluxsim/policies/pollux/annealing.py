@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -17,97 +17,73 @@ from polluxsim.policies.pollux.rows import KEEP, SEVERAL, SINGLE, Packing, Round
 from polluxsim.policies.pollux.scores import Relaxation, Scale, ScoreTables, choose_scale, relax, score_tables, trim
 
 
-@kernel
-def count_steps(num_jobs, gpus_per_node, avoid_interference, most):  # type: ignore[no-untyped-def]
-    """Return the steps of the exhaustive search (jobs × states × rows), or `most` if there are more."""
-    steps = num_jobs
-    for gpus in gpus_per_node:
-        steps *= (gpus + 1) * (gpus + 1) * (2 if avoid_interference else 1)
-        if steps >= most:
-            return most
-    return steps
-
-
-@kernel
-def solve_exhaustively(values, placements, gpus_per_node, limits, avoid_interference):  # type: ignore[no-untyped-def]
+def solve_exhaustively(problem: Problem, values: NDArray[np.float64]) -> tuple[NDArray[np.int64], float]:
     """Return the best allocation, shape (J, N), and its sum of scores.
 
-    A state is the number of taken GPUs of each node, and whether a multi-node job is on it. Jobs come one by one and
-    take any row that fits. `values` are scores by [job, changed, on several nodes, GPUs], shape (J, 2, 2, K + 1).
-    `limits` are the fewest and the most GPUs of each job that gets GPUs, shape (J, 2).
+    `values` are scores by [job, changed, on several nodes, GPUs], shape (J, 2, 2, K + 1). A state is the number of
+    taken GPUs of each node, and whether a multi-node job is on it.
     """
-    num_jobs, num_nodes = placements.shape
-    rows, codes = _all_rows(gpus_per_node, avoid_interference)
-    left, num_states = _what_is_left(gpus_per_node, avoid_interference)
-    reached = np.full(num_states, -np.inf)
+    nodes, exclusive = problem.gpus_per_node, problem.avoid_interference
+    # Mixed-radix numbers: a digit for the GPUs of each node, and in states another one for the multi-node job.
+    radix = np.stack([nodes + 1, np.full_like(nodes, 2 if exclusive else 1)], axis=1)
+    rows = np.stack(np.unravel_index(np.arange(radix[:, 0].prod()), tuple(radix[:, 0]), order="F"), axis=1)
+    states = np.stack(np.unravel_index(np.arange(radix.prod()), radix.ravel().tolist(), order="F"), axis=1)
+    states = states.reshape(-1, *radix.shape)
+    digits = np.append(1, radix.cumprod()[:-1]).reshape(radix.shape)
+    gpus, spread = rows.sum(axis=1), (rows > 0).sum(axis=1) > 1
+    steps = rows @ digits[:, 0] + ((rows > 0) & spread[:, None] & exclusive) @ digits[:, 1]
+    allowed = (gpus >= problem.fewest[:, None]) & (gpus <= problem.max_replicas[:, None]) | (gpus == 0)
+    changed = (rows != problem.placements[:, None]).any(axis=2).astype(int)
+    scores = values[np.arange(len(values))[:, None], changed, spread.astype(int), np.minimum(gpus, values.shape[3] - 1)]
+    states[:, :, 0] = nodes - states[:, :, 0]
+    chosen, best = _best_rows(states, rows, steps, np.where(allowed, scores, -np.inf))
+    return rows[chosen], best
+
+
+@kernel
+def _best_rows(states, rows, steps, scores):  # type: ignore[no-untyped-def]
+    """Return the index of each job's row in the best allocation, shape (J,), and its sum of scores.
+
+    Jobs come one by one and take any row that fits.
+
+    Parameters
+    ----------
+    states
+        Free GPUs, and whether a multi-node job is there, by [state, node], shape (S, N, 2).
+    rows, steps
+        GPUs of one job on each node, shape (R, N), and the difference of the index of the state with the row, shape
+        (R,).
+    scores
+        Score of each job in each row, shape (J, R); −∞ for too few or too many GPUs.
+    """
+    reached = np.full(len(states), -np.inf)
     reached[0] = 0.0
-    choice = np.full((num_jobs, num_states), -1, dtype=np.int32)
-    for j in range(num_jobs):
+    choice = np.full((len(scores), len(states)), -1, dtype=np.int32)
+    for j in range(len(scores)):
         before = reached
-        reached = np.full(num_states, -np.inf)
-        scores = _row_scores(rows, values[j], placements[j], limits[j])
-        for state in range(num_states):
+        reached = np.full(len(states), -np.inf)
+        for state in range(len(states)):
             if before[state] == -np.inf:
                 continue
             for r in range(len(rows)):
-                if scores[r] == -np.inf or not _fits(left[state], rows[r]):
+                if scores[j, r] == -np.inf or not _fits(states[state], rows[r]):
                     continue
-                after = state + codes[r]
-                if before[state] + scores[r] > reached[after]:
-                    reached[after] = before[state] + scores[r]
+                after = state + steps[r]
+                if before[state] + scores[j, r] > reached[after]:
+                    reached[after] = before[state] + scores[j, r]
                     choice[j, after] = r
     state = int(np.argmax(reached))
     best = reached[state]
-    answer = np.zeros((num_jobs, num_nodes), dtype=np.int64)
-    for j in range(num_jobs - 1, -1, -1):
-        r = choice[j, state]
-        answer[j] = rows[r]
-        state -= codes[r]
-    return answer, best
-
-
-@helper
-def _all_rows(gpus_per_node, avoid_interference):  # type: ignore[no-untyped-def]
-    """Return each row of one job on an empty cluster, shape (R, N), and the change of a state by it."""
-    num_rows = 1
-    for gpus in gpus_per_node:
-        num_rows *= gpus + 1
-    rows, codes = np.zeros((num_rows, len(gpus_per_node)), dtype=np.int64), np.zeros(num_rows, dtype=np.int64)
-    for r in range(num_rows):
-        rest, nodes = r, 0
-        for n in range(len(gpus_per_node)):
-            rows[r, n] = rest % (gpus_per_node[n] + 1)
-            rest //= gpus_per_node[n] + 1
-            nodes += rows[r, n] > 0
-        place = 1
-        for n in range(len(gpus_per_node)):
-            codes[r] += place * rows[r, n]
-            place *= gpus_per_node[n] + 1
-            if avoid_interference:
-                codes[r] += place * (nodes > 1 and rows[r, n] > 0)
-                place *= 2
-    return rows, codes
-
-
-@helper
-def _what_is_left(gpus_per_node, avoid_interference):  # type: ignore[no-untyped-def]
-    """Return free GPUs and multi-node jobs by [state, node, which of the two], and the number of states."""
-    num_states, flags = 1, 2 if avoid_interference else 1
-    for gpus in gpus_per_node:
-        num_states *= (gpus + 1) * flags
-    table = np.zeros((num_states, len(gpus_per_node), 2), dtype=np.int64)
-    for state in range(num_states):
-        rest = state
-        for n in range(len(gpus_per_node)):
-            table[state, n, 0] = gpus_per_node[n] - rest % (gpus_per_node[n] + 1)
-            rest //= gpus_per_node[n] + 1
-            table[state, n, 1] = rest % flags
-            rest //= flags
-    return table, num_states
+    chosen = np.zeros(len(scores), dtype=np.int64)
+    for j in range(len(scores) - 1, -1, -1):
+        chosen[j] = choice[j, state]
+        state -= steps[chosen[j]]
+    return chosen, best
 
 
 @helper
 def _fits(state, row):  # type: ignore[no-untyped-def]
+    """Return whether a row fits into a state: enough free GPUs, and at most one multi-node job on each node."""
     nodes, others = 0, 0
     for n in range(len(row)):
         if row[n] > state[n, 0]:
@@ -116,21 +92,6 @@ def _fits(state, row):  # type: ignore[no-untyped-def]
             nodes += 1
             others += state[n, 1]
     return nodes < 2 or others == 0
-
-
-@helper
-def _row_scores(rows, values, placement, limits):  # type: ignore[no-untyped-def]
-    """Return the score of a job on each row, shape (R,); −∞ for too few or too many GPUs."""
-    scores = np.full(len(rows), -np.inf)
-    for r in range(len(rows)):
-        gpus, nodes, changed = 0, 0, 0
-        for n in range(rows.shape[1]):
-            gpus += rows[r, n]
-            nodes += rows[r, n] > 0
-            changed |= rows[r, n] != placement[n]
-        if gpus == 0 or limits[0] <= gpus <= limits[1]:
-            scores[r] = values[changed, 1 if nodes > 1 else 0, gpus]
-    return scores
 
 
 # Temperatures of the annealing in prices of a GPU, the scale of the gain of one move.
@@ -202,12 +163,10 @@ class AnnealingSearch:
         relaxed = _relax(problem, logs, scale)
         if relaxed.proves_no_change(ROUNDING):
             return problem.placements, relaxed.pool.bound
-        nodes, exclusive = problem.gpus_per_node, problem.avoid_interference
-        if count_steps(len(logs), nodes, exclusive, self.exhaustive_steps) < self.exhaustive_steps:
-            limits = np.stack([problem.fewest, problem.max_replicas], axis=1)
-            rows: NDArray[np.int64]
-            rows, best = solve_exhaustively(scale.scores(logs), problem.placements, nodes, limits, exclusive)
-            return rows, best
+        kinds = 2 if problem.avoid_interference else 1
+        steps = len(logs) * prod((gpus + 1) ** 2 * kinds for gpus in problem.gpus_per_node.tolist())
+        if steps < self.exhaustive_steps:
+            return solve_exhaustively(problem, scale.scores(logs))
         return self._search(problem, logs, scale, relaxed, rng)
 
     def _search(
