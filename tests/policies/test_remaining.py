@@ -14,7 +14,7 @@ from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.pollux.annealing import AnnealingSearch
-from polluxsim.policies.pollux.policy import Pollux, PolluxByRemaining, _Lengths
+from polluxsim.policies.pollux.policy import Pollux, PolluxByRemaining, _WorkEstimates
 from polluxsim.policies.pollux.problem import Problem
 from polluxsim.workloads.philly import PhillyLike
 from polluxsim.workloads.workload import Workload
@@ -90,11 +90,11 @@ class Watching(PolluxByRemaining):
 
     def _ranks(self, view, asked, jobs):  # type: ignore[no-untyped-def]
         for job in jobs:
-            if job.goodput is not None and job.application in self._lengths._totals:
+            if job.goodput is not None and job.application in self._estimates._totals:
                 application = job.oracle.application
                 assert job.trained == pytest.approx(job.oracle.progress * application.init_batch_size)
                 total = PROFILES[job.application].epoch_end(application.num_epochs - 1) * application.init_batch_size
-                self.told.append((self._lengths.left(job), total - job.trained, total))
+                self.told.append((self._estimates.left(job), total - job.trained, total))
         ranks = super()._ranks(view, asked, jobs)
         self.ranked.append((ranks.tolist(), [job.goodput is not None for job in jobs]))
         return ranks
@@ -103,9 +103,9 @@ class Watching(PolluxByRemaining):
 def test_what_a_job_has_left_is_learnt_from_those_before_it() -> None:
     policy = Watching()
     simulate(workload(3, 24), PROFILES, CLUSTER, policy, seed=3)
-    lengths = {name: totals for name, totals in policy._lengths._totals.items() if len(totals) > 1}
-    assert len(lengths) >= 2
-    for totals in lengths.values():  # all jobs of an application do alike work
+    estimates = {name: totals for name, totals in policy._estimates._totals.items() if len(totals) > 1}
+    assert len(estimates) >= 2
+    for totals in estimates.values():  # all jobs of an application do alike work
         assert max(totals) < 1.15 * min(totals)
     assert len(policy.told) > 50
     for told, true, total in policy.told:
@@ -120,16 +120,16 @@ def test_a_length_does_not_grow_while_nobody_is_there_to_ask_for() -> None:
     simulate(Workload(tuple(jobs)), PROFILES, CLUSTER, policy, seed=1)
     limits = PROFILES["cifar10"].application
     true = PROFILES["cifar10"].epoch_end(limits.num_epochs - 1) * limits.init_batch_size
-    assert policy._lengths._totals["cifar10"] == pytest.approx([true, true], rel=0.1)
+    assert policy._estimates._totals["cifar10"] == pytest.approx([true, true], rel=0.1)
 
 
 def test_before_anybody_ended_jobs_do_twice_what_the_oldest_did() -> None:
-    lengths, old, new = _Lengths(), *(SimpleNamespace(application="a", trained=done) for done in (300.0, 50.0))
-    lengths._most["a"] = 300.0
-    assert (lengths.left(old), lengths.left(new)) == (300.0, 550.0)  # type: ignore[arg-type]
-    lengths._totals["a"] = [200.0, 310.0, 900.0]
-    assert lengths.left(new) == 260.0  # type: ignore[arg-type]
-    assert 0 < lengths.left(old) == 10.0  # type: ignore[arg-type]
+    estimates, old, new = _WorkEstimates(), *(SimpleNamespace(application="a", trained=done) for done in (300.0, 50.0))
+    estimates._most["a"] = 300.0
+    assert (estimates.left(old), estimates.left(new)) == (300.0, 550.0)  # type: ignore[arg-type]
+    estimates._totals["a"] = [200.0, 310.0, 900.0]
+    assert estimates.left(new) == 260.0  # type: ignore[arg-type]
+    assert 0 < estimates.left(old) == 10.0  # type: ignore[arg-type]
 
 
 def test_ranks_are_those_of_times_left_and_critical_jobs_have_one() -> None:

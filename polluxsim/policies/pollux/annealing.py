@@ -104,7 +104,7 @@ MORE_MOVES, MANY_JOBS = 10, 500
 # How often the scale of the terms may change if they overflow for a large p.
 MOST_SCALES = 10
 
-# Gaps below this share of the sum of scores, or of the fitness, are rounding.
+# Distances to the bound below this share of the sum of scores, or of the fitness, are rounding errors.
 ROUNDING = 1e-12
 
 
@@ -228,11 +228,12 @@ class Options(NamedTuple):
     """The rows that a job may have in an allocation better than the start, by [job, option]."""
 
     kinds: NDArray[np.int64]  # KEEP, SINGLE or SEVERAL, shape (J, L)
-    gpus: NDArray[np.int64]  # shape (J, L)
-    lengths: NDArray[np.int64]  # how many options each job has, shape (J,)
+    gpus: NDArray[np.int64]  # GPUs of the row, shape (J, L)
+    lengths: NDArray[np.int64]  # number of options of each job, shape (J,)
 
 
 def _relax(problem: Problem, logs: NDArray[np.float64], scale: Scale) -> Relaxed:
+    """Solve the problem for a single pool; the logarithms of `Problem.log_values` have shape (J, 2, 2, K + 1)."""
     tables = score_tables(problem, scale.scores(logs))
     present: NDArray[np.int64] = problem.placements.sum(axis=1)
     fits = scale.refocused(_logs_of(problem, logs, problem.placements)) is None
@@ -248,6 +249,7 @@ def _logs_of(problem: Problem, logs: NDArray[np.float64], allocation: NDArray[np
 
 
 def _round(problem: Problem, tables: ScoreTables, price: float) -> Round:
+    """Return the constants of the local search. `price` is the score that one more GPU is worth."""
     present_nodes, present_gpus, count = _left_aligned(problem.placements)
     present = problem.placements.sum(axis=1)
     prices = np.array([0.0, price])
@@ -272,7 +274,9 @@ def _round(problem: Problem, tables: ScoreTables, price: float) -> Round:
 def _left_aligned(
     placements: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the nodes of each row that are not 0, then −1, the GPUs on them, and how many nodes they are.
+    """Return the nodes with GPUs of each job, then −1; its GPUs on them, then 0; and the number of these nodes.
+
+    `placements` has shape (J, N), the first two results have shape (J, W), the last one has shape (J,).
 
     >>> _left_aligned(np.array([[0, 4, 2], [1, 0, 0]]))[0].tolist()
     [[1, 2], [0, -1]]
@@ -298,16 +302,16 @@ def _best_start(fixed: Round, relaxed_gpus: NDArray[np.int64], rng: np.random.Ge
     return packed if packed.scores.sum() >= unchanged.scores.sum() else unchanged
 
 
-def _options(tables: ScoreTables, present: NDArray[np.int64], price: float, gap: float) -> Options:
-    """Return the rows worth trying, best first: after their price within `gap` of the job's best.
+def _options(tables: ScoreTables, present: NDArray[np.int64], price: float, tolerance: float) -> Options:
+    """Return the rows worth trying, best first: after their price, within `tolerance` of the job's best score.
 
-    Any other row alone costs more than the possible gain that is left by the bound of prices.
+    Any other row alone costs more than the largest possible gain over the start, according to the bound.
     """
     counts = np.arange(tables.single.shape[1])
     kinds = np.repeat([KEEP, SINGLE, SEVERAL], [1, len(counts), len(counts)])
     gpus = np.concatenate([[0], counts, counts])
     net = _net_scores(tables, present, price)
-    count = (net >= net.max(axis=1, keepdims=True) - gap).sum(axis=1)
+    count = (net >= net.max(axis=1, keepdims=True) - tolerance).sum(axis=1)
     columns = np.argsort(-net, axis=1, kind="stable")[:, : count.max()]
     return Options(kinds[columns], gpus[columns], count)
 

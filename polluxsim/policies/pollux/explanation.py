@@ -29,28 +29,29 @@ class Explanation:
         self._changed = (answer.allocation != problem.placements).any(axis=1)
         self._num_gpus, self._num_nodes = view.num_gpus, len(view.gpus_per_node)
         self._node_size = view.node_size
-        # The speedups of the problem are scaled by nodes per GPU; the reasons use the speed of the fair share as 1.
-        self._unscaled = self._num_gpus / self._num_nodes
+        # The speedups of the problem are scaled by nodes per GPU. With this factor, the fair share has speedup 1.
+        self._scale = self._num_gpus / self._num_nodes
 
     def reasons(self, asked: Sequence[JobId]) -> dict[JobId, Reason]:
         """Return what limits each of these jobs.
 
-        Kinds, of which the first that holds is given: `at-limit` of its GPUs; `no-gain` from another GPU;
-        `restart-penalty`, where the restart would cost more than another GPU gains; `cluster-full`, where the other job
-        would lose the least by giving up a GPU; `gpus-left` where another GPU would pay and is there, but nodes or
-        search did not allow for it; `no-least-left` where the job waits and fewer GPUs are free than its user's
-        minimum.
+        A reason has the first of these kinds that applies. `at-limit`: the job has the most GPUs that it can use.
+        `no-gain`: another GPU makes it no faster. `restart-penalty`: the restart costs more than another GPU gains.
+        `no-least-left`: the job waits, and fewer GPUs are free than its user's minimum. `gpus-left`: another GPU is
+        free and would pay, but the search did not find it, or the nodes do not allow it. `cluster-full`, with the job
+        that would lose the least by giving up a GPU.
 
-        Figures: `speedup` over the fair share now, and with one GPU `more` and `fewer`, each before restarts; `worth`
-        and `worth_more` after them, which is what the search compares; `fitness`, and `fitness_exchange` if that other
-        job gave one of its GPUs to this one.
+        Numbers: `speedup` over the fair share on the present GPUs, `speedup_more` and `speedup_fewer` with one GPU more
+        and fewer, all without restarts; `worth` and `worth_more`, the speedups with restarts, which the search
+        compares; `fitness`, and `fitness_exchange` if the other job gave one GPU to this job; the limits of the job,
+        its GPUs before the round, and the free GPUs.
         """
         rows = {job_id: row for row, job_id in enumerate(self._problem.job_ids)}
-        limits = {job.job_id: job.goodput for job in self._view.jobs if job.job_id in set(asked)}
+        models = {job.job_id: job.goodput for job in self._view.jobs}
         reasons = {}
         for job_id in asked:
             numbers = self._numbers(rows[job_id])
-            if (model := limits[job_id]) is not None:
+            if (model := models[job_id]) is not None:
                 numbers["application_limit"] = model.application.most_replicas(model.application.max_batch_size)
             reasons[job_id] = self._reason(rows[job_id], numbers)
         return reasons
@@ -68,17 +69,18 @@ class Explanation:
             "gpus_free": self._num_gpus - int(self._gpus.sum()),
             "jobs": len(problem.job_ids),
             "restart_factor": factor,
-            "speedup": self._unscaled * now,
-            "worth": self._unscaled * now * (factor if self._changed[row] else 1.0),
+            "speedup": self._scale * now,
+            "worth": self._scale * now * (factor if self._changed[row] else 1.0),
         }
         if gpus:
-            numbers["speedup_fewer"] = self._unscaled * self._best_speedup(row, self._fewer(row))
+            numbers["speedup_fewer"] = self._scale * self._best_speedup(row, self._fewer(row))
         if (more := self._more(row)) <= limit:
-            numbers["speedup_more"] = self._unscaled * self._best_speedup(row, more)
-            numbers["worth_more"] = self._unscaled * self._worth(row, more)
+            numbers["speedup_more"] = self._scale * self._best_speedup(row, more)
+            numbers["worth_more"] = self._scale * self._worth(row, more)
         return numbers
 
     def _more(self, row: int) -> int:
+        """Return the next larger number of GPUs that a job can have, disregarding its limit."""
         return max(int(self._gpus[row]) + 1, int(self._problem.fewest[row]))
 
     def _fewer(self, row: int) -> int:
@@ -150,6 +152,7 @@ class Explanation:
         return np.array([sign * (exp(one - largest) - exp(other - largest)) for one, other in pairs])
 
     def _fitness_exchange(self, row: int, other: int) -> float:
+        """Return the fitness if another job gave one GPU to the job in a row."""
         logs = self._logs.copy()
         shift = 0.0 if self._problem.shifts is None else self._problem.shifts[row]
         logs[row] = log(self._worth(row, self._more(row)) + SPEEDUP_FLOOR) + shift

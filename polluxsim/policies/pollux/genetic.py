@@ -32,9 +32,9 @@ class GeneticSearch:
     Parameters
     ----------
     population
-        Members.
+        Number of members.
     generations
-        Rounds of selection, crossover, mutation and repair.
+        Number of rounds of selection, crossover, mutation and repair.
     threads
         Threads that make children, at most those of Numba. The answer does not depend on their number.
 
@@ -115,7 +115,7 @@ def evolve(
     size = len(members)
     pool = np.concatenate([members, members])
     objectives = np.empty((2 * size, 2))
-    welcome(pool[:size], limits, gains, seed, objectives)
+    evaluate_first(pool[:size], limits, gains, seed, objectives)
     rank, crowding = np.zeros(size, dtype=np.int64), np.zeros(size)
     order = survivors(objectives[:size], size, rank, crowding)
     pool[:size], objectives[:size] = pool[order], objectives[order]
@@ -127,8 +127,8 @@ def evolve(
 
 
 @kernel
-def welcome(members, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
-    """Make the first members feasible, and judge them."""
+def evaluate_first(members, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
+    """Make the first members feasible, and write their objectives, shape (P, 2)."""
     for i in range(len(members)):
         state = np.array([_stream(_stream(seed, 0), i)])
         repair(members[i], limits, state)
@@ -151,6 +151,7 @@ def breed_in_threads(pool, rank, crowding, limits, gains, seed, objectives):  # 
 
 @helper
 def _make_child(i, pool, rank, crowding, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
+    """Write the child with index i and its objectives: crossover of two members, mutation and repair."""
     size, num_jobs = len(rank), pool.shape[1]
     state = np.array([_stream(seed, i)])
     child = pool[size + i]
@@ -173,7 +174,7 @@ def mutate(member, placements, gpus_per_node, state):  # type: ignore[no-untyped
             for n in range(num_nodes):
                 if member[j, n] and _uniform(state) < SHRINK_ELEMENT_PROBABILITY:
                     member[j, n] = 0
-    anyone = 1.0 / num_jobs
+    base = 1.0 / num_jobs  # probability that a job grows on a node
     for n in range(num_nodes):
         used, residents = 0, 0
         for j in range(num_jobs):
@@ -181,11 +182,11 @@ def mutate(member, placements, gpus_per_node, state):  # type: ignore[no-untyped
             residents += member[j, n] > 0
         if used >= gpus_per_node[n]:
             continue
-        resident = 1.0 / residents if residents else 0.0
-        likely = anyone + resident - anyone * resident
+        more = 1.0 / residents if residents else 0.0
+        resident = base + more - base * more  # probability that a job with GPUs on the node grows
         for j in range(num_jobs):
             present = member[j, n]
-            if _uniform(state) < (likely if present else anyone):
+            if _uniform(state) < (resident if present else base):
                 member[j, n] = present + _below(state, gpus_per_node[n] - present + 1)
 
 
@@ -267,9 +268,9 @@ def survivors(objectives, size, rank, crowding):  # type: ignore[no-untyped-def]
     best_second = np.empty(count)
     fronts = 0
     for i in by_fitness:
-        # In this order a front dominates i exactly if its largest second objective so far is as large, so that the
-        # fronts' records fall and the first one below is found by bisection. An equal member counts as dominated:
-        # copies of a good member do not displace all other members.
+        # In this order, a front dominates i exactly if its largest second objective so far is at least that of i.
+        # These records fall from front to front, so bisection finds the first front that does not dominate i. An
+        # equal member counts as dominated, so that copies of a good member do not displace all other members.
         low, high = 0, fronts
         while low < high:
             middle = (low + high) // 2
@@ -319,6 +320,7 @@ def _crowding(objectives, front, by_fitness, fronts):  # type: ignore[no-untyped
 
 @helper
 def _tournament(rank, crowding, state):  # type: ignore[no-untyped-def]
+    """Return the better of two random members: the one in the lower front, then in the sparser region."""
     a, b = _below(state, rank.size), _below(state, rank.size)
     if rank[a] != rank[b]:
         return a if rank[a] < rank[b] else b
@@ -334,6 +336,7 @@ _S30, _S27, _S31, _S11, _S32 = np.uint64(30), np.uint64(27), np.uint64(31), np.u
 
 @helper
 def _mix(word):  # type: ignore[no-untyped-def]
+    """Return the hash of a word of 64 bits."""
     word = (word ^ (word >> _S30)) * _MIX1
     word = (word ^ (word >> _S27)) * _MIX2
     return word ^ (word >> _S31)
@@ -347,10 +350,12 @@ def _stream(seed, number):  # type: ignore[no-untyped-def]
 
 @helper
 def _uniform(state):  # type: ignore[no-untyped-def]
+    """Draw a number from [0, 1), a multiple of 2⁻⁵³."""
     state[0] += _GOLDEN
     return (_mix(state[0]) >> _S11) * (1.0 / 9007199254740992.0)
 
 
 @helper
 def _below(state, bound):  # type: ignore[no-untyped-def]
+    """Draw a whole number from 0 to `bound` − 1."""
     return int(_uniform(state) * bound)

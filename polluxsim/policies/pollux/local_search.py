@@ -29,12 +29,12 @@ from polluxsim.policies.pollux.rows import (
     settle,
 )
 
-# An option is drawn as the n·u^SKEW-th best of n, u uniform; on the recorded problems 1 leaves 1.5 times the
-# distance to the best known answers that 3 and 4 do.
+# A job draws option n·u^SKEW of its n options, in order of score, with u uniform in [0, 1). On the recorded problems,
+# SKEW = 1 leaves 1.5 times the distance to the best known answers that 3 and 4 leave.
 SKEW = 4.0
 
-# How often an evicted job may evict other jobs, if the job before it did; 0 leaves 1.9
-# times the distance to the best known answers that 0.6 does.
+# Probability that an evicted job may evict other jobs, if the job before it did. On the recorded problems, 0 leaves 1.9
+# times the distance to the best known answers that 0.6 leaves.
 CHAIN = 0.6
 
 # Scores are summed by blocks of jobs, so that a move sums only the blocks of its jobs again.
@@ -44,12 +44,12 @@ BLOCK = 64
 class Journal(NamedTuple):
     """The rows that a move has touched, as they were before it."""
 
-    size: np.ndarray  # how many jobs are touched and how many of them wait for a row, shape (2,)
-    # Those jobs, shape (J,) each.
+    size: np.ndarray  # numbers of touched jobs, and of jobs that wait for a row, shape (2,)
+    # These jobs, shape (J + 1,) each.
     jobs: np.ndarray
     waiting: np.ndarray
-    touched: np.ndarray  # whether a job is among them, shape (J,)
-    # Their rows: nodes and GPUs, shape (J, W), how many nodes, and the scores, shape (J,); by touched job.
+    touched: np.ndarray  # whether the move has touched a job, shape (J,)
+    # Rows of the touched jobs: nodes and GPUs, shape (J + 1, W), numbers of nodes, and scores, shape (J + 1,).
     nodes: np.ndarray
     gpus: np.ndarray
     node_count: np.ndarray
@@ -58,7 +58,7 @@ class Journal(NamedTuple):
 
 @kernel_without_references
 def construct(fixed, packing, wanted, order):  # type: ignore[no-untyped-def]
-    """Pack what the relaxed optimum wants: present placements first, then the other jobs in order."""
+    """Pack the relaxed optimum, `wanted` GPUs of each job: present placements first, then the other jobs in order."""
     num_jobs = len(wanted)
     for j in range(num_jobs):
         settle(fixed, packing, j)
@@ -72,7 +72,7 @@ def construct(fixed, packing, wanted, order):  # type: ignore[no-untyped-def]
             continue
         kind, gpus, _ = choose(fixed, packing, j, PRICED)
         if fixed.single[j, wanted[j]] >= fixed.several[j, wanted[j]]:
-            if best_fit(packing, wanted[j], FIRST_NODE) >= 0:
+            if best_fit(packing, wanted[j], FIRST_NODE, True) >= 0:
                 kind, gpus = SINGLE, wanted[j]
         else:
             pool, pool_nodes = free_pool(packing)
@@ -122,12 +122,11 @@ class Best(NamedTuple):
     nodes: np.ndarray
     gpus: np.ndarray
     node_count: np.ndarray
-    # The jobs whose rows have changed since, shape (J,), how many, shape (1,), and whether a job is one, shape (J,).
+    # The jobs whose rows differ, shape (J,), their number, shape (1,), and whether a job is one of them, shape (J,).
     changed: np.ndarray
     change_count: np.ndarray
     is_changed: np.ndarray
-    # Sums of the scores of `BLOCK` jobs each.
-    sums: np.ndarray
+    sums: np.ndarray  # sum of the present scores of each block of `BLOCK` jobs, shape (⌈J / BLOCK⌉,)
 
 
 def new_best(packing: Packing) -> Best:
@@ -191,6 +190,7 @@ def _sum_block(packing, best, block):  # type: ignore[no-untyped-def]
 
 @inlined
 def _total(best):  # type: ignore[no-untyped-def]
+    """Return the sum of all scores."""
     total = 0.0
     for block in best.sums:
         total += block
@@ -297,7 +297,7 @@ def _make_room_for_present(fixed, packing, journal, j, rng):  # type: ignore[no-
 def _make_room_on_node(fixed, packing, journal, gpus, start, rng):  # type: ignore[no-untyped-def]
     """Return a node with `gpus` free GPUs, from `start` on. Half of the time, other jobs are evicted."""
     if rng.random() < 0.5:
-        n = best_fit(packing, gpus, start)
+        n = best_fit(packing, gpus, start, True)
         if n >= 0:
             return n
     n = start
@@ -367,17 +367,16 @@ def _touch(packing, journal, j):  # type: ignore[no-untyped-def]
 
 @inlined
 def _record(packing, journal, j, slot):  # type: ignore[no-untyped-def]
-    journal.jobs[slot], journal.node_count[slot], journal.scores[slot] = (
-        j,
-        packing.node_count[j],
-        packing.scores[j],
-    )
+    """Copy the row of a job into a slot of the journal."""
+    journal.jobs[slot], journal.node_count[slot] = j, packing.node_count[j]
+    journal.scores[slot] = packing.scores[j]
     for i in range(packing.node_count[j]):
         journal.nodes[slot, i], journal.gpus[slot, i] = packing.nodes[j, i], packing.gpus[j, i]
 
 
 @inlined
 def _restore(fixed, packing, journal, slot):  # type: ignore[no-untyped-def]
+    """Give a job without GPUs the row in a slot of the journal."""
     j = journal.jobs[slot]
     for i in range(journal.node_count[slot]):
         put(packing, j, journal.nodes[slot, i], journal.gpus[slot, i])
@@ -395,6 +394,7 @@ def _undo(packing, journal, fixed):  # type: ignore[no-untyped-def]
 
 @inlined
 def _close(journal):  # type: ignore[no-untyped-def]
+    """Empty the journal after a move."""
     for t in range(journal.size[0]):
         journal.touched[journal.jobs[t]] = False
     journal.size[0], journal.size[1] = 0, 0

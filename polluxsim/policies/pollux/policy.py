@@ -35,7 +35,7 @@ FORMER_NAMES = {"exact": "annealing"}
 
 
 def search_named(name: str, threads: int = 1) -> Search:
-    """Return a new search."""
+    """Return a new search. Raise an `InvalidConfigError` if there is no search of this name."""
     if name in FORMER_NAMES:
         present = FORMER_NAMES[name]
         warnings.warn(
@@ -69,7 +69,7 @@ def _on_parts(placement: Placement, owners: Sequence[int], free: list[int]) -> P
     for node, gpus in placement:
         left = gpus
         for part in range(owners.index(node), len(owners)):
-            if (taken := min(left, free[part]) if owners[part] == node else 0) > 0:
+            if owners[part] == node and (taken := min(left, free[part])) > 0:
                 found.append((part, taken))
                 free[part] -= taken
                 left -= taken
@@ -77,11 +77,12 @@ def _on_parts(placement: Placement, owners: Sequence[int], free: list[int]) -> P
 
 
 def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[int]) -> dict[JobId, Placement]:
-    """Return placements on whole nodes of the type of most of the job's GPUs; at a tie, of the fastest type.
+    """Return placements on whole nodes, without the GPUs that are not of the type of most of the job's GPUs.
 
-    A job can lose all GPUs in this way, if its user named types or a minimum of GPUs. It then takes idle GPUs of a type
-    that it can use, at most the number that it got. Otherwise it would wait until the search, which knows no types,
-    happens to choose nodes of one type.
+    At a tie, the fastest type counts. `owners` contains the node of each part. A job whose user named types, or a
+    minimum of GPUs, can lose all GPUs in this way. It then takes idle GPUs of a type that it can use, at most the
+    number that it got. Otherwise it would wait until the search, which knows no types, happens to choose nodes of one
+    type.
     """
     jobs: Mapping[JobId, JobView] = {job.job_id: job for job in view.jobs}
     made = {job: _cut(view, jobs[job], placement, owners) for job, placement in allocation.items()}
@@ -111,6 +112,7 @@ def _idle(view: ClusterView, job: JobView, most: int, free: FreeGpus) -> Placeme
 
 
 def _cut(view: ClusterView, job: JobView, placement: Placement, owners: Sequence[int]) -> Placement:
+    """Return the GPUs of the type with most GPUs, on whole nodes; none if they are fewer than the job needs."""
     by_type: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     for part, gpus in placement:
         by_type[view.node_types[owners[part]].name][owners[part]] += gpus
@@ -121,8 +123,7 @@ def _cut(view: ClusterView, job: JobView, placement: Placement, owners: Sequence
     return tuple(by_type[most].items())
 
 
-FORESIGHT = 600.0
-"""How far ahead it is tried to prove that nothing is worth a change [s]."""
+FORESIGHT = 600.0  # time ahead for which the policy tries to prove that no change is worth its restarts [s]
 
 
 @dataclass
@@ -132,13 +133,14 @@ class Pollux:
     Parameters
     ----------
     search
-        How an allocation is searched for: a name that `searches` knows, or a search.
+        Search for an allocation: a name in `SEARCHES`, or an object.
     p
-        Fairness power of the mean over all jobs' speedups: 1 is their plain mean, 0 the geometric, −∞ the least.
+        Exponent of the power mean of all jobs' speedups: 1 is the arithmetic mean, 0 the geometric mean, −∞ the
+        minimum.
     avoid_interference
         Whether a node may have at most one multi-node job.
     threads
-        Threads of a named search that can use them (`genetic`); no answer depends on their number.
+        Threads of the search `genetic`. No answer depends on their number.
     known_throughput
         Whether agents start with the θ_sys of their application instead of exploring it.
 
@@ -184,7 +186,7 @@ class Pollux:
 
     def _allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         problem = self._problem(view)
-        # A restart costs a job the less the older it is: where nothing is worth a change later, nothing is now.
+        # Restarts cost less as jobs grow older, so if no change is worth its restarts later, none is now.
         stands_until = view.time + self._foresight
         stands = self._search.stands_still(as_of(problem, view, stands_until))
         answer = problem.unchanged() if stands else self._search.solve(problem, rng)
@@ -197,40 +199,42 @@ class Pollux:
         )
 
 
+# Assumed remaining work of a job that exceeds the usual work of its application, as a share of that work.
 LEAST_SHARE = 0.02
-"""Assumed remaining work of a job that exceeds the usual work of its application, as a share of that work."""
 
 
-class _Look(NamedTuple):
-    """A job at the last look."""
+class _LastSeen(NamedTuple):
+    """A job when the policy last decided."""
 
     application: str
-    trained: float
-    rate: float
-    time: float
+    trained: float  # [M0-equivalent examples]
+    rate: float  # goodput [M0-equivalent examples/s]
+    time: float  # [s]
 
 
 @dataclass
-class _Lengths:
-    """Predicted lengths of jobs, from completed jobs: all jobs of an application do similar work.
+class _WorkEstimates:
+    """Predicted work of jobs, from completed jobs: all jobs of an application do similar work.
 
     The policy does not see ended jobs. The estimated work of an ended job is its work when the policy last saw it, plus
     its goodput at that time, multiplied by the time from then to its end.
     """
 
-    _looks: dict[JobId, _Look] = field(default_factory=dict, init=False)
+    _last_seen: dict[JobId, _LastSeen] = field(default_factory=dict, init=False)
+    # Work of the ended jobs of each application, and the most work that a present job has done [M0-equivalent
+    # examples].
     _totals: dict[str, list[float]] = field(default_factory=dict, init=False)
     _most: dict[str, float] = field(default_factory=dict, init=False)
 
     def take_note(self, view: ClusterView) -> None:
         """Record the work of the jobs in the view, and estimate the work of the jobs that ended."""
         for job_id, end in view.changes.ended.items():
-            if (look := self._looks.pop(job_id, None)) is not None:
-                done = look.trained + look.rate * (end - look.time)
-                self._totals.setdefault(look.application, []).append(done)
+            if (seen := self._last_seen.pop(job_id, None)) is not None:
+                done = seen.trained + seen.rate * (end - seen.time)
+                self._totals.setdefault(seen.application, []).append(done)
         for job in view.jobs:
-            look = self._looks[job.job_id] = _Look(job.application, job.trained, _rate(job), view.time)
-            self._most[look.application] = max(self._most.get(look.application, 0.0), look.trained)
+            seen = self._last_seen[job.job_id] = _LastSeen(job.application, job.trained, _rate(job), view.time)
+            self._most[seen.application] = max(self._most.get(seen.application, 0.0), seen.trained)
 
     def left(self, job: JobView) -> float:
         """Return the remaining work of a job [M0-equivalent examples].
@@ -255,15 +259,16 @@ def _rate(job: JobView) -> float:
 class PolluxByRemaining(Pollux):
     """Pollux's objective, in which each job's term has a weight by its rank in remaining time.
 
-    Of n jobs, the one with the i-th longest time left has the weight (i/n)^strength. Where a job's speed is the power s
-    of its GPUs, mean completion time is least if shares of GPUs rise with that rank (heSRPT: Berg, Vesilo and
-    Harchol-Balter, 2020), for s = 1/2 linearly; the largest power mean gives shares ∝ weight^(1/(1 − ps)), so that this
-    is strength 1.25 at p = −1/2. The remaining work of a job is learnt from completed jobs of its application.
+    Of n jobs, the job with the i-th longest remaining time has the weight (i/n)^strength. If the speed of a job on k
+    GPUs is k^s, the mean completion time is least if the shares of GPUs rise with i; they rise linearly for s = 1/2
+    (heSRPT: Berg, Vesilo and Harchol-Balter, 2020). The largest power mean gives shares ∝ weight^(1/(1 − ps)). At
+    p = −1/2, strength 1.25 therefore gives the optimal shares. The remaining work of a job is learnt from completed
+    jobs of its application.
 
     Parameters
     ----------
     strength
-        Exponent of the rank, ≥ 0; at 0 this is Pollux.
+        Exponent of the rank, ≥ 0. With 0 the policy equals Pollux.
     critical
         A job is critical for the makespan if its remaining time, alone on all GPUs that it can use, is at least this
         share of the time that all remaining work takes on the whole cluster. Critical jobs get their mean rank. They
@@ -277,7 +282,7 @@ class PolluxByRemaining(Pollux):
     critical: float | None = None
     oracle: bool = False
     _foresight: ClassVar[float] = 0.0  # ranks change while jobs train
-    _lengths: _Lengths = field(default_factory=_Lengths, init=False, repr=False)
+    _estimates: _WorkEstimates = field(default_factory=_WorkEstimates, init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -288,7 +293,7 @@ class PolluxByRemaining(Pollux):
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Record the jobs that ended, and decide like Pollux."""
-        self._lengths.take_note(view)
+        self._estimates.take_note(view)
         return super().allocate(view, rng)
 
     def _problem(self, view: ClusterView) -> Problem:
@@ -299,7 +304,7 @@ class PolluxByRemaining(Pollux):
         return replace(problem, shifts=np.array(shifts))
 
     def _ranks(self, view: ClusterView, problem: Problem, jobs: Sequence[JobView]) -> NDArray[np.float64]:
-        """Return each job's rank in time left over the number of jobs, shape (J,); the shortest one's is 1."""
+        """Return the rank of each job by falling remaining time, over the number of jobs, shape (J,)."""
         goodputs = [self._tables.fair_goodput(job.job_id) for job in jobs]
         # Remaining time on the fair share. The rank of a job that has not run is unknown, so it gets the middle rank.
         left = np.array([self._work(job) / fair if fair else nan for job, fair in zip(jobs, goodputs, strict=True)])
@@ -309,6 +314,7 @@ class PolluxByRemaining(Pollux):
         ranks[np.argsort(-times, kind="stable")] = np.arange(1, len(jobs) + 1) / len(jobs)
         if self.critical is not None and known.any():
             speedups = problem.speedups * (view.num_gpus / len(view.gpus_per_node))
+            # Remaining time on all GPUs that the job can use, and remaining GPU time on one GPU [s; GPU s].
             alone, one_gpu = left / speedups.max(axis=(1, 2)), left / speedups[:, 0, 1]
             last = known & (alone >= self.critical * one_gpu[known].sum() / view.num_gpus)
             if last.any():
@@ -318,6 +324,6 @@ class PolluxByRemaining(Pollux):
     def _work(self, job: JobView) -> float:
         """Return the remaining work of a job [M0-equivalent examples]."""
         if not self.oracle:
-            return self._lengths.left(job)
+            return self._estimates.left(job)
         batch_size = job.oracle.application.init_batch_size
         return job.oracle.remaining_iterations(batch_size) * batch_size

@@ -86,13 +86,13 @@ class Answer(NamedTuple):
 
 
 class Search(Protocol):
-    """Finds a good allocation; may remember things between the rounds of a run."""
+    """Finds a good allocation. A search may have a state for the rounds of a run."""
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> Answer:
         """Return a good allocation; the generator is the only source of chance."""
 
     def stands_still(self, problem: Problem) -> bool:
-        """Return whether a search would change nothing, neither here nor with smaller restart factors."""
+        """Return whether the search would change no placement, with these restart factors and with smaller ones."""
 
 
 @kernel
@@ -146,7 +146,7 @@ def restart_factor(age: float, num_restarts: int, restart_delay: float) -> float
     num_restarts
         Re-allocations so far.
     restart_delay
-        Time lost by each [s].
+        Time that the job loses by a re-allocation [s].
 
     Source: Pollux (OSDI '21), §4.2, REALLOC_FACTOR.
     """
@@ -200,7 +200,7 @@ class _Speedups(KnownGoodputs):
         super().__init__(model, before)
         limits = model.application
         self._most = limits.max_batch_size // limits.min_atomic_batch_size
-        # GPUs of the fair share that speedups were last asked over, and the goodput on them.
+        # GPUs of the fair share at the last call of `over`, and the goodput on them [M0-equivalent examples/s].
         self._share, self.fair = 0, 0.0
 
     def over(self, share: int, max_replicas: int) -> NDArray[np.float64]:

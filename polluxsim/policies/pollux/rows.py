@@ -1,9 +1,8 @@
 """Whole rows on and off the nodes: the moves of the local search and of the constructive start, compiled.
 
 A job's row is its GPUs on every node. Placing a row updates the free GPUs of each node, its jobs, the score of each
-job, and the sets of like nodes. Similar nodes have equal numbers of free GPUs, and all or none of them have a
-multi-node job. A set has one bit for each node, so that the next node of a set is found in a few steps even on large
-clusters.
+job, and the sets of like nodes. Like nodes have equal numbers of free GPUs, and all or none of them have a multi-node
+job. A set has one bit for each node, so that the next node of a set is found in a few steps even on large clusters.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Round(NamedTuple):
 
 
 class Packing(NamedTuple):
-    """An allocation with its books."""
+    """An allocation, with the tables that each placement of a row updates."""
 
     # The nodes of each job and its GPUs on them, shape (J, W), and how many nodes, shape (J,).
     nodes: np.ndarray
@@ -78,7 +77,10 @@ class Packing(NamedTuple):
 
 @kernel
 def priced_choices(scores, price, fewest):  # type: ignore[no-untyped-def]
-    """Return for each job and k the GPUs from `fewest` to k with the best score minus cost, (J, K + 1)."""
+    """Return the number of GPUs from `fewest` to k with the best score minus cost, by [job, k], shape (J, K + 1).
+
+    `scores` has the same shape, and `price` is the cost of a GPU. −1 if no number has a score.
+    """
     choice = np.full(scores.shape, -1, dtype=np.int32)
     for j in range(len(scores)):
         best, wanted = -np.inf, -1
@@ -90,7 +92,7 @@ def priced_choices(scores, price, fewest):  # type: ignore[no-untyped-def]
 
 
 def empty_packing(fixed: Round, width: int) -> Packing:
-    """Return the packing without any GPU given; jobs are yet to be settled."""
+    """Return the packing in which no job has GPUs. No job has a score before `settle` runs for it."""
     num_jobs, num_nodes = len(fixed.keep), len(fixed.gpus_per_node)
     largest = int(fixed.gpus_per_node.max())
     like = np.zeros((2, largest + 1, -(-num_nodes // WORD)), dtype=np.uint64)
@@ -206,7 +208,7 @@ def put(packing, j, n, gpus):  # type: ignore[no-untyped-def]
 
 @inlined
 def settle(fixed, packing, j):  # type: ignore[no-untyped-def]
-    """Write a job's score and loss, and its name on its nodes if there are several."""
+    """Write a job's score and loss, and make a multi-node job the owner of its nodes."""
     count = packing.node_count[j]
     gpus = 0
     for i in range(count):
@@ -330,27 +332,21 @@ def place(fixed, packing, j, kind, gpus, start):  # type: ignore[no-untyped-def]
             n = fixed.present_nodes[j, i]
             put(packing, j, n, fixed.present_gpus[j, i])
     elif kind == SINGLE and gpus > 0:
-        put(packing, j, best_fit(packing, gpus, start), gpus)
+        put(packing, j, best_fit(packing, gpus, start, True), gpus)
     elif kind == SEVERAL:
         _spread(packing, j, gpus, start)
     settle(fixed, packing, j)
 
 
 @inlined
-def best_fit(packing, gpus, start):  # type: ignore[no-untyped-def]
-    """Return the node with the fewest free GPUs that has at least `gpus`, or −1."""
-    for free in range(gpus, packing.like_count.shape[1]):
-        if packing.like_count[0, free] + packing.like_count[1, free] > 0:
-            return next_like(packing, free, start, True)
-    return -1
+def best_fit(packing, gpus, start, with_owned):  # type: ignore[no-untyped-def]
+    """Return the node with the fewest free GPUs that has at least `gpus`, or −1.
 
-
-@inlined
-def _best_fit_of_unowned(packing, gpus, start):  # type: ignore[no-untyped-def]
-    """Return the best fit among the nodes without a multi-node job, or −1."""
+    Nodes with a multi-node job count only if `with_owned` is true.
+    """
     for free in range(gpus, packing.like_count.shape[1]):
-        if packing.like_count[0, free] > 0:
-            return next_like(packing, free, start, False)
+        if packing.like_count[0, free] > 0 or (with_owned and packing.like_count[1, free] > 0):
+            return next_like(packing, free, start, with_owned)
     return -1
 
 
@@ -362,7 +358,7 @@ def _spread(packing, j, gpus, start):  # type: ignore[no-untyped-def]
     part = -1
     while left > 0:
         if packing.node_count[j] > 0:
-            n = _best_fit_of_unowned(packing, left, start)
+            n = best_fit(packing, left, start, False)
             if n >= 0 and n != part:
                 put(packing, j, n, left)
                 return
