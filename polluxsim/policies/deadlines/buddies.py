@@ -20,7 +20,7 @@ def buddies(
 
     A job that already holds this number keeps its GPUs, unless it moves to make room for a larger job or finds room on
     fewer nodes. The other jobs take nodes in order of falling size, each the nodes with the least room that suffices. A
-    job that does not fit into one buddy gets GPUs of more nodes. `fixed` contains the jobs that must not move.
+    job that does not fit into the fewest nodes gets GPUs of more nodes. `fixed` contains the jobs that must not move.
     `anywhere` contains the jobs that run equally fast on more nodes; no other job moves for them.
     """
     board = Board(view.gpus_per_node, fixed)
@@ -40,7 +40,7 @@ def buddies(
 
 
 class Board:
-    """Jobs on nodes, and the jobs that must not move."""
+    """The placements of jobs while some of them move, and the free GPUs of each node."""
 
     def __init__(self, gpus_per_node: Sequence[int], fixed: Collection[JobId]) -> None:
         self.placements: dict[JobId, Placement] = {}
@@ -111,18 +111,17 @@ class Board:
         chosen: list[JobId] = []
         used = set[int]()
         for part in parts:
-            ways = {
-                node: way
-                for node, size in enumerate(self._sizes)
-                if node not in used
-                and size >= part
-                and (way := _fewest(movable.get(node, []), part - self.free[node])) is not None
-            }
-            if not ways:
+            fewest: dict[int, list[tuple[int, JobId]]] = {}  # jobs that make room on each node
+            for node, size in enumerate(self._sizes):
+                if node not in used and size >= part:
+                    jobs = _fewest(movable.get(node, []), part - self.free[node])
+                    if jobs is not None:
+                        fewest[node] = jobs
+            if not fewest:
                 return None
-            node = min(ways, key=lambda node: sum(size for size, _ in ways[node]))
+            node = min(fewest, key=lambda node: sum(size for size, _ in fewest[node]))
             used.add(node)
-            chosen += [name for _, name in ways[node]]
+            chosen += [name for _, name in fewest[node]]
         return chosen
 
 

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
-from itertools import pairwise
 from math import inf
-from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.placements import JobId, Placement, gpus_by_node, num_replicas, packed
-from polluxsim.models.batch_size import split_batch_size
-from polluxsim.models.profile import ProfileRangeError
+from polluxsim.hardware.placements import JobId, Placement, num_replicas, packed
 from polluxsim.policies.contract.settings import unless_jobs_differ
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.deadlines.buddies import buddies
+from polluxsim.policies.deadlines.plans import SLACK, Demand, Plan, Schedule, capped_plan, following
 from polluxsim.policies.ordered.classic import due
 from polluxsim.policies.tools.free_gpus import Timetable
-from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, dealt, limits, powers_of_two
+from polluxsim.policies.tools.gpu_counts import TrueTimes, decision_by, limits, powers_of_two
 from polluxsim.policies.tools.pools import pool_per_type
 from polluxsim.workloads.job import Job
 
-Share = tuple[JobView, int, int]
-Wish = tuple[float, int, JobId, int]
+Share = tuple[JobView, int, int]  # a job, its GPUs, and the GPUs that were left when it was considered
 
 
 @pool_per_type
@@ -45,7 +39,7 @@ class ElasticEdf:
         return unless_jobs_differ(jobs, "deadline", "its jobs get GPUs in order of submission")
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Deal the GPUs out."""
+        """Give the GPUs to the jobs in order of deadline."""
         shares: list[Share] = []
         left = view.num_gpus
         for job in sorted(view.jobs, key=due):
@@ -53,7 +47,7 @@ class ElasticEdf:
             shares.append((job, gpus, left))
             left -= gpus
         counts = {job.job_id: gpus for job, gpus, _ in shares}
-        return dealt(view, counts, lambda jobs: _edf_reasons(shares, jobs))
+        return decision_by(view, counts, lambda jobs: _edf_reasons(shares, jobs))
 
 
 def _edf_reasons(shares: Sequence[Share], asked: Sequence[JobId]) -> dict[JobId, Reason]:
@@ -66,150 +60,6 @@ def _edf_reasons(shares: Sequence[Share], asked: Sequence[JobId]) -> dict[JobId,
             deadline = {} if job.deadline is None else {"deadline": job.deadline}
             reasons[job.job_id] = Reason("most-it-can-use", {**numbers, **deadline})
     return reasons
-
-
-SLACK = 1e-6  # least time between the end of a plan and its deadline, for rounding errors [s]
-
-
-class Demand(NamedTuple):
-    """Requirements of a job on its plan."""
-
-    times: Mapping[int, float]  # remaining time by ascending numbers of GPUs, each shorter than those before [s]
-    deadline: float  # latest end [s], ∞ for none
-    held: int  # GPUs that the job holds now
-    pending: float  # time until the last restart is over [s]
-    restart_delay: float  # time of a restart [s]
-
-    def without(self, counts: Collection[int]) -> Demand:
-        """Return the demand without some numbers of GPUs."""
-        return self._replace(times={gpus: time for gpus, time in self.times.items() if gpus not in counts})
-
-    def is_met_by(self, plan: Plan) -> bool:
-        """Return whether a plan ends by the deadline."""
-        return self.deadline == inf or plan.end + SLACK <= self.deadline
-
-
-class Plan(NamedTuple):
-    """GPUs over time."""
-
-    steps: Sequence[tuple[float, int]]  # times [s], and the GPUs that the job holds from then on
-    end: float  # time of completion [s], ∞ for never
-
-    @property
-    def gpus(self) -> int:
-        """Return the GPUs of the first step."""
-        return self.steps[0][1]
-
-    def reserve(self, free: Timetable, released: float, *, sign: int = 1) -> None:
-        """Take the GPUs of the plan until the job releases them [s], or give them back with sign −1."""
-        for (start, gpus), (end, _) in pairwise((*self.steps, (released, 0))):
-            if gpus and start < end:
-                free.take(sign * gpus, start, end)
-
-
-def capped(demand: Demand, free: Timetable, cap: int) -> Plan:
-    """Return the plan in which a job always holds all free GPUs that it can use, up to a cap; restarts are included."""
-    counts = [gpus for gpus in demand.times if gpus <= cap]
-    left, held, pending = 1.0, demand.held, demand.pending
-    steps: list[tuple[float, int]] = []
-    for start, end, available in free.intervals():
-        gpus = max((count for count in counts if count <= available), default=0)
-        if gpus != held:
-            held, pending = gpus, demand.restart_delay if gpus else 0.0
-        if not steps or steps[-1][1] != gpus:
-            steps.append((start, gpus))
-        if not gpus:
-            continue
-        trained = max(end - start - pending, 0.0)
-        if left * demand.times[gpus] <= trained:
-            return Plan(steps, start + pending + left * demand.times[gpus])
-        left -= trained / demand.times[gpus]
-        pending = max(pending - (end - start), 0.0)
-    return Plan(steps, inf)
-
-
-def least(demand: Demand, free: Timetable) -> Plan | None:
-    """Return the plan with the least cap that meets the deadline, the minimum satisfactory share.
-
-    None if no plan meets the deadline.
-
-    Source: progressive filling in ElasticFlow (ASPLOS '23), §4.1.
-    """
-    plans = (capped(demand, free, cap) for cap in demand.times)
-    return next((plan for plan in plans if plan.end + SLACK <= demand.deadline), None)
-
-
-def following(plan: Plan, now: float) -> Plan:
-    """Return the rest of a plan from now on [s]."""
-    place = max((index for index, (start, _) in enumerate(plan.steps) if start <= now), default=0)
-    return Plan(((now, plan.steps[place][1]), *plan.steps[place + 1 :]), plan.end)
-
-
-class Schedule:
-    """Plans of several jobs that together need at most the existing GPUs; at first the future part of `plans`."""
-
-    def __init__(self, view: ClusterView, plans: Mapping[JobId, Plan] = MappingProxyType({})) -> None:
-        self.view = view
-        self.plans: dict[JobId, Plan] = {}
-        self.free = Timetable(view.time, view.num_gpus)
-        for job_id, plan in plans.items():
-            self.add(job_id, following(plan, view.time))
-
-    def add(self, job_id: JobId, plan: Plan) -> None:
-        """Add a plan, for which enough GPUs are free."""
-        plan.reserve(self.free, self.view.round_at(plan.end))
-        self.plans[job_id] = plan
-
-    def remove(self, job_id: JobId) -> Plan:
-        """Remove a plan, and return it."""
-        plan = self.plans.pop(job_id)
-        plan.reserve(self.free, self.view.round_at(plan.end), sign=-1)
-        return plan
-
-    def admits(self, job_id: JobId, demand: Demand) -> bool:
-        """Add a plan for a job if it meets the deadline of the job, and return whether it does.
-
-        Without a deadline, any plan does.
-        """
-        if demand.deadline < inf:
-            plan = least(demand, self.free)
-        else:  # while nodes are down, a job may fit on no number of GPUs; it then waits
-            plan = capped(demand, self.free, min(demand.times, default=0))
-        if plan is not None:
-            self.add(job_id, plan)
-        return plan is not None
-
-    @classmethod
-    def of(cls, view: ClusterView, demands: Mapping[JobId, Demand]) -> Schedule | None:
-        """Return the least plans of jobs in order of deadline, or None if a deadline is missed."""
-        schedule = cls(view)
-        order = sorted(demands.items(), key=lambda item: item[1].deadline)
-        return schedule if all(schedule.admits(job_id, demand) for job_id, demand in order) else None
-
-    def spread(self, demands: Mapping[JobId, Demand]) -> None:
-        """Give free GPUs to jobs that complete earlier with them. The least extra GPU time for each GPU goes first."""
-        wishes = (self._wish(order, job_id, demands[job_id]) for order, job_id in enumerate(self.plans))
-        queue = [wish for wish in wishes if wish]
-        heapify(queue)
-        while queue:
-            _, order, job_id, gpus = heappop(queue)
-            if gpus - self.plans[job_id].gpus > self.free.now:
-                continue
-            before = self.remove(job_id)
-            wider = capped(demands[job_id], self.free, gpus)
-            self.add(job_id, wider if wider.gpus == gpus and wider.end + SLACK < before.end else before)
-            if wish := self._wish(order, job_id, demands[job_id], gpus):
-                heappush(queue, wish)
-
-    def _wish(self, order: int, job_id: JobId, demand: Demand, tried: int = 0) -> Wish | None:
-        """Return the next larger number of GPUs of a job and its extra time for each GPU [GPU s], or None."""
-        now = self.plans[job_id].gpus
-        if now and now not in demand.times:
-            return None  # a plan from before keeps its GPUs, although fewer GPUs on fewer nodes are now faster
-        if (more := next((gpus for gpus in demand.times if gpus > max(now, tried)), None)) is None:
-            return None
-        extra = (more * demand.times[more] - now * demand.times[now]) / (more - now) if now else -inf
-        return extra, order, job_id, more
 
 
 @pool_per_type
@@ -257,9 +107,8 @@ class ElasticFlow:
         """Admit jobs, and plan after arrivals, completions and changes of nodes or limits."""
         self._times.forget(view.changes.ended)
         for job_id in view.changes.ended:
-            self._plans.pop(job_id, None)
-            self._changed.pop(job_id, None)
-            self._late.pop(job_id, None)
+            for by_job in (self._plans, self._changed, self._late):
+                by_job.pop(job_id, None)
         has_learnt = bool(view.changes.learnt) and limits(view) != self._limits
         rejected = self._plan_anew(view) if view.changes.jobs_or_nodes or has_learnt else {}
         placed = self._placed(view, rejected)
@@ -323,12 +172,10 @@ class ElasticFlow:
                 continue
             schedule.remove(job.job_id)
             slowed = demand._replace(times={**demand.times, gpus: demand.times[gpus] * slowdown})
-            here = capped(slowed, schedule.free, gpus)
+            here = capped_plan(slowed, schedule.free, gpus)
             rest = demand.without([gpus])
-            best = min(
-                (here, *(capped(rest, schedule.free, cap) for cap in rest.times)),
-                key=lambda plan: (not demand.is_met_by(plan), plan.end),
-            )
+            candidates = [here, *(capped_plan(rest, schedule.free, cap) for cap in rest.times)]
+            best = min(candidates, key=lambda plan: (not demand.is_met_by(plan), plan.end))
             if not demand.is_met_by(best) and job in view.changes.arrived:
                 rejected[job.job_id] = _why_not(view, demand)
                 changes = True
@@ -344,17 +191,10 @@ class ElasticFlow:
         return changes
 
     def _slowdown(self, view: ClusterView, job: JobView, placement: Placement) -> float:
-        """Return the remaining time of a job on some nodes over that on the fewest nodes; ∞ if it cannot run there."""
-        gpus = num_replicas(placement)
-        if len(placement) <= len(packed(gpus, view.node_size)):
+        """Return the remaining time of a job on some nodes over that on the fewest nodes, at least 1."""
+        if len(placement) <= len(packed(num_replicas(placement), view.node_size)):
             return 1.0
-        choice = split_batch_size(job.oracle.application, job.batch_size, gpus)
-        try:
-            here = job.oracle.remaining_time(gpus_by_node(placement), choice)
-        except ProfileRangeError:
-            return inf
-        slowdown = here / self._times.on(job, [gpus])[gpus]
-        return slowdown if slowdown > 1.0 + ROUNDING else 1.0
+        return max(self._times.slowdown(job, placement), 1.0)
 
     def _restart(self, view: ClusterView, moved: Sequence[JobView]) -> set[JobId]:
         """Plan one more restart of each moved job, and return the jobs that would be late.
@@ -365,7 +205,7 @@ class ElasticFlow:
         for job in moved:
             before, demand = schedule.remove(job.job_id), self._demand(view, job, moves=True)
             caps = max(gpus for _, gpus in before.steps), before.gpus
-            plans = (capped(demand, schedule.free, cap) for cap in caps)
+            plans = (capped_plan(demand, schedule.free, cap) for cap in caps)
             after = next((plan for plan in plans if plan.gpus == before.gpus and demand.is_met_by(plan)), None)
             if after is None:
                 too_late.add(job.job_id)
@@ -384,15 +224,16 @@ class ElasticFlow:
         new = {job.job_id: self._demand(view, job) for job in arrived.values()}
         rejected: dict[JobId, Reason] = {}
         for group in self._groups(new):
-            if (wider := _beside(schedule, demands, group)) is None:
+            if (with_group := _beside(schedule, demands, group)) is None:
                 rejected |= {job_id: _why_not(view, demand) for job_id, demand in group.items()}
             else:
-                schedule, demands = wider, demands | group
+                schedule, demands = with_group, demands | group
         schedule.spread(demands)
         self._plans = schedule.plans
         return rejected
 
     def _groups(self, new: dict[JobId, Demand]) -> list[dict[JobId, Demand]]:
+        """Return the new jobs in groups that are admitted or rejected together."""
         bound = {job_id: demand for job_id, demand in new.items() if self.together and demand.deadline < inf}
         each = [{job_id: demand} for job_id, demand in new.items() if job_id not in bound]
         return [bound, *each] if bound else each
@@ -411,8 +252,8 @@ class ElasticFlow:
         for job_id in sorted(demands, key=lambda name: (name not in old, name in self._late, demands[name].deadline)):
             if job_id in old:
                 schedule.add(job_id, following(running[job_id], view.time))
-            elif not schedule.admits(job_id, demand := demands[job_id]):
-                plans = (capped(demand, schedule.free, cap) for cap in demand.times or (0,))
+            elif not schedule.admit(job_id, demand := demands[job_id]):
+                plans = (capped_plan(demand, schedule.free, cap) for cap in demand.times or (0,))
                 plan = min(plans, key=lambda plan: plan.end)
                 demands[job_id] = demand._replace(deadline=plan.end + SLACK)
                 schedule.add(job_id, plan)
@@ -428,7 +269,7 @@ class ElasticFlow:
         held, delay = num_replicas(job.placement), view.delay_of(job)
         known = self._times.on(job, powers_of_two(job, view.num_gpus))
         if held in known and not moves:
-            known[held] *= self._times.slowdown(job)
+            known[held] *= self._times.slowdown(job, job.placement)
         times = dict[int, float]()
         for gpus, time in known.items():
             if time < min(times.values(), default=inf):
@@ -443,22 +284,21 @@ class ElasticFlow:
         if len(job.placement) <= len(packed(held, view.node_size)):
             return True
         times = self._times.on(job, [held])
-        return times.get(held, 0.0) * (self._times.slowdown(job) - 1.0) > view.delay_of(job)
+        return times.get(held, 0.0) * (self._times.slowdown(job, job.placement) - 1.0) > view.delay_of(job)
 
 
 def _moves(job: JobView, placement: Placement) -> bool:
     """Return whether a job keeps its number of GPUs but moves to other GPUs."""
-    if num_replicas(job.placement) != num_replicas(placement):
-        return False
-    return set(job.placement) != set(placement)
+    keeps_count = num_replicas(job.placement) == num_replicas(placement)
+    return keeps_count and set(job.placement) != set(placement)
 
 
 def _beside(schedule: Schedule, demands: Mapping[JobId, Demand], new: Mapping[JobId, Demand]) -> Schedule | None:
     """Return a schedule with new jobs, or None. All jobs get new plans; if that fails, only the new jobs do."""
-    if (wider := Schedule.of(schedule.view, {**demands, **new})) is not None:
-        return wider
-    wider = Schedule(schedule.view, schedule.plans)
-    return wider if all(wider.admits(job_id, demand) for job_id, demand in new.items()) else None
+    if (anew := Schedule.of(schedule.view, {**demands, **new})) is not None:
+        return anew
+    extended = Schedule(schedule.view, schedule.plans)
+    return extended if all(extended.admit(job_id, demand) for job_id, demand in new.items()) else None
 
 
 def _why_not(view: ClusterView, demand: Demand) -> Reason:
@@ -468,7 +308,7 @@ def _why_not(view: ClusterView, demand: Demand) -> Reason:
     """
     numbers = {"deadline": demand.deadline}
     if demand.times:
-        numbers["planned_end"] = capped(demand, Timetable(view.time, view.num_gpus), max(demand.times)).end
+        numbers["planned_end"] = capped_plan(demand, Timetable(view.time, view.num_gpus), max(demand.times)).end
     return Reason("not-admitted", numbers)
 
 

@@ -28,7 +28,7 @@ from polluxsim.policies.tools.gpu_counts import (
     Candidate,
     Dealt,
     deal,
-    dealt,
+    decision_by,
     fewest_gpus,
     most_gpus,
     reasons_of,
@@ -235,7 +235,7 @@ class OnlineOptimus(AtIntervals):
                     reasons[name] = reason._replace(numbers={**reason.numbers, "steps_left": each.steps})
             return reasons
 
-        return dealt(view, outcome.counts, explain)
+        return decision_by(view, outcome.counts, explain)
 
     def _candidate(self, view: ClusterView, job: JobView) -> Remaining:
         if (step_time := self.estimates.step_time(job, view.node_size)) is None:  # the job has never run
@@ -303,7 +303,7 @@ class Slaq(AtIntervals):
         self._speeds.forget(view.changes.ended)
         first = [self._quality(job) for job in served_first(view.jobs, view.num_gpus)]
         outcome = deal(view.jobs, first, view.num_gpus)
-        return dealt(view, outcome.counts, lambda asked: reasons_of(view, outcome, asked, _reason))
+        return decision_by(view, outcome.counts, lambda asked: reasons_of(view, outcome, asked, _reason))
 
     def _quality(self, job: JobView) -> Quality:
         report = report_of(job)

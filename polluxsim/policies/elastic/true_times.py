@@ -21,7 +21,7 @@ from polluxsim.policies.tools.gpu_counts import (
     TrueTimes,
     counts_of,
     deal,
-    dealt,
+    decision_by,
     fewest_gpus,
     most_gpus,
     placements,
@@ -56,7 +56,7 @@ class Proportional:
             if rungs[order] < len(ladders[order]):
                 heappush(queue, (more / jobs[order].num_replicas, order))
         given = {job.job_id: count for job, count in zip(jobs, counts, strict=True)}
-        return dealt(view, given, lambda asked: _reasons_for_parts(view, given, asked))
+        return decision_by(view, given, lambda asked: _reasons_for_parts(view, given, asked))
 
 
 def _reasons_for_parts(view: ClusterView, given: Mapping[JobId, int], asked: Sequence[JobId]) -> dict[JobId, Reason]:
@@ -227,7 +227,7 @@ class Afs(AtEvents):
             others = () if last is None or last is bid else (last.job_id,)
             return Reason("won-against", {"gpus": bid.gpus, "remaining_time": bid.time_left}, others)
 
-        return dealt(view, counts, lambda asked: {name: reason(bids[name]) for name in asked if name in bids})
+        return decision_by(view, counts, lambda asked: {name: reason(bids[name]) for name in asked if name in bids})
 
 
 def _deal_by_bids(bids: list[Bid], left: int) -> Bid | None:
@@ -304,7 +304,7 @@ class EffectiveScaling(AtEvents):
                 left -= fewest
                 values[job.job_id] = {gpus: times[fewest] / time for gpus, time in times.items()}
         counts = dict(zip(values, best_counts(list(values.values()), view.num_gpus), strict=True))
-        return dealt(view, counts, lambda asked: _reasons_by_speedup(view, values, counts, head, asked))
+        return decision_by(view, counts, lambda asked: _reasons_by_speedup(view, values, counts, head, asked))
 
 
 def _reasons_by_speedup(

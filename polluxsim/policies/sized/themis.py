@@ -13,7 +13,7 @@ from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason
 from polluxsim.policies.elastic.true_times import best_counts
 from polluxsim.policies.tools.gangs import check_above_zero
-from polluxsim.policies.tools.gpu_counts import TrueTimes, counts_of, dealt
+from polluxsim.policies.tools.gpu_counts import TrueTimes, counts_of, decision_by
 from polluxsim.policies.tools.pools import pool_per_type
 
 
@@ -62,7 +62,7 @@ class Themis:
         grown = taken_up(leased, held, left)
         counts = {job_id: gpus for job_id, gpus in (held | grown | won).items() if gpus}
         self._until = until = dict.fromkeys(counts, view.time + self.lease) | {name: until[name] for name in held}
-        decision = dealt(view, counts, lambda asked: {name: _reason(name, bids, counts, until) for name in asked})
+        decision = decision_by(view, counts, lambda asked: {name: _reason(name, bids, counts, until) for name in asked})
         return replace(decision, valid_until=min(until.values(), default=inf))
 
     def _take_note(self, view: ClusterView) -> None:

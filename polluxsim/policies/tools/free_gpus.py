@@ -189,19 +189,19 @@ def placed_together(
     nodes with the most free GPUs.
     """
     free = {gpu for gpu in all_gpus(view) if nodes is None or gpu[0] in nodes}
-    found: dict[int, Gpus] = {}
-    for number, pack in enumerate(packs):
+    found: dict[int, Gpus] = {}  # by index of the pack
+    for index, pack in enumerate(packs):
         held = (view.sharing.held.get(job.job_id, ()) for job in pack)
         if kept := next((gpus for gpus in held if gpus and free.issuperset(gpus)), ()):
-            found[number] = kept
+            found[index] = kept
             free.difference_update(kept)
-    left = Counter(node for node, _ in free)
-    emptiest = FreeGpus([left[node] for node in range(len(view.gpus_per_node))])
-    by_node = {node: iter(sorted(gpu for gpu in free if gpu[0] == node)) for node in left}
-    for number, pack in enumerate(packs):
-        if number not in found and (placement := emptiest.pack(pack[0].num_replicas)) is not None:
-            found[number] = tuple(gpu for node, gpus in placement for gpu in islice(by_node[node], gpus))
-    return {job.job_id: gpus for number, gpus in found.items() for job in packs[number]}
+    num_free = Counter(node for node, _ in free)
+    counts = FreeGpus([num_free[node] for node in range(len(view.gpus_per_node))])
+    by_node = {node: iter(sorted(gpu for gpu in free if gpu[0] == node)) for node in num_free}
+    for index, pack in enumerate(packs):
+        if index not in found and (placement := counts.pack(pack[0].num_replicas)) is not None:
+            found[index] = tuple(gpu for node, gpus in placement for gpu in islice(by_node[node], gpus))
+    return {job.job_id: gpus for index, gpus in found.items() for job in packs[index]}
 
 
 ROOM = 64  # fewest unused entries of the arrays of a new timetable
@@ -210,19 +210,19 @@ ROOM = 64  # fewest unused entries of the arrays of a new timetable
 class Timetable:
     """The number of free GPUs from now on, according to known releases and reservations.
 
-    It is a step function in arrays, because there may be thousands of jobs. `releases` are times in ascending order,
-    not before now, at which further GPUs become free, with their numbers [s; 1].
+    It is a step function in arrays, because there may be thousands of jobs. `releases` are pairs (time, GPUs) of the
+    further GPUs that become free [s; GPUs], in order of time, not before now.
     """
 
     def __init__(self, now: float, free: int, releases: Iterable[tuple[float, int]] = ()) -> None:
-        freed: dict[float, int] = {now: free}
+        added: dict[float, int] = {now: free}  # GPUs that become free, by time [s]
         for time, gpus in releases:
-            freed[time] = freed.get(time, 0) + gpus
-        self._steps = len(freed)
-        # Start of each step, with ∞ after the last one, and its free GPUs. Unused entries follow.
+            added[time] = added.get(time, 0) + gpus
+        self._steps = len(added)
+        # Start of each step [s], with ∞ after the last one, and its free GPUs. Unused entries follow.
         self._times = np.full(2 * self._steps + ROOM, inf)
         self._free = np.zeros(len(self._times), dtype=np.int64)
-        self._times[: self._steps], self._free[: self._steps] = list(freed), list(accumulate(freed.values()))
+        self._times[: self._steps], self._free[: self._steps] = list(added), list(accumulate(added.values()))
 
     @property
     def now(self) -> int:
@@ -246,14 +246,12 @@ class Timetable:
     def earliest(self, num_replicas: int, length: float) -> float:
         """Return the start of the first step from which GPUs are free for a length of time; ∞ if there is none [s]."""
         times = self._times
-        short = (self._free[: self._steps] < num_replicas).nonzero()[0]
-        if not len(short):
-            return float(times[0])
-        if short[0] and times[short[0]] >= times[0] + length:
+        too_few = (self._free[: self._steps] < num_replicas).nonzero()[0]  # indices of steps
+        if not len(too_few) or (too_few[0] and times[too_few[0]] >= times[0] + length):
             return float(times[0])
         # Intervals between the steps that have too few GPUs.
-        begins = times[short + 1]
-        ends = np.append(times[short[1:]], inf)
+        begins = times[too_few + 1]
+        ends = np.append(times[too_few[1:]], inf)
         fits = (begins < ends) & (ends >= begins + length)
         first = int(fits.argmax())
         return float(begins[first]) if fits[first] else inf

@@ -15,7 +15,7 @@ from polluxsim.hardware.placements import Crew, JobId
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus, place
 
-Describe = Callable[[JobView], Mapping[str, float]]
+Describe = Callable[[JobView], Mapping[str, float]]  # returns the sort key of a job, as numbers of a reason by name
 
 
 class Budget:
@@ -63,7 +63,7 @@ class Budget:
         return ()
 
     def _mixed(self, job: JobView, wanted: int) -> Crew:
-        """Return the GPUs that a job holds, else GPUs of one type, else of several types; nothing if too few."""
+        """Return the GPUs that a job holds, else GPUs of one type, else of several types; nothing if they are few."""
         held = self._view.node_types.crew(job.placement)
         if sum(gpus for _, gpus in held) == wanted and all(gpus <= self._left[name] for name, gpus in held):
             return held
@@ -82,7 +82,7 @@ class Budget:
         return sorted(speeds, key=lambda name: (name != here, -speeds[name]))
 
 
-NEAREST = 3  # most jobs that a reason names as those just ahead of a waiting job
+NEAREST = 3  # largest number of jobs just ahead of a waiting job that a reason names
 
 
 def schedule_gangs(
@@ -114,10 +114,10 @@ def schedule_gangs(
     order, again = (order, order) if isinstance(order, list) else tee(order)
     if view.demand <= view.num_gpus and len(view.types) == 1:
         # All jobs fit, so only the order of the jobs that start matters.
-        free, waiting = FreeGpus(view.free), _first_of(order, view.waiting)
-        new = {job.job_id: free.pack(job.num_replicas) or () for job in waiting}
+        free = FreeGpus(view.free)
+        started = {job.job_id: free.pack(job.num_replicas) or () for job in _in_order(view.waiting, order)}
         return Decision(
-            new,
+            started,
             others_keep=True,
             valid_until=order_lasts_until,
             outdated_by=Change.ARRIVAL,
@@ -133,20 +133,20 @@ def schedule_gangs(
         elif not overtaking:
             break
     some_wait = len(admitted) < len(view.jobs)
-    tell = partial(_reasons, gpus=view.num_gpus, overtaking=overtaking, describe=describe)
+    reasons = partial(_reasons, gpus=view.num_gpus, overtaking=overtaking, describe=describe)
     return Decision(
         place(view, admitted),
         valid_until=order_lasts_until,
         outdated_by=Change.JOBS_OR_NODES if some_wait else Change.ARRIVAL,
-        explain=lambda jobs: tell(copy(again), {job.job_id for job, _ in admitted}, jobs),
+        explain=lambda jobs: reasons(copy(again), {job.job_id for job, _ in admitted}, jobs),
     )
 
 
-def _first_of(order: Iterable[JobView], few: Sequence[JobView]) -> Iterable[JobView]:
+def _in_order(jobs: Sequence[JobView], order: Iterable[JobView]) -> Iterable[JobView]:
     """Return some jobs in the order of all jobs. The order is read only as far as needed."""
-    if len(few) < 2:
-        return few
-    wanted = {job.job_id for job in few}
+    if len(jobs) < 2:
+        return jobs
+    wanted = {job.job_id for job in jobs}
     return islice((job for job in order if job.job_id in wanted), len(wanted))
 
 
@@ -232,13 +232,13 @@ def gangs_by(
         Time until which no running job falls behind a waiting job [s].
     """
     all_fit = view.demand <= view.num_gpus
-    stay = all_fit or not preemptive
-    first, others = (view.running, view.waiting) if stay else ((), view.jobs)
+    running_first = all_fit or not preemptive
+    first, others = (view.running, view.waiting) if running_first else ((), view.jobs)
     order = chain(first, sorted(others, key=key))
-    return schedule_gangs(view, order, order_lasts_until=inf if stay else lasts_until, describe=describe)
+    return schedule_gangs(view, order, order_lasts_until=inf if running_first else lasts_until, describe=describe)
 
 
 def check_above_zero(**values: float) -> None:
-    """Check that parameters of a policy are finite numbers above 0."""
+    """Raise an `InvalidConfigError` unless these parameters of a policy are finite numbers above 0."""
     for name, value in values.items():
         check_range(f"policy.{name}", value, above=0)

@@ -31,12 +31,14 @@ class TrueTimes:
     """
 
     def __init__(self) -> None:
-        self._factors: dict[JobId, dict[int, float]] = {}
-        self._spread: dict[JobId, dict[int, bool]] = {}
+        # By job and number of GPUs: the ratio to the time on the requested GPUs, 0 if the job cannot run; and whether
+        # the nodes do not matter.
+        self._ratios: dict[JobId, dict[int, float]] = {}
+        self._equal_anywhere: dict[JobId, dict[int, bool]] = {}
 
     def on(self, job: JobView, counts: Iterable[int]) -> dict[int, float]:
         """Return the remaining time of a job on each of these numbers of GPUs on which it can run [s]."""
-        known = self._factors.setdefault(job.job_id, {})
+        known = self._ratios.setdefault(job.job_id, {})
         requested = job.oracle.time_left(job.num_replicas)
         times = {}
         for gpus in counts:
@@ -51,37 +53,38 @@ class TrueTimes:
 
     def is_equal_anywhere(self, job: JobView, gpus: int) -> bool:
         """Return whether a job is equally fast with each GPU on a separate node as with all GPUs on one node."""
-        known = self._spread.setdefault(job.job_id, {})
+        if gpus < 2:
+            return True
+        known = self._equal_anywhere.setdefault(job.job_id, {})
         if gpus not in known:
-            known[gpus] = gpus < 2 or _is_equal_anywhere(job, gpus)
+            choice = split_batch_size(job.oracle.application, job.batch_size, gpus)
+            try:
+                apart, together = (job.oracle.remaining_time(shape, choice) for shape in ((1,) * gpus, (gpus,)))
+                known[gpus] = apart <= together
+            except ProfileRangeError:  # the profile does not know one of these placements
+                known[gpus] = False
         return known[gpus]
 
-    def slowdown(self, job: JobView) -> float:
-        """Return the remaining time of a job on its present GPUs, divided by the remaining time that `on` returns.
+    def slowdown(self, job: JobView, placement: Placement) -> float:
+        """Return the remaining time of a job on some GPUs, divided by the time that `on` returns; ∞ if it cannot run.
 
         The ratio differs from 1 on more nodes than needed. It also differs a little where the number of GPUs does not
         divide the batch size: the batch is then rounded, and the ratio that `on` keeps changes during training.
         """
-        gpus = num_replicas(job.placement)
+        gpus = num_replicas(placement)
         choice = split_batch_size(job.oracle.application, job.batch_size, gpus)
-        here = job.oracle.remaining_time(gpus_by_node(job.placement), choice)
+        try:
+            here = job.oracle.remaining_time(gpus_by_node(placement), choice)
+        except ProfileRangeError:
+            return inf
         ratio = here / self.on(job, [gpus])[gpus]
         return ratio if abs(ratio - 1.0) > ROUNDING else 1.0
 
     def forget(self, jobs: Iterable[JobId]) -> None:
         """Forget jobs that have ended."""
         for job_id in jobs:
-            self._factors.pop(job_id, None)
-            self._spread.pop(job_id, None)
-
-
-def _is_equal_anywhere(job: JobView, gpus: int) -> bool:
-    choice = split_batch_size(job.oracle.application, job.batch_size, gpus)
-    try:
-        apart, together = (job.oracle.remaining_time(shape, choice) for shape in ((1,) * gpus, (gpus,)))
-    except ProfileRangeError:  # the profile does not know one of these placements
-        return False
-    return apart <= together
+            self._ratios.pop(job_id, None)
+            self._equal_anywhere.pop(job_id, None)
 
 
 def fewest_gpus(job: JobView) -> int:
@@ -126,12 +129,12 @@ class Candidate(Protocol):
 
 
 class Dealt(NamedTuple):
-    """Numbers of GPUs, and the winner of the last GPU beyond the fewest GPUs of all candidates."""
+    """Numbers of GPUs, and the job that got the last GPU beyond the fewest GPUs of all candidates."""
 
     counts: dict[JobId, int]  # GPUs of each job, 0 for a job that waits
     candidates: Mapping[JobId, Candidate]  # the jobs with GPUs, by name, in order of submission
-    winner: JobId | None  # None if no job got more than its fewest GPUs
-    winning_gain: float
+    winner: JobId | None  # the job that got the last GPU; None if no job got more than its fewest GPUs
+    winning_gain: float  # its gain by this GPU, 0 without a winner
 
 
 def served_first(jobs: Iterable[JobView], num_gpus: int) -> Iterator[JobView]:
@@ -171,8 +174,8 @@ def reasons_of(
 ) -> dict[JobId, Reason]:
     """Return the reasons of some jobs: `reason` of the candidates, and one of two kinds for jobs that wait.
 
-    Kinds: `no-gpu-left`, if there are more jobs than GPUs; `no-least-left`, if the fewest GPUs of earlier jobs leave
-    too few.
+    Kinds: `no-gpu-left`, if at least as many jobs come first as there are GPUs; `no-least-left`, if the fewest GPUs of
+    earlier jobs leave too few GPUs.
     """
     wanted, left = set(asked), view.num_gpus
     reasons: dict[JobId, Reason] = {}
@@ -190,8 +193,11 @@ def reasons_of(
     return reasons
 
 
-def dealt(view: ClusterView, counts: Mapping[JobId, int], explain: Explain) -> Decision:
-    """Return the decision that gives jobs these numbers of GPUs until the next arrival or completion."""
+def decision_by(view: ClusterView, counts: Mapping[JobId, int], explain: Explain) -> Decision:
+    """Return the decision that gives jobs these numbers of GPUs until an event in `Change.JOBS_OR_NODES`, or learning.
+
+    The cluster must have one GPU type.
+    """
     return Decision(
         placements(view, counts),
         valid_until=inf,
@@ -212,7 +218,7 @@ class Deal:
     """Numbers of GPUs of jobs, each on one GPU type, while all GPUs of a cluster are given out."""
 
     def __init__(self, view: ClusterView) -> None:
-        self.gpus: dict[JobId, int] = {}  # of the jobs that have GPUs
+        self.gpus: dict[JobId, int] = {}  # GPUs of each started job
         self._view = view
         self._budget = Budget(view)
         self._types: dict[JobId, str] = {}
@@ -279,10 +285,10 @@ def limits(view: ClusterView) -> dict[JobId, int]:
 
 
 class AtIntervals(AtEvents):
-    """Policy that also decides when `interval` has passed since its last decision."""
+    """Policy that also decides when an interval has passed since its last decision."""
 
-    interval: float
-    _next: float = inf
+    interval: float  # longest time between decisions [s]
+    _next: float = inf  # time of the next decision without an event [s]
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Decide after an event or the interval, or repeat the last decision."""

@@ -31,10 +31,10 @@ class Holding(NamedTuple):
 
     job: JobView
     account: Hashable
-    gpus: int  # that are charged
-    start: float  # when the job got the GPUs [s]
-    charged_from: float  # from when the account is charged [s]
-    attained_service: float  # that the job had attained before [GPU s]
+    gpus: int  # GPUs that count for the charge
+    start: float  # time at which the job got the GPUs [s]
+    charged_from: float  # time from which the account is charged [s]
+    attained_service: float  # service that the job had attained before [GPU s]
 
 
 class Ledger(Generic[AccountT]):
@@ -47,7 +47,7 @@ class Ledger(Generic[AccountT]):
 
     def __init__(self, half_life: float = inf) -> None:
         self._half_life = half_life
-        # Charges for holdings that are over, and the time to which they have decayed.
+        # Charges for holdings that are over [GPU s], and the time to which they have decayed [s].
         self._charges: dict[AccountT, tuple[float, float]] = {}
         self._holdings: dict[JobId, Holding] = {}
         self._by_account: dict[AccountT, dict[JobId, Holding]] = {}
@@ -79,8 +79,7 @@ class Ledger(Generic[AccountT]):
     def follow(self, view: ClusterView, decision: Decision, account_of: Callable[[JobView], AccountT]) -> None:
         """Record the gangs that get GPUs by a decision, and the gangs that lose their GPUs."""
         given = decision.allocation
-        concerned = given if decision.others_keep else tuple(self._holdings)
-        for job_id in concerned:
+        for job_id in given if decision.others_keep else tuple(self._holdings):
             if not given.get(job_id) and job_id in self._holdings:
                 self.stop(job_id, view.time)
         for job in view.waiting if given else ():
@@ -93,9 +92,9 @@ class Ledger(Generic[AccountT]):
         accounts: Mapping[JobId, tuple[JobView, AccountT]],
         delay_of: Callable[[JobView], float] = lambda job: 0.0,
     ) -> None:
-        """Record that exactly these jobs hold GPUs from now on; their accounts are charged for the time [s].
+        """Record that exactly these jobs hold GPUs from now on; their accounts are charged 1 GPU s per second.
 
-        A job that held no GPUs before is charged after a delay.
+        A job that held no GPUs before is charged after a delay [s].
         """
         before = dict(self._holdings)
         for job_id, holding in before.items():
