@@ -56,8 +56,8 @@ class _Shown(JobProxy):
 
     __slots__ = ()
 
-    def __init__(self, job: JobView, *, must_move: bool = False) -> None:
-        super().__init__(job, must_move=must_move)
+    def __init__(self, job: JobView) -> None:
+        super().__init__(job, must_move=False)
 
     @property
     def placement(self) -> Placement:
@@ -123,8 +123,8 @@ class Scaled:
         """Choose the number of nodes, and let the inner policy use the nodes that stay."""
         self._missed.append(view.changes)
         if (nodes := view.nodes) is None:
-            every = len(view.gpus_per_node)
-            return self._decide(self._shown(view, every, every), rng) if view.jobs else Decision({})
+            num_nodes = len(view.gpus_per_node)
+            return self._decide(self._shown(view, num_nodes, num_nodes), rng) if view.jobs else Decision({})
         wanted = min(max(self.scale.wanted(view, nodes), self._for_largest(view, nodes), nodes.least), nodes.most)
         count = settled = self._settled(view, nodes, wanted)
         if not self.moves:
@@ -141,8 +141,8 @@ class Scaled:
         decision = decision_of(self.inner.allocate(view, rng))
         if not decision.others_keep:
             return decision
-        known = decision.allocation.keys() | decision.shared.keys()
-        leaving = {name: () for name, job in self._jobs.items() if job.must_move and name not in known}
+        placed = decision.allocation.keys() | decision.shared.keys()
+        leaving = {name: () for name, job in self._jobs.items() if job.must_move and name not in placed}
         return replace(decision, allocation={**decision.allocation, **leaving}) if leaving else decision
 
     def _for_largest(self, view: ClusterView, nodes: NodeCounts) -> int:
@@ -164,10 +164,10 @@ class Scaled:
         return wanted
 
     def _shown(self, view: ClusterView, wanted: int, count: int) -> ClusterView:
-        """Return a view of the nodes that stay. Nodes beyond the wanted ones show no free GPUs.
+        """Return a view of the first `count` nodes. The nodes after the first `wanted` ones show no free GPUs.
 
-        The nodes change if other nodes take new jobs than before, or if a job must leave its node. This job is evicted.
-        Otherwise a policy that repeats its last decision would use released nodes.
+        The view says that nodes have changed if the nodes that take new jobs have changed, or if a job must leave its
+        node, and that this job is evicted. Otherwise a policy that repeats its last decision would use released nodes.
         """
         arrived = [job.job_id for missed in self._missed for job in missed.arrived]
         ended = {job_id: end for missed in self._missed for job_id, end in missed.ended.items()}
@@ -203,8 +203,8 @@ def _nodes_with_jobs(view: ClusterView, decision: Decision) -> int:
     """Return the number of nodes up to the last one on which a job has GPUs after a decision."""
     placements = [*decision.allocation.values(), *decision.shared.values()]
     if decision.others_keep:
-        known = decision.allocation.keys() | decision.shared.keys()
-        placements += [job.placement for job in view.running if job.job_id not in known]
+        placed = decision.allocation.keys() | decision.shared.keys()
+        placements += [job.placement for job in view.running if job.job_id not in placed]
     return max((node + 1 for placement in placements for node, _ in placement), default=0)
 
 
@@ -230,6 +230,7 @@ class PendingGpus:
 
 
 def _check_uses(setting: str, aim: float, grow_above: float) -> None:
+    """Raise an `InvalidConfigError` unless 0 < aim < grow_above ≤ 1."""
     if not 0 < aim < grow_above <= 1:
         raise InvalidConfigError(
             f"{setting}.aim is {aim}, {setting}.grow_above {grow_above}, must be 0 < aim < grow_above ≤ 1"
@@ -264,7 +265,7 @@ class GoodputUse:
         """Return the present number of nodes if jobs use them well, else the number with the use nearest to `aim`."""
         gains = sorted((gain for job in view.jobs for gain in _gains(job, nodes)), reverse=True)
         gpus = {count: nodes.gpus(count) for count in range(max(nodes.least, 1), nodes.most + 1)}
-        use = {count: sum(gains[:number]) / number for count, number in gpus.items()}
+        use = {count: sum(gains[:num_gpus]) / num_gpus for count, num_gpus in gpus.items()}
         if self.aim <= use.get(nodes.requested, 0.0) <= self.grow_above:
             return nodes.requested
         return min(use, key=lambda count: abs(use[count] - self.aim))
@@ -275,7 +276,7 @@ class GoodputUse:
 
 
 def _gains(job: JobView, nodes: NodeCounts) -> Iterator[float]:
-    """Yield the speedup that each further GPU adds."""
+    """Yield the speedup that each further GPU adds. It is interpolated between powers of two."""
     if (model := job.goodput) is None:
         yield from [1.0] * job.num_replicas
         return
@@ -307,8 +308,8 @@ class Forecast:
 
     headroom: float = 1.0
     ahead: float = 600.0
-    # GPUs requested in each hour so far.
-    _asked: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False)
+    # GPUs that the jobs submitted in each hour request.
+    _requested: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_above_zero(**{"scale.ahead": self.ahead, "scale.headroom + 1": self.headroom + 1})
@@ -316,9 +317,9 @@ class Forecast:
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
         """Return the number of nodes that all present and expected jobs need."""
         now = int(view.time // HOUR)
-        self._asked += [0.0] * (now + 1 - len(self._asked))
+        self._requested += [0.0] * (now + 1 - len(self._requested))
         for job in view.changes.arrived:
-            self._asked[int(job.submit_time // HOUR)] += job.num_replicas
+            self._requested[int(job.submit_time // HOUR)] += job.num_replicas
         later = int((view.time + self.ahead) // HOUR)
         coming = max(self._expected(now), self._expected(later)) * self.ahead / HOUR
         return nodes_for(nodes, view.demand + (1 + self.headroom) * coming)
@@ -328,10 +329,10 @@ class Forecast:
         return min((at // HOUR + 1) * HOUR - (at - time) for at in (time, time + self.ahead))
 
     def _expected(self, hour: int) -> float:
-        """Return the GPUs that jobs are expected to request in an hour; 0 if no hour of this kind is over."""
-        past = self._asked[:-1]
+        """Return the GPUs that the jobs of an hour are expected to request; 0 if no hour of this kind is over."""
+        past = self._requested[:-1]
         alike = [past[hour % period :: period] for period in (DAY, WEEK)]
-        means = [sum(found) / len(found) for found in alike if found]
+        means = [sum(hours) / len(hours) for hours in alike if hours]
         return sum(means) / len(means) if means else 0.0
 
 

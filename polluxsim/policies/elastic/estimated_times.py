@@ -73,7 +73,8 @@ class Speeds:
     The first measurement on each number of GPUs counts. It replaces a sample.
     """
 
-    _seen: dict[JobId, dict[int, float]] = field(default_factory=dict)
+    # Step times by job and number of GPUs [s].
+    _measured: dict[JobId, dict[int, float]] = field(default_factory=dict)
     _sampled: dict[JobId, dict[int, float]] = field(default_factory=dict)
     _fits: dict[JobId, StepTimes] = field(default_factory=dict)
 
@@ -84,29 +85,29 @@ class Speeds:
 
     def observe(self, job: JobView, report: Report) -> None:
         """Record the step time on the GPUs that a job holds, or the speed that its user measured before it has run."""
-        seen = self._seen.setdefault(job.job_id, {})
+        measured = self._measured.setdefault(job.job_id, {})
         gpus = num_replicas(job.placement)
-        if report.step_time is not None and gpus not in seen:
-            seen[gpus] = report.step_time
-        elif not seen and (speed := next(iter(job.speeds.values()), 0.0)):
-            seen[job.num_replicas] = 1.0 / speed
+        if report.step_time is not None and gpus not in measured:
+            measured[gpus] = report.step_time
+        elif not measured and (speed := next(iter(job.speeds.values()), 0.0)):
+            measured[job.num_replicas] = 1.0 / speed
         else:
             return
         self._fits.pop(job.job_id, None)
 
     def of(self, job: JobView) -> StepTimes | None:
         """Return the step time of a job as a function of its GPUs, or None if no step time is known."""
-        if (known := self._fits.get(job.job_id)) is None:
-            times = self._sampled.get(job.job_id, {}) | self._seen.get(job.job_id, {})
+        if (fit := self._fits.get(job.job_id)) is None:
+            times = self._sampled.get(job.job_id, {}) | self._measured.get(job.job_id, {})
             if times:
-                known = self._fits[job.job_id] = fit_step_times(times)
-        return known
+                fit = self._fits[job.job_id] = fit_step_times(times)
+        return fit
 
     def forget(self, jobs: Iterable[JobId]) -> None:
         """Forget jobs that have ended."""
         for job_id in jobs:
-            for known in (self._seen, self._sampled, self._fits):
-                known.pop(job_id, None)
+            for by_job in (self._measured, self._sampled, self._fits):
+                by_job.pop(job_id, None)
 
 
 def report_of(job: JobView) -> Report:
@@ -124,9 +125,9 @@ def epochs_left(report: Report, assumed: float) -> float:
 
     A job with too few losses is assumed to need `assumed` epochs in total.
     """
-    known = len(report.losses) >= LEAST_POINTS
-    whole = hyperbola(report.losses).flat_after(report.last_drop) if known else inf
-    return max((assumed if whole == inf else whole) - report.epochs, floor(report.epochs) + 1 - report.epochs)
+    can_fit = len(report.losses) >= LEAST_POINTS
+    total = hyperbola(report.losses).flat_after(report.last_drop) if can_fit else inf
+    return max((assumed if total == inf else total) - report.epochs, floor(report.epochs) + 1 - report.epochs)
 
 
 # Jobs with equal training have equal logs.
@@ -145,7 +146,7 @@ def sample_counts(fewest: int, most: int, samples: int) -> list[int]:
 
 
 def pre_run(job: JobView, num_gpus: int, node_size: int, samples: int) -> dict[int, float]:
-    """Return the measured step times of a job on some numbers of GPUs [s].
+    """Return the measured step times of a job on up to `samples` numbers of GPUs [s].
 
     A pre-run trains a job for a few steps before it is scheduled. It measures true step times, which this function
     reads from the oracle, and it measures nothing else. Sampling takes no simulated time and no GPUs here.
@@ -161,8 +162,9 @@ def pre_run(job: JobView, num_gpus: int, node_size: int, samples: int) -> dict[i
 
 @dataclass
 class Estimates:
-    """Estimates of the remaining optimiser steps of jobs, and of their step times, as in `OnlineOptimus`."""
+    """Estimates of the remaining optimiser steps of jobs, and of their step times."""
 
+    # Parameters of `OnlineOptimus`.
     assumed_epochs: float
     samples: int = 0
     speeds: Speeds = field(default_factory=Speeds)
@@ -202,7 +204,8 @@ class OnlineOptimus(AtIntervals):
     assumed_epochs
         Number of epochs of a job that has logged fewer than three losses.
     samples
-        Numbers of GPUs of the pre-run. 0 uses only the speed that the user measured on the GPUs that the job requests.
+        Number of different numbers of GPUs in the pre-run. 0 uses only the speed that the user measured on the GPUs
+        that the job requests.
     young_factor
         Factor on the gains of a job that has logged fewer than three losses, as its estimate is inexact; in (0, 1].
 
@@ -223,16 +226,16 @@ class OnlineOptimus(AtIntervals):
         self.estimates = Estimates(self.assumed_epochs, self.samples)
 
     def decide(self, view: ClusterView) -> Decision:
-        """Estimate, and deal the GPUs out."""
+        """Estimate, and give the GPUs out."""
         self.estimates.take_note(view)
         first = [self._candidate(view, job) for job in served_first(view.jobs, view.num_gpus)]
         outcome = deal(view.jobs, first, view.num_gpus)
 
         def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:
             reasons = reasons_of(view, outcome, asked, reason_by_gain)
-            for each in first:
-                if (reason := reasons.get(name := each.job.job_id)) is not None:
-                    reasons[name] = reason._replace(numbers={**reason.numbers, "steps_left": each.steps})
+            for candidate in first:
+                if (reason := reasons.get(name := candidate.job.job_id)) is not None:
+                    reasons[name] = reason._replace(numbers={**reason.numbers, "steps_left": candidate.steps})
             return reasons
 
         return decision_by(view, outcome.counts, explain)
@@ -244,8 +247,8 @@ class OnlineOptimus(AtIntervals):
         return Remaining(job, most_gpus(job), self.estimates.steps_left(job), [inf], step_time, weight)
 
 
-NEW = Hyperbola(1.0, 1.0, 0.0)
-"""Assumed loss curve of a job that has logged too few losses. The loss starts at 1 and falls fastest at first."""
+# Assumed loss curve of a job that has logged too few losses. The loss starts at 1 and falls fastest at first.
+ASSUMED_CURVE = Hyperbola(1.0, 1.0, 0.0)
 
 
 class Quality(NamedTuple):
@@ -254,16 +257,16 @@ class Quality(NamedTuple):
     job: JobView
     limit: int  # most GPUs of the job
     curve: Curve  # loss by epochs
-    unit: float  # largest fall of the loss in one epoch so far
+    unit: float  # largest fall of the loss in one epoch so far, in the unit of the loss
     epochs: float  # epochs done
-    per_second: float  # epochs until the next decision, times the step time [s]
+    interval_over_steps: float  # time until the next decision, over the optimiser steps of an epoch [s]
     step_time: StepTimes | None  # step time by GPUs, or None if unknown
 
     def reduction(self, gpus: int) -> float:
         """Return the expected fall of the loss on `gpus` GPUs until the next decision, over its unit."""
         if self.step_time is None or not gpus:
             return 0.0
-        ahead = self.per_second / self.step_time(gpus)
+        ahead = self.interval_over_steps / self.step_time(gpus)
         return (self.curve(self.epochs) - self.curve(self.epochs + ahead)) / self.unit
 
     def gain(self, replicas: int) -> float:
@@ -299,7 +302,7 @@ class Slaq(AtIntervals):
         check_range("policy.forgetting", self.forgetting, above=0, most=1)
 
     def decide(self, view: ClusterView) -> Decision:
-        """Predict loss reductions, and deal the GPUs out."""
+        """Predict loss reductions, and give the GPUs out."""
         self._speeds.forget(view.changes.ended)
         first = [self._quality(job) for job in served_first(view.jobs, view.num_gpus)]
         outcome = deal(view.jobs, first, view.num_gpus)
@@ -309,11 +312,14 @@ class Slaq(AtIntervals):
         report = report_of(job)
         self._speeds.observe(job, report)
         losses = report.losses
-        known: tuple[Curve, float, float] = NEW, 1.0, 0.0
+        curve: Curve = ASSUMED_CURVE
+        unit, epochs = 1.0, 0.0
         if len(losses) >= LEAST_POINTS:
             largest = max(before - after for before, after in pairwise(losses))
-            known = best_curve(losses, self.forgetting), largest if largest > 0 else losses[0], report.epochs
-        return Quality(job, most_gpus(job), *known, self.interval / report.steps_per_epoch, self._speeds.of(job))
+            curve, unit = best_curve(losses, self.forgetting), largest if largest > 0 else losses[0]
+            epochs = report.epochs
+        interval_over_steps = self.interval / report.steps_per_epoch
+        return Quality(job, most_gpus(job), curve, unit, epochs, interval_over_steps, self._speeds.of(job))
 
 
 def _reason(candidate: Candidate, outcome: Dealt) -> Reason:

@@ -40,34 +40,37 @@ class Proportional:
     """
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Deal the GPUs out."""
+        """Give the GPUs out."""
         jobs = list(view.jobs)
-        ladders = [counts_of(job, view.num_gpus) for job in jobs]
-        counts, rungs, left = [0] * len(jobs), [0] * len(jobs), view.num_gpus
-        queue = [(0.0, order) for order, ladder in enumerate(ladders) if ladder]  # a sorted list is a heap
+        choices = [counts_of(job, view.num_gpus) for job in jobs]
+        counts, taken, left = [0] * len(jobs), [0] * len(jobs), view.num_gpus  # `taken` choices of each job
+        queue = [(0.0, index) for index, choice in enumerate(choices) if choice]  # a sorted list is a heap
         while queue:
-            _, order = heappop(queue)
-            more = ladders[order][rungs[order]]
-            if more - counts[order] > left:
+            _, index = heappop(queue)
+            more = choices[index][taken[index]]
+            if more - counts[index] > left:
                 continue
-            left -= more - counts[order]
-            counts[order] = more
-            rungs[order] += 1
-            if rungs[order] < len(ladders[order]):
-                heappush(queue, (more / jobs[order].num_replicas, order))
+            left -= more - counts[index]
+            counts[index] = more
+            taken[index] += 1
+            if taken[index] < len(choices[index]):
+                heappush(queue, (more / jobs[index].num_replicas, index))
         given = {job.job_id: count for job, count in zip(jobs, counts, strict=True)}
         return decision_by(view, given, lambda asked: _reasons_for_parts(view, given, asked))
 
 
 def _reasons_for_parts(view: ClusterView, given: Mapping[JobId, int], asked: Sequence[JobId]) -> dict[JobId, Reason]:
-    """Return the parts of some jobs. Kind: `proportional-share`."""
+    """Return the GPUs of some jobs beside their fair shares. Kind: `proportional-share`."""
     wanted, demand = set(asked), view.demand
     reasons: dict[JobId, Reason] = {}
     for job in view.jobs:
         if job.job_id in wanted:
-            share = {"gpus": given[job.job_id], "gpus_needed": job.num_replicas}
-            fair_share = view.num_gpus * job.num_replicas / demand
-            numbers = {**share, "fair_share": fair_share, "max_replicas": job.max_replicas}
+            numbers = {
+                "gpus": given[job.job_id],
+                "gpus_needed": job.num_replicas,
+                "fair_share": view.num_gpus * job.num_replicas / demand,
+                "max_replicas": job.max_replicas,
+            }
             reasons[job.job_id] = Reason("proportional-share", numbers)
     return reasons
 
@@ -78,7 +81,7 @@ class Remaining(NamedTuple):
     job: JobView
     limit: int  # most GPUs of the job
     steps: float  # optimiser steps to completion
-    time_saved: list[float]  # by the first, second, third … GPU in an optimiser step, as far as known [s]
+    time_saved: list[float]  # time that each GPU saves in an optimiser step, for the first GPUs [s]; `gain` appends
     step_time: Callable[[int], float]  # time of an optimiser step by GPUs, true or estimated [s]
     weight: float = 1.0  # factor on the gains of the job
 
@@ -102,7 +105,7 @@ class Optimus:
     """
 
     traits: ClassVar[Traits] = Traits(needs_profiles=True)
-    # Times saved in an optimiser step, by application and batch size.
+    # Times that each GPU saves in an optimiser step, by application and batch size [s].
     _time_saved: dict[tuple[str, int], list[float]] = field(default_factory=dict, init=False, repr=False)
     # Remaining optimiser steps, by application, batch size and epoch.
     _remaining: dict[tuple[str, int, int], float] = field(default_factory=dict, init=False, repr=False)
@@ -121,7 +124,7 @@ class Optimus:
         key = (name, batch_size, oracle.epoch)
         if (remaining := self._remaining.get(key)) is None:
             remaining = self._remaining[key] = oracle.remaining_iterations(batch_size)
-        # What the first GPU saves is never asked for.
+        # The time that the first GPU saves is never used, so it may be ∞.
         time_saved = self._time_saved.setdefault((name, batch_size), [inf])
         step_time = partial(true_step_time, job, node_size=node_size)
         return Remaining(job, most_gpus(job), remaining, time_saved, step_time)
@@ -190,9 +193,9 @@ class Bid:
 def goes_first(one: Bid, other: Bid) -> bool:
     """Return whether the first job, not the other job, should get the next GPU.
 
-    Let a be the job that ends sooner, and b the other job, speeds p now and p′ with the GPU: b gets it if (p′_b − p_b)
-    / p′_b > (p′_a − p_a) / p_a. The mean completion time of the two jobs is least if b runs at p′_b once a has ended: a
-    ends after w_a/p_a or w_a/p′_a, and until then b runs at p′_b or p_b.
+    Let a be the job that ends sooner, b the other job, p their speeds now, and p′ their speeds with the GPU. Job b gets
+    the GPU if (p′_b − p_b) / p′_b > (p′_a − p_a) / p_a. This rule minimises the mean completion time of the two jobs if
+    b gets the GPU at the latest when a has ended.
 
     Source: Hwang et al., "Elastic Resource Sharing for Distributed Deep Learning" (NSDI '21), §4.
     """
@@ -231,7 +234,10 @@ class Afs(AtEvents):
 
 
 def _deal_by_bids(bids: list[Bid], left: int) -> Bid | None:
-    """Assign GPUs while a GPU makes a job faster. Return the job that got the last GPU."""
+    """Assign `left` GPUs while a GPU makes a job faster. Return the job that got the last GPU.
+
+    A job that a GPU does not make faster is removed from the list.
+    """
     last = None
     while contenders := [bid for bid in bids if bid.cost <= left]:
         best = reduce(lambda one, other: other if goes_first(other, one) else one, contenders)
@@ -245,11 +251,12 @@ def _deal_by_bids(bids: list[Bid], left: int) -> Bid | None:
 
 
 def best_counts(values: Sequence[Mapping[int, float]], num_gpus: int) -> list[int]:
-    """Return the number of GPUs of each job that makes the sum of values largest.
+    """Return the number of GPUs of each job that maximises the sum of values.
 
-    Every job gets one of its numbers with a value; there must be enough GPUs for the smallest number of each job.
+    `values` contains the value of each number of GPUs that a job can get. There must be enough GPUs for the smallest
+    number of each job.
     """
-    best = np.zeros(num_gpus + 1)
+    best = np.zeros(num_gpus + 1)  # largest sum by the number of GPUs
     choices = []
     for worth in values:
         reached, chosen = np.full(num_gpus + 1, -np.inf), np.zeros(num_gpus + 1, dtype=int)
@@ -268,7 +275,7 @@ def best_counts(values: Sequence[Mapping[int, float]], num_gpus: int) -> list[in
 
 
 class Head(NamedTuple):
-    """The first job that does not fit."""
+    """The first job that does not fit. No job may overtake it."""
 
     job_id: JobId
     gpus: int  # its fewest GPUs
@@ -328,8 +335,9 @@ def _reasons_by_speedup(
             reasons[job.job_id] = Reason("no-least-left", {"gpus_left": view.num_gpus if head is None else head.left})
         else:
             needed = min(counts_of(job, view.num_gpus), default=fewest_gpus(job))
-            numbers = {"position": position, "gpus_needed": needed}
-            numbers |= {"gpus_left": head.left, "head_gpus_needed": head.gpus}
-            reasons[job.job_id] = Reason("behind-head-of-line", numbers, (head.job_id,))
+            numbers = {"position": position, "gpus_needed": needed, "gpus_left": head.left}
+            reasons[job.job_id] = Reason(
+                "behind-head-of-line", numbers | {"head_gpus_needed": head.gpus}, (head.job_id,)
+            )
         is_behind = is_behind or (head is not None and job.job_id == head.job_id)
     return reasons
