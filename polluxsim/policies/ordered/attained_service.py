@@ -89,7 +89,7 @@ class Gittins:
 
     quantum: float = 3600.0
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
-    _services: list[float] = field(default_factory=list, init=False, repr=False)
+    _services: list[float] = field(default_factory=list, init=False, repr=False)  # of ended jobs, rising [GPU s]
 
     def __post_init__(self) -> None:
         check_above_zero(quantum=self.quantum)
@@ -149,6 +149,7 @@ class Tiresias:
         return replace(decision, valid_until=min(self._due.values(), default=inf))
 
     def _describe(self, job: JobView) -> dict[str, float]:
+        """Return the numbers of the reason of a job."""
         return {
             "queue": 2 if job.job_id in self._demoted else 1,
             "attained_service": job.attained_service,
@@ -159,8 +160,8 @@ class Tiresias:
         """Move jobs at the threshold to the second queue, and forget jobs that ended."""
         self._jobs |= {job.job_id: job for job in view.changes.arrived}
         for job_id in view.changes.ended:
-            for table in (self._jobs, self._demoted, self._due):
-                table.pop(job_id, None)
+            for by_job in (self._jobs, self._demoted, self._due):
+                by_job.pop(job_id, None)
         due = [self._jobs[job_id] for job_id, time in self._due.items() if time <= view.time]
         for job in sorted(due, key=lambda job: job.submit_time):
             if job.attained_service >= self.queue_threshold:
@@ -244,6 +245,7 @@ class TiresiasL:
         return (self._limits[self._queue_of[job.job_id]] - job.attained_service) / job.num_replicas
 
     def _describe(self, job: JobView) -> dict[str, float]:
+        """Return the numbers of the reason of a job."""
         queue = self._queue_of[job.job_id]
         limit = {} if self._limits[queue] == inf else {"queue_threshold": self._limits[queue]}
         return {"queue": queue + 1, "queues": len(self._limits), "attained_service": job.attained_service, **limit}

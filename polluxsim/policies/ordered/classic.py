@@ -39,7 +39,7 @@ class Fifo:
 
 @dataclass(frozen=True)
 class Srtf:
-    """Run the jobs with the least true remaining time, on the GPUs and batch size their users asked for."""
+    """Run the jobs with the least true remaining time, on the GPUs and batch sizes that their users requested."""
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining time. A gang that fits may overtake."""
@@ -47,13 +47,18 @@ class Srtf:
 
 
 def remaining_time(job: JobView) -> float:
-    """Return the true time to completion on packed nodes, as configured by the user [s]."""
+    """Return the true time to completion at the user's batch size on the requested GPUs, on the fewest nodes [s]."""
     return job.oracle.time_left(job.num_replicas)
+
+
+def remaining_service(job: JobView) -> float:
+    """Return the true remaining time, multiplied by the requested GPUs [GPU s]."""
+    return remaining_time(job) * job.num_replicas
 
 
 @dataclass(frozen=True)
 class Srsf:
-    """Run the jobs with the least true remaining time × GPUs, on the GPUs and batch size their users asked for.
+    """Run the jobs with the least true remaining time × GPUs, on the GPUs and batch sizes that their users requested.
 
     Source: Gu et al., "Tiresias" (NSDI '19), whose least attained service approximates this policy.
     """
@@ -61,17 +66,7 @@ class Srsf:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining service."""
 
-        def service(job: JobView) -> float:
-            return remaining_time(job) * job.num_replicas
-
-        return gangs_by(view, service, lambda job: {"remaining_service": service(job)})
-
-
-_COUNTER = re.compile(r"([\W_]+\d+)+$")
-"""Numbers at the end of a job id, each after a separator, as in `train-17`. The number in `resnet18` does not belong to
-such a group."""
-
-_WITHOUT_PROFILE = (RIGID, ELASTIC)  # Applications of jobs without a profile. Such ids do not say what a job trains.
+        return gangs_by(view, remaining_service, lambda job: {"remaining_service": remaining_service(job)})
 
 
 @dataclass(frozen=True)
@@ -104,6 +99,7 @@ class QuasiShortestService:
 
     forgetting: float = 0.5
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
+    # Mean run time of each group of jobs [s].
     _means: dict[Hashable, float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -123,12 +119,13 @@ class QuasiShortestService:
     def _learn(self, job: JobView) -> None:
         """Update the means with the time for which a job held its GPUs."""
         time = job.attained_service / job.num_replicas
-        for kind in _groups_of(job) if time else ():
-            before = self._means.get(kind, time)
-            self._means[kind] = before + self.forgetting * (time - before)
+        for group in _groups_of(job) if time else ():
+            before = self._means.get(group, time)
+            self._means[group] = before + self.forgetting * (time - before)
 
     def _expected(self, job: JobView) -> float:
-        return next((self._means[kind] for kind in _groups_of(job) if kind in self._means), 0.0)
+        """Return the expected run time of a job [s]."""
+        return next((self._means[group] for group in _groups_of(job) if group in self._means), 0.0)
 
 
 def _groups_of(job: JobView) -> tuple[Hashable, ...]:
@@ -136,6 +133,12 @@ def _groups_of(job: JobView) -> tuple[Hashable, ...]:
     name = _job_name(job)
     by_name = () if name is None else ((job.user, "name", name),)
     return *by_name, (job.user, "GPUs", job.num_replicas), ("GPUs", job.num_replicas), ()
+
+
+# Numbers at the end of a job id, each after a separator, as in `train-17`. The number in `resnet18` has no separator.
+_COUNTER = re.compile(r"([\W_]+\d+)+$")
+
+_WITHOUT_PROFILE = (RIGID, ELASTIC)  # applications of jobs without a profile, which do not say what a job trains
 
 
 def _job_name(job: JobView) -> str | None:
@@ -178,7 +181,7 @@ def due(job: JobView) -> float:
 class Priority:
     """Gang-schedule whole jobs by the priorities of their users, larger first.
 
-    Jobs with equal deadlines do not preempt each other.
+    Jobs with equal priorities do not preempt each other.
 
     Parameters
     ----------
@@ -190,7 +193,7 @@ class Priority:
     """
 
     min_run_time: float = 7200.0
-    # Start time of each running job.
+    # Start time of each running job [s].
     _since: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -204,7 +207,7 @@ class Priority:
         """Give GPUs to jobs that must not be preempted, then by priority."""
         running = {job.job_id for job in view.running}
         self._since = {job_id: since for job_id, since in self._since.items() if job_id in running}
-        protected = {name: end for name in self._since if (end := self._since[name] + self.min_run_time) > view.time}
+        protected = {name for name, since in self._since.items() if since + self.min_run_time > view.time}
 
         def rank(job: JobView) -> tuple[bool, float, bool]:
             return job.job_id not in protected, -job.priority, job.job_id not in running

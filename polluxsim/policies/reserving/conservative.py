@@ -21,7 +21,7 @@ class Reservation(NamedTuple):
     """A reservation of GPUs."""
 
     start: float  # [s]
-    order: int  # place of the job in the order of submission
+    order: int  # position of the job in the order of submission
     job: JobView
 
 
@@ -37,22 +37,21 @@ class Reservations:
     def add(self, view: ClusterView, job: JobView, length: float, order: int | None = None) -> None:
         """Reserve GPUs for a length of time [s] at the earliest time that delays no other reservation.
 
-        `order` is the place of the job in the order of submission, by default the last.
+        `order` is the position of the job in the order of submission, by default after all jobs with reservations.
         """
         start = self.free.earliest(job.num_replicas, length)
         if start < inf:
             self.free.take(job.num_replicas, start, max(view.round_at(start + length), start + view.round_interval))
-        self._made += 1  # larger than the place of each earlier job
+        self._made += 1  # larger than the position of each earlier job
         made = self.of[job.job_id] = Reservation(start, self._made if order is None else order, job)
         heappush(self._queue, made)
 
     @classmethod
     def anew(cls, view: ClusterView, before: Reservations | None, limits: Limits) -> Reservations:
         """Return new reservations for all waiting jobs, made in the order of their present reservations."""
-        had = before.of if before else {}
+        starts = {job_id: reservation.start for job_id, reservation in before.of.items()} if before else {}
         made = cls(Timetable(view.time, sum(view.free), limits.releases(view)))
-        waiting = [(had[job.job_id].start if job.job_id in had else inf, job) for job in view.waiting]
-        for order, (_, job) in sorted(enumerate(waiting), key=lambda each: each[1][0]):
+        for order, job in sorted(enumerate(view.waiting), key=lambda each: starts.get(each[1].job_id, inf)):
             made.add(view, job, limits.limit(view, job), order)
         return made
 

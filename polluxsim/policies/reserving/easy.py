@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -37,9 +37,8 @@ class Limits:
     """Time limits of jobs, and the planned releases of the GPUs of running jobs."""
 
     overestimate: float = 1.0  # limit of a job without a time limit, as a multiple of its true run time
-    _limits: dict[JobId, float] = field(default_factory=dict)
-    # In order of time.
-    _releases: list[Release] = field(default_factory=list)
+    _limits: dict[JobId, float] = field(default_factory=dict)  # [s]
+    _releases: list[Release] = field(default_factory=list)  # in order of time
     _by_job: dict[JobId, Release] = field(default_factory=dict)
 
     def limit(self, view: ClusterView, job: JobView) -> float:
@@ -101,9 +100,9 @@ class BackfillStep(NamedTuple):
 
     job: JobView
     starts: bool  # whether it gets its GPUs
-    free: int  # GPUs that were free before
-    head: JobView | None  # the job with the reservation, this one or one before it; None before there is one
-    reserved_time: float  # latest start of the head [s]
+    free: int  # GPUs that were free before this decision
+    head: JobView | None  # the job with the reservation, which is this job or an earlier one; None if all jobs fit
+    reserved_time: float  # latest start of the head [s]; ∞ without a head
 
 
 def backfill_steps(
@@ -198,8 +197,9 @@ def _reasons(
     return reasons
 
 
-def _reason(step: BackfillStep, standing: Mapping[str, float]) -> Reason:
-    numbers = {**standing, "gpus_needed": step.job.num_replicas, "gpus_left": step.free}
+def _reason(step: BackfillStep, order: Mapping[str, float]) -> Reason:
+    """Return the reason of a waiting job. `order` contains the numbers that determine its position."""
+    numbers = {**order, "gpus_needed": step.job.num_replicas, "gpus_left": step.free}
     if step.head is None:
         return Reason("gang-fits", numbers)
     if step.reserved_time < inf:
@@ -259,7 +259,7 @@ class Multifactor:
     Parameters
     ----------
     age, size, priority, fair_share
-        Weights of the factors.
+        Weights of the factors, at least 0.
     max_age
         Waiting time at which the age factor reaches 1 [s].
     half_life
@@ -289,7 +289,7 @@ class Multifactor:
     # By GPU type: reservations are on the GPUs of one type.
     _limits: dict[str, Limits] = field(default_factory=dict, init=False, repr=False)
     _pools: Pools = field(default_factory=Pools, init=False, repr=False)
-    _usage: Ledger[str] = field(init=False, repr=False)
+    _usage: Ledger[str] = field(init=False, repr=False)  # GPU time of each user, decayed [GPU s]
     # All users that have submitted jobs, in order of their first job.
     _users: dict[str, None] = field(default_factory=dict, init=False, repr=False)
 
@@ -320,10 +320,10 @@ class Multifactor:
 
         def worth(job: JobView) -> float:
             age = min((view.time - job.submit_time) / self.max_age, 1.0)
-            first = max(job.priority, 0.0) / highest if highest > 0 else 0.0
+            priority = max(job.priority, 0.0) / highest if highest > 0 else 0.0
             size = job.num_replicas / num_gpus
             fair = fair_share[user_of(job)]
-            return self.age * age + self.size * size + self.priority * first + self.fair_share * fair
+            return self.age * age + self.size * size + self.priority * priority + self.fair_share * fair
 
         order = sorted(view.waiting, key=lambda job: -worth(job))
         decision = self._backfilled(view, order, lambda job: {"multifactor": worth(job)})
@@ -336,30 +336,24 @@ class Multifactor:
         limits = {name: self._limits.setdefault(name, Limits(self.overestimate)) for name in view.types}
         if len(limits) == 1:
             return backfilled(view, order, next(iter(limits.values())), describe)
-        parts = self._pools.views(view)
-        made = {
+        decisions = {
             name: backfilled(part, self._pools.seen(order, name), limits[name], describe)
-            for name, part in parts.items()
+            for name, part in self._pools.views(view).items()
         }
-        return together(view, self._pools, made)
+        return together(view, self._pools, decisions)
 
 
 def fair_tree(usage: Mapping[str, float], shares: Mapping[str, float]) -> dict[str, float]:
-    """Return the fair-share factor of each user: the rank by shares over usage, over the number of users.
+    """Return the fair-share factor of each user: the rank by shares over usage [1/(GPU s)], over the number of users.
 
     Users with equal values have equal ranks. A missing share is 1.
 
     >>> fair_tree({"ada": 30.0, "bob": 0.0, "eve": 20.0, "joe": 20.0}, {"ada": 2.0})
-    {'bob': 1.0, 'ada': 0.75, 'eve': 0.5, 'joe': 0.5}
+    {'ada': 0.75, 'bob': 1.0, 'eve': 0.5, 'joe': 0.5}
     """
     levels = {user: shares.get(user, 1.0) / used if used > 0 else inf for user, used in usage.items()}
-    factors: dict[str, float] = {}
-    rank, before = len(levels), None
-    for place, (user, level) in enumerate(sorted(levels.items(), key=lambda each: -each[1])):
-        if level != before:
-            rank, before = len(levels) - place, level
-        factors[user] = rank / len(levels)
-    return factors
+    rising = sorted(levels.values())
+    return {user: bisect_right(rising, levels[user]) / len(levels) for user in usage}
 
 
 def classic_fair_share(usage: Mapping[str, float], shares: Mapping[str, float]) -> dict[str, float]:

@@ -18,7 +18,7 @@ from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import Gpus, JobId
 from polluxsim.models.stages import MOST_JOBS, Stages, interleaved
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, Traits
-from polluxsim.policies.ordered.classic import remaining_time
+from polluxsim.policies.ordered.classic import remaining_service
 from polluxsim.policies.tools.free_gpus import placed_together
 from polluxsim.policies.tools.gpu_counts import AtEvents
 from polluxsim.policies.tools.solver_output import without_chatter
@@ -89,9 +89,7 @@ class Muri(AtEvents):
         """Order, choose, merge, and place the packs that come first."""
 
         def service(job: JobView) -> float:
-            if not self.knows_durations:
-                return job.attained_service
-            return remaining_time(job) * job.num_replicas
+            return remaining_service(job) if self.knows_durations else job.attained_service
 
         order = sorted(view.jobs, key=service)
         gpus = {name: view.gpus_of(name) for name in view.types}
