@@ -65,7 +65,6 @@ class Srsf:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining service."""
-
         return gangs_by(view, remaining_service, lambda job: {"remaining_service": remaining_service(job)})
 
 

@@ -34,11 +34,12 @@ class AntMan:
     """
 
     traits: ClassVar[Traits] = Traits(shares_gpus=True)
-    # GPUs of each job, kept for it or in use, and the job of each GPU with and without a guarantee.
+    # GPUs of each job, kept for it or in use.
     _gpus: dict[JobId, Gpus] = field(default_factory=dict, init=False, repr=False)
+    # The job with a guarantee, and the job without a guarantee, on each GPU.
     _hosts: dict[Gpu, JobView] = field(default_factory=dict, init=False, repr=False)
     _guests: dict[Gpu, JobView] = field(default_factory=dict, init=False, repr=False)
-    # GPUs of jobs that ran before the first decision. They do not share them.
+    # GPUs of jobs that ran before the first decision. These jobs do not share their GPUs.
     _others: dict[JobId, Gpus] = field(default_factory=dict, init=False, repr=False)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
@@ -51,7 +52,7 @@ class AntMan:
         """Start all jobs that can start."""
         for job_id in (*view.changes.ended, *view.changes.evicted):
             self._release(job_id)
-        gpus = self._mine(view)
+        gpus = self._usable(view)
         started: dict[JobId, Gpus] = {}
         self._resolve_deadlocks(view)
         for job in sorted(view.waiting, key=_is_guest):
@@ -62,7 +63,8 @@ class AntMan:
             known = {job.job_id: job for job in view.jobs}
             return {name: self._reason(known[name], len(gpus)) for name in jobs}
 
-        return Decision({}, others_keep=True, shared=started, valid_until=inf, outdated_by=EVENTS, explain=explain)
+        events = Change.JOBS_OR_NODES | Change.EVICTION
+        return Decision({}, others_keep=True, shared=started, valid_until=inf, outdated_by=events, explain=explain)
 
     def _resolve_deadlocks(self, view: ClusterView) -> None:
         """Release the GPUs of guaranteed jobs that can only wait for GPUs that an earlier guaranteed job keeps."""
@@ -79,7 +81,7 @@ class AntMan:
             else:
                 kept |= nodes
 
-    def _mine(self, view: ClusterView) -> list[Gpu]:
+    def _usable(self, view: ClusterView) -> list[Gpu]:
         """Return all GPUs except those of jobs that ran before the first decision."""
         gpus = all_gpus(view)
         for job in view.running:
@@ -92,7 +94,11 @@ class AntMan:
         return [gpu for gpu in gpus if gpu not in taken]
 
     def _reason(self, job: JobView, num_gpus: int) -> Reason:
-        """Return the reason for the GPUs of a job, with the jobs on the same GPUs."""
+        """Return the reason for the GPUs of a job, with the jobs on the same GPUs.
+
+        Kinds: `runs-on` for jobs that ran before the first decision; `guaranteed` and `beside-guaranteed` for jobs that
+        run; `keeps-gpus` and `no-room-beside` for jobs that wait, with and without a guarantee.
+        """
         if job.job_id in self._others:
             return Reason("runs-on", {})
         mine, guest = self._gpus.get(job.job_id, ()), _is_guest(job)
@@ -106,6 +112,7 @@ class AntMan:
         return Reason("no-room-beside", {**needed, "gpus_left": float(num_gpus - len(self._guests))})
 
     def _release(self, job_id: JobId) -> None:
+        """Take all GPUs from a job."""
         self._others.pop(job_id, None)
         for gpu in self._gpus.pop(job_id, ()):
             for users in (self._hosts, self._guests):
@@ -144,7 +151,9 @@ class AntMan:
 
         def load(gpu: Gpu) -> int:
             """Return the load of a GPU: 0 without a job, 1 kept by a waiting job, 2 with a running job."""
-            return 0 if (host := hosts.get(gpu)) is None else 1 + (len(self._gpus[host.job_id]) == host.num_replicas)
+            if (host := hosts.get(gpu)) is None:
+                return 0
+            return 2 if len(self._gpus[host.job_id]) == host.num_replicas else 1
 
         there = [gpu for gpu in gpus if gpu not in self._guests]
         if len(there) >= job.num_replicas:
@@ -153,10 +162,8 @@ class AntMan:
 
 
 def _is_guest(job: JobView | Job) -> bool:
+    """Return whether a job has no guarantee."""
     return job.priority < 0
-
-
-EVENTS = Change.JOBS_OR_NODES | Change.EVICTION
 
 
 def _first_with(free: Mapping[int, Sequence[Gpu]], wanted: int) -> Sequence[Gpu]:

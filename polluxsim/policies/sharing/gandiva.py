@@ -14,13 +14,13 @@ import numpy as np
 from polluxsim.common.errors import check_range
 from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobProxy, JobView, Reason, Traits
-from polluxsim.policies.tools.free_gpus import FreeGpus, place_gangs, placed_together
+from polluxsim.policies.tools.free_gpus import FreeGpus, place_gangs, place_packs
 from polluxsim.policies.tools.gangs import Budget, check_above_zero
 from polluxsim.policies.tools.ledger import Ledger
 
 Pack = tuple[JobView, ...]
 
-GAIN = 1.0  # progress of two packed jobs together, relative to one job alone; a pair below this value is separated
+MIN_GAIN = 1.0  # smallest progress of two packed jobs together, relative to one job alone, before they are separated
 
 
 @dataclass
@@ -31,10 +31,10 @@ class Growth:
     some time. They shrink at once if other jobs need the GPUs.
     """
 
-    after: float  # how long GPUs of a node have to be idle before jobs there have them as well [s]
-    extra: dict[JobId, int] = field(default_factory=dict)  # GPUs of each job beyond its own
-    due: float = inf  # when jobs grow next, if nothing else happens [s]
-    # Of each node, how many GPUs are idle, and since when [s].
+    after: float  # time for which GPUs of a node must be idle before jobs on the node get them [s]
+    extra: dict[JobId, int] = field(default_factory=dict)  # GPUs of each job beyond its request
+    due: float = inf  # time at which jobs grow next without an event [s]
+    # Idle GPUs of each node, and the time since which this number is idle [s].
     _idle: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def without(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> tuple[ClusterView, Mapping[JobId, JobView]]:
@@ -99,15 +99,16 @@ class Growth:
         self.due = inf
         for job, node in jobs:
             more = min(wanted[job.job_id] - self.extra.get(job.job_id, 0), left[node])
-            ripe = self._idle[node][1] + self.after
-            if more > 0 and now >= ripe:
+            due = self._idle[node][1] + self.after
+            if more > 0 and now >= due:
                 self._give(job, more, left, node)
             elif more > 0:
-                self.due = min(self.due, ripe)
+                self.due = min(self.due, due)
         # GPUs that jobs have just got are not idle. GPUs that become idle later must also be idle for the whole time.
         self._idle |= {node: (gpus, now) for node, gpus in left.items() if self._idle[node][0] != gpus}
 
     def _give(self, job: JobView, wanted: int, left: dict[int, int], node: int) -> None:
+        """Give a job up to `wanted` of the GPUs that are left on a node."""
         if gpus := min(wanted, left[node]):
             self.extra[job.job_id] = self.extra.get(job.job_id, 0) + gpus
             left[node] -= gpus
@@ -118,7 +119,7 @@ class Home(NamedTuple):
 
     job_id: JobId
     placement: Placement
-    gpus: Gpus  # by number, empty if jobs share no GPUs
+    gpus: Gpus  # numbered GPUs; empty if jobs share no GPUs
 
 
 @dataclass
@@ -130,7 +131,7 @@ class Suspension:
 
     resume_time: float  # time of a suspension and a resumption on the same nodes [s]
     _homes: dict[JobId, Home] = field(default_factory=dict)
-    _failures: tuple[int, ...] = ()  # of each node, at the last decision
+    _failures: tuple[int, ...] = ()  # failures of each node until the last decision
 
     def take_note(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> None:
         """Record the GPUs of running jobs. Forget jobs that ended, and states on nodes that went down."""
@@ -169,7 +170,9 @@ class Suspension:
                 held[home.job_id] = home
                 free.take(home.placement)
                 taken.update(home.gpus)
-        types |= {pack: crew[0][0] for pack in homeless if (crew := budget.take(pack[0]))}
+        for pack in homeless:
+            if crew := budget.take(pack[0]):
+                types[pack] = crew[0][0]
         shown = {name: _held_by(job, held[name].placement if name in held else ()) for name, job in jobs.items()}
         shared = {name: home.gpus for name, home in held.items() if home.gpus}
         return types, _with_jobs(view, shown, shared), shown
@@ -187,8 +190,9 @@ class Suspension:
         }
 
     def _home_of(self, pack: Pack, jobs: Mapping[JobId, JobView]) -> Home | None:
-        known = [home for job in pack if (home := self._homes.get(job.job_id))]
-        return next((home for home in known if jobs[home.job_id].placement), known[0] if known else None)
+        """Return the home of the first job of a pack that runs or, if no job runs, that was suspended."""
+        homes = [self._homes[job.job_id] for job in pack if job.job_id in self._homes]
+        return next((home for home in homes if jobs[home.job_id].placement), homes[0] if homes else None)
 
 
 @dataclass
@@ -225,11 +229,11 @@ class Gandiva:
     resume_time: float = 1.0
     # Time of each job on GPUs; a new job begins at the least time of all jobs [s].
     _had: Ledger[JobId] = field(default_factory=Ledger, init=False, repr=False)
-    # The partner of each packed job, and the pairs that were parted.
+    # The partner of each packed job, and the pairs that were separated.
     _partner: dict[JobId, JobId] = field(default_factory=dict, init=False, repr=False)
     _parted: set[frozenset[JobId]] = field(default_factory=set, init=False, repr=False)
     _running: dict[JobId, None] = field(default_factory=dict, init=False, repr=False)
-    _turn: float = field(default=-inf, init=False, repr=False)
+    _slice_end: float = field(default=-inf, init=False, repr=False)  # end of the present time slice [s]
     _growth: Growth = field(init=False, repr=False)
     _suspension: Suspension = field(init=False, repr=False)
 
@@ -252,7 +256,7 @@ class Gandiva:
         if self.packing and (self._part(view, jobs) or view.changes.jobs_or_nodes):
             self._pack(view, jobs, rng)
         packs = self._packs(jobs)
-        is_over = view.time >= self._turn
+        is_over = view.time >= self._slice_end
         had = {job_id: self._had.balance(job_id, view.time) for job_id in jobs}
         order = sorted(packs, key=lambda pack: self._rank(pack, had, is_over=is_over))
         seen = view
@@ -263,10 +267,10 @@ class Gandiva:
         self._had.hold(view.time, {job_id: (jobs[job_id], job_id) for job_id in self._running})
         waits = len(self._running) < len(jobs)
         if is_over or not waits:
-            self._turn = view.time + self.time_slice if waits else -inf
-        until = view.time if self._partner else self._turn if waits else inf
+            self._slice_end = view.time + self.time_slice if waits else -inf
+        until = view.time if self._partner else self._slice_end if waits else inf
         running = {pack[0].job_id: name for pack, name in chosen.items()}
-        shared = _numbered(view, chosen) if self.packing else {}
+        shared = place_packs(view, chosen) if self.packing else {}
         placed = {} if self.packing else place_gangs(view, running, jobs)
         alone = [jobs[pack[0].job_id] for pack in chosen if len(pack) == 1]
         shared, placed = self._growth.grown(view, alone, shared, placed, waits=waits)
@@ -294,12 +298,11 @@ class Gandiva:
         before, changes = len(self._partner), view.changes
         # Whether two jobs fit depends on their batch sizes, which are constant during an epoch.
         moved_on = {*changes.passed_epoch, *changes.evicted}
+        held, speeds = view.sharing.held, view.sharing.speeds
         for one, other in list(self._partner.items()):
-            speeds = [view.sharing.speeds.get(job_id) for job_id in (one, other)]
-            together = view.sharing.held.get(one) and set(view.sharing.held[one]) == set(
-                view.sharing.held.get(other, ())
-            )
-            is_slow = together and None not in speeds and sum(filter(None, speeds)) < GAIN
+            share_gpus = bool(held.get(one)) and set(held[one]) == set(held.get(other, ()))
+            has_speeds = one in speeds and other in speeds
+            is_slow = share_gpus and has_speeds and speeds[one] + speeds[other] < MIN_GAIN
             if is_slow:
                 self._parted.add(frozenset((one, other)))
             has_changed = one in moved_on or other in moved_on
@@ -312,13 +315,13 @@ class Gandiva:
         """Make pairs at random until all jobs have room or no two jobs fit together."""
         need = sum(pack[0].num_replicas for pack in self._packs(jobs))
         singles = [job for job in jobs.values() if job.job_id not in self._partner]
-        singles = [singles[place] for place in rng.permutation(len(singles))] if need > view.num_gpus else []
-        for place, one in enumerate(singles):
+        singles = [singles[index] for index in rng.permutation(len(singles))] if need > view.num_gpus else []
+        for index, one in enumerate(singles):
             if need <= view.num_gpus:
                 return
             if one.job_id in self._partner:
                 continue
-            others = (job for job in islice(singles, place + 1, None) if self._may_pack(view, one, job))
+            others = (job for job in islice(singles, index + 1, None) if self._may_pack(view, one, job))
             if (other := next(others, None)) is not None:
                 self._partner |= {one.job_id: other.job_id, other.job_id: one.job_id}
                 need -= one.num_replicas
@@ -340,31 +343,24 @@ class Gandiva:
         return list(found.values())
 
     def _rank(self, pack: Sequence[JobView], had: Mapping[JobId, float], *, is_over: bool) -> tuple[bool, float]:
-        is_here = any(job.job_id in self._running for job in pack)
-        return is_over or not is_here, min(had[job.job_id] for job in pack)
+        """Return the sort key of a pack. During a time slice, running packs come first. `had` are times on GPUs [s]."""
+        runs = any(job.job_id in self._running for job in pack)
+        return is_over or not runs, min(had[job.job_id] for job in pack)
 
     def _reasons(
         self, asked: Sequence[JobId], order: Sequence[Sequence[JobView]], had: Mapping[JobId, float]
     ) -> dict[JobId, Reason]:
-        places = {job.job_id: place for place, pack in enumerate(order, start=1) for job in pack}
+        """Return the reasons of jobs, with their partners. Kinds: `has-its-turn` and `awaits-its-turn`."""
+        positions = {job.job_id: position for position, pack in enumerate(order, start=1) for job in pack}
         more = {name: {"gpus_free": float(gpus)} for name, gpus in self._growth.extra.items()}
         return {
             name: Reason(
                 "has-its-turn" if name in self._running else "awaits-its-turn",
-                {"position": float(places[name]), "time_had": had[name], **more.get(name, {})},
+                {"position": float(positions[name]), "time_had": had[name], **more.get(name, {})},
                 (self._partner[name],) if name in self._partner else (),
             )
             for name in asked
         }
-
-
-def _numbered(view: ClusterView, chosen: Mapping[Pack, str]) -> dict[JobId, Gpus]:
-    """Return the GPUs of packs on their GPU types, the widest packs first."""
-    found: dict[JobId, Gpus] = {}
-    for name in dict.fromkeys(chosen.values()):
-        here = sorted((pack for pack in chosen if chosen[pack] == name), key=lambda pack: -pack[0].num_replicas)
-        found |= placed_together(view, here, set(view.nodes_of(name)))
-    return found
 
 
 def _with_jobs(view: ClusterView, jobs: Mapping[JobId, JobView], held: Mapping[JobId, Gpus]) -> ClusterView:

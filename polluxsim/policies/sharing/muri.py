@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -15,25 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.placements import Gpus, JobId
+from polluxsim.hardware.placements import JobId
 from polluxsim.models.stages import MOST_JOBS, Stages, interleaved
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.ordered.classic import remaining_service
-from polluxsim.policies.tools.free_gpus import placed_together
+from polluxsim.policies.tools.free_gpus import place_packs
 from polluxsim.policies.tools.gpu_counts import AtEvents
 from polluxsim.policies.tools.solver_output import without_chatter
 from polluxsim.workloads.job import Job
 
 Kind: TypeAlias = tuple[Stages, ...]  # the key of equal packs: the stages of their jobs, sorted
-NEARLY = 1e-6  # so near a whole number counts as one
+TOLERANCE = 1e-6  # smaller distances from a whole number are rounding errors
 
 
 @dataclass(frozen=True)
 class Pack:
-    """Jobs of one size that are to have the same GPUs."""
+    """Jobs that request equally many GPUs, and are to share them."""
 
     jobs: tuple[JobView, ...]  # in order of precedence
-    rank: int  # place of the first of them
+    rank: int  # position of the first of these jobs among all jobs, from 0
     gpu_type: str
 
     @cached_property
@@ -43,7 +43,7 @@ class Pack:
 
     @property
     def gpus(self) -> int:
-        """Return how many GPUs the pack needs."""
+        """Return the number of GPUs that the pack needs."""
         return self.jobs[0].num_replicas
 
     @property
@@ -51,10 +51,14 @@ class Pack:
         """Return whether the jobs of the pack would complete sooner one after the other."""
         return len(self.jobs) > 1 and interleaved(self.kind) > sum(stages.step for stages in self.kind)
 
-    def with_pack(self, other: Pack) -> Pack:
-        """Return the two merged."""
+    def merged_with(self, other: Pack) -> Pack:
+        """Return the pack of the jobs of both packs."""
         first, second = sorted((self, other), key=lambda pack: pack.rank)
         return replace(first, jobs=first.jobs + second.jobs)
+
+    def singles(self) -> list[Pack]:
+        """Return a pack for each job."""
+        return [replace(self, jobs=(job,), rank=self.rank + index) for index, job in enumerate(self.jobs)]
 
 
 @dataclass
@@ -80,7 +84,7 @@ class Muri(AtEvents):
     is_elastic = False
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return whether no pack can be made."""
+        """Return a sentence if no two jobs can share GPUs."""
         if not jobs or any(job.stages is not None for job in jobs):
             return []
         return ["the stages of no job are known: each job has its GPUs alone"]
@@ -96,45 +100,39 @@ class Muri(AtEvents):
         candidates = _candidates(view, order, gpus)
         packs = [pack for name, found in candidates.items() for pack in _merged(found, gpus[name])]
         if self.falls_apart:
-            packs = [part for pack in packs for part in (_singles(pack) if pack.is_slower_than_in_turn else (pack,))]
+            packs = [part for pack in packs for part in (pack.singles() if pack.is_slower_than_in_turn else [pack])]
         left, chosen = dict(gpus), list[Pack]()
         for pack in sorted(packs, key=lambda pack: pack.rank):
             if pack.gpus <= left[pack.gpu_type]:
                 left[pack.gpu_type] -= pack.gpus
                 chosen.append(pack)
-        chosen.sort(key=lambda pack: -pack.gpus)
-        shared: dict[JobId, Gpus] = {}
-        for name in gpus:
-            here = [pack.jobs for pack in chosen if pack.gpu_type == name]
-            shared |= placed_together(view, here, set(view.nodes_of(name)))
+        shared = place_packs(view, {pack.jobs: pack.gpu_type for pack in chosen})
         figure = "remaining_service" if self.knows_durations else "attained_service"
 
         def explain(jobs: Sequence[JobId]) -> dict[JobId, Reason]:
-            places = {
-                job.job_id: {"position": float(place), figure: service(job)} for place, job in enumerate(order, 1)
-            }
-            mates = {job.job_id: pack for pack in packs for job in pack.jobs}
-            return {name: _reason(name, places[name], mates.get(name), has_gpus=name in shared) for name in jobs}
+            keys = {job.job_id: {"position": float(rank), figure: service(job)} for rank, job in enumerate(order, 1)}
+            pack_of = {job.job_id: pack for pack in packs for job in pack.jobs}
+            return {name: _reason(name, keys[name], pack_of.get(name), has_gpus=name in shared) for name in jobs}
 
         return Decision({}, shared=shared, valid_until=inf, outdated_by=Change.JOBS_OR_NODES, explain=explain)
 
 
-def _reason(name: JobId, place: Mapping[str, float], pack: Pack | None, *, has_gpus: bool) -> Reason:
+def _reason(name: JobId, order: Mapping[str, float], pack: Pack | None, *, has_gpus: bool) -> Reason:
+    """Return the reason of a job, with the other jobs of its pack. `order` contains its position and sort key.
+
+    Kinds: `in-pack`, `pack-waits`, and `beyond-packs` for a job after those that would fill the cluster.
+    """
     if pack is None:
-        return Reason("beyond-packs", place)
+        return Reason("beyond-packs", order)
     others = tuple(job.job_id for job in pack.jobs if job.job_id != name)
     kind, figure = ("in-pack", "gpus") if has_gpus else ("pack-waits", "gpus_needed")
-    return Reason(kind, {**place, figure: float(pack.gpus)}, others)
-
-
-def _singles(pack: Pack) -> Iterator[Pack]:
-    return (Pack((job,), pack.rank + place, pack.gpu_type) for place, job in enumerate(pack.jobs))
+    return Reason(kind, {**order, figure: float(pack.gpus)}, others)
 
 
 def _candidates(view: ClusterView, order: Sequence[JobView], gpus: Mapping[str, int]) -> dict[str, list[Pack]]:
     """Return, for each type, the jobs that would fill its GPUs in packs of four jobs of equal size, in order.
 
-    A job goes to the type that it runs on or else to the fastest one, of types with free GPUs first.
+    A job goes to the type on which it runs, otherwise to its fastest type; types with free GPUs come first.
     """
     left, room = dict(gpus), Counter[tuple[str, int]]()
     found: dict[str, list[Pack]] = {name: [] for name in gpus}
@@ -153,30 +151,30 @@ def _candidates(view: ClusterView, order: Sequence[JobView], gpus: Mapping[str, 
 
 
 def _merged(packs: list[Pack], capacity: int) -> list[Pack]:
-    """Merge packs until they fit, in four steps at most. Return the packs in order of their last jobs."""
+    """Merge packs until they fit on `capacity` GPUs, in four steps at most. Return them in order of their last jobs."""
     need = sum(pack.gpus for pack in packs)
     for _ in range(MOST_JOBS):
         if need <= capacity:
             break
         merged = dict(enumerate(packs))
-        for place, other in _partners(packs):
+        for later, earlier in _partners(packs):
             if need > capacity:
-                merged[place] = merged.pop(other).with_pack(merged[place])
-                need -= merged[place].gpus
+                merged[later] = merged.pop(earlier).merged_with(merged[later])
+                need -= merged[later].gpus
         packs = list(merged.values())
     return packs
 
 
 def _partners(packs: Sequence[Pack]) -> list[tuple[int, int]]:
-    """Return the matched packs of equal size as places, the later place first, in order of the later place."""
-    sizes: dict[int, list[int]] = {}
-    for place, pack in enumerate(packs):
+    """Return the matched packs of equal size as pairs of indices (later, earlier), in order of the later one."""
+    by_size: dict[int, list[int]] = {}
+    for index, pack in enumerate(packs):
         if pack.kind:
-            sizes.setdefault(pack.gpus, []).append(place)
+            by_size.setdefault(pack.gpus, []).append(index)
     pairs = (
-        (places[one], places[other])
-        for places in sizes.values()
-        for one, other in matched([packs[place].kind for place in places])
+        (indices[one], indices[other])
+        for indices in by_size.values()
+        for one, other in matched([packs[index].kind for index in indices])
     )
     return sorted((max(pair), min(pair)) for pair in pairs)
 
@@ -193,7 +191,7 @@ def weight(pack: Kind) -> float:
 
 
 def matched(kinds: Sequence[Kind]) -> list[tuple[int, int]]:
-    """Return matched packs, by their places in a list, with the greatest sum of weights.
+    """Return pairs of packs, by their indices in a list, with the greatest sum of weights.
 
     Each pack has at most one partner. Packs of a kind have equal weights, so the integer programme has one variable for
     each pair of kinds. HiGHS solves it through SciPy.
@@ -201,11 +199,12 @@ def matched(kinds: Sequence[Kind]) -> list[tuple[int, int]]:
     Source: maximum-weight matching in Muri (SIGCOMM '22), which matches single packs; limits of odd sets, Edmonds
     (1965).
     """
-    places: dict[Kind, list[int]] = {}
-    for place in reversed(range(len(kinds))):
-        places.setdefault(kinds[place], []).append(place)
+    indices: dict[Kind, list[int]] = {}
+    for index in reversed(range(len(kinds))):
+        indices.setdefault(kinds[index], []).append(index)
     counts = tuple(sorted(Counter(kinds).items()))
-    return [(places[one].pop(), places[other].pop()) for one, other, times in _best_pairs(counts) for _ in range(times)]
+    pairs = [(one, other) for one, other, times in _best_pairs(counts) for _ in range(times)]
+    return [(indices[one].pop(), indices[other].pop()) for one, other in pairs]
 
 
 @lru_cache(maxsize=1 << 14)
@@ -225,41 +224,42 @@ def _best_pairs(counts: tuple[tuple[Kind, int], ...]) -> list[tuple[Kind, Kind, 
 
 
 def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Sequence[int]) -> NDArray[np.float64]:
-    """Return the number of pairs of each two kinds with the greatest gain.
+    """Return the number of pairs of each two kinds with the greatest gain, shape (pairs,).
 
-    If numbers are fractional, a set of kinds has an odd number of packs, so one pack has no partner. The set becomes a
+    `pairs` are indices of kinds, `gain` the weight of a pair, shape (pairs,), and `left` the packs of each kind. If
+    numbers are fractional, a set of kinds has an odd number of packs, so one pack has no partner. The set becomes a
     limit. Each kind and the set of all kinds are limits from the start. If no such set exists, HiGHS branches.
     """
     from scipy.optimize import LinearConstraint, milp  # noqa: PLC0415  (slow to load)
 
     kinds = range(len(left))
     rows = [np.array([(kind == one) + (kind == other) for one, other in pairs]) for kind in kinds]
-    most, whole = list(left), 0
+    most, is_integer = list(left), 0
     sets: Sequence[frozenset[int]] = [*(frozenset((kind,)) for kind in kinds), frozenset(kinds)]
     times = np.full(len(pairs), float(sum(left)))  # an upper bound
     while True:
         for each in sets:
             row, packs = np.array([each.issuperset(pair) for pair in pairs], int), sum(left[kind] for kind in each)
-            if packs % 2 and row @ times > packs // 2 + NEARLY:
+            if packs % 2 and row @ times > packs // 2 + TOLERANCE:
                 rows.append(row)
                 most.append(packs // 2)
-                whole = 0
-        room = LinearConstraint(np.array(rows), ub=np.array(most))
-        with without_chatter() if whole else nullcontext():
-            found = milp(-gain, constraints=room, integrality=whole, options={"mip_rel_gap": 0.0, "presolve": False})
+                is_integer = 0
+        limits, options = LinearConstraint(np.array(rows), ub=np.array(most)), {"mip_rel_gap": 0.0, "presolve": False}
+        with without_chatter() if is_integer else nullcontext():
+            found = milp(-gain, constraints=limits, integrality=is_integer, options=options)
         if found.x is None:
             raise RuntimeError(f"HiGHS found no answer: {found.message}")
         times = found.x
         rounded: NDArray[np.float64] = np.rint(times)
-        if whole or np.abs(times - rounded).max() < NEARLY:
+        if is_integer or np.abs(times - rounded).max() < TOLERANCE:
             return rounded
-        sets, whole = _joined_kinds(pairs, times, len(left)), 1
+        sets, is_integer = _joined_kinds(pairs, times, len(left)), 1
 
 
 def _joined_kinds(pairs: Sequence[tuple[int, int]], times: Sequence[float], kinds: int) -> Sequence[frozenset[int]]:
     """Return the connected sets of kinds, by the pairs with fractional counts and by all pairs."""
     found: list[frozenset[int]] = []
-    for taken in ([abs(time - round(time)) > NEARLY for time in times], [time > NEARLY for time in times]):
+    for taken in ([abs(time - round(time)) > TOLERANCE for time in times], [time > TOLERANCE for time in times]):
         sets = {kind: frozenset((kind,)) for kind in range(kinds)}
         for one, other in (pair for pair, is_taken in zip(pairs, taken, strict=True) if is_taken):
             both = sets[one] | sets[other]

@@ -179,16 +179,23 @@ def all_gpus(view: ClusterView) -> list[Gpu]:
     return [(node, number) for node, gpus in enumerate(view.gpus_per_node) for number in range(gpus)]
 
 
-def placed_together(
-    view: ClusterView, packs: Sequence[Sequence[JobView]], nodes: Collection[int] | None = None
-) -> dict[JobId, Gpus]:
-    """Return the GPUs of packs of jobs. The jobs of a pack share all of their GPUs; two packs share no GPUs.
+def place_packs(view: ClusterView, types: Mapping[tuple[JobView, ...], str]) -> dict[JobId, Gpus]:
+    """Return the GPUs of packs of jobs on their GPU types. The jobs of a pack share all GPUs; packs share no GPUs.
 
-    All GPUs, or the GPUs of some nodes, are free for the packs. The jobs of a pack request equally many GPUs. All packs
-    must have room. A pack keeps the GPUs of its first running job whose GPUs are free. Other packs get GPUs of the
-    nodes with the most free GPUs.
+    The jobs of a pack request equally many GPUs. All GPUs of the cluster are free for the packs, and all packs must
+    have room. A pack keeps the GPUs of its first running job whose GPUs are free. Then the widest pack is placed first,
+    on the nodes with the most free GPUs.
     """
-    free = {gpu for gpu in all_gpus(view) if nodes is None or gpu[0] in nodes}
+    found: dict[JobId, Gpus] = {}
+    for name in dict.fromkeys(types.values()):
+        packs = sorted((pack for pack in types if types[pack] == name), key=lambda pack: -pack[0].num_replicas)
+        found |= _placed_packs(view, packs, set(view.nodes_of(name)))
+    return found
+
+
+def _placed_packs(view: ClusterView, packs: Sequence[Sequence[JobView]], nodes: Collection[int]) -> dict[JobId, Gpus]:
+    """Return the GPUs of packs on some nodes, in order of precedence."""
+    free = {gpu for gpu in all_gpus(view) if gpu[0] in nodes}
     found: dict[int, Gpus] = {}  # by index of the pack
     for index, pack in enumerate(packs):
         held = (view.sharing.held.get(job.job_id, ()) for job in pack)
