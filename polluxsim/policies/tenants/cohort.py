@@ -13,8 +13,7 @@ from polluxsim.policies.contract.view import ClusterView, JobView, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.ledger import queue_of
 
-ANY, LOWER_PRIORITY, NEVER = "any", "lower-priority", "never"
-"""Which jobs may be preempted: any job, jobs with a lower priority, or no job."""
+ANY, LOWER_PRIORITY, NEVER = "any", "lower-priority", "never"  # jobs that may be preempted
 
 
 class Terms(NamedTuple):
@@ -32,7 +31,7 @@ class Terms(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Rules of preemption: within a queue, from borrowers of other queues, and whether sharing is fair."""
+    """Rules of preemption. The parameters of `Quotas` describe them."""
 
     within_queue: str = LOWER_PRIORITY
     reclaim: str = ANY
@@ -40,7 +39,7 @@ class Rules(NamedTuple):
 
 
 def most_gpus(terms: Mapping[str, Terms], queue: str, num_gpus: int) -> float:
-    """Return the most GPUs that a queue can hold if all other queues are idle."""
+    """Return the most of `num_gpus` GPUs that a queue can hold if all other queues are idle."""
     mine = terms.get(queue, Terms())
     reserved = sum(each.reserved for name, each in terms.items() if name != queue)
     return min(mine.quota + mine.borrowing_limit, num_gpus - reserved)
@@ -49,8 +48,23 @@ def most_gpus(terms: Mapping[str, Terms], queue: str, num_gpus: int) -> float:
 class Cohort:
     """The GPUs of all queues during one decision.
 
-    `other` contains the terms of queues that `terms` leaves out. `start_of` returns when a running job got its GPUs
-    [s].
+    Parameters
+    ----------
+    terms, other
+        Terms of queues by name, and terms of all other queues.
+    rules
+        Rules of preemption.
+    view
+        View of the cluster at the decision.
+    start_of
+        Function that returns the time at which a running job got its GPUs [s].
+
+    Attributes
+    ----------
+    started
+        Waiting jobs that get GPUs, by name.
+    preempted
+        The job for which each preempted job loses its GPUs, by the name of the preempted job.
     """
 
     def __init__(
@@ -65,7 +79,7 @@ class Cohort:
         self._start_of = start_of
         self._free = sum(view.free)
         self._holding = {job.job_id: job for job in view.running}
-        # No job that holds GPUs has a lower priority.
+        # Lower bound of the priorities of the jobs with GPUs.
         self._lowest = min((job.priority for job in view.running), default=inf)
         self._used = Counter[str]()
         for job in view.running:
@@ -76,11 +90,11 @@ class Cohort:
             self._pool -= max(self._of(queue).reserved, self._used[queue])
         self.started: dict[JobId, JobView] = {}
         self._kinds: dict[JobId, str] = {}  # kinds of the reasons of started jobs
-        # The job for which each preempted job loses its GPUs.
         self.preempted: dict[JobId, JobView] = {}
-        # Jobs for which no preemption makes room, as (queue, GPUs, priority), and the number of new chances so far.
+        # Jobs for which no preemption makes room now, as (queue, GPUs, priority), and the number of changes so far after
+        # which a preemption may make room for them.
         self._hopeless: set[tuple[str, int, float]] = set()
-        self._chances = 0
+        self._num_chances = 0
 
     def admit(self, waiting: Sequence[JobView]) -> None:
         """Start waiting jobs, with preemption, until no further job can start."""
@@ -90,8 +104,8 @@ class Cohort:
         preempts = bool(self._rules.fair_sharing or self._terms) or (
             self._rules.within_queue != NEVER and any(job.priority > self._lowest for job in waiting)
         )
-        while before < self._chances and (self._free or preempts):
-            before = self._chances
+        while before < self._num_chances and (self._free or preempts):
+            before = self._num_chances
             for job in self._in_turn([job for job in waiting if job.job_id not in self.started]):
                 if not preempts and job.num_replicas > self._free:
                     continue
@@ -147,8 +161,8 @@ class Cohort:
         would have the smallest share. Then jobs come in order of priority and submission.
         """
         queues: dict[str, deque[tuple[int, JobView]]] = {}
-        for place, job in enumerate(sorted(waiting, key=lambda job: -job.priority)):
-            queues.setdefault(queue_of(job), deque()).append((place, job))
+        for position, job in enumerate(sorted(waiting, key=lambda job: -job.priority)):
+            queues.setdefault(queue_of(job), deque()).append((position, job))
         if len(queues) == 1:
             yield from (job for _, job in next(iter(queues.values())))
             return
@@ -162,11 +176,12 @@ class Cohort:
                 heappush(heads, (self._rank(queue, jobs[0][1]), jobs[0][0], queue))
 
     def _rank(self, queue: str, job: JobView) -> float:
+        """Return the sort key of a queue whose next job this is."""
         share = self._share(queue, job.num_replicas)
         return share if self._rules.fair_sharing else float(share > 0)
 
     def _share(self, queue: str, more: int = 0) -> float:
-        """Return the GPUs of a queue beyond its quota, over its weight; The method adds the jobs of `more` to them."""
+        """Return the GPUs of a queue beyond its quota, over its weight, if the queue gets `more` GPUs."""
         terms = self._of(queue)
         return max(self._used[queue] + more - terms.quota, 0) / terms.weight
 
@@ -174,11 +189,12 @@ class Cohort:
         """Return the GPUs that a queue may get, including the GPUs that it may borrow."""
         terms, used = self._of(queue), self._used[queue]
         own = max(terms.reserved - used, 0)
-        lent = terms.quota - terms.reserved  # its part of the common pool
+        lent = terms.quota - terms.reserved  # part of its quota in the common pool
         from_pool = max(used - terms.reserved, 0)
         return own + min(lent - from_pool + terms.borrowing_limit, self._pool)
 
     def _fits(self, job: JobView, *, borrowing: bool = True) -> bool:
+        """Return whether a job fits now, with `borrowing` also beyond the quota of its queue."""
         queue, gpus = queue_of(job), job.num_replicas
         if gpus > self._free or gpus > self._available(queue):
             return False
@@ -194,6 +210,7 @@ class Cohort:
         del self._holding[job.job_id]
 
     def _change(self, queue: str, gpus: int) -> None:
+        """Give GPUs to a queue, or take GPUs from it if the number is negative."""
         reserved = self._of(queue).reserved
         before = max(self._used[queue] - reserved, 0)
         self._used[queue] += gpus
@@ -227,7 +244,7 @@ class Cohort:
 
     def _give_chance(self) -> None:
         """Let all jobs try to preempt again."""
-        self._chances += 1
+        self._num_chances += 1
         self._hopeless.clear()
 
     def _victims(self, job: JobView) -> list[JobView]:

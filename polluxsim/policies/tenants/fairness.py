@@ -109,9 +109,6 @@ def in_turn(view: ClusterView, usage: Mapping[str, float], cost: Callable[[JobVi
         yield job
 
 
-OWNERS = ("queue", "user")
-
-
 @dataclass(frozen=True)
 class DominantResourceFairness:
     """Start whole jobs of the queue with the least dominant share relative to its weight, without preemption.
@@ -137,7 +134,7 @@ class DominantResourceFairness:
 
     def __post_init__(self) -> None:
         check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})
-        check_choice("policy.by", self.by, OWNERS)
+        check_choice("policy.by", self.by, ("queue", "user"))
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return a sentence if shares have no effect; each weight must be for a queue, or user, of a job."""
@@ -183,17 +180,18 @@ class _Filling:
     def __init__(self, view: ClusterView, policy: DominantResourceFairness) -> None:
         self._view, self._policy = view, policy
         self._free = FreeGpus(view.gpus_per_node, view.hosts)
-        # Default for jobs without a request: every node has this amount for each of its GPUs.
-        self._usual = least(shares_of(view.hosts, view.gpus_per_node)) if view.hosts else NOTHING
+        # CPUs and memory per GPU of a job without a request: every node has this amount for each of its GPUs.
+        self._default = least(shares_of(view.hosts, view.gpus_per_node)) if view.hosts else NOTHING
+        # GPUs, CPUs and memory of the cluster, and of each owner.
         self._all = (float(sum(view.gpus_per_node)), *map(sum, zip(*view.hosts, strict=True)))
         self._used: defaultdict[str, tuple[float, ...]] = defaultdict(lambda: (0.0, 0.0, 0.0))
-        self._crowded = frozenset[int]()
+        self._crowded = frozenset[int]()  # while it is empty, `needs_of` returns what users request
         self._crowded = self._too_full()
         for job in view.running:
             self._take(job, job.placement)
 
     def _too_full(self) -> frozenset[int]:
-        """Return the nodes on which another policy placed jobs that request more CPUs or memory than there are."""
+        """Return the nodes on which another policy placed jobs that request more CPUs or memory than the node has."""
         needed: defaultdict[int, Host] = defaultdict(lambda: NOTHING)
         for job in self._view.running if self._view.hosts else ():
             for node, gpus in job.placement:
@@ -202,18 +200,18 @@ class _Filling:
 
     def needs_of(self, job: JobView) -> Host:
         """Return the CPUs and memory of a job for each of its GPUs."""
-        asked = job.host or NOTHING
-        needs = Host(asked.cpus or self._usual.cpus, asked.memory or self._usual.memory)
+        request = job.host or NOTHING
+        needs = Host(request.cpus or self._default.cpus, request.memory or self._default.memory)
         is_crowded = any(node in self._crowded for node, _ in job.placement)
-        return needs.at_most(self._usual) if is_crowded else needs
+        return needs.at_most(self._default) if is_crowded else needs
 
     def share_of(self, owner: str) -> float:
         """Return an owner's dominant share, over its weight."""
-        parts = (used / there for used, there in zip(self._used[owner], self._all, strict=False) if there)
+        parts = (used / total for used, total in zip(self._used[owner], self._all, strict=False) if total)
         return max(parts) / self._policy.weights.get(owner, 1.0)
 
     def can_ever_run(self, job: JobView) -> bool:
-        """Return whether a job fits on empty nodes; if nodes may be added, assume that it does."""
+        """Return whether a job fits on empty nodes of a type; True if more nodes may come up."""
         view, needs = self._view, self.needs_of(job)
         if not view.hosts or view.health.down or view.nodes is not None:
             return True
@@ -223,16 +221,16 @@ class _Filling:
 
     def place(self, job: JobView) -> Placement:
         """Take GPUs for a job with its CPUs and memory, first on nodes with room for most of it; return the GPUs."""
-        needs, every = self.needs_of(job), range(len(self._view.gpus_per_node))
+        needs = self.needs_of(job)
+        room = FreeGpus([max(self._free.room(node, needs), 0) for node in range(len(self._view.gpus_per_node))])
         for name in job.speeds or self._view.types:
-            here = set(self._view.nodes_of(name))
-            room = FreeGpus([max(self._free.room(node, needs), 0) if node in here else 0 for node in every])
-            if placement := room.pack(job.num_replicas):
+            if placement := room.pack(job.num_replicas, self._view.nodes_of(name)):
                 self._take(job, placement)
                 return placement
         return ()
 
     def _take(self, job: JobView, placement: Placement) -> None:
+        """Charge the owner of a job for its GPUs, CPUs and memory."""
         needs = self.needs_of(job)
         self._free.take(placement, needs)
         owner, whole = self._policy.owner_of(job), needs.times(job.num_replicas)

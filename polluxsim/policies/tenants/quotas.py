@@ -19,8 +19,7 @@ from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
 from polluxsim.policies.tools.pools import pool_per_type
 from polluxsim.workloads.job import Job
 
-ByQueue: TypeAlias = Mapping[str, int | Mapping[str, int]]
-"""A number of GPUs for each queue, or a number for each GPU type of each queue."""
+ByQueue: TypeAlias = Mapping[str, int | Mapping[str, int]]  # GPUs of each queue, or of each GPU type of each queue
 
 
 @pool_per_type
@@ -71,9 +70,9 @@ class Quotas:
 
     def __post_init__(self) -> None:
         for name, by_queue in self._by_queue():
-            for queue, said in by_queue.items():
-                for key, value in said.items() if isinstance(said, Mapping) else (("", said),):
-                    check_range(f"policy.{name}.{queue}{key and f'.{key}'}", value, least=0, whole=True)
+            for queue, gpus in by_queue.items():
+                for gpu_type, value in gpus.items() if isinstance(gpus, Mapping) else (("", gpus),):
+                    check_range(f"policy.{name}.{queue}{gpu_type and f'.{gpu_type}'}", value, least=0, whole=True)
         check_choice("policy.within_queue", self.within_queue, (LOWER_PRIORITY, NEVER))
         check_choice("policy.reclaim", self.reclaim, (ANY, LOWER_PRIORITY, NEVER))
         check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})
@@ -83,13 +82,13 @@ class Quotas:
         queues = values_of(jobs, "queue", NO_QUEUE)
         for name, by_queue in self._by_queue():
             check_owners(f"policy.{name}", by_queue, jobs, "queue", NO_QUEUE)
-            for queue, said in by_queue.items():
-                if isinstance(said, Mapping):
-                    check_names(f"policy.{name}.{queue}", said, "GPU type", cluster.types)
+            for queue, gpus in by_queue.items():
+                if isinstance(gpus, Mapping):
+                    check_names(f"policy.{name}.{queue}", gpus, "GPU type", cluster.types)
         check_owners("policy.weights", self.weights, jobs, "queue", NO_QUEUE)
         self._check_sum(cluster)
-        quotas = [said for queue, said in self.gpus.items() if queue in queues]
-        if not any(sum(said.values()) if isinstance(said, Mapping) else said for said in quotas):
+        quotas = [gpus for queue, gpus in self.gpus.items() if queue in queues]
+        if not any(sum(gpus.values()) if isinstance(gpus, Mapping) else gpus for gpus in quotas):
             if jobs and not self.borrowing:
                 raise InvalidConfigError(
                     "policy.gpus gives GPUs to no queue of a job and policy.borrowing is false, so no job could start; "
@@ -102,8 +101,8 @@ class Quotas:
 
     def _check_sum(self, cluster: Cluster) -> None:
         """Check that the quotas do not exceed the GPUs of the cluster, including nodes that are down."""
-        for gpu_type, gpus in {name: sum(sizes) for name, sizes in cluster.by_type.items()}.items():
-            quotas = sum(_on(self.gpus, gpu_type).values())
+        for gpu_type, sizes in cluster.by_type.items():
+            quotas, gpus = sum(_on(self.gpus, gpu_type).values()), sum(sizes)
             if quotas > gpus:
                 of_type = f" of {gpu_type}" if len(cluster.by_type) > 1 else ""
                 raise InvalidConfigError(
@@ -116,26 +115,25 @@ class Quotas:
             yield name, getattr(self, name)
 
     def on_type(self, gpu_type: str, types: Collection[str]) -> Quotas:
-        """Return the policy for one of the GPU types of a cluster."""
+        """Return the policy for one GPU type. Raise an `InvalidConfigError` if a quota does not name its types."""
         for name, by_queue in self._by_queue():
-            for queue, said in by_queue.items():
-                if not isinstance(said, Mapping) or said.keys() - set(types):
+            for queue, gpus in by_queue.items():
+                if not isinstance(gpus, Mapping) or gpus.keys() - set(types):
                     raise InvalidConfigError(
-                        f"policy.{name}.{queue} is {short(said)}, but the cluster has several GPU types; give a number "
+                        f"policy.{name}.{queue} is {short(gpus)}, but the cluster has several GPU types; give a number "
                         f"for each of {', '.join(types)}"
                     )
         on: dict[str, Any] = {name: _on(by_queue, gpu_type) for name, by_queue in self._by_queue()}
         return replace(self, **on)
 
     def may_use(self, job: JobView, gpu_type: str) -> bool:
-        """Return whether a job can start on GPUs of a type, considering only how much its queue may borrow."""
+        """Return whether the limits of its queue allow a job to start on a type, however few GPUs the type has."""
         return self.can_ever_hold(job, gpu_type, job.num_replicas + sum(_on(self.gpus, gpu_type).values()))
 
     def can_ever_hold(self, job: JobView | Job, gpu_type: str, num_gpus: int) -> bool:
         """Return whether the queue of a job can hold enough GPUs for the job, if there are `num_gpus` of a type."""
-        terms, queue = self._terms(gpu_type), job.queue or NO_QUEUE
-        if queue not in terms:
-            terms[queue] = self._other()
+        queue = job.queue or NO_QUEUE
+        terms = {queue: self._other(), **self._terms(gpu_type)}
         return job.num_replicas <= most_gpus(terms, queue, num_gpus)
 
     def quota_of(self, queue: str | None, gpu_type: str) -> int:
@@ -165,6 +163,7 @@ class Quotas:
         return -inf if holding is None else holding.start
 
     def _terms(self, gpu_type: str) -> dict[str, Terms]:
+        """Return the terms of the queues that a parameter names."""
         quotas, lending = _on(self.gpus, gpu_type), _on(self.lending_limits, gpu_type)
         limits = _on(self.borrowing_limits, gpu_type)
         names = dict.fromkeys((*quotas, *limits, *lending, *self.weights))
@@ -179,8 +178,10 @@ class Quotas:
         }
 
     def _other(self) -> Terms:
+        """Return the terms of all other queues."""
         return Terms(borrowing_limit=inf if self.borrowing else 0)
 
 
 def _on(by_queue: ByQueue, gpu_type: str) -> dict[str, int]:
-    return {queue: said.get(gpu_type, 0) if isinstance(said, Mapping) else said for queue, said in by_queue.items()}
+    """Return the GPUs of each queue on a GPU type."""
+    return {queue: gpus.get(gpu_type, 0) if isinstance(gpus, Mapping) else gpus for queue, gpus in by_queue.items()}
