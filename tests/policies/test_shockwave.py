@@ -147,9 +147,9 @@ def test_the_time_left_is_between_that_of_the_fastest_and_the_slowest_epochs(
 def test_a_target_is_the_mean_of_estimates_and_a_little_more_of_the_newest() -> None:
     target = Target()
     for time, rounds in ((100.0, 3), (200.0, 1)):
-        target.estimate(time)
+        target.newest = time
         for _ in range(rounds):
-            target.stand()
+            target.keep_for_a_round()
     assert target.time == pytest.approx(0.9 * 125 + 0.1 * 200)
     assert target.time < inf
 

@@ -30,8 +30,10 @@ class Configuration(NamedTuple):
 def configurations(view: ClusterView, gangs: Collection[int] = ()) -> list[Configuration]:
     """Return all configurations: powers of two on a node, a whole node, several whole nodes, and those of `gangs`.
 
-    All nodes of a type count with the size of its largest nodes. `gangs` are the smallest numbers of GPUs that jobs can
-    run on. A job without a configuration would wait for ever. Source: Sia (SOSP '23), §3.2.
+    All nodes of a type count with the size of its largest nodes. `gangs` contains the smallest number of GPUs of each
+    job. Without a configuration of this number, the job would never start.
+
+    Source: Sia (SOSP '23), §3.2.
     """
     found = []
     for gpu_type in view.types:
@@ -66,8 +68,8 @@ def present_configuration(view: ClusterView, job: JobView, known: Sequence[Confi
 class Matrix:
     """Fills the matrix of a round. Values of the models of a job are computed once.
 
-    Goodput on a type on which a job never ran is an estimate from other types. Without an estimate the job may have one
-    GPU of the type.
+    The goodput on a type on which a job never ran is an estimate from other types. `guesses` says whether to use these
+    estimates. Without an estimate, the job may have its fewest GPUs of the type.
     """
 
     def __init__(self, *, guesses: bool) -> None:
@@ -75,9 +77,9 @@ class Matrix:
         self._known: dict[tuple[JobId, str], KnownGoodputs] = {}
 
     def fill(self, jobs: Sequence[JobView], configurations: Sequence[Configuration]) -> NDArray[np.float64]:
-        """Return the worth of each job in each configuration, shape (J, C), 1 in its slowest one.
+        """Return the worth of each job in each configuration, shape (J, C): its speed over that in its slowest one.
 
-        NaN where it cannot run.
+        NaN where the job cannot run.
 
         Source: Sia (SOSP '23), §3.3 and 3.4.
         """
@@ -108,17 +110,20 @@ class Matrix:
         for name, model in job.goodputs.items():
             enough = (types == name) & (gpus >= fewest_gpus(job))
             # The agent of a job that has not run allows one GPU, and no configuration may have just the minimum.
-            least = int(gpus[enough].min(initial=max(job.max_replicas, job.num_replicas)))
+            fewest = int(gpus[enough].min(initial=max(job.max_replicas, job.num_replicas)))
             if model is None or (isinstance(model, ScaledGoodput) and not self._guesses):
-                row[enough & (gpus == least)] = least
+                row[enough & (gpus == fewest)] = fewest
             else:
-                here = enough & (gpus <= max(job.max_replicas, least))
+                here = enough & (gpus <= max(job.max_replicas, fewest))
                 row[here] = self._goodputs(job.job_id, name, model, gpus[here], several[here])
 
     def _goodputs(
         self, job_id: JobId, gpu_type: str, model: Goodput, gpus: NDArray[np.int64], several: NDArray[np.int64]
     ) -> NDArray[np.float64]:
-        """Return the goodputs of configurations; guesses assume the nodes of the type on which the job ran."""
+        """Return the goodputs of configurations [M0-equivalent examples/s], shape (configurations,).
+
+        Estimates assume nodes of the size of the type on which the job ran.
+        """
         learnt, ratio = model, 1.0
         if isinstance(model, ScaledGoodput):
             learnt, ratio, several = model.model, model.ratio, (gpus > model.gpus_per_node).astype(int)
@@ -132,11 +137,22 @@ class Matrix:
 def place(
     sizes: Mapping[int, int], wanted: Mapping[JobId, tuple[int, int]], held: Mapping[JobId, Placement]
 ) -> dict[JobId, Placement]:
-    """Return placements on the nodes of one type, by numbers of nodes and GPUs; all fit in total.
+    """Return placements on the nodes of one type, for the numbers of nodes and GPUs that each job is to get.
 
-    A job whose numbers stay keeps its GPUs. If another job does not fit because free parts are on several nodes, the
-    jobs on parts of nodes are placed again, the largest first, each in its old place if possible. Gangs of odd sizes
-    may be split. Source: Sia (SOSP '23), §3.5.
+    Enough GPUs must be free in total. A job whose numbers stay keeps its GPUs. If another job does not fit because free
+    GPUs are on several nodes, all jobs are placed again, the largest first, each on its present GPUs if possible. A
+    job that does not fit then may get GPUs of more nodes.
+
+    Source: Sia (SOSP '23), §3.5.
+
+    Parameters
+    ----------
+    sizes
+        GPUs of each node of the type, by node number.
+    wanted
+        Numbers of nodes and GPUs of each job.
+    held
+        Present GPUs of the jobs whose numbers stay.
     """
     kept = {job: held[job] for job in wanted if job in held}
     return _placed(sizes, wanted, kept, kept) or _placed(sizes, wanted, {}, kept, splits=True) or {}
@@ -150,12 +166,15 @@ def _placed(
     *,
     splits: bool = False,
 ) -> dict[JobId, Placement] | None:
-    """Return the placements, or None if a job does not fit without a split."""
+    """Return the placements, or None if a job does not fit. With `splits` a job may get GPUs of more nodes.
+
+    The jobs in `kept` keep their GPUs. The jobs in `liked` get theirs again if they are free.
+    """
     free = FreeGpus([sizes.get(node, 0) for node in range(max(sizes) + 1)])
     found = dict(kept)
     for placement in kept.values():
         free.take(placement)
-    likes = Counter[int]()
+    likes = Counter[int]()  # GPUs of each node that jobs would like to keep
     for placement in liked.values():
         likes.update(dict(placement))
     new = [job for job in wanted if job not in kept]
@@ -175,10 +194,10 @@ def _placed(
 def _part_or_whole(
     free: FreeGpus, sizes: Mapping[int, int], likes: Mapping[int, int], num_nodes: int, gpus: int
 ) -> Placement:
-    """Return part of a node, or whole nodes; nothing if there are not enough free GPUs.
+    """Return GPUs of one node, or whole nodes; nothing if there are not enough free GPUs.
 
-    The node with the least free GPUs that suffice comes first, then the node with the fewest GPUs that jobs would like
-    to keep.
+    The node with the fewest sufficient free GPUs comes first, then the node with the fewest GPUs that jobs would like
+    to keep, in `likes`.
     """
     if num_nodes == 1:
         fitting = [node for node in sizes if free.gpus[node] >= gpus]

@@ -1,4 +1,4 @@
-"""The Sia policy: values configurations, solves the integer programme, and places what it chose."""
+"""The Sia policy: values configurations, solves the integer programme, and places the chosen configurations."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Programme:
     def _worth_trying(self) -> NDArray[np.bool_]:
         """Return the configurations that an optimum can have, shape (J, C): cheaper than all smaller ones."""
         needed = np.zeros(self.costs.shape, dtype=bool)
-        for number in range(len(self.capacities)):
-            here = np.flatnonzero(self.types == number)
+        for gpu_type in range(len(self.capacities)):
+            here = np.flatnonzero(self.types == gpu_type)
             here = here[np.argsort(self.gpus[here], kind="stable")]
             least = np.fmin.accumulate(np.insert(self.costs[:, here], 0, 0.0, axis=1), axis=1)
             needed[:, here] = self.costs[:, here] < least[:, :-1]
@@ -72,7 +72,7 @@ class Programme:
         return needed & ~np.isnan(self.costs)
 
     def value(self, chosen: NDArray[np.int64]) -> float:
-        """Return the sum of the costs of a choice, shape (J,), in which −1 means no configuration."""
+        """Return the sum of the costs of a choice: the configuration of each job, shape (J,), −1 for none."""
         jobs = np.flatnonzero(chosen >= 0)
         return float(self.costs[jobs, chosen[jobs]].sum()) + self.waiting_cost * len(chosen)
 
@@ -85,7 +85,7 @@ class Programme:
         from scipy.sparse import csr_array, vstack  # noqa: PLC0415
 
         costs = self.costs
-        jobs, columns = np.nonzero(self._worth_trying())
+        jobs, columns = np.nonzero(self._worth_trying())  # of each variable
         num_jobs, num_types, size = len(costs), len(self.capacities), len(jobs)
         chosen, cost_if_all_wait = np.full(num_jobs, -1), self.waiting_cost * num_jobs
         if not size:
@@ -125,7 +125,7 @@ class Sia:
     Parameters
     ----------
     p
-        Fairness power: the sum of all jobs' worth^p is minimised if p < 0, maximised if p > 0. Not 0.
+        Fairness power, not 0: the sum of all jobs' worth^p is minimised if p < 0, and maximised if p > 0.
     waiting_cost
         Cost λ of a job without GPUs, above 1, in units of the cost of one GPU of its slowest type.
     bootstrap
@@ -140,7 +140,7 @@ class Sia:
     bootstrap: str = "ratio"
     _matrix: Matrix = field(init=False, repr=False)
     _last: tuple[Programme, tuple[NDArray[np.int64], float]] | None = field(default=None, init=False, repr=False)
-    # For each job, the time since which it has its present GPUs.
+    # Present GPUs of each job, and the time since which the job has them [s].
     _since: dict[JobId, tuple[Placement, float]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -224,6 +224,7 @@ class Sia:
 def _placements(
     view: ClusterView, jobs: Sequence[JobView], known: Sequence[Configuration], chosen: NDArray[np.int64]
 ) -> dict[JobId, Placement]:
+    """Return placements of jobs in their chosen configurations, shape (J,), −1 for none."""
     placements: dict[JobId, Placement] = {}
     pairs = [(job, known[column]) for job, column in zip(jobs, chosen.tolist(), strict=True) if column >= 0]
     for name in view.types:
@@ -239,10 +240,11 @@ def _reason(
 ) -> Reason:
     """Return the reason of the job in a row.
 
-    Kinds: `best-configuration` if no configuration is worth more; `restart-not-worth` if one is, but not after a
-    restart; `lost-configuration` if a better one lost to other jobs, which hold most GPUs of its type;
-    `no-configuration` if none is allowed. Numbers name configurations: `has 8 t4` is the worth of the chosen one, `best
-    2 a100-40` the worth of the best one. `idle 1 t4` is the worth, before the restart, of the best one on idle GPUs.
+    Kinds: `best-configuration` if no configuration is worth more; `restart-not-worth` if a configuration is worth more,
+    but not after a restart; `lost-configuration` if a cheaper one exists, with the jobs that get most GPUs of its type;
+    `no-configuration` if none is allowed. The names of numbers contain configurations: `has 8 t4` is the worth of the
+    chosen configuration, `best 2 a100-40` the worth of the best one, and `idle 1 t4` the worth, before the restart, of
+    the best one on idle GPUs.
     """
     costs, worths, now = programme.costs[row], programme.worths[row], int(chosen[row])
     if np.isnan(costs).all():

@@ -22,12 +22,12 @@ from polluxsim.policies.typed.linear_programmes import gpus_by_type
 class Prospect(NamedTuple):
     """The expected course of a job."""
 
-    width: int  # GPUs of its gang
-    epochs: int  # its epochs
-    done: int  # how many of them it has completed, fewer than all
-    spent: float  # time that these took, as planned [s]
-    epoch_time: float  # mean time of these and the present one [s]
-    left: float  # expected time that it still trains, at least 1 s [s]
+    width: int  # GPUs of the gang
+    epochs: int  # number of epochs
+    done: int  # number of completed epochs, fewer than all
+    spent: float  # planned time of the completed epochs [s]
+    epoch_time: float  # mean planned time of the completed epochs and the present one [s]
+    left: float  # expected remaining time of training, at least 1 s [s]
 
 
 def prospect(view: ClusterView, job: JobView) -> Prospect:
@@ -64,41 +64,40 @@ def time_left(sizes: Sequence[int], times: Sequence[float], done: int) -> float:
     return expected * (epochs - done) / max(floor(sum(left.values()) + 1), epochs - done)
 
 
+@dataclass
 class Target:
-    """Fair completion time of a job: the mean of its estimates, each weighted by the time for which it stood."""
+    """Fair completion time of a job: the mean of its estimates, each weighted by the rounds for which it was valid."""
 
-    def __init__(self) -> None:
-        self._sum = self._rounds = self._newest = 0.0
+    newest: float = 0.0  # newest estimate [s]
+    total: float = 0.0  # sum over all rounds of the estimates that were valid [s]
+    rounds: int = 0
 
-    def estimate(self, time: float) -> None:
-        """Take note of a new estimate [s]."""
-        self._newest = time
-
-    def stand(self) -> None:
-        """Keep the newest estimate for a round."""
-        self._sum += self._newest
-        self._rounds += 1
+    def keep_for_a_round(self) -> None:
+        """Count the newest estimate for one more round."""
+        self.total += self.newest
+        self.rounds += 1
 
     @property
     def time(self) -> float:
-        """Return the target [s]."""
-        mean = self._sum / self._rounds if self._rounds else self._newest
-        return 0.9 * mean + 0.1 * self._newest
+        """Return the target, after the first round [s]."""
+        return 0.9 * (self.total / self.rounds) + 0.1 * self.newest
 
 
-BASES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # parts of all epochs between which the logarithm is taken for straight
-
+# Shares of the epochs between which straight lines approximate the logarithm, and the share whose logarithm stands for
+# that of 0. Both as in the published code.
+BASES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 LOG_OF_NOTHING = 1e-6
-_GAP = 1e-3
+
+MIP_GAP = 1e-3  # relative optimality gap of the solver
 
 
 class Window(NamedTuple):
     """A plan for several rounds."""
 
-    rounds: int  # how many
-    length: float  # of each [s]
-    gpus: int  # GPUs there are
-    weight_of_longest: float  # what a second of the longest job's rest counts against mean utility
+    rounds: int  # number of rounds
+    length: float  # length of a round [s]
+    gpus: int  # GPUs of the cluster
+    weight_of_longest: float  # weight of a second of the longest remaining time against mean utility [1/s]
 
 
 def planned_rounds(
@@ -135,9 +134,7 @@ def planned_rounds(
         rows.append(np.array([[float(job.width >= at_least) for job in jobs]]) @ n)
         limits.append(np.array([float(window.rounds * gangs)]))
     worth = np.array(weights) @ u / (count * window.rounds)
-    lower = np.concatenate(
-        [np.array(least, dtype=float), np.zeros(count), np.full(count, -np.inf), np.zeros(count + 1)]
-    )
+    lower = np.concatenate([least, np.zeros(count), np.full(count, -np.inf), np.zeros(count + 1)])
     upper = np.concatenate([np.full(count, float(window.rounds)), epochs - done, np.full(2 * count + 1, np.inf)])
     with without_chatter():
         found = milp(
@@ -145,7 +142,7 @@ def planned_rounds(
             integrality=np.arange(4 * count + 1) < count,
             bounds=Bounds(lower, upper),
             constraints=LinearConstraint(np.vstack(rows), ub=np.concatenate(limits)),
-            options={"mip_rel_gap": _GAP},
+            options={"mip_rel_gap": MIP_GAP},
         )
     if found.x is None:
         raise ArithmeticError(f"no plan: {found.message}")
@@ -164,16 +161,16 @@ def _gangs_at_once(widths: Sequence[int], gpus: int) -> list[tuple[int, int]]:
 
 
 def _lines() -> list[tuple[float, float]]:
-    """Return slopes and starts of the straight lines between `BASES` that approximate the logarithm."""
+    """Return slopes and intercepts of the straight lines between `BASES` that approximate the logarithm."""
     points = [(base, log(base or LOG_OF_NOTHING)) for base in BASES]
     slopes = [((y1 - y0) / (x1 - x0), x0, y0) for (x0, y0), (x1, y1) in pairwise(points)]
     return [(slope, y - slope * x) for slope, x, y in slopes]
 
 
 def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window) -> list[int] | None:
-    """Return the rounds that each job needs so that its remaining time stays within the limit [s].
+    """Return the rounds that each job needs so that at most `spare` time of training remains after the window [s].
 
-    None if the jobs do not fit.
+    None if the jobs do not fit into the window.
     """
     needed = [max(ceil((job.left - rest) / window.length - 1e-9), 0) for job, rest in zip(jobs, spare, strict=True)]
     gpus = sum(job.width * rounds for job, rounds in zip(jobs, needed, strict=True))
@@ -184,7 +181,7 @@ def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window
     return needed if possible and gpus <= window.rounds * window.gpus else None
 
 
-MOST_WEIGHT = 1e6
+MOST_WEIGHT = 1e6  # largest weight of a late job, so that the solver's numbers stay in range
 
 
 @dataclass
@@ -213,6 +210,7 @@ class Shockwave:
     exponent: float = 12.0
     most_unfairness: float = 1.0
     _targets: dict[JobId, Target] = field(default_factory=dict, init=False, repr=False)
+    # Weight of each job in the present plan, its rounds that are left, and the rounds of the window that are left.
     _weights: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     _planned: dict[JobId, int] = field(default_factory=dict, init=False, repr=False)
     _rounds_left: int = field(default=0, init=False, repr=False)
@@ -255,9 +253,9 @@ class Shockwave:
         if has_changed:
             for job in view.jobs:
                 seen = prospects[job.job_id]
-                self._targets[job.job_id].estimate(job.submit_time + (seen.spent + seen.left) / share)
+                self._targets[job.job_id].newest = job.submit_time + (seen.spent + seen.left) / share
         for target in self._targets.values():
-            target.stand()
+            target.keep_for_a_round()
 
     def _plan(self, view: ClusterView, prospects: Mapping[JobId, Prospect]) -> None:
         """Plan the next window: fairly if possible, otherwise with weights by lateness."""
@@ -277,18 +275,20 @@ class Shockwave:
         self._rounds_left = self.window
 
     def _weight(self, rho: float, job: Prospect, window: Window) -> float:
+        """Return the weight of a job by its expected finish-time fairness ρ. Jobs that end in a round weigh most."""
         power = 100.0 if job.left < window.length else self.exponent
         # By logarithms, because powers of 100 may be too large for a number.
         return min(exp(min(power * log(rho), log(MOST_WEIGHT))), MOST_WEIGHT) if rho > self.most_unfairness else 1.0
 
     def _rank(self, job: JobView) -> tuple[bool, float, bool]:
+        """Return the sort key of a job: jobs that need all rounds first, then by weight over GPU rounds."""
         rounds = self._planned[job.job_id]
         worth = self._weights[job.job_id] / (max(rounds, 1) * job.num_replicas)
         return rounds < self._rounds_left, -worth, not job.placement
 
 
 def _fitting(view: ClusterView, order: Sequence[JobView]) -> dict[JobId, str]:
-    """Return the types of the jobs that fit, in order. Each job takes its first usable type with room."""
+    """Return the GPU types of the jobs that fit, in order. Each job takes the first type that it can use and fits."""
     free, running = dict(gpus_by_type(view)), dict[str, str]()
     for job in order:
         types = [name for name in free if name in job.speeds and free[name] >= job.num_replicas]

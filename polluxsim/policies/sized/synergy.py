@@ -1,4 +1,4 @@
-"""Synergy: Jobs that become faster with more CPUs and memory get them from jobs that need less."""
+"""Synergy: jobs that become faster with more CPUs and memory get them from jobs that need less."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.workloads.job import Job
 
 ALLOCATIONS = ("tuned", "proportional")
-ENDS = Change.JOBS_OR_NODES | Change.EVICTION
 
 
 @dataclass
@@ -80,7 +79,7 @@ class Synergy:
         decision = decision_of(self.order.allocate(view, rng))
         if not view.hosts or self.allocation == "proportional":
             return decision
-        runs, changes = _who_runs(view, decision)
+        runs, changes = _placements_after(view, decision)
         new = {job_id for job_id, placement in changes.items() if placement}
         each = shares_of(view.hosts, view.gpus_per_node)
         jobs = {job.job_id: job for job in view.jobs if job.job_id in runs}
@@ -106,12 +105,12 @@ class Synergy:
             allocation=changes,
             others_keep=True,
             hosts=hosts,
-            outdated_by=decision.outdated_by | ENDS,
+            outdated_by=decision.outdated_by | Change.JOBS_OR_NODES | Change.EVICTION,
             explain=decision.explain and partial(_explained, decision.explain, jobs, hosts, shares),
         )
 
 
-def _who_runs(view: ClusterView, decision: Decision) -> tuple[dict[JobId, Placement], dict[JobId, Placement]]:
+def _placements_after(view: ClusterView, decision: Decision) -> tuple[dict[JobId, Placement], dict[JobId, Placement]]:
     """Return the placements of all jobs with GPUs, and the changed placements, empty for jobs that lose GPUs."""
     before = {job.job_id: job.placement for job in view.running}
     after = {name: placement for name, placement in decision.allocation.items() if placement}
@@ -146,8 +145,8 @@ def tuned(
 ) -> dict[JobId, Host]:
     """Return CPUs and memory per GPU for all jobs with GPUs, so that each is at least as fast as with its share.
 
-    `hosts` and `shares` are the CPUs and memory of each node, in total and per GPU. The first jobs get spare parts
-    first.
+    `hosts` and `shares` are the CPUs and memory of each node, in total and per GPU. The first jobs get the spare CPUs
+    and memory first.
     """
     spare, found = list(hosts), dict[str, Host]()
     for job in jobs:

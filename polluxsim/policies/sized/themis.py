@@ -66,6 +66,7 @@ class Themis:
         return replace(decision, valid_until=min(until.values(), default=inf))
 
     def _take_note(self, view: ClusterView) -> None:
+        """Forget jobs that ended, and record the work of new jobs."""
         self._times.forget(view.changes.ended)
         for job_id in view.changes.ended:
             self._work.pop(job_id, None)
@@ -73,6 +74,7 @@ class Themis:
         self._work |= {job.job_id: self._asked_for(view, job) for job in view.changes.arrived}
 
     def _asked_for(self, view: ClusterView, job: JobView) -> float:
+        """Return the remaining time of a job on the GPUs that it requests [s]."""
         return self._times.on(job, [job.num_replicas])[job.num_replicas]
 
     def _bid(self, view: ClusterView, job: JobView, *, restarts: bool = False) -> dict[int, float]:

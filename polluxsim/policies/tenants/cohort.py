@@ -91,8 +91,8 @@ class Cohort:
         self.started: dict[JobId, JobView] = {}
         self._kinds: dict[JobId, str] = {}  # kinds of the reasons of started jobs
         self.preempted: dict[JobId, JobView] = {}
-        # Jobs for which no preemption makes room now, as (queue, GPUs, priority), and the number of changes so far after
-        # which a preemption may make room for them.
+        # Jobs for which no preemption makes room now, as (queue, GPUs, priority), and the number of changes so far that
+        # may have made room for them.
         self._hopeless: set[tuple[str, int, float]] = set()
         self._num_chances = 0
 
