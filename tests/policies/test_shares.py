@@ -18,7 +18,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.policies.typed import rules
-from polluxsim.policies.typed.linear_programmes import Demand, Half, Solver, centre
+from polluxsim.policies.typed.linear_programmes import Demand, Polytope, Solver, centre
 from polluxsim.policies.typed.rounds import RoundsOfShares
 from polluxsim.policies.typed.rules import AlloX, matched
 from polluxsim.workloads.workload import Job
@@ -100,13 +100,13 @@ def test_like_jobs_have_like_shares(demand: Demand, rule: int) -> None:
 @draws(20)
 def test_the_centre_has_the_largest_product_of_distances(lengths: list[float], limit: float) -> None:
     count = len(lengths)
-    half = Half(
+    polytope = Polytope(
         np.vstack([-np.eye(count), np.eye(count), np.ones((1, count))]), np.array([0.0] * count + lengths + [limit])
     )
-    found = centre(half, np.zeros(count))
+    found = centre(polytope, np.zeros(count))
 
     def product(point: np.ndarray) -> float:
-        slack = half.limits - half.rows @ point
+        slack = polytope.limits - polytope.rows @ point
         return -float(np.log(slack).sum()) if (slack > 0).all() else np.inf
 
     start = np.full(count, min(*lengths, limit) / (2 * count) if count > 1 else min(lengths[0], limit) / 2)

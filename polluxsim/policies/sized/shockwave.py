@@ -88,7 +88,7 @@ class Target:
 BASES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 LOG_OF_NOTHING = 1e-6
 
-MIP_GAP = 1e-3  # relative optimality gap of the solver
+MIP_GAP = 1e-3  # relative optimality gap of the solver, also as published
 
 
 class Window(NamedTuple):

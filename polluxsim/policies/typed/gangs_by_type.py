@@ -20,7 +20,7 @@ Numbers = np.ndarray[tuple[int, ...], np.dtype[np.intp]]
 
 
 def held_types(view: ClusterView, demand: Demand) -> Sequence[int | None]:
-    """Return the number of the type on which each job holds GPUs, None for no GPUs."""
+    """Return the index of the type on which each job holds GPUs, None for no GPUs."""
     placed = {job.job_id: job.placement for job in view.jobs}
     return [demand.types.index(view.type_of(placed[job])) if placed[job] else None for job in demand.jobs]
 
@@ -28,11 +28,11 @@ def held_types(view: ClusterView, demand: Demand) -> Sequence[int | None]:
 def typed_decision(
     view: ClusterView, demand: Demand, types: Mapping[JobId, int | None], explain: Callable[[JobId], Reason]
 ) -> Decision:
-    """Return the decision to give jobs their GPUs on these types, None for no GPUs.
+    """Return the decision that gives jobs their GPUs on these types, by index; None for no GPUs.
 
     `explain` returns the reason for one job.
     """
-    running = {job: demand.types[number] for job, number in types.items() if number is not None}
+    running = {job: demand.types[index] for job, index in types.items() if index is not None}
     return Decision(
         place_gangs(view, running, {job.job_id: job for job in view.jobs}),
         explain=lambda asked: {job: explain(job) for job in asked if job in types},
@@ -42,17 +42,20 @@ def typed_decision(
 class Bid(NamedTuple):
     """The offer to a job when its turn came."""
 
-    gpu_type: int | None  # number of the type it takes, None for none
-    # Its utility over the price of its GPUs, on the type with room where that is most; 0 where no type has room.
-    worth: float
-    needed: float  # GPUs of the job
+    gpu_type: int | None  # index of the type that the job takes, None for none
+    worth: float  # largest utility over the price of the GPUs, among the types with room; 0 if no type has room
+    needed: float  # GPUs that the job requests
     left: float  # most GPUs that are left of any type
 
 
 class Prices:
-    """The price of a GPU of each type: U_min^(1 − x) U_max^x / η if the share x is taken, U_max for the last GPU.
+    """The price of a GPU of each type [1/s].
+
+    The first GPU costs U_min / η, and the last one costs U_max, where U_min and U_max are the smallest and the largest
+    utility on the type. In between, the logarithm of the price rises linearly with the taken GPUs.
 
     `utilities` are those of each job on each type for a GPU, 0 where it cannot run, of shape (jobs, types) [1/s].
+    `gpus` has shape (types,), and `eta` is η.
     """
 
     def __init__(self, utilities: Array, gpus: Array, eta: float) -> None:
@@ -71,10 +74,10 @@ class Prices:
 class Queue(NamedTuple):
     """Jobs request GPUs one after the other, in order of utility per GPU, the largest first."""
 
-    utilities: Array  # of each job on each type, 0 where it cannot run, of shape (jobs, types) [1/s]
-    widths: Array  # GPUs of each job
-    gpus: Array  # GPUs of each type
-    now: Sequence[int | None]  # the type each job has GPUs of, which it keeps as long as its payoff there is positive
+    utilities: Array  # utility of each job on each type, 0 where it cannot run, of shape (jobs, types) [1/s]
+    widths: Array  # GPUs of each job, shape (jobs,)
+    gpus: Array  # GPUs of each type, shape (types,)
+    now: Sequence[int | None]  # index of the present type of each job, which keeps it while its payoff is positive
 
     @property
     def each(self) -> Array:
@@ -83,17 +86,17 @@ class Queue(NamedTuple):
 
 
 class JobChoices(NamedTuple):
-    """The choices of a job after each combination of choices of earlier jobs, in arrays of shape (ways,)."""
+    """The ways in which the jobs up to this job can choose, in arrays of shape (ways,)."""
 
-    job: int
-    before: Numbers  # which way of those before it each is
-    types: Numbers  # type that it takes, −1 for none
-    worth: Array  # as of its `Bid`
+    job: int  # index of the job
+    before: Numbers  # index of the way of the earlier jobs that this way continues
+    types: Numbers  # index of the type that the job takes, −1 for none
+    worth: Array  # `worth` and `left` as in `Bid`
     left: Array
 
 
 def bids(queue: Queue, prices: Prices, most_ways: int) -> dict[int, Bid]:
-    """Return the bid of each job, in the order of the queue, with the largest sum of payoffs.
+    """Return the bid of each job, by index in the order of the queue, with the largest sum of payoffs.
 
     A job takes the type with the largest payoff, or is skipped to leave room and lower prices to other jobs. If several
     ways leave the same GPUs, only the best way continues. The result is exact if there are at most `most_ways` ways.
@@ -145,14 +148,12 @@ def _best(used: Array, payoffs: Array, most_ways: int) -> Numbers:
 class Hadar:
     """Give each job its GPUs on the type with the largest payoff, utility minus price; none if no payoff is positive.
 
-    A job's utility is 1 over its time from submission to completion, as it would be on a type. Utilities plus prices
-    of all GPUs bound those of any allocation (weak duality), and each taker of one GPU adds to that bound no more than
-    max(1, c ((U_max / U_min)^(1/c) − 1)) times its utility, for c GPUs, ln(U_max / U_min) for many.
+    The utility of a job is 1 over its time from submission to completion on a type.
 
     Parameters
     ----------
     eta
-        η > 1: the least utility of all jobs over the price of the first GPU.
+        η > 1: the smallest utility of all jobs over the price of the first GPU.
     most_ways
         Largest number of partial assignments that the search keeps; with 1 it skips no job.
 
@@ -189,21 +190,22 @@ def _reason_of_bid(job: JobId, made: dict[JobId, Bid]) -> Reason:
     return Reason(kind, {"gpus_needed": bid.needed, "worth": bid.worth})
 
 
-Group = frozenset[int]  # numbers of the types that its jobs can use
+Group = frozenset[int]  # indices of the types that the jobs of the group can use
 
 
 class Outcome(NamedTuple):
     """The result of a job's turn."""
 
-    gpu_type: int | None  # number of the type, None for none
+    gpu_type: int | None  # index of the type, None for none
     numbers: Mapping[str, float]  # the numbers of the reason
 
 
 def owned_types(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Group, Group]:
-    """Return the types that each group uses first.
+    """Return the types that each group uses first. Groups with fewer GPUs come first.
 
-    A type belongs to the group with the fewest GPUs that can use it. The job moves to a group with more GPUs if that
-    group has more jobs for each of its GPUs. Groups with fewer GPUs come first.
+    A type belongs to the group with the fewest GPUs that can use it. It moves to a group with more GPUs if that group
+    has more jobs for each GPU of its own types. `queues` is the number of jobs of each group, and `gpus` the number of
+    GPUs of each type.
     """
 
     def supply(group: Group) -> float:
@@ -215,8 +217,8 @@ def owned_types(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Grou
     scarcest, own, left = sorted(queues, key=supply), dict[Group, Group](), frozenset(range(len(gpus)))
     for group in scarcest:
         own[group], left = left & group, left - group
-    for place, more in reversed(list(enumerate(scarcest))):
-        for fewer in reversed(scarcest[:place]):
+    for index, more in reversed(list(enumerate(scarcest))):
+        for fewer in reversed(scarcest[:index]):
             overlap = own[fewer] & more
             if overlap and pressure(more) > pressure(fewer):
                 own[fewer], own[more] = own[fewer] - overlap, own[more] | overlap
@@ -246,9 +248,9 @@ class Venn:
 
 
 def outcomes(demand: Demand, now: Sequence[int | None]) -> Iterator[tuple[int, Outcome]]:
-    """Go through the groups, then once more through the jobs without GPUs, and return the last result of each job.
+    """Go through the groups, then once more through the jobs without GPUs; yield the last result of each job, by index.
 
-    `now` is the present type of each job, which the job keeps if possible.
+    `now` is the index of the present type of each job, which the job keeps if possible.
     """
     service = demand.widths * demand.left / demand.speeds.max(axis=1, initial=0.0)
     groups = defaultdict[Group, list[int]](list)
@@ -276,7 +278,10 @@ def outcomes(demand: Demand, now: Sequence[int | None]) -> Iterator[tuple[int, O
 def _take_type(
     demand: Demand, job: int, here: int | None, allowed: Group, free: Array, numbers: dict[str, float]
 ) -> Outcome:
-    """Take GPUs for a job: of its present type, or else of the fastest allowed type with room."""
+    """Take GPUs for a job: of its present type, or else of the fastest allowed type with room.
+
+    `here` is the index of the present type, and `free` the free GPUs of each type.
+    """
     left = float(max((free[name] for name in allowed), default=0.0))
     with_room = [name for name in sorted(allowed) if free[name] >= demand.widths[job]]
     found = max(with_room, key=lambda name: (name == here, demand.speeds[job, name]), default=None)

@@ -24,18 +24,18 @@ Flags: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
 
 
 class Demand(NamedTuple):
-    """Jobs i in order of submission, and GPU types k, as arrays."""
+    """Jobs in order of submission, and GPU types, as arrays. A job that can run on no type now is left out."""
 
-    # Their names.
+    # Names of the jobs and of the types.
     jobs: Sequence[JobId]
     types: Sequence[str]
     # True speed of each job on each type, 0 where it cannot run, of shape (jobs, types) [optimiser steps/s].
     speeds: Array
-    widths: Array  # GPUs of each gang
-    gpus: Array  # GPUs of each type
-    prices: Array  # rent of a GPU of each type [$/h], 0 if unknown
-    left: Array  # optimiser steps that each job has left at the batch size it trains at now
-    ages: Array  # time since submission [s]
+    widths: Array  # GPUs of each gang, shape (jobs,)
+    gpus: Array  # GPUs of each type, shape (types,)
+    prices: Array  # rent of a GPU of each type, 0 if unknown, shape (types,) [$/h]
+    left: Array  # remaining optimiser steps of each job at its present batch size, shape (jobs,)
+    ages: Array  # time since submission of each job, shape (jobs,) [s]
 
     @classmethod
     def of(cls, view: ClusterView) -> Demand:
@@ -56,14 +56,9 @@ class Demand(NamedTuple):
             np.array([view.time - job.submit_time for job in jobs]),
         )
 
-    @property
-    def equal_share(self) -> Array:
-        """Return the share of each type in all GPUs."""
-        return self.gpus / float(self.gpus.sum())
-
     def named(self, shares: Array) -> dict[JobId, dict[str, float]]:
         """Return shares, of shape (jobs, types), by name."""
-        # Symmetric jobs are alike to fewer digits than solvers work with.
+        # Shares of equal jobs differ in the last digits of the solver.
         rows = np.round(np.clip(shares, 0.0, 1.0), 9).tolist()
         return {job: dict(zip(self.types, row, strict=True)) for job, row in zip(self.jobs, rows, strict=True)}
 
@@ -101,6 +96,7 @@ def _batch_choice(job: JobView, gpu_type: str) -> BatchChoice:
 
 
 def _shape(view: ClusterView, job: JobView, gpu_type: str) -> tuple[int, ...]:
+    """Return the GPUs by node of a job on as few nodes of a type as possible; if all are down, of the largest node."""
     largest = max(view.gpus_per_node[node] for node in view.nodes_of(gpu_type))
     return packed(job.num_replicas, largest or view.node_size)
 
@@ -108,18 +104,19 @@ def _shape(view: ClusterView, job: JobView, gpu_type: str) -> tuple[int, ...]:
 SOLVERS = ("centre", "vertex")
 NEARLY_OPTIMAL = 1e-6  # distance of the centre from the optimum, as a share of the optimum
 
-_MOST_STEPS, _ENOUGH = 200, 1e-9
+# Newton's method ends after this number of steps, or if the decrement is this small.
+MOST_STEPS, SMALL_DECREMENT = 200, 1e-9
 
 
-class Half(NamedTuple):
-    """Half-spaces: all points x with `rows` · x ≤ `limits`."""
+class Polytope(NamedTuple):
+    """All points x with `rows` · x ≤ `limits`."""
 
-    rows: Array
-    limits: Array
+    rows: Array  # shape (constraints, variables)
+    limits: Array  # shape (constraints,)
 
-    def and_(self, rows: Array, limits: Array) -> Half:
-        """Return the points that are also in further half-spaces."""
-        return Half(np.vstack([self.rows, rows]), np.concatenate([self.limits, limits]))
+    def within(self, rows: Array, limits: Array) -> Polytope:
+        """Return the points that also fulfil these constraints."""
+        return Polytope(np.vstack([self.rows, rows]), np.concatenate([self.limits, limits]))
 
 
 class Solver:
@@ -140,16 +137,18 @@ class Solver:
         return self.raised(rows, np.zeros(len(rows)), np.zeros(len(rows), dtype=bool))[0]
 
     def raised(self, rows: Array, levels: Array, is_full: Flags) -> tuple[float, Flags]:
-        """Return by how much Σ rows·x of all jobs that are not full can rise equally, and the limiting jobs.
+        """Return the largest common value of Σ rows·x of all jobs that are not full, and which jobs limit it.
 
-        Jobs that are full, of shape (jobs,), keep their levels.
+        Jobs that are full, shape (jobs,), keep their values of Σ rows·x, `levels`, shape (jobs,).
         """
         scale = float(rows.max())
-        free = np.where(is_full, 0.0, 1.0)
-        own = np.hstack([-self._of_jobs(rows / scale), free[:, None]])
+        rises = np.where(is_full, 0.0, 1.0)
+        own = np.hstack([-self._of_jobs(rows / scale), rises[:, None]])
         base = np.hstack([self._base.rows, np.zeros((len(self._base.limits), 1))])
-        half = Half(base, self._base.limits).and_(own, np.where(is_full, -levels / scale * (1 - NEARLY_OPTIMAL), 0.0))
-        found = _solved(np.append(np.zeros(len(self._jobs)), -1.0), half)
+        limits = np.where(is_full, -levels / scale * (1 - NEARLY_OPTIMAL), 0.0)
+        found = _solved(
+            np.append(np.zeros(len(self._jobs)), -1.0), Polytope(base, self._base.limits).within(own, limits)
+        )
         prices = np.asarray(found.ineqlin.marginals)[len(base) :]
         return float(found.x[-1]) * scale, (prices < -NEARLY_OPTIMAL) & ~is_full
 
@@ -162,18 +161,23 @@ class Solver:
         worth = rows[self._jobs, self._types] / float(rows.max())
         best = _optimum(-worth, self._base)
         total = float(worth @ best)
-        return self._middle(self._base.and_(-worth[None, :], np.array([-total * (1 - 10 * NEARLY_OPTIMAL)])), best)
+        # The published results were reproduced with this tolerance for sums, ten times that of the other rules.
+        floor = np.array([-total * (1 - 10 * NEARLY_OPTIMAL)])
+        return self._middle(self._base.within(-worth[None, :], floor), best)
 
     def with_at_least(self, rows: Array, needs: Array) -> Array:
-        """Return shares at which Σ rows·x of each job is at least its need; this must be possible."""
+        """Return shares at which Σ rows·x of each job is at least its need, shape (jobs,); this must be possible."""
         scale = rows.max(axis=1)
-        half = self._base.and_(-self._of_jobs(rows / scale[:, None]), -needs / scale)
-        return self._middle(half, _optimum(np.zeros(len(self._jobs)), half))
+        optima = self._base.within(-self._of_jobs(rows / scale[:, None]), -needs / scale)
+        return self._middle(optima, _optimum(np.zeros(len(self._jobs)), optima))
 
-    def _middle(self, half: Half, corner: Array) -> Array:
-        return self._shares(corner if self._method == "vertex" else centre(half, corner))
+    def _middle(self, optima: Polytope, corner: Array) -> Array:
+        """Return the shares at a corner, or in the centre, of the optima; shape (jobs, types)."""
+        shares = np.zeros_like(self._demand.speeds)
+        shares[self._jobs, self._types] = corner if self._method == "vertex" else centre(optima, corner)
+        return shares
 
-    def _constraints(self) -> Half:
+    def _constraints(self) -> Polytope:
         """Return the constraints of all shares: at least 0, at most 1 for a job, and at most the GPUs of each type."""
         demand, count = self._demand, len(self._jobs)
         of_types = np.zeros((len(demand.types), count))
@@ -182,49 +186,50 @@ class Solver:
         limits = np.concatenate([np.zeros(count), np.ones(len(once)), np.ones(len(of_types))])
         # No job can run on a type whose nodes are all down. The row of such a type is 0, and must stay 0.
         gpus = np.maximum(demand.gpus, 1.0)
-        return Half(np.vstack([-np.eye(count), once, of_types / gpus[:, None]]), limits)
+        return Polytope(np.vstack([-np.eye(count), once, of_types / gpus[:, None]]), limits)
 
     def _of_jobs(self, rows: Array) -> Array:
-        """Return rows·x of each job as rows over all shares."""
+        """Return Σ rows·x of each job as rows over the variables, shape (jobs, variables)."""
         spread = np.zeros((len(self._demand.jobs), len(self._jobs)))
         spread[self._jobs, np.arange(len(self._jobs))] = rows[self._jobs, self._types]
         return spread
 
-    def _shares(self, found: Array) -> Array:
-        shares = np.zeros_like(self._demand.speeds)
-        shares[self._jobs, self._types] = found
-        return shares
+
+def _optimum(costs: Array, allowed: Polytope) -> Array:
+    """Return an optimal point, shape (variables,)."""
+    return np.asarray(_solved(costs, allowed).x)
 
 
-def _optimum(costs: Array, half: Half) -> Array:
-    return np.asarray(_solved(costs, half).x)
-
-
-def _solved(costs: Array, half: Half) -> OptimizeResult:
+def _solved(costs: Array, allowed: Polytope) -> OptimizeResult:
     """Return an optimal point and the prices of the limits."""
-    from scipy.optimize import linprog  # noqa: PLC0415  (slow to load, and only for who shares)
+    from scipy.optimize import linprog  # noqa: PLC0415  (slow to load, and only for policies with shares)
 
-    found = linprog(costs, half.rows, half.limits, bounds=(None, None), method="highs")
+    found = linprog(costs, allowed.rows, allowed.limits, bounds=(None, None), method="highs")
     if found.x is None:
         raise ArithmeticError(f"no shares: {found.message}")
     return found
 
 
-def centre(half: Half, inside: Array) -> Array:
-    """Return the analytic centre of half-spaces: the point with the largest product of the distances to all of them."""
-    lengths = np.linalg.norm(half.rows, axis=1)
-    ball = Half(np.hstack([half.rows, lengths[:, None]]), half.limits)
-    found = _optimum(np.append(np.zeros(len(inside)), -1.0), ball)
+def centre(polytope: Polytope, corner: Array) -> Array:
+    """Return the analytic centre: the point with the largest product of the distances to all constraints.
+
+    If the polytope has no interior, this function returns `corner`. Otherwise Newton's method starts in the centre of
+    the largest ball. A step is damped while the decrement exceeds 1/4.
+    """
+    rows, limits = polytope
+    lengths = np.linalg.norm(rows, axis=1)
+    ball = Polytope(np.hstack([rows, lengths[:, None]]), limits)
+    found = _optimum(np.append(np.zeros(len(corner)), -1.0), ball)
     point, radius = found[:-1], float(found[-1])
-    if radius <= 0 or not (half.limits - half.rows @ point > 0).all():
-        return inside
-    for _ in range(_MOST_STEPS):
-        inverse = 1 / (half.limits - half.rows @ point)
-        gradient = half.rows.T @ inverse
-        scaled = half.rows * inverse[:, None]
+    if radius <= 0 or not (limits - rows @ point > 0).all():
+        return corner
+    for _ in range(MOST_STEPS):
+        inverse = 1 / (limits - rows @ point)
+        gradient = rows.T @ inverse
+        scaled = rows * inverse[:, None]
         step = np.linalg.solve(scaled.T @ scaled, -gradient)
         decrement = sqrt(max(-float(gradient @ step), 0.0))
         point = point + step / (1 + decrement if decrement > 0.25 else 1)
-        if decrement < _ENOUGH:
+        if decrement < SMALL_DECREMENT:
             break
     return point

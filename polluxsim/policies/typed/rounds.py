@@ -18,15 +18,15 @@ from polluxsim.policies.tools.ledger import Ledger
 from polluxsim.policies.typed.linear_programmes import SOLVERS, gpus_by_type, speed
 from polluxsim.policies.typed.rules import Rule
 
-Pair = tuple[JobId, str]
+Pair = tuple[JobId, str]  # a job and a GPU type
 
 
 class Turn(NamedTuple):
     """The turn of a job in the queue of a GPU type."""
 
     gpu_type: str
-    position: int  # place of the job in the queue, from 1
-    left: int  # GPUs of the type that were left
+    position: int  # position of the job in the queue, from 1
+    left: int  # GPUs of the type that were left for the job
     is_taken: bool  # whether the job gets its gang on the type
     ahead: tuple[JobId, ...]  # the nearest jobs ahead that get their gangs
     time_had: float  # time that the job has had on the type since shares were computed [s]
@@ -60,12 +60,13 @@ class RoundsOfShares:
     idle_newcomers: bool = False
     overtaking: bool = True
     solver: str = "centre"
-    _wanted: Mapping[JobId, Mapping[str, float]] = field(default_factory=dict, init=False, repr=False)
+    # Share of the time of each job on each type.
+    _time_shares: Mapping[JobId, Mapping[str, float]] = field(default_factory=dict, init=False, repr=False)
     # Time of each job on each type since shares were computed, and time that it lacked before [s].
     _time: Ledger[Pair] = field(default_factory=Ledger, init=False, repr=False)
     _deficit: dict[Pair, float] = field(default_factory=dict, init=False, repr=False)
-    _reset: float = field(default=-inf, init=False, repr=False)
-    _is_stale: bool = field(default=True, init=False, repr=False)
+    _reset: float = field(default=-inf, init=False, repr=False)  # time of the last computation of shares [s]
+    _is_stale: bool = field(default=True, init=False, repr=False)  # whether jobs or nodes have changed since then
 
     def __post_init__(self) -> None:
         check_range("policy.reset_interval", self.reset_interval, least=0)
@@ -108,7 +109,8 @@ class RoundsOfShares:
                 return turns
 
     def _stays_idle(self, job: JobId) -> bool:
-        return self.idle_newcomers and job not in self._wanted
+        """Return whether the GPUs of a job stay idle, because it has no share yet."""
+        return self.idle_newcomers and job not in self._time_shares
 
     def _take_note(self, view: ClusterView) -> None:
         """Charge jobs that lost their GPUs, and open and close accounts."""
@@ -126,10 +128,12 @@ class RoundsOfShares:
         """Compute shares, and carry over the time that jobs lack."""
         half = view.round_interval / 2
         for job, name in self._deficit:
-            due = self._wanted.get(job, {}).get(name, 0.0) * (view.time - self._reset) if self._wanted else 0.0
+            due = (
+                self._time_shares.get(job, {}).get(name, 0.0) * (view.time - self._reset) if self._time_shares else 0.0
+            )
             self._deficit[job, name] += due - (self._time.balance((job, name), view.time) - half)
             self._time.set_balance((job, name), half, view.time)
-        self._wanted = self.shares.shares(view, self.solver)
+        self._time_shares = self.shares.shares(view, self.solver)
         self._reset, self._is_stale = view.time, False
 
     def _turns(self, view: ClusterView, name: str, taken: Mapping[JobId, Turn]) -> Iterator[tuple[JobId, Turn]]:
@@ -155,7 +159,8 @@ class RoundsOfShares:
                 head = job
 
     def _rank(self, job: JobId, name: str, speed: float, time: float) -> tuple[float, float, float]:
-        share, pair = self._wanted.get(job, {}).get(name, 0.0), (job, name)
+        """Return the sort key of a job in the queue of a type, by its speed there [steps/s] and time had there [s]."""
+        share, pair = self._time_shares.get(job, {}).get(name, 0.0), (job, name)
         priority = share / max(time, 1e-9) if speed > 0 else 0.0
         return -priority, -self._deficit[pair], -share
 
@@ -167,7 +172,7 @@ class RoundsOfShares:
             "position": turn.position,
             "gpus_needed": job.num_replicas,
             "gpus_left": turn.left,
-            "time_share": self._wanted.get(job.job_id, {}).get(turn.gpu_type, 0.0),
+            "time_share": self._time_shares.get(job.job_id, {}).get(turn.gpu_type, 0.0),
             "time_had": turn.time_had,
         }
         if turn.head is not None:

@@ -27,13 +27,14 @@ class Rule(ABC):
     def shares(self, view: ClusterView, solver: str) -> dict[JobId, dict[str, float]]:
         """Return the shares by job and type: of a job at most 1 in sum, of a type at most its GPUs.
 
-        A job that can run nowhere now has no share. If there are several optima, one of `solving.SOLVERS` chooses.
+        A job that can run nowhere now has no share. If there are several optima, `solver`, one of `SOLVERS`, chooses.
         """
         demand = Demand.of(view)
         return demand.named(self.of(demand, Solver(demand, solver))) if demand.jobs else {}
 
 
 def _at_most_one(shares: Array) -> Array:
+    """Return shares, shape (jobs, types), with the sum of each job reduced to 1 if it is larger."""
     scaled: Array = shares / np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
     return scaled
 
@@ -47,7 +48,7 @@ class MaxMin(Rule):
     Parameters
     ----------
     agnostic
-        Whether all GPU types are taken for equally fast.
+        Whether the rule assumes that all GPU types are equally fast.
 
     Source: Narayanan et al., Gavel (OSDI '20), §4.1.
     """
@@ -61,7 +62,7 @@ class MaxMin(Rule):
 def max_min_rows(demand: Demand, *, agnostic: bool) -> Array:
     """Return the value of a share: GPUs × speed relative to the speed with an equal share, of shape (jobs, types)."""
     worth = (demand.speeds > 0).astype(float) if agnostic else demand.speeds
-    return demand.widths[:, None] * worth / (worth @ demand.equal_share)[:, None]
+    return demand.widths[:, None] * worth / (worth @ (demand.gpus / float(demand.gpus.sum())))[:, None]
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class MaxSum(Rule):
     Parameters
     ----------
     by_cost
-        Whether a type's throughput counts per dollar.
+        Whether to maximise throughput per dollar of rent. Then each GPU type needs a price.
 
     Source: as `MaxMin`.
     """
@@ -129,8 +130,9 @@ class FinishTimeFairness(Rule):
     Source: Themis' metric (NSDI '20), as Gavel (OSDI '20), §4.2, optimises it.
     """
 
-    # Time alone that each job's work took so far [s]; steps it had left, and its speed alone, when last looked at.
+    # Time that the work of each job so far would have taken alone [s].
     _done_alone: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
+    # Remaining steps of each job, and its speed alone [steps/s], at the last computation.
     _before: dict[JobId, tuple[float, float]] = field(default_factory=dict, init=False, repr=False)
 
     def of(self, demand: Demand, solve: Solver) -> Array:
@@ -156,6 +158,10 @@ class FinishTimeFairness(Rule):
         return needs, solve.least(demand.speeds / needs[:, None]) >= 1
 
     def _added_up(self, demand: Demand, alone: Array) -> Array:
+        """Return the time that the work of each job so far would have taken alone [s], shape (jobs,).
+
+        `alone` is the present speed of each job alone, shape (jobs,) [steps/s].
+        """
         now = dict(zip(demand.jobs, zip(demand.left.tolist(), alone.tolist(), strict=True), strict=True))
         for job, (left, _) in now.items():
             before, speed = self._before.get(job, (left, 1.0))
@@ -172,7 +178,7 @@ def isolated(demand: Demand) -> Array:
 
 @dataclass(frozen=True)
 class Isolated(Rule):
-    """Give every job an equal part of the GPUs: a gang of many gets less of the time. Source: as `MaxMin`."""
+    """Give every job an equal part of the GPUs, so that a wide gang gets less of the time. Source: as `MaxMin`."""
 
     agnostic = True
 
@@ -223,7 +229,7 @@ class FirstCome(Rule):
 class WaterFilling(Rule):
     """Raise the effective throughputs of all jobs equally, as in `MaxMin`, and then those of jobs that can have more.
 
-    Source: as `MaxMin`, §4.3. The prices of the linear programme show which jobs cannot have more.
+    Source: as `MaxMin`, §4.3. Jobs whose constraints have a price in the linear programme cannot have more.
     """
 
     def of(self, demand: Demand, solve: Solver) -> Array:
@@ -254,6 +260,7 @@ class AlloX(Rule):
     """
 
     oldest: float = 0.2
+    # Shares of each job at the last computation, shape (types,).
     _last: dict[JobId, Array] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -264,19 +271,20 @@ class AlloX(Rule):
         free = demand.gpus - (shares == 1).sum(axis=0)
         waiting = np.flatnonzero(shares.sum(axis=1) != 1)
         oldest = waiting[np.argsort(-demand.ages[waiting], kind="stable")]
-        some = oldest[: max(int(self.oldest * len(waiting)), int(free.sum()))]
-        left, speeds, ages = demand.left[some, None], demand.speeds[some], demand.ages[some]
-        for job, gpu_type in matched(left, speeds, ages, free, demand.types):
-            shares[some[job], gpu_type] = 1 / demand.widths[some[job]]
+        candidates = oldest[: max(int(self.oldest * len(waiting)), int(free.sum()))]
+        left, speeds, ages = demand.left[candidates, None], demand.speeds[candidates], demand.ages[candidates]
+        for index, gpu_type in matched(left, speeds, ages, free, demand.types):
+            shares[candidates[index], gpu_type] = 1 / demand.widths[candidates[index]]
         self._last = dict(zip(demand.jobs, shares, strict=True))
         return shares.copy()
 
 
 def matched(left: Array, speeds: Array, ages: Array, free: Array, types: Sequence[str]) -> list[tuple[int, int]]:
-    """Return which job goes first on each GPU, as pairs of a job and a type.
+    """Return which job goes first on each GPU, as pairs of indices (job, type).
 
-    Remaining steps have shape (jobs, 1); speeds (jobs, types) [steps/s], 0 where a job cannot run. Ages [s] only order
-    jobs that are equal except for rounding. GPUs are ordered by the names of their types.
+    Remaining steps have shape (jobs, 1); speeds (jobs, types) [steps/s], 0 where a job cannot run; ages (jobs,) [s];
+    free GPUs (types,). Ages only order jobs that are equal except for rounding. GPUs are ordered by the names of their
+    types.
     """
     from scipy.optimize import linear_sum_assignment  # noqa: PLC0415  (slow to load)
 
@@ -286,11 +294,12 @@ def matched(left: Array, speeds: Array, ages: Array, free: Array, types: Sequenc
         return []
     with np.errstate(divide="ignore"):
         times = (left / speeds)[:, gpus]
+    # A job where it cannot run costs far more than all other times, so the matching avoids it.
     times = np.where(np.isinf(times), 1e6 * times[np.isfinite(times)].max(), times)
-    places = np.arange(1, len(left) + 1)
-    costs = (places[None, :, None] * times[:, None, :]).reshape(len(left), -1) + ages[:, None]
+    from_last = np.arange(1, len(left) + 1)  # k for the k-th job from the last on a GPU
+    costs = (from_last[None, :, None] * times[:, None, :]).reshape(len(left), -1) + ages[:, None]
     first: dict[int, tuple[int, int]] = {}
     for job, column in zip(*linear_sum_assignment(costs), strict=True):
-        place, gpu = divmod(int(column), len(gpus))
-        first[gpu] = max(first.get(gpu, (-1, -1)), (place, int(job)))
+        position, gpu = divmod(int(column), len(gpus))
+        first[gpu] = max(first.get(gpu, (-1, -1)), (position, int(job)))
     return [(job, gpus[gpu]) for gpu, (_, job) in first.items() if speeds[job, gpus[gpu]] > 0]
