@@ -127,10 +127,9 @@ class RoundsOfShares:
     def _compute(self, view: ClusterView) -> None:
         """Compute shares, and carry over the time that jobs lack."""
         half = view.round_interval / 2
+        elapsed = view.time - self._reset if self._time_shares else 0.0
         for job, name in self._deficit:
-            due = (
-                self._time_shares.get(job, {}).get(name, 0.0) * (view.time - self._reset) if self._time_shares else 0.0
-            )
+            due = self._time_shares.get(job, {}).get(name, 0.0) * elapsed
             self._deficit[job, name] += due - (self._time.balance((job, name), view.time) - half)
             self._time.set_balance((job, name), half, view.time)
         self._time_shares = self.shares.shares(view, self.solver)
