@@ -22,7 +22,7 @@ COLUMNS = ("time", "job", "allocation")
 
 
 class Replay:
-    """Answers with recorded allocations, to check agents and engine apart from any search.
+    """Repeats recorded allocations. Tests of agents and of the engine use it in place of a policy.
 
     Parameters
     ----------
@@ -49,14 +49,13 @@ class Change(NamedTuple):
     time: float  # from when [s]
     job: JobId
     placement: Placement  # empty for no GPU
-    batch_size: int  # the total batch size chosen for it [examples]; 0 where none was, or it was not recorded
+    batch_size: int  # total batch size [examples]; 0 for a job without GPUs, or if it is not recorded
 
 
 class Timeline:
-    """Answers with the last recorded GPUs of each job.
+    """Gives each job its last recorded GPUs.
 
-    A job that takes longer than it did in the recorded run keeps its GPUs while no other is recorded with them, or to
-    its end.
+    A job that takes longer than in the recorded run keeps its GPUs while no other job is recorded with them.
 
     Parameters
     ----------
@@ -66,10 +65,15 @@ class Timeline:
         row whenever a job's GPUs change or more often, and optionally `batch_size` [examples] and `completion_time`
         [s], which only the last row of a job has.
     adaptive
-        Whether jobs choose their own batch sizes; null if any job did in the recorded run.
+        Whether jobs choose their own batch sizes. By default, whether a job changed its batch size in the record.
     late_first
         Whether a job that takes longer than recorded keeps GPUs that the record gives to another job. The other job
         then gets other GPUs, or misses the round. By default true for a record of rounds (.json), and false otherwise.
+
+    Raises
+    ------
+    InvalidInputError
+        If the record is invalid, or if it lacks a job that asks for GPUs.
     """
 
     def __init__(self, path: str, adaptive: bool | None = None, late_first: bool | None = None) -> None:
@@ -101,31 +105,29 @@ class Timeline:
         """Return the recorded placement of a job at a time, and after the end of its record its last GPUs."""
         if not (changes := self._changes.get(job_id)):
             raise InvalidInputError(f"{self._path}: nothing is recorded of job {job_id!r}, which the workload has")
-        number = bisect_right(changes, time, key=lambda change: change.time)
-        if number < len(changes):
-            return changes[number - 1].placement if number else (), ()
+        index = bisect_right(changes, time, key=lambda change: change.time)
+        if index < len(changes):
+            return changes[index - 1].placement if index else (), ()
         return changes[-1].placement, next((change.placement for change in reversed(changes) if change.placement), ())
 
 
 def _side_by_side(gpus_per_node: tuple[int, ...], wanted: Allocation) -> Allocation:
-    """Return placements in which the first jobs keep their present placements.
-
-    Later jobs get other GPUs if they are taken.
-    """
+    """Return the wanted placements of the first jobs. A later job gets other GPUs if its GPUs are taken."""
     if not all(FreeGpus(gpus_per_node).has(placement) for placement in wanted.values()):
-        return wanted  # of another cluster, which the engine names
+        return wanted  # the record is of another cluster; the engine reports the invalid placement
     free, given = FreeGpus(gpus_per_node), dict[JobId, Placement]()
     for job_id, placement in wanted.items():
         if free.has(placement):
             free.take(placement)
             given[job_id] = placement
-    for job_id in [job_id for job_id in wanted if job_id not in given]:
-        if (found := free.pack(num_replicas(wanted[job_id]))) is not None:
+    for job_id, placement in wanted.items():
+        if job_id not in given and (found := free.pack(num_replicas(placement))) is not None:
             given[job_id] = found
     return given
 
 
 def _recorded(path: Path) -> Iterator[Change]:
+    """Yield the changes in a run's folder, a record of rounds or a CSV file."""
     if path.is_dir():
         for record in read_run(path).result.allocation_records:
             yield Change(record.time, record.job, tuple(zip(record.nodes, record.gpus, strict=True)), record.batch_size)
@@ -146,11 +148,11 @@ def _placement(row: Row) -> Placement:
 
 
 def _scheduled(path: Path) -> Iterator[Change]:
-    """Yield the changes from round to round. Rounds are at multiples of their length, from 0."""
+    """Yield the changes in a record of rounds. Rounds are at multiples of their length, from 0."""
     schedule, length = _rounds(path)
     held = dict[JobId, Placement]()
     for number, entry in enumerate([*schedule, {}]):
-        now = _in_round(path, number, entry)
+        now = _placements_in_round(path, number, entry)
         for job in held | now:
             if now.get(job) != held.get(job):
                 yield Change(number * length, job, now.get(job, ()), 0)
@@ -171,7 +173,8 @@ def _rounds(path: Path) -> tuple[list[object], float]:
     return schedule, length
 
 
-def _in_round(path: Path, number: int, entry: object) -> dict[JobId, Placement]:
+def _placements_in_round(path: Path, number: int, entry: object) -> dict[JobId, Placement]:
+    """Return the placements in an entry of a record: jobs with the numbers of their workers."""
     where = f"{path}, round {number}:"
     if not isinstance(entry, dict):
         raise InvalidInputError(f"{where} {short(entry)}, must be jobs with their workers")

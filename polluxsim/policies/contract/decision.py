@@ -16,12 +16,12 @@ from polluxsim.hardware.placements import Allocation, Gpus, JobId
 class Change(Flag):
     """Kinds of events between rounds."""
 
-    ARRIVAL = auto()
-    EPOCH = auto()
-    COMPLETION = auto()
-    LEARNING = auto()
-    NODES = auto()
-    EVICTION = auto()
+    ARRIVAL = auto()  # a job was submitted
+    EPOCH = auto()  # a job began an epoch
+    COMPLETION = auto()  # a job ended
+    LEARNING = auto()  # an agent learnt something
+    NODES = auto()  # a node came up or went down, or a failure was announced
+    EVICTION = auto()  # a job lost its GPUs by a failure
     JOBS_OR_NODES = ARRIVAL | COMPLETION | NODES
     ANY = ARRIVAL | EPOCH | COMPLETION | LEARNING | NODES | EVICTION
 
@@ -51,8 +51,9 @@ class Decision:
         Jobs on numbered GPUs, which they may share with other jobs as `engine.sharing` allows. The allocation must
         not contain them.
     hosts
-        CPUs and memory for each GPU of a job, equal on all of its nodes. The cluster must state the CPUs and memory of
-        its nodes. A job that is left out gets CPUs and memory in proportion to its GPUs. A change causes no restart.
+        CPUs [cores] and memory [GB] for each GPU of a job, equal on all of its nodes. The cluster must state the CPUs
+        and memory of its nodes. A job that is left out gets CPUs and memory in proportion to its GPUs. A change causes
+        no restart.
     rejected
         Jobs that the policy rejects. They end, and must not hold GPUs in this decision. Their end does not call
         the policy.

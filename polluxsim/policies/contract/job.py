@@ -64,13 +64,13 @@ class Oracle(Protocol):
 class Report(NamedTuple):
     """The log of a job so far."""
 
-    epochs: float  # statistical epochs done, with the completed part of the present epoch
+    epochs: float  # completed statistical epochs, with the completed part of the present one
     losses: tuple[float, ...]  # Loss after each complete epoch. Its unit depends on the application.
     # Optimiser steps of the last complete epoch at the user's batch size; in the first epoch, the examples of an epoch
     # over that batch size.
     steps_per_epoch: float
     step_time: float | None  # present time of an optimiser step [s]; None while the job does not train
-    last_drop: float  # the training is complete when the loss falls by less than this in an epoch
+    last_drop: float  # the training is complete when the loss falls by less in an epoch [unit of the losses]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -86,15 +86,15 @@ class JobView:
 
     job_id: JobId
     submit_time: float  # time of submission [s]
-    # GPUs and total batch size that the user requests [1; examples].
+    # GPUs and total batch size that the user requests [GPUs; examples].
     num_replicas: int
     batch_size: int
     placement: Placement  # GPUs that the job holds. Empty if the job holds no GPUs.
     attained_service: float  # GPUs times the time for which the job held them, so far [GPU s]
     num_restarts: int  # changes of its GPUs since its first start
     max_replicas: int  # most GPUs that the job can use now, according to its agent and its user
-    # Goodput that the agent has learnt, on the GPU type on which the job ran last. None before the first fit, and
-    # for jobs that do not adapt their batch size.
+    # Goodput by GPUs and nodes that the agent has learnt, on the GPU type on which the job ran last [M0-equivalent
+    # examples/s]. None before the first fit, and for jobs that do not adapt their batch size.
     goodput: GoodputModel | None
     oracle: Oracle  # True speed and remaining work. Only policies that assume this knowledge use this attribute.
     application: str = ""  # What the job trains. All jobs of an application do similar work.
@@ -117,10 +117,11 @@ class JobView:
     # speeds on one GPU. None before the job has run on any type.
     goodputs: Mapping[str, Goodput | None] = field(default_factory=dict)
     mixes_types: bool = False  # whether the job can use GPUs of several types at once
-    # CPUs and memory that the user requests for each GPU, and the speed by CPUs and memory. None if unknown.
+    # CPUs and memory that the user requests for each GPU [cores; GB], and the speed by CPUs and memory. None if
+    # unknown.
     host: Host | None = None
     sensitivity: Sensitivity | None = None
-    stages: Stages | None = None  # Time of a step on each resource. None if unknown.
+    stages: Stages | None = None  # Time of a step on each resource [s]. None if unknown.
     trained: float = 0.0  # work done, as the agent counts it [M0-equivalent examples]
     report: Report | None = None  # Log of the job. None if its losses are unknown.
 
@@ -147,7 +148,7 @@ class JobProxy(JobView):
         object.__setattr__(self, "values", values)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name in JobProxy.__slots__:  # a copy asks for them before they are set
+        if name.startswith("_") or name in JobProxy.__slots__:  # `copy` reads these before they are set
             raise AttributeError(name)
         return self.values[name] if name in self.values else getattr(self.job, name)
 

@@ -22,7 +22,10 @@ def without_effect(part: object, jobs: Sequence[Job], cluster: Cluster) -> list[
 
 
 def check_names(setting: str, names: Iterable[str], kind: str, known: Collection[str]) -> None:
-    """Check that the names in a setting exist. `kind` is the kind of the names: a queue, a user or a GPU type."""
+    """Raise an `InvalidConfigError` if a name in a setting is not among the known ones.
+
+    `kind` is the kind of the names: a queue, a user or a GPU type.
+    """
     for name in names:
         if name not in known:
             advice = f"use one of {listed(map(repr, sorted(known)))}" if known else "leave it out"
@@ -32,9 +35,10 @@ def check_names(setting: str, names: Iterable[str], kind: str, known: Collection
 
 
 def check_owners(setting: str, names: Iterable[str], jobs: Sequence[Job], attribute: str, otherwise: str) -> None:
-    """Check that the names in a setting are queues, or users, of jobs; `otherwise` is the name for jobs without one.
+    """Raise an `InvalidConfigError` if a name in a setting is not the queue, or user, of a job.
 
-    If no job has a queue, or user, each name is allowed: then the setting has no effect, so no name can be misspelt.
+    `otherwise` is the name for jobs without a queue or user. If no job has one, each name is allowed, because the
+    setting then has no effect.
     """
     known = values_of(jobs, attribute, otherwise)
     if known - {otherwise}:

@@ -46,7 +46,7 @@ class NodeCounts(NamedTuple):
     """The numbers of nodes of a cluster that a policy can resize."""
 
     requested: int  # Nodes that are up or starting. The cluster pays for all of them.
-    # Smallest and largest number that a policy may request.
+    # Smallest and largest number of nodes that a policy may request.
     least: int
     most: int
     gpus_per_node: tuple[int, ...]  # GPUs of each node, including nodes that are not up
@@ -77,9 +77,9 @@ class Changes:
 
     def among(self, jobs: Container[JobId], **changed: Any) -> Changes:
         """Return the events of some jobs; `changed` contains attributes that differ from the events so far."""
-        names = {name: getattr(self, name) for name in ("learnt", "passed_epoch", "evicted", "altered")}
-        some: dict[str, Any] = {name: [job for job in these if job in jobs] for name, these in names.items()}
-        return replace(self, **some | changed)
+        names = ("learnt", "passed_epoch", "evicted", "altered")
+        kept: dict[str, Any] = {name: [job for job in getattr(self, name) if job in jobs] for name in names}
+        return replace(self, **kept | changed)
 
 
 class Health(NamedTuple):
@@ -152,7 +152,7 @@ class Standing(NamedTuple):
     running: Sequence[JobView]
     waiting: Sequence[JobView]
     free: Sequence[int]  # free GPUs of each node
-    demand: int  # GPUs that the running and waiting jobs request
+    demand: int  # GPUs that all jobs request
 
     @classmethod
     def of(cls, gpus_per_node: Sequence[int], jobs: Sequence[JobView], sharing: SharedGpus) -> Standing:
@@ -194,7 +194,7 @@ class ClusterView:
     health: Health = HEALTHY  # failures of nodes
     # GPU type of each node. Empty if all GPUs are equal and their type is not stated.
     node_types: NodeTypes = NOBODY_SAYS
-    hosts: tuple[Host, ...] = ()  # CPUs and memory of each node. Empty if they do not limit jobs.
+    hosts: tuple[Host, ...] = ()  # CPUs [cores] and memory [GB] of each node. Empty if they do not limit jobs.
     # The use of the GPUs.
     sharing: SharedGpus = NOT_SHARED  # use of GPUs that several jobs share
     # Use of all GPUs, if it is known. Otherwise it follows from the placements of the jobs.
@@ -288,7 +288,7 @@ class ClusterView:
         return self.restarts.of(job.application, gpu_type)
 
     def round_at(self, time: float) -> float:
-        """Return the time of the first round at or after a time [s]. The time of a round stays."""
+        """Return the time of the first round at or after a time [s]."""
         if not self.round_interval or time == inf:
             return time
         return first_round(time, self.round_interval) * self.round_interval

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import reduce, wraps
+from itertools import chain
 from math import inf
 from operator import or_
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
     from polluxsim.models.goodput import GoodputModel
 
 
-MayUse: TypeAlias = Callable[[JobView, str], bool]
+MayUse: TypeAlias = Callable[[JobView, str], bool]  # whether a job may get GPUs of a type
 
-Given = TypeVar("Given", bound=type[Any])
+PolicyClass = TypeVar("PolicyClass", bound=type[Any])
 
 
 class JobOnType(JobProxy):
@@ -49,7 +50,7 @@ class JobOnType(JobProxy):
 
     @property
     def oracle(self) -> Oracle:
-        """Return the oracle on the type. The view is made when it is first read."""
+        """Return the oracle on the type. It is made when it is first read."""
         if self._oracle is not self.job.oracle:
             object.__setattr__(self, "_oracle", self.job.oracle)
             object.__setattr__(self, "_oracle_on_type", self.job.oracle.on(self.gpu_type))
@@ -83,27 +84,28 @@ class Pools:
     def __init__(self, may_use: MayUse | None = None, stays: Callable[[JobView], bool] | None = None) -> None:
         self._may_use = may_use
         self._stays = stays
-        self._seen: dict[JobId, JobOnType] = {}
-        self._types: dict[str, NodeTypes] = {}
+        self._seen: dict[JobId, JobOnType] = {}  # each job as the policy of its pool sees it
+        self._types: dict[str, NodeTypes] = {}  # node types of each pool
         self._moves_next = False  # whether a job that was preempted could move at the next round
 
     def views(self, view: ClusterView) -> dict[str, ClusterView]:
         """Return the view of each pool. In it, the nodes of other types have no GPUs."""
-        gone = [(job, self.of(job), end) for job, end in view.changes.ended.items() if job in self._seen]
-        ended = {name: {job: end for job, pool, end in gone if pool == name} for name in view.types}
+        ended: dict[str, dict[JobId, float]] = {name: {} for name in view.types}
         arrived: dict[str, list[JobId]] = {name: [] for name in view.types}
+        for job_id, end in view.changes.ended.items():
+            if job_id in self._seen:
+                ended[self.of(job_id)][job_id] = end
         self._send(view)
         for job in view.changes.arrived:
             arrived[self.of(job.job_id)].append(job.job_id)
-        changes = view.changes
-        if changes.jobs_or_nodes or self._moves_next:
+        if view.changes.jobs_or_nodes or self._moves_next:
             self._moves_next = False
-            for name, before, after in list(self._moved(view)):
-                if name in arrived[before]:  # the policy of that pool has not seen the job
-                    arrived[before].remove(name)
+            for job_id, before, after in list(self._moved(view)):
+                if job_id in arrived[before]:  # the policy of that pool has not seen the job
+                    arrived[before].remove(job_id)
                 else:
-                    ended[before][name] = view.time
-                arrived[after].append(name)
+                    ended[before][job_id] = view.time
+                arrived[after].append(job_id)
         return {name: self._view(view, name, arrived[name], ended[name]) for name in view.types}
 
     def of(self, job_id: JobId) -> str:
@@ -184,8 +186,8 @@ class Pools:
     def _moved(self, view: ClusterView) -> Iterator[tuple[JobId, str, str]]:
         """Move waiting jobs to other pools; yield the name of each, with its types before and after."""
         idle = {name: sum(view.free[node] for node in view.nodes_of(name)) for name in view.types}
-        spare, demand = dict(idle), self._demand(view)
-        late: list[JobView] = []
+        spare, demand = dict(idle), self._demand(view)  # `spare` GPUs are idle, and no job of the pool needs them
+        late: list[JobView] = []  # jobs that do not fit in their pools
         for job in view.waiting:
             name, gpus = self.of(job.job_id), job.num_replicas
             spare[name] -= gpus
@@ -213,6 +215,7 @@ class Pools:
     def _view(
         self, view: ClusterView, name: str, arrived: Sequence[JobId], ended: Mapping[JobId, float]
     ) -> ClusterView:
+        """Return the view of the pool of a type, with its jobs that arrived and ended [s]."""
         nodes = set(view.nodes_of(name))
         sizes = [gpus if node in nodes else 0 for node, gpus in enumerate(view.gpus_per_node)]
         jobs = {job_id: job for job_id, job in self._seen.items() if job.gpu_type == name}
@@ -222,20 +225,20 @@ class Pools:
         return view.part(sizes, jobs, changes, nodes=nodes, node_types=node_types, free=free)
 
 
-def together(view: ClusterView, pools: Pools, made: Mapping[str, Decision]) -> Decision:
+def together(view: ClusterView, pools: Pools, decisions: Mapping[str, Decision]) -> Decision:
     """Return one decision for the cluster from the decisions for its pools, by type."""
     allocation: dict[JobId, Placement] = {}
-    for name, decision in made.items():
+    for name, decision in decisions.items():
         allocation |= decision.allocation
         if not decision.others_keep:
             held = (job.job_id for job in view.running if pools.of(job.job_id) == name)
             stay = decision.allocation.keys() | decision.shared.keys()
             allocation |= {job_id: () for job_id in held if job_id not in stay}
-    rejected = [job_id for decision in made.values() for job_id in decision.rejected]
+    made = decisions.values()
 
     def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:
         reasons: dict[JobId, Reason] = {}
-        for name, decision in made.items():
+        for name, decision in decisions.items():
             if decision.explain is not None and (mine := [job_id for job_id in asked if pools.of(job_id) == name]):
                 reasons |= decision.explain(mine)
         return reasons
@@ -243,12 +246,12 @@ def together(view: ClusterView, pools: Pools, made: Mapping[str, Decision]) -> D
     return Decision(
         allocation,
         others_keep=True,
-        shared={job_id: gpus for decision in made.values() for job_id, gpus in decision.shared.items()},
-        rejected=rejected,
-        valid_until=min(decision.valid_until for decision in made.values()),
-        outdated_by=reduce(or_, (decision.outdated_by for decision in made.values())),
+        shared=dict(chain.from_iterable(decision.shared.items() for decision in made)),
+        rejected=[job_id for decision in made for job_id in decision.rejected],
+        valid_until=min(decision.valid_until for decision in made),
+        outdated_by=reduce(or_, (decision.outdated_by for decision in made)),
         explain=explain,
-        delays={job_id: delay for decision in made.values() for job_id, delay in decision.delays.items()},
+        delays=dict(chain.from_iterable(decision.delays.items() for decision in made)),
     )
 
 
@@ -266,22 +269,21 @@ class PolicyPerType:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Let each copy decide about its pool."""
-        made = dict[str, Decision]()
-        for name, part in self._pools.views(view).items():
-            made[name] = decision_of(self._policies[name].allocate(part, rng))
+        parts = self._pools.views(view)
+        made = {name: decision_of(self._policies[name].allocate(part, rng)) for name, part in parts.items()}
         decision = together(view, self._pools, made)
         if not (preempted := self._pools.preempted(view, decision)):
             return decision
         explain = decision.explain
 
         def with_preempted(asked: Sequence[JobId]) -> Mapping[JobId, Reason]:
-            known = {} if explain is None else explain([job for job in asked if job not in preempted])
-            return {**known, **{job: preempted[job] for job in asked if job in preempted}}
+            others = {} if explain is None else explain([job for job in asked if job not in preempted])
+            return {**others, **{job: preempted[job] for job in asked if job in preempted}}
 
         return replace(decision, valid_until=view.time, explain=with_preempted)
 
 
-def pool_per_type(policy: Given) -> Given:
+def pool_per_type(policy: PolicyClass) -> PolicyClass:
     """Decorate a class of policies that know one GPU type, so that on several types a copy decides for each type.
 
     On a cluster of one type nothing changes. The decorator is for policies that need only the jobs and GPUs in their
