@@ -1,4 +1,4 @@
-"""All checks of one policy: in many worlds, on an empty cluster, of decision times, and in a separate process."""
+"""All checks of one policy: in many worlds, on an empty cluster, and in a separate process."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from math import inf, log
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from statistics import median
-from time import process_time
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,155 +18,34 @@ from polluxsim.checks.driving import (
     ObservedPolicy,
     decision_of,
     run_policy,
-    start_run,
-    take_turn,
     with_other_hashes,
 )
 from polluxsim.checks.findings import Fault, Finding, as_test
+from polluxsim.checks.growth import growth_findings
 from polluxsim.checks.laws import Watch
 from polluxsim.checks.parameters import with_parameters
 from polluxsim.checks.shrinking import smallest
 from polluxsim.checks.worlds import Allowed, World, drawn
 from polluxsim.common.errors import PolicyError, PolluxSimError, short
-from polluxsim.engine.policy_calls import rare_collections
 from polluxsim.policies.contract.view import ClusterView, Policy, traits_of
 from polluxsim.policies.elastic.cluster_size import PendingGpus, Scaled
 from polluxsim.records.results import Result, Status
 from polluxsim.run.composing import NamedPolicy, named_policy
 from polluxsim.run.interrupt import ending_at_once, ending_with
 from polluxsim.run.workers import begin_worker, fresh, starting
-from polluxsim.workloads.workload import Job
 
 Make = Callable[..., Policy]
 
-SIZES = (60, 250, 1000, 4000)  # Numbers of jobs. The cluster has a quarter of the GPUs that they request.
-PATIENCE = 0.5  # no larger size is tried if a decision and its preparation take longer than this [s]
+ALL_FAULTS = frozenset(Fault)
 
-JOBS_PER_GPU, GPUS_PER_NODE = 4, 4
-
-STEEPEST, SHORTEST = 1.7, 0.1
-"""A fault: decision times that grow with a higher power of the jobs than STEEPEST, and exceed SHORTEST [s]."""
-
-SUSPECT, AGAIN = 1.2, 4
-"""If the power exceeds `SUSPECT`, both times are measured `AGAIN` times more, because the machine may be busy."""
-
-MEASURED = 3  # a growth is a fault if this number of measurements in a row show it
-
-ROUNDS, WINDOW = 1500, 100
-"""Number of rounds of a steady cluster, and number of early and of late rounds that are compared."""
-
-LONGEST = 1.5  # no larger size is tried if it is expected to take longer than this [s]
-
-ALL_ROUNDS = 20.0
-"""The check of many rounds ends without a finding if their decisions take longer than this in total [s]."""
-
-SLOWER, LEAST = 2.0, 2e-5  # late decisions may take `SLOWER` times as long as early ones, or `LEAST` longer [s]
-
-
-class DecisionTimes(NamedTuple):
-    """Processor time of a decision, and of the decision with its preparation [s]."""
-
-    seconds: float
-    spent: float
-
-    def least(self, other: DecisionTimes) -> DecisionTimes:
-        """Return the smaller of both measurements for each of the two times."""
-        return DecisionTimes(min(self.seconds, other.seconds), min(self.spent, other.spent))
-
-
-def growth_findings(guest: NamedPolicy, timeout: float | None = None, *, with_rigid: bool) -> Iterator[Finding]:
-    """Yield a finding if the time of a decision grows too fast with the jobs, and one if it grows with the rounds."""
-    try:
-        yield from _confirmed(lambda: _by_jobs(guest, timeout, with_rigid=with_rigid))
-        yield from _confirmed(lambda: _by_rounds(guest, timeout, with_rigid=with_rigid))
-    except FoundError as error:  # a random world may show the same fault with fewer jobs
-        yield error.finding
-
-
-def _confirmed(measured: Callable[[], Finding | None]) -> Iterator[Finding]:
-    """Yield the finding if `MEASURED` measurements in a row show it. A busy machine may be slow once or twice."""
-    for left in reversed(range(MEASURED)):
-        if (finding := measured()) is None:
-            return
-        if not left:
-            yield finding
-
-
-def _by_jobs(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> Finding | None:
-    def times_with(size: int) -> DecisionTimes:
-        world = World(
-            (GPUS_PER_NODE,) * (size // JOBS_PER_GPU // GPUS_PER_NODE), tuple(_jobs(size, 600.0, with_rigid=with_rigid))
-        )
-        return _second_decision(guest, world, timeout)
-
-    small, before = 0, DecisionTimes(0.0, inf)
-    for size in SIZES:
-        now = times_with(size)
-        if not small or now.spent < PATIENCE:  # the first measurement may include compilation
-            now = now.least(times_with(size))
-        if now.seconds > SHORTEST and small and _power(size, now, small, before) > SUSPECT:
-            for _ in range(AGAIN):  # in turn, because the machine may be slow for some time only
-                now = now.least(times_with(size))
-                before = before.least(times_with(small))
-            if (power := _power(size, now, small, before)) > STEEPEST:
-                what = f"with {size} jobs takes {now.seconds:.2g} s, with {small} jobs {before.seconds:.2g} s"
-                return Finding(Fault.GROWTH, f"a decision {what}: it grows with a power of {power:.1f}")
-        if now.spent > PATIENCE or now.spent * now.spent / before.spent > LONGEST:
-            break
-        small, before = size, now
-    return None
-
-
-def _power(size: int, now: DecisionTimes, small: int, before: DecisionTimes) -> float:
-    return log(now.seconds / before.seconds) / log(size / small)
-
-
-def _second_decision(guest: NamedPolicy, world: World, timeout: float | None) -> DecisionTimes:
-    """Return the time of the second decision in a world, about the same jobs as the first."""
-    started = process_time()
-    policy = AskedEveryRound(guest.make(afresh=True))
-    with rare_collections():  # a garbage collection may take longer than a decision
-        run = start_run(world, policy)
-        for _ in range(2):
-            seconds = take_turn(run, policy, run.advance(), timeout)  # type: ignore[arg-type]
-    return DecisionTimes(seconds, process_time() - started)
-
-
-def _by_rounds(guest: NamedPolicy, timeout: float | None, *, with_rigid: bool) -> Finding | None:
-    policy = AskedEveryRound(guest.make(afresh=True))
-    world = World((2,), tuple(_jobs(3, 2 * ROUNDS * 60.0, with_rigid=with_rigid)))
-    run = start_run(world, policy)
-    times: list[float] = []
-    spent = 0.0
-    while len(times) < ROUNDS and spent < ALL_ROUNDS and (view := run.advance()) is not None:
-        times.append(take_turn(run, policy, view, timeout))
-        spent += times[-1]
-    if len(times) < ROUNDS:
-        return None
-    early, late = median(times[WINDOW : 2 * WINDOW]), median(times[-WINDOW:])
-    if late <= max(SLOWER * early, early + LEAST):
-        return None
-    what = f"after {ROUNDS} rounds without an event, a decision takes {late:.2g} s instead of {early:.2g} s"
-    return Finding(Fault.GROWTH, what)
-
-
-def _jobs(count: int, duration: float, *, with_rigid: bool) -> Iterator[Job]:
-    for index in range(count):
-        if with_rigid:
-            yield Job.rigid(f"job-{index}", 0.0, 1, duration)
-        else:
-            yield Job(f"job-{index}", 0.0, "toy", 1, 10)
-
-
-ALL, MOST = frozenset(Fault), frozenset(Fault) - {Fault.ORDER}
+# Values of `faults` for `checked_world` that require further runs.
 RUNS = {fault: (fault,) for fault in (Fault.CHANCE, Fault.MEMORY, Fault.STANDING, Fault.ORDER)}
-"""Values of `faults` for `checked_world` that require further runs."""
 
-FEW, TRIES = 4, 12
-"""In worlds of at most `FEW` jobs, a search for chance makes `TRIES` further runs, because chance may not show."""
+# In worlds of at most FEW_JOBS jobs, a search for chance makes MORE_RUNS further runs, because chance may not show.
+FEW_JOBS, MORE_RUNS = 4, 12
 
-SALTS, SALTED = (1, 2, 3), 4
-"""Number of alternative hashes of names to try, and the distance between the worlds in which they are tried."""
+SALTS = (1, 2, 3)  # alternative hashes of names
+SALTED_WORLDS = 4  # the alternative hashes are tried in every world whose number is a multiple of this
 
 
 def check(policy: str | NamedPolicy, worlds: int = 1000, *, timeout: float | None = None) -> list[Finding]:
@@ -219,12 +94,13 @@ def _all_findings(
     for number in worlds:
         begins(number)
         world = with_parameters(drawn(number, allowed), guest, number)
-        yield from checked_world(guest, world, timeout=timeout, faults=ALL if number % SALTED == 0 else MOST)
+        faults = ALL_FAULTS if number % SALTED_WORLDS == 0 else ALL_FAULTS - {Fault.ORDER}
+        yield from checked_world(guest, world, timeout=timeout, faults=faults)
     yield from growth_findings(guest, timeout, with_rigid=allowed.rigid)
 
 
 def checked_world(
-    policy: str | NamedPolicy, world: World, *, timeout: float | None = None, faults: Collection[Fault] = ALL
+    policy: str | NamedPolicy, world: World, *, timeout: float | None = None, faults: Collection[Fault] = ALL_FAULTS
 ) -> list[Finding]:
     """Return the faults that a policy shows in one world; arguments as of `check`.
 
@@ -239,7 +115,7 @@ def checked_world(
         once = run(observed, watch=watch)
         shown = [*_starvation(once)]
         if Fault.CHANCE in faults:
-            shown += _differing_runs(make, run, once, TRIES if len(world.jobs) <= FEW else 1)
+            shown += _differing_runs(make, run, once, MORE_RUNS if len(world.jobs) <= FEW_JOBS else 1)
         elif Fault.MEMORY in faults:
             shown += _differing_runs(make, run, once, 1)
         if Fault.STANDING in faults and observed.had_lasting_decision and not shown:
@@ -262,6 +138,7 @@ def _made(guest: NamedPolicy, world: World, *, afresh: bool = False) -> Policy:
 
 
 def _differing_runs(make: Make, run: Callable[[Policy], Result], once: Result, tries: int) -> Iterator[Finding]:
+    """Yield a finding if one of `tries` further runs differs from the first, or a run in a used process does."""
     if any(run(make(afresh=True)) != once for _ in range(tries)):
         yield Finding(Fault.CHANCE, "two runs with the same seed differ: draw from rng, and use no clock")
     elif run(make()) != once:
@@ -275,6 +152,7 @@ def _course(result: Result) -> tuple[object, object]:
 
 
 def _order_dependence(make: Make, world: World, timeout: float | None) -> Iterator[Finding]:
+    """Yield a finding if the result depends on the hashes of the names of jobs."""
     with suppress(FoundError):  # the policy may need names that are plain strings
         results = [run_policy(with_other_hashes(world, salt), make(), timeout) for salt in SALTS]
         if any(result != results[0] for result in results):
@@ -282,6 +160,7 @@ def _order_dependence(make: Make, world: World, timeout: float | None) -> Iterat
 
 
 def _starvation(result: Result) -> Iterator[Finding]:
+    """Yield a finding if jobs are not complete at the end of a run."""
     left = [job.job for job in result.job_records if job.status is Status.CUT_OFF]
     if left:
         late = f"{len(left)} jobs, the first is {left[0]!r}, are not complete at {result.end_time:g} s"
@@ -289,6 +168,7 @@ def _starvation(result: Result) -> Iterator[Finding]:
 
 
 def _on_empty_cluster(guest: NamedPolicy, timeout: float | None) -> Iterator[Finding]:
+    """Yield a finding if the policy fails, or gives GPUs, while there are no jobs."""
     view = ClusterView(0.0, (4, 2), [], round_interval=60.0)
     try:
         answer = decision_of(guest.make(afresh=True), view, np.random.default_rng(0), timeout)
@@ -304,10 +184,18 @@ BEGINS, FOUND_FAULT, FAILED, DONE = range(4)  # kinds of messages from the other
 
 
 def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Iterator[tuple[str, str] | int]:
-    """Yield the number of each world that begins, and each finding as a sentence and a test."""
+    """Check a policy in a separate process. Yield the number of each world, and each finding as (sentence, test).
+
+    Raises
+    ------
+    PolicyError
+        If the policy ends the process.
+    PolluxSimError
+        If the check raises an error in the other process.
+    """
     guest = named_policy(policy)  # here, because the other process does not know the user's configuration folders
     receiver, sender = Pipe(duplex=False)
-    process = fresh().Process(target=_work, args=(sender, dict(os.environ), guest, worlds, timeout))
+    process = fresh().Process(target=_send_findings, args=(sender, dict(os.environ), guest, worlds, timeout))
     world = 0
     with ending_at_once(), ending_with(lambda: process.kill() if process.is_alive() else None):
         with starting():
@@ -315,7 +203,7 @@ def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Itera
         sender.close()
         while True:
             try:
-                kind, told = receiver.recv()
+                kind, content = receiver.recv()
             except EOFError:
                 process.join()
                 or_hangs = "" if timeout is None else f", or could not be stopped after {timeout:g} s"
@@ -323,16 +211,17 @@ def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Itera
                 what = f"policy {policy} ended the process with status {process.exitcode}{or_hangs}"
                 raise PolicyError(f"{what}, {where}") from None
             if kind == FAILED:
-                raise PolluxSimError(told)
+                raise PolluxSimError(content)
             if kind == DONE:
                 return
-            world = told if kind == BEGINS else world
-            yield told
+            world = content if kind == BEGINS else world
+            yield content
 
 
-def _work(
+def _send_findings(
     sender: Connection, environment: Mapping[str, str], policy: NamedPolicy, worlds: int, timeout: float | None
 ) -> None:
+    """Check a policy in this process, and send messages as pairs (kind, content)."""
     begin_worker(environment)
     try:
         for finding in found(policy, range(worlds), timeout, lambda number: sender.send((BEGINS, number))):

@@ -32,7 +32,7 @@ GRACE = 2.0  # time after the limit at which an unfinished decision ends the pro
 
 
 class FoundError(Exception):
-    """A run showed a fault of the policy."""
+    """A run showed a fault of the policy, which `finding` describes."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding)
@@ -73,10 +73,10 @@ def policy_name(policy: Policy) -> str:
 
 
 class Name(str):
-    """A job's name with a different hash, so that sets of names have a different order."""
+    """A job's name with another hash, so that sets of names have another order."""
 
     __slots__ = ("salt",)
-    salt: int
+    salt: int  # number that changes the hash
 
     __eq__ = str.__eq__
 
@@ -89,17 +89,28 @@ class Name(str):
 
 def with_other_hashes(world: World, salt: int) -> World:
     """Return a world whose jobs have the same names with other hashes."""
-    names = [Name(job.job_id) for job in world.jobs]
-    for name in names:
+    jobs = []
+    for job in world.jobs:
+        name = Name(job.job_id)
         name.salt = salt
-    return replace(world, jobs=tuple(map(lambda job, name: replace(job, job_id=name), world.jobs, names)))
+        jobs.append(replace(job, job_id=name))
+    return replace(world, jobs=tuple(jobs))
 
 
 def run_policy(world: World, policy: Policy, timeout: float | None = None, watch: Watch | None = None) -> Result:
     """Return the result of a run of a policy in a world.
 
-    `timeout` is the longest time of a decision [s], and `watch` the laws that watch the run. A policy that fails, gives
-    an invalid answer or takes too long raises a `FoundError`.
+    Parameters
+    ----------
+    timeout
+        Longest time of a decision [s]; None for no limit.
+    watch
+        Laws that watch the run, or None.
+
+    Raises
+    ------
+    FoundError
+        If the policy fails, gives an invalid answer, or takes too long.
     """
     run = start_run(world, policy)
     while (view := run.advance()) is not None:
@@ -157,6 +168,7 @@ def _answered(policy: Policy, time: float, ask: Callable[[], AnswerT]) -> Answer
 
 @contextmanager
 def _within(timeout: float | None, policy: Policy, time: float) -> Iterator[None]:
+    """Raise a `FoundError` if the block, a decision in the round at `time` [s], takes longer than `timeout` [s]."""
     if timeout is None:
         yield
         return

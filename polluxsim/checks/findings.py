@@ -26,23 +26,23 @@ class SeenJob(NamedTuple):
     is_gang: bool  # whether the job runs on `num_replicas` GPUs only
     queue: str | None
     priority: float
-    deadline: float | None
-    time_limit: float | None
-    submit_time: float
+    deadline: float | None  # [s]
+    time_limit: float | None  # [s]
+    submit_time: float  # [s]
     placement: Placement  # GPUs before the decision
-    speeds: Mapping[str, float]  # by GPU type
-    time_left: float  # true time to completion on packed nodes of one type, with the restart delay [s]
-    delay: float
+    speeds: Mapping[str, float]  # speed as the user submitted the job, by GPU type [optimiser steps/s]
+    time_left: float  # true time to completion on packed nodes, with the restart delay [s]; 0 with several GPU types
+    delay: float  # restart delay [s]
     num_restarts: int
-    reason: Reason | None
+    reason: Reason | None  # the policy's reason for its decision about the job
 
 
 @dataclass(frozen=True)
 class Seen:
     """One round: the cluster, the jobs, and the decision of the policy."""
 
-    time: float
-    round_interval: float
+    time: float  # [s]
+    round_interval: float  # time between rounds [s]
     gpus_per_node: Sequence[int]  # GPUs that each node offers, 0 if it is about to go down
     types: Sequence[str]  # GPU type of each node
     up: Mapping[str, int]  # GPUs of each type on nodes that are up and not about to go down
@@ -58,10 +58,10 @@ class Seen:
 
 
 def observer(view: ClusterView, answer: object, ask: Callable[[Callable[[], object]], object]) -> Callable[[], Seen]:
-    """Read what a law needs from a view, and return a function that returns the round.
+    """Read the state that laws need from a view, and return a function that returns the round.
 
-    Call the function after the engine has accepted the answer, because the answer is then known to be well formed.
-    `ask` calls the policy's function and reports its errors.
+    Call the returned function after the engine has accepted the answer, because the answer is then well formed. `ask`
+    calls a function of the policy, and reports its errors.
     """
     reasons: object = {}
     if isinstance(answer, Decision) and callable(answer.explain):
@@ -169,7 +169,7 @@ class Finding:
 
     fault: Fault
     message: str
-    world: World | None = None  # in which it happens; None if it needs no world
+    world: World | None = None  # the world that shows the fault; None if the fault needs no world
     origin: tuple[str, int] | None = None  # file and line that raised an error; None if there is no error
 
     @property

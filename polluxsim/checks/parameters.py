@@ -12,19 +12,23 @@ from hydra.utils import get_object
 
 from polluxsim.checks.worlds import World
 from polluxsim.common.errors import InvalidConfigError
+from polluxsim.policies.tools.ledger import NO_QUEUE
 from polluxsim.run.composing import NamedPolicy
 from polluxsim.workloads.workload import Job
 
 STREAM = 0xDA7A  # number of the random stream of parameters
 
+# Share of the worlds with random parameters, and share of parameters that are random in these worlds.
 RANDOM_WORLDS, RANDOM_PARAMETERS = 0.35, 0.5
-"""Share of the worlds with random parameters, and share of parameters that are random in these worlds."""
 
+LIMITED_QUEUES = 0.3  # share of the queues that have a limit of borrowing, or of lending
 FACTORS = (0.1, 0.5, 2.0, 10.0)  # a random number is its default times one of these factors
-NO_OWNER = "none"  # queue of the jobs without a queue
 
+# Parameters that keep their defaults: with `idle_newcomers`, GPUs stay idle until the next computation of shares.
 KEPT = {"idle_newcomers"}
-"""Parameters that keep their defaults: with `idle_newcomers`, GPUs stay idle until the next computation of shares."""
+
+# Parameters that are words, with their values.
+CHOICES = {"within_queue": ("lower-priority", "never"), "reclaim": ("any", "lower-priority", "never")}
 
 
 def with_parameters(world: World, guest: NamedPolicy, number: int) -> World:
@@ -103,33 +107,30 @@ def _parts(queues: list[str], gpus: int, rng: np.random.Generator) -> dict[str, 
 
 
 def _weights(world: World, rng: np.random.Generator) -> dict[str, float]:
+    """Return weights of the queues."""
     return {queue: float(rng.integers(1, 5)) for queue in _queues(world)}
 
 
 def _shares(world: World, rng: np.random.Generator) -> dict[str, float]:
+    """Return shares of the users."""
     return {user: float(rng.integers(1, 5)) for user in dict.fromkeys(job.user for job in world.jobs if job.user)}
 
 
 def _queues(world: World) -> list[str]:
-    return list(dict.fromkeys(job.queue or NO_OWNER for job in world.jobs))
+    return list(dict.fromkeys(job.queue or NO_QUEUE for job in world.jobs))
 
 
 def _limits(world: World, rng: np.random.Generator) -> dict[str, Any]:
     """Return limits of GPUs for some of the queues, of each type if there are several."""
     limits: dict[str, Any] = {}
     for queue in _queues(world):
-        if rng.random() < LIMITED:
+        if rng.random() < LIMITED_QUEUES:
             by_type = {name: int(rng.integers(0, sum(gpus) + 1)) for name, gpus in world.cluster.by_type.items()}
             limits[queue] = by_type if world.types else by_type.popitem()[1]
     return limits
 
 
-LIMITED = 0.3  # share of the queues that have a limit of borrowing, or of lending
-
+# Functions that draw the parameters with a value for each queue or user. These are random in every world.
 BY_OWNER = {
     "gpus": _quotas, "borrowing_limits": _limits, "lending_limits": _limits, "weights": _weights, "shares": _shares,
 }  # fmt: skip
-"""Functions that draw the parameters with a value for each queue or user; these are random in every world."""
-
-CHOICES = {"within_queue": ("lower-priority", "never"), "reclaim": ("any", "lower-priority", "never")}
-"""Parameters that are words, with their values."""

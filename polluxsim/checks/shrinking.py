@@ -13,8 +13,15 @@ from polluxsim.common.errors import PolluxSimError
 from polluxsim.models.known_duration import RIGID
 from polluxsim.workloads.workload import Job
 
-MOST_TRIES = 80  # most worlds that are tried
+MOST_TRIES = 80  # largest number of worlds that are tried
 MOST_SECONDS = 30.0  # longest time of the search [s]
+
+# Optional fields of a job, and settings of a world, that shrinking sets to their defaults.
+OPTIONAL_FIELDS = (
+    "user", "queue", "priority", "deadline", "time_limit", "cancel_time", "min_replicas", "max_replicas", "gpu_types",
+    "type_speeds", "cpus", "cpu_speeds",
+)  # fmt: skip
+SETTINGS = ("least_nodes", "interference", "types", "has_hosts", "checkpoint_interval", "agent", "is_scaled")
 
 
 def smallest(finding: Finding, world: World, checked: Callable[[World], Iterable[Finding]]) -> Finding:
@@ -61,10 +68,10 @@ def _fewer_outages(world: World) -> Iterator[World]:
 def _simpler_settings(world: World) -> Iterator[World]:
     """Yield worlds from which one setting is removed."""
     for field in fields(world):
-        if field.name in _DEFAULTS and getattr(world, field.name) != field.default:
-            simpler: dict[str, Any] = {field.name: field.default} | (
-                {"is_scaled": False} if field.name == "least_nodes" else {}
-            )
+        if field.name in SETTINGS and getattr(world, field.name) != field.default:
+            simpler: dict[str, Any] = {field.name: field.default}
+            if field.name == "least_nodes":  # an autoscaler needs a cluster that can change
+                simpler["is_scaled"] = False
             yield replace(world, **simpler)
     for parameter in world.parameters:
         yield replace(world, parameters=tuple(other for other in world.parameters if other != parameter))
@@ -72,9 +79,9 @@ def _simpler_settings(world: World) -> Iterator[World]:
 
 def _simpler_jobs(world: World) -> Iterator[World]:
     """Yield worlds in which one job is simpler."""
-    for place, job in enumerate(world.jobs):
+    for index, job in enumerate(world.jobs):
         for simpler in _simpler(job):
-            yield replace(world, jobs=(*world.jobs[:place], simpler, *world.jobs[place + 1 :]))
+            yield replace(world, jobs=(*world.jobs[:index], simpler, *world.jobs[index + 1 :]))
 
 
 def _smaller_cluster(world: World) -> Iterator[World]:
@@ -97,18 +104,17 @@ def _plainer(world: World) -> Iterator[World]:
         yield replace(world, jobs=plain)
 
 
+# Ways to make a world smaller, in order.
 STEPS = (_plainer, _fewer_jobs, _fewer_outages, _smaller_cluster, _simpler_settings, _simpler_jobs, _smaller_cluster)
-"""Ways to make a world smaller, in order."""
 
 
 def _simpler(job: Job) -> Iterator[Job]:
     """Yield the job without its optional fields, then without one of them, then with simpler values."""
-    said = _set_optional_fields(job)
-    if len(said) > 1:
-        yield replace(job, **said)
-    for name, default in said.items():
-        without: dict[str, Any] = {name: default}
-        yield replace(job, **without)
+    defaults = _set_optional_fields(job)
+    if len(defaults) > 1:
+        yield replace(job, **defaults)
+    for name, default in defaults.items():
+        yield replace(job, **{name: default})
     if job.submit_time:
         yield replace(job, submit_time=0.0)
     if job.speeds and job.duration is not None:
@@ -125,15 +131,5 @@ def _set_optional_fields(job: Job) -> dict[str, Any]:
     return {
         field.name: field.default
         for field in fields(job)
-        if field.name in _OPTIONAL_FIELDS and getattr(job, field.name) != field.default
+        if field.name in OPTIONAL_FIELDS and getattr(job, field.name) != field.default
     }
-
-
-_OPTIONAL_FIELDS = (
-    "user", "queue", "priority", "deadline", "time_limit", "cancel_time", "min_replicas", "max_replicas", "gpu_types",
-    "type_speeds", "cpus", "cpu_speeds",
-)  # fmt: skip
-"""Optional fields of a job."""
-
-_DEFAULTS = ("least_nodes", "interference", "types", "has_hosts", "checkpoint_interval", "agent", "is_scaled")
-"""Settings of a world that shrinking sets to their defaults."""

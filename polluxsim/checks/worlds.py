@@ -37,11 +37,11 @@ class ToyProfile:
     """
 
     name: str = "toy"
-    seconds: float = 1.0
-    epochs: Sequence[float] = (100.0, 200.0)  # progress at the end of each [M0-steps]
-    init_batch_size: int = 10
-    max_atomic_batch_size: int = 640
-    spread: float = 0.0
+    seconds: float = 1.0  # time of a step on one node [s]
+    epochs: Sequence[float] = (100.0, 200.0)  # progress at the end of each epoch [M0-steps]
+    init_batch_size: int = 10  # M0 [examples]
+    max_atomic_batch_size: int = 640  # [examples]
+    spread: float = 0.0  # share of the time of a step that each further node adds
     type_speeds: tuple[tuple[str, float], ...] = ()
 
     @property
@@ -95,30 +95,29 @@ class ToyProfile:
         return (self.epochs[-1] - self.epochs[epoch]) * self.init_batch_size / batch_size
 
 
+# Two applications; the second is eight times as slow.
 PROFILES = {
     "toy": ToyProfile(seconds=0.5, epochs=(100.0, 250.0, 600.0)),
     "slow": ToyProfile(name="slow", seconds=4.0, epochs=(100.0, 200.0)),
 }
-"""Two applications; the second is eight times as slow."""
 
 TYPE_SPEEDS = (("t4", 1.0), ("v100", 3.0))  # speeds of the toy applications on GPU types
 
-
 STREAM = 0xA7E4A  # number of the random stream of worlds
 
+# Applications of the jobs with profiles. `wide` is slower on several nodes.
 APPLICATIONS: Mapping[str, ToyProfile] = {**PROFILES, "wide": ToyProfile(name="wide", seconds=1.0, spread=0.5)}
-"""Applications of the jobs with profiles. `wide` is slower on several nodes."""
 
+# Rules by which jobs choose their batch sizes.
 AGENTS: Mapping[str, BatchRule] = {
     "fixed": FixedBatch(), "adabatch": AdaBatch(), "omnilearn": OmniLearn(), "pollux": MostGoodput(),
 }  # fmt: skip
-"""Rules by which jobs choose their batch sizes."""
 
+# Stages of the jobs in turn, if policies share GPUs: each of the first three uses another resource most.
 STAGES = (Stages(1.0, 0.9, 0.05, 0.0), Stages(1.0, 0.05, 0.9, 0.0), Stages(1.0, 0.2, 0.2, 0.9), None)
-"""Stages of the jobs in turn, if policies share GPUs."""
 
-HORIZON = 2e5  # End of a run [s]. The jobs of a world need less than a tenth of this time one after the other.
-TIES, ONE_GPU = 5, 10  # Every TIES-th world has equal jobs that arrive at once. Every ONE_GPU-th world has one GPU.
+HORIZON = 2e5  # end of a run [s]; the jobs of a world need less than a tenth of this time one after the other
+TIES, ONE_GPU = 5, 10  # every TIES-th world has equal jobs that arrive at once, every ONE_GPU-th world has one GPU
 CPUS, MEMORY = 4.0, 32.0  # CPUs and memory of a node for each of its GPUs [cores; GB]
 
 
@@ -165,7 +164,7 @@ class World:
     checkpoint_interval: float | None = None  # training between checkpoints [s]
     agent: str | None = None  # a rule in `AGENTS`; None for the rule that the policy chooses
     is_scaled: bool = False  # whether an autoscaler chooses the number of nodes that the policy sees
-    parameters: tuple[tuple[str, Any], ...] = ()  # of the policy that are not its defaults
+    parameters: tuple[tuple[str, Any], ...] = ()  # parameters of the policy that differ from its defaults
 
     @property
     def cluster(self) -> Cluster:
@@ -241,6 +240,7 @@ def drawn(number: int, allowed: Allowed) -> World:
     types: tuple[str, ...] = ()
     if allowed.types and least is None and len(nodes) > 1 and rng.random() < 0.25:
         types = ("t4", "v100", *rng.choice(["t4", "v100"], size=len(nodes) - 2).tolist())
+    # GPUs of the widest job that can always start.
     most = max(_by_type(nodes, types).values()) if types else sum(nodes[:least])
     has_hosts = rng.random() < 0.15
     job = partial(_job, most=most, rng=rng, with_rigid=allowed.rigid, types=_by_type(nodes, types), has_hosts=has_hosts)
@@ -272,6 +272,7 @@ def _by_type(nodes: Sequence[int], types: Sequence[str]) -> dict[str, int]:
 
 
 def _outage(node: int, rng: np.random.Generator) -> tuple[int, float, float]:
+    """Return a random outage of a node: node, start and duration [s]."""
     return node, float(rng.integers(0, 1200)), float(rng.integers(1, 900))
 
 
@@ -285,6 +286,7 @@ def _job(
     types: Mapping[str, int],
     has_hosts: bool,
 ) -> Job:
+    """Return a random job that arrives at a time [s] and requests at most `most` GPUs."""
     gpus = int(rng.integers(1, most + 1)) if rng.random() < 0.7 else most
     said = _optional_fields(time, gpus, rng) if rng.random() < 0.5 else {}
     if has_hosts and rng.random() < 0.5:

@@ -31,12 +31,12 @@ class Stay:
     done: float = 0.0  # share of its work that is done; 0 if the job ended without completing
 
 
+# Functions of a job and the present time [s] that return the part of the job in the score, by the name of the reward.
 REWARDS: Mapping[str, Callable[[Stay, float], float]] = {
     "jobs": lambda stay, now: stay.job.submit_time - now,
     "slowdown": lambda stay, now: (stay.job.submit_time - now) / stay.alone,
     "goodput": lambda stay, now: stay.done * stay.alone * stay.job.num_replicas,
 }
-"""Functions of a job and the present time [s] that return the job's part of the score, by the name of the reward."""
 
 
 class Ledger:
@@ -60,12 +60,12 @@ class Ledger:
         check_choice("reward", reward, REWARDS)
         self._worth = REWARDS[reward]
         self._follows_work, self._needs_times = reward == "goodput", reward != "jobs"
-        self._open: dict[JobId, Stay] = {}
-        self._closed = self._last = 0.0
+        self._open: dict[JobId, Stay] = {}  # jobs in the system
+        self._closed = self._last = 0.0  # part of ended jobs in the score, and the score at the last call
         self._num_ended = 0
 
     def earned(self, run: Simulation, view: ClusterView | None) -> float:
-        """Return the change of the score since the last call. `view` is None at the end of the run."""
+        """Return the change of the score since the last call, in its unit. `view` is None at the end of the run."""
         if view is not None:
             for job in view.changes.arrived:
                 self._open[job.job_id] = Stay(job, time_left(view, job) if self._needs_times else inf)
@@ -79,6 +79,7 @@ class Ledger:
         return earned
 
     def _close(self, run: Simulation) -> None:
+        """Move the jobs that ended since the last call to the closed part of the score."""
         for record in run.ended(self._num_ended):
             self._num_ended += 1
             if (stay := self._open.pop(record.job, None)) is not None and record.end_time is not None:
@@ -86,7 +87,7 @@ class Ledger:
                 self._closed += self._worth(stay, record.end_time)
 
 
-MOST_SEED = 2**31
+SEEDS = 2**31  # random seeds of runs are below this number
 
 
 class ClusterEnv(gymnasium.Env[Observation, np.int64]):
@@ -163,7 +164,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
     ) -> tuple[Observation, dict[str, Any]]:
         """Begin a new run, and simulate it up to its first decision. The first reward covers this time."""
         super().reset(seed=seed)
-        self._seed = int(self.np_random.integers(MOST_SEED)) if seed is None else seed
+        self._seed = int(self.np_random.integers(SEEDS)) if seed is None else seed
         self.run, _ = self._begin(self._seed)
         if self.run.scenario.settings.horizon is not None:
             raise InvalidConfigError(

@@ -26,11 +26,8 @@ QUEUE = ("present", "gpus_asked", "most_gpus", "batch_size", "waited", "time_lim
 RUNNING = ("present", "gpus", "time_held", "time_limit", "time_left")
 CLUSTER = ("free", "free_on_one_node", "waiting", "running", "gpus_wanted", "nodes_down")
 
-USUAL_BATCH = 1024
-"""Batch size that an observation shows as ½ [examples]."""
-
-AS_REQUESTED = 0
-"""The number of GPUs that the user of a job requested."""
+USUAL_BATCH = 1024  # batch size that an observation shows as ½ [examples]
+AS_REQUESTED = 0  # stands for the number of GPUs that the user of a job requests
 
 
 @dataclass(frozen=True)
@@ -54,7 +51,7 @@ class Layout:
     Parameters
     ----------
     queue, running
-        Number of rows for waiting and for running jobs.
+        Numbers of rows for waiting and for running jobs.
     gpus
         Numbers of GPUs to choose from, rising. 0 means the requested number. On a cluster with several GPU
         types, only the requested number is valid.
@@ -71,7 +68,8 @@ class Layout:
         for name in ("queue", "running"):
             check_range(name, getattr(self, name), least=1, most=10_000, whole=True)
         numbers = self.gpus if isinstance(self.gpus, Sequence) else ()
-        if not numbers or not all(map(_is_whole, numbers)) or sorted({*numbers}) != [*numbers] or numbers[0] < 0:
+        are_whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
+        if not numbers or not are_whole or sorted({*numbers}) != [*numbers] or numbers[0] < 0:
             raise InvalidConfigError(f"gpus is {short(self.gpus)}, must be rising whole numbers of at least 0")
         if not isinstance(self.oracle, bool):
             raise InvalidConfigError(f"oracle is {short(self.oracle)}, must be True or False")
@@ -120,10 +118,6 @@ def time_left(view: ClusterView, job: JobView) -> float:
 def _scaled(time: float) -> float:
     """Return a time [s] scaled to [0, 1); an hour is ½."""
     return time / (time + HOUR)
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class Turn:
@@ -219,6 +213,7 @@ class Turn:
         return wanted if wanted == job.num_replicas or self._runs_on(job, wanted) else 0
 
     def _runs_on(self, job: JobView, gpus: int) -> bool:
+        """Return whether a job can run on a number of GPUs at the user's batch size."""
         if gpus not in counts_of(job, self._num_gpus):
             return False
         try:
@@ -230,14 +225,11 @@ class Turn:
 
     def _place(self, job: JobView, gpus: int) -> Placement:
         """Return free GPUs for a job, of the fastest type that has enough GPUs; none if no type has enough."""
-        free, types = FreeGpus(self._free), self.view.types
-        if len(types) == 1:
-            return free.pack(gpus) or ()
-        fastest = sorted(job.speeds, key=job.speeds.__getitem__, reverse=True)
-        found = (free.pack(gpus, self.view.nodes_of(name)) for name in fastest)
-        return next((placement for placement in found if placement), ())
+        nodes_by_type = self.view.node_types.nodes if len(self.view.types) > 1 else {}
+        return FreeGpus(self._free, nodes_by_type=nodes_by_type).pack_job(job, gpus) or ()
 
     def _cluster(self) -> tuple[float, ...]:
+        """Return the row of the cluster in an observation, shape (6,)."""
         view, free, layout = self.view, sum(self._free), self._layout
         num_running = len(view.running) + len(self._picked)
         return (

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from polluxsim.checks import Finding, check, checked_world, checking
-from polluxsim.checks.checking import DecisionTimes, found
+from polluxsim.checks import Finding, check, checked_world, growth
+from polluxsim.checks.checking import found
 from polluxsim.checks.findings import Fault, as_test
+from polluxsim.checks.growth import DecisionTimes
 from polluxsim.checks.parameters import with_parameters
 from polluxsim.checks.worlds import Allowed, World, drawn
 from polluxsim.cli.main import main
@@ -39,7 +40,7 @@ def first(name: str) -> Finding | None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_planted_fault_is_found_in_a_small_world(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "MEASURED", 1)  # more than once is for what a busy machine makes up
+    monkeypatch.setattr(growth, "CONFIRMATIONS", 1)  # more than once is for what a busy machine makes up
     finding = first(name)
     assert finding is not None
     if finding.world is not None:
@@ -386,9 +387,9 @@ def test_a_machine_that_changes_its_speed_changes_no_finding(
             seconds = 0.25 * (len(world.jobs) / 1000) ** power / (speed if next(calls) >= after else 1.0)
             return DecisionTimes(seconds, 2 * seconds + 0.01)
 
-        monkeypatch.setattr(checking, "_second_decision", decided)
-        monkeypatch.setattr(checking, "_jobs", lambda count, *_, **__: range(count))  # only their number matters
-        finding = checking._by_jobs(fifo, None, with_rigid=True)
+        monkeypatch.setattr(growth, "_second_decision", decided)
+        monkeypatch.setattr(growth, "_jobs", lambda count, *_, **__: range(count))  # only their number matters
+        finding = growth._by_jobs(fifo, None, with_rigid=True)
         assert (finding is not None) == is_found, after
 
 
@@ -396,9 +397,9 @@ def test_a_machine_that_changes_its_speed_changes_no_finding(
 @pytest.mark.parametrize("name", SHIPPED)
 def test_nothing_is_found_in_ours(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measure how the time of a decision grows with fewer jobs and rounds than `polluxsim check` does."""
-    monkeypatch.setattr(checking, "SIZES", (60, 250, 1000))
-    monkeypatch.setattr(checking, "LONGEST", 0.5)
-    monkeypatch.setattr(checking, "ROUNDS", 300)
+    monkeypatch.setattr(growth, "NUM_JOBS", (60, 250, 1000))
+    monkeypatch.setattr(growth, "LONGEST_EXPECTED", 0.5)
+    monkeypatch.setattr(growth, "NUM_ROUNDS", 300)
     assert check(name, 5) == []
 
 
