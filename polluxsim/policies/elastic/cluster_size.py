@@ -45,7 +45,8 @@ class Scale(Protocol):
         """Return the target number of nodes."""
 
     def until(self, time: float) -> float:
-        """Return the time until which the answer stays the same if no event happens [s]."""
+        """Return the time until which the answer stays the same if no event happens [s]; by default the next round."""
+        return -inf
 
 
 class _Shown(JobProxy):
@@ -214,7 +215,7 @@ def nodes_for(nodes: NodeCounts, gpus: float) -> int:
 
 
 @dataclass(frozen=True)
-class PendingGpus:
+class PendingGpus(Scale):
     """Request the nodes that hold the GPUs of all jobs, running and waiting.
 
     Source: the rule of the Kubernetes cluster autoscaler.
@@ -238,7 +239,7 @@ def _check_uses(setting: str, aim: float, grow_above: float) -> None:
 
 
 @dataclass(frozen=True)
-class GoodputUse:
+class GoodputUse(Scale):
     """Request as many nodes as all jobs together use well.
 
     The use is the sum of the speedups of the jobs, divided by the GPUs; a speedup is the goodput over that on one GPU.
@@ -270,10 +271,6 @@ class GoodputUse:
             return nodes.requested
         return min(use, key=lambda count: abs(use[count] - self.aim))
 
-    def until(self, time: float) -> float:
-        """Return −∞: goodputs may change at every round."""
-        return -inf
-
 
 def _gains(job: JobView, nodes: NodeCounts) -> Iterator[float]:
     """Yield the speedup that each further GPU adds. It is interpolated between powers of two."""
@@ -290,7 +287,7 @@ def _gains(job: JobView, nodes: NodeCounts) -> Iterator[float]:
 
 
 @dataclass
-class Forecast:
+class Forecast(Scale):
     """Request nodes for all jobs, and for the jobs that are expected to arrive while a node starts.
 
     The forecast is the mean of two means of the GPUs requested so far: in the same hour of the day, and in the same

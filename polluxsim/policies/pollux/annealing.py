@@ -44,17 +44,9 @@ def solve_exhaustively(problem: Problem, values: NDArray[np.float64]) -> tuple[N
 def _best_rows(states, rows, steps, scores):  # type: ignore[no-untyped-def]
     """Return the index of each job's row in the best allocation, shape (J,), and its sum of scores.
 
-    Jobs come one by one and take any row that fits.
-
-    Parameters
-    ----------
-    states
-        Free GPUs, and whether a multi-node job is there, by [state, node], shape (S, N, 2).
-    rows, steps
-        GPUs of one job on each node, shape (R, N), and the difference of the index of the state with the row, shape
-        (R,).
-    scores
-        Score of each job in each row, shape (J, R); −∞ for too few or too many GPUs.
+    Jobs come one by one and take any row that fits. `states` are free GPUs, and whether a multi-node job is there, by
+    [state, node], shape (S, N, 2). `rows` are the possible rows of a job, shape (R, N), and `steps` the differences of
+    the index of the state by them, shape (R,). `scores` are −∞ for too few or too many GPUs, shape (J, R).
     """
     reached = np.full(len(states), -np.inf)
     reached[0] = 0.0

@@ -31,9 +31,7 @@ def configurations(view: ClusterView, gangs: Collection[int] = ()) -> list[Confi
     """Return all configurations: powers of two on a node, a whole node, several whole nodes, and those of `gangs`.
 
     All nodes of a type count with the size of its largest nodes. `gangs` contains the smallest number of GPUs of each
-    job. Without a configuration of this number, the job would never start.
-
-    Source: Sia (SOSP '23), §3.2.
+    job. Without a configuration of this number, the job would never start. Source: Sia (SOSP '23), §3.2.
     """
     found = []
     for gpu_type in view.types:
@@ -137,22 +135,11 @@ class Matrix:
 def place(
     sizes: Mapping[int, int], wanted: Mapping[JobId, tuple[int, int]], held: Mapping[JobId, Placement]
 ) -> dict[JobId, Placement]:
-    """Return placements on the nodes of one type, for the numbers of nodes and GPUs that each job is to get.
+    """Return placements on nodes of these `sizes` [GPUs], for the `wanted` numbers of nodes and GPUs of each job.
 
-    Enough GPUs must be free in total. A job whose numbers stay keeps its GPUs. If another job does not fit because free
+    All jobs fit in total. A job in `held`, whose numbers stay, keeps its GPUs. If another job does not fit because free
     GPUs are on several nodes, all jobs are placed again, the largest first, each on its present GPUs if possible. A
-    job that does not fit then may get GPUs of more nodes.
-
-    Source: Sia (SOSP '23), §3.5.
-
-    Parameters
-    ----------
-    sizes
-        GPUs of each node of the type, by node number.
-    wanted
-        Numbers of nodes and GPUs of each job.
-    held
-        Present GPUs of the jobs whose numbers stay.
+    job that does not fit then may get GPUs of more nodes. Source: Sia (SOSP '23), §3.5.
     """
     kept = {job: held[job] for job in wanted if job in held}
     return _placed(sizes, wanted, kept, kept) or _placed(sizes, wanted, {}, kept, splits=True) or {}

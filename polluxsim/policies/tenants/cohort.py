@@ -48,23 +48,8 @@ def most_gpus(terms: Mapping[str, Terms], queue: str, num_gpus: int) -> float:
 class Cohort:
     """The GPUs of all queues during one decision.
 
-    Parameters
-    ----------
-    terms, other
-        Terms of queues by name, and terms of all other queues.
-    rules
-        Rules of preemption.
-    view
-        View of the cluster at the decision.
-    start_of
-        Function that returns the time at which a running job got its GPUs [s].
-
-    Attributes
-    ----------
-    started
-        Waiting jobs that get GPUs, by name.
-    preempted
-        The job for which each preempted job loses its GPUs, by the name of the preempted job.
+    `terms` are the terms of queues by name, and `other` those of all other queues. `start_of` returns the time at which
+    a running job got its GPUs [s].
     """
 
     def __init__(
@@ -88,9 +73,9 @@ class Cohort:
         self._pool = float(max(view.nominal_gpus, sum(each.quota for each in terms.values())))
         for queue in {*terms, *self._used}:
             self._pool -= max(self._of(queue).reserved, self._used[queue])
-        self.started: dict[JobId, JobView] = {}
+        self.started: dict[JobId, JobView] = {}  # waiting jobs that get GPUs
         self._kinds: dict[JobId, str] = {}  # kinds of the reasons of started jobs
-        self.preempted: dict[JobId, JobView] = {}
+        self.preempted: dict[JobId, JobView] = {}  # the job for which each preempted job loses its GPUs
         # Jobs for which no preemption makes room now, as (queue, GPUs, priority), and the number of changes so far that
         # may have made room for them.
         self._hopeless: set[tuple[str, int, float]] = set()

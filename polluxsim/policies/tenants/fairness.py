@@ -215,16 +215,15 @@ class _Filling:
         view, needs = self._view, self.needs_of(job)
         if not view.hosts or view.health.down or view.nodes is not None:
             return True
-        rooms = [min(gpus, host.count(needs)) for gpus, host in zip(view.gpus_per_node, view.hosts, strict=True)]
+        rooms = FreeGpus(view.gpus_per_node, view.hosts).rooms(needs)
         types = job.speeds or view.types
         return any(sum(rooms[node] for node in view.nodes_of(name)) >= job.num_replicas for name in types)
 
     def place(self, job: JobView) -> Placement:
         """Take GPUs for a job with its CPUs and memory, first on nodes with room for most of it; return the GPUs."""
-        needs = self.needs_of(job)
-        room = FreeGpus([max(self._free.room(node, needs), 0) for node in range(len(self._view.gpus_per_node))])
+        rooms = FreeGpus([max(room, 0) for room in self._free.rooms(self.needs_of(job))])
         for name in job.speeds or self._view.types:
-            if placement := room.pack(job.num_replicas, self._view.nodes_of(name)):
+            if placement := rooms.pack(job.num_replicas, self._view.nodes_of(name)):
                 self._take(job, placement)
                 return placement
         return ()

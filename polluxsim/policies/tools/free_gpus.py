@@ -75,11 +75,11 @@ class FreeGpus:
         """Return the free GPUs of some nodes."""
         return sum(self.gpus[node] for node in nodes)
 
-    def room(self, node: int, needs: Host) -> int:
-        """Return the free GPUs of a node for which it has CPUs and memory."""
-        if not self.hosts or not self.gpus[node]:
-            return self.gpus[node]
-        return min(self.gpus[node], self.hosts[node].count(needs))
+    def rooms(self, needs: Host) -> list[int]:
+        """Return the free GPUs of each node for which the node has CPUs and memory, `needs` for each GPU."""
+        if not self.hosts:
+            return list(self.gpus)
+        return [min(gpus, host.count(needs)) if gpus else 0 for gpus, host in zip(self.gpus, self.hosts, strict=True)]
 
     def pack(self, num_replicas: int, nodes: Sequence[int] = ()) -> Placement | None:
         """Find GPUs for one job on some nodes, by default on any, and take them.
