@@ -253,7 +253,7 @@ CASES = (
             Perturbation(
                 "remaining time in place of remaining time × GPUs",
                 patches={
-                    "polluxsim.policies.sharing.muri.remaining_time": lambda job: remaining_time(job) / job.num_replicas
+                    "polluxsim.policies.ordered.classic.remaining_time": lambda job: remaining_time(job) / job.num_replicas
                 },
             ),
         ),

@@ -63,7 +63,7 @@ class Budget:
         return ()
 
     def _mixed(self, job: JobView, wanted: int) -> Crew:
-        """Return the GPUs that a job holds, else GPUs of one type, else of several types; nothing if too few are left."""
+        """Return the GPUs that a job holds, else GPUs of one type, else of several types; nothing if too few."""
         held = self._view.node_types.crew(job.placement)
         if sum(gpus for _, gpus in held) == wanted and all(gpus <= self._left[name] for name, gpus in held):
             return held
