@@ -52,7 +52,7 @@ class NodeCounts(NamedTuple):
     gpus_per_node: tuple[int, ...]  # GPUs of each node, including nodes that are not up
 
     def gpus(self, num_nodes: int) -> int:
-        """Return the GPUs of the first nodes."""
+        """Return the GPUs of the first `num_nodes` nodes."""
         return sum(self.gpus_per_node[:num_nodes])
 
 

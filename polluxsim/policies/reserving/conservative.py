@@ -29,10 +29,10 @@ class Reservations:
     """The reservations of all waiting jobs, and the GPUs outside reservations."""
 
     def __init__(self, free: Timetable) -> None:
-        self.free = free
+        self.free = free  # GPUs that are free apart from reservations
         self.of: dict[JobId, Reservation] = {}
-        self._queue: list[Reservation] = []
-        self._made = 0
+        self._queue: list[Reservation] = []  # a heap
+        self._made = 0  # number of reservations made so far
 
     def add(self, view: ClusterView, job: JobView, length: float, order: int | None = None) -> None:
         """Reserve GPUs for a length of time [s] at the earliest time that delays no other reservation.
