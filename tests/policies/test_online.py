@@ -38,6 +38,7 @@ from polluxsim.policies.elastic.estimated_times import (
     OnlineOptimus,
     Quality,
     Slaq,
+    Speeds,
     StepTimes,
     epochs_left,
     fit_step_times,
@@ -156,17 +157,22 @@ def test_the_samples_of_a_pre_run_tell_the_step_times_in_between(
         assert len(counts) < 3 or fitted(gpus) == pytest.approx(truth(gpus), rel=2e-3)
 
 
+class TrueSpeeds(Speeds):
+    node_size = 0
+
+    def of(self, job: JobView) -> Callable[[int], float]:  # type: ignore[override]
+        return partial(true_step_time, job, node_size=self.node_size)
+
+
 class Perfect(Estimates):
     """Knows the truth."""
 
     def take_note(self, view: ClusterView) -> None:
-        """Need not look."""
+        self.speeds = TrueSpeeds()
+        self.speeds.node_size = view.node_size
 
     def steps_left(self, job: JobView) -> float:
         return job.oracle.remaining_iterations(job.batch_size)
-
-    def step_time(self, job: JobView, node_size: int) -> Callable[[int], float]:
-        return partial(true_step_time, job, node_size=node_size)
 
 
 @dataclass

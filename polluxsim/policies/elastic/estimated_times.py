@@ -183,10 +183,6 @@ class Estimates:
         report = report_of(job)
         return epochs_left(report, self.assumed_epochs) * report.steps_per_epoch
 
-    def step_time(self, job: JobView, node_size: int) -> Callable[[int], float] | None:
-        """Return the time of an optimiser step as a function of the GPUs [s], or None if no step was measured."""
-        return self.speeds.of(job)
-
 
 @pool_per_type
 @dataclass
@@ -228,7 +224,7 @@ class OnlineOptimus(AtIntervals):
     def decide(self, view: ClusterView) -> Decision:
         """Estimate, and give the GPUs out."""
         self.estimates.take_note(view)
-        first = [self._candidate(view, job) for job in served_first(view.jobs, view.num_gpus)]
+        first = [self._candidate(job) for job in served_first(view.jobs, view.num_gpus)]
         outcome = deal(view.jobs, first, view.num_gpus)
 
         def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:
@@ -240,8 +236,8 @@ class OnlineOptimus(AtIntervals):
 
         return decision_by(view, outcome.counts, explain)
 
-    def _candidate(self, view: ClusterView, job: JobView) -> Remaining:
-        if (step_time := self.estimates.step_time(job, view.node_size)) is None:  # the job has never run
+    def _candidate(self, job: JobView) -> Remaining:
+        if (step_time := self.estimates.speeds.of(job)) is None:  # no step was measured
             return Remaining(job, fewest_gpus(job), 0.0, [inf], lambda gpus: inf)
         weight = self.young_factor if len(report_of(job).losses) < LEAST_POINTS else 1.0
         return Remaining(job, most_gpus(job), self.estimates.steps_left(job), [inf], step_time, weight)
