@@ -313,7 +313,7 @@ def test_the_gains_of_young_jobs_count_a_little_less() -> None:
         )
         policy = OnlineOptimus(samples=0)
         policy.estimates.speeds.observe(job, log)  # type: ignore[arg-type]
-        made.append(policy._candidate(SimpleNamespace(gpus_per_node=(4,), node_size=4), job))  # type: ignore[arg-type]
+        made.append(policy._candidate(job))  # type: ignore[arg-type]
     young, old = made
     assert (young.weight, old.weight) == (0.95, 1.0)
     assert young.gain(1) == pytest.approx(0.95 * young._replace(weight=1.0, time_saved=[inf]).gain(1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from math import inf
@@ -36,19 +36,6 @@ class Growth:
     due: float = inf  # time at which jobs grow next without an event [s]
     # Idle GPUs of each node, and the time since which this number is idle [s].
     _idle: dict[int, tuple[int, float]] = field(default_factory=dict)
-
-    def without(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> tuple[ClusterView, Mapping[JobId, JobView]]:
-        """Return a view, and its jobs, in which no job has more GPUs than it requests."""
-        if not self.extra:
-            return view, jobs
-        seen, held = dict(jobs), dict(view.sharing.held)
-        for name in self.extra:
-            if name in jobs and (placement := jobs[name].placement):
-                requested = jobs[name].num_replicas
-                seen[name] = JobProxy(jobs[name], placement=((placement[0][0], requested),))
-                if name in held:
-                    held[name] = held[name][:requested]
-        return _with_jobs(view, seen, held), seen
 
     def grown(
         self,
@@ -133,8 +120,11 @@ class Suspension:
     _homes: dict[JobId, Home] = field(default_factory=dict)
     _failures: tuple[int, ...] = ()  # failures of each node until the last decision
 
-    def take_note(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> None:
-        """Record the GPUs of running jobs. Forget jobs that ended, and states on nodes that went down."""
+    def take_note(self, view: ClusterView, jobs: Mapping[JobId, JobView], grown: Collection[JobId]) -> None:
+        """Record the GPUs of running jobs. Forget jobs that ended, and states on nodes that went down.
+
+        `grown` contains the jobs with more GPUs than they request. Only the requested GPUs of these jobs are recorded.
+        """
         for job_id in (*view.changes.ended, *view.changes.evicted):
             self._homes.pop(job_id, None)
         failures, num_nodes = view.health.num_failures, len(view.gpus_per_node)
@@ -143,8 +133,11 @@ class Suspension:
                 self._homes = {name: home for name, home in self._homes.items() if node not in dict(home.placement)}
         self._failures = failures
         for name, job in jobs.items():
-            if job.placement:
-                self._homes[name] = Home(name, job.placement, view.sharing.held.get(name, ()))
+            if placement := job.placement:
+                gpus = view.sharing.held.get(name, ())
+                if name in grown:
+                    placement, gpus = ((placement[0][0], job.num_replicas),), gpus[: job.num_replicas]
+                self._homes[name] = Home(name, placement, gpus)
 
     def chosen(
         self, view: ClusterView, order: Sequence[Pack], jobs: Mapping[JobId, JobView]
@@ -175,7 +168,8 @@ class Suspension:
                 types[pack] = crew[0][0]
         shown = {name: _held_by(job, held[name].placement if name in held else ()) for name, job in jobs.items()}
         shared = {name: home.gpus for name, home in held.items() if home.gpus}
-        return types, _with_jobs(view, shown, shared), shown
+        nodes, sharing = range(len(view.gpus_per_node)), view.sharing._replace(held=shared)
+        return types, view.part(view.gpus_per_node, shown, view.changes, nodes=nodes, sharing=sharing), shown
 
     def delays(
         self, view: ClusterView, shared: Mapping[JobId, Gpus], placed: Mapping[JobId, Placement]
@@ -259,10 +253,8 @@ class Gandiva:
         is_over = view.time >= self._slice_end
         had = {job_id: self._had.balance(job_id, view.time) for job_id in jobs}
         order = sorted(packs, key=lambda pack: self._rank(pack, had, is_over=is_over))
-        seen = view
-        view, jobs = self._growth.without(view, jobs)
-        self._suspension.take_note(view, jobs)
-        chosen, view, jobs = self._suspension.chosen(view, order, jobs)
+        self._suspension.take_note(view, jobs, self._growth.extra)
+        chosen, seen, jobs = self._suspension.chosen(view, order, jobs)
         self._running = dict.fromkeys(job.job_id for pack in chosen for job in pack)
         self._had.hold(view.time, {job_id: (jobs[job_id], job_id) for job_id in self._running})
         waits = len(self._running) < len(jobs)
@@ -270,8 +262,8 @@ class Gandiva:
             self._slice_end = view.time + self.time_slice if waits else -inf
         until = view.time if self._partner else self._slice_end if waits else inf
         running = {pack[0].job_id: name for pack, name in chosen.items()}
-        shared = place_packs(view, chosen) if self.packing else {}
-        placed = {} if self.packing else place_gangs(view, running, jobs)
+        shared = place_packs(seen, chosen) if self.packing else {}
+        placed = {} if self.packing else place_gangs(seen, running, jobs)
         alone = [jobs[pack[0].job_id] for pack in chosen if len(pack) == 1]
         shared, placed = self._growth.grown(view, alone, shared, placed, waits=waits)
         return Decision(
@@ -280,7 +272,7 @@ class Gandiva:
             valid_until=min(until, self._growth.due),
             outdated_by=Change.JOBS_OR_NODES | Change.EVICTION | Change.EPOCH,
             explain=lambda asked: self._reasons(asked, order, had),
-            delays=self._suspension.delays(seen, shared, placed),
+            delays=self._suspension.delays(view, shared, placed),
         )
 
     def _take_note(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> None:
@@ -361,12 +353,6 @@ class Gandiva:
             )
             for name in asked
         }
-
-
-def _with_jobs(view: ClusterView, jobs: Mapping[JobId, JobView], held: Mapping[JobId, Gpus]) -> ClusterView:
-    """Return a view in which jobs have other placements, and hold other shared GPUs."""
-    nodes, sharing = range(len(view.gpus_per_node)), view.sharing._replace(held=held)
-    return view.part(view.gpus_per_node, jobs, view.changes, nodes=nodes, sharing=sharing)
 
 
 def _held_by(job: JobView, placement: Placement) -> JobView:
