@@ -262,10 +262,10 @@ def _reason(
         return Reason("restart-not-worth", numbers)
     numbers[f"best {known[best]}"] = float(worths[best])
     numbers["saving"] = float((costs[now] if now >= 0 else 0.0) - costs[best])
-    others = [other for other in np.flatnonzero(chosen >= 0).tolist() if other != row]
     if now < 0 and len(fitting := np.flatnonzero((programme.gpus <= _idle(programme, chosen)) & (costs >= 0))):
         idle = int(fitting[np.argmax(without_restart[fitting])])
         numbers |= {f"idle {known[idle]}": float(without_restart[idle]), "restart_factor": float(factors[idle])}
+    others = [other for other in np.flatnonzero(chosen >= 0).tolist() if other != row]
     holders = [other for other in others if programme.types[chosen[other]] == programme.types[best]]
     holders.sort(key=lambda other: -int(programme.gpus[chosen[other]]))
     return Reason("lost-configuration", numbers, tuple(jobs[other].job_id for other in holders[:MOST_HOLDERS]))
