@@ -253,7 +253,9 @@ CASES = (
             Perturbation(
                 "remaining time in place of remaining time × GPUs",
                 patches={
-                    "polluxsim.policies.ordered.classic.remaining_time": lambda job: remaining_time(job) / job.num_replicas
+                    "polluxsim.policies.ordered.classic.remaining_time": lambda job: (
+                        remaining_time(job) / job.num_replicas
+                    )
                 },
             ),
         ),
