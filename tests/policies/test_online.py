@@ -34,7 +34,6 @@ from polluxsim.models.convergence import (
 )
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Report
 from polluxsim.policies.elastic.estimated_times import (
-    Estimates,
     OnlineOptimus,
     Quality,
     Slaq,
@@ -164,14 +163,14 @@ class TrueSpeeds(Speeds):
         return partial(true_step_time, job, node_size=self.node_size)
 
 
-class Perfect(Estimates):
+class Perfect(OnlineOptimus):
     """Knows the truth."""
 
-    def take_note(self, view: ClusterView) -> None:
-        self.speeds = TrueSpeeds()
-        self.speeds.node_size = view.node_size
+    def _take_note(self, view: ClusterView) -> None:
+        self._speeds = TrueSpeeds()
+        self._speeds.node_size = view.node_size
 
-    def steps_left(self, job: JobView) -> float:
+    def _steps_left(self, job: JobView) -> float:
         return job.oracle.remaining_iterations(job.batch_size)
 
 
@@ -195,15 +194,13 @@ class Beside:
 @draws(30)
 def test_with_perfect_estimates_the_choice_is_that_of_the_oracle(case: tuple[Cluster, Workload]) -> None:
     cluster, workload = case
-    policy = Beside(OnlineOptimus(young_factor=1.0))
-    policy.other.estimates = Perfect(50.0)
+    policy = Beside(Perfect(young_factor=1.0))
     simulate(workload, PROFILES, cluster, policy)
     assert policy.compared
 
 
 def test_with_perfect_estimates_the_choice_is_that_of_the_oracle_on_real_applications() -> None:
-    policy = Beside(OnlineOptimus(young_factor=1.0))
-    policy.other.estimates = Perfect(50.0)
+    policy = Beside(Perfect(young_factor=1.0))
     rules = EngineSettings(horizon=7200.0)
     simulate(PhillyLike(30, 1, True, 3).load(CARDS), CARDS, Cluster.uniform(4, 4), policy, settings=rules)
     assert policy.compared > 20
@@ -312,7 +309,7 @@ def test_the_gains_of_young_jobs_count_a_little_less() -> None:
             job_id="a", report=log, speeds={"any": 1.0}, num_replicas=1, min_replicas=None, max_replicas=8, placement=()
         )
         policy = OnlineOptimus(samples=0)
-        policy.estimates.speeds.observe(job, log)  # type: ignore[arg-type]
+        policy._speeds.observe(job, log)  # type: ignore[arg-type]
         made.append(policy._candidate(job))  # type: ignore[arg-type]
     young, old = made
     assert (young.weight, old.weight) == (0.95, 1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -160,30 +160,6 @@ def pre_run(job: JobView, num_gpus: int, node_size: int, samples: int) -> dict[i
     return times
 
 
-@dataclass
-class Estimates:
-    """Estimates of the remaining optimiser steps of jobs, and of their step times."""
-
-    # Parameters of `OnlineOptimus`.
-    assumed_epochs: float
-    samples: int = 0
-    speeds: Speeds = field(default_factory=Speeds)
-
-    def take_note(self, view: ClusterView) -> None:
-        """Sample the step times of new jobs, and read the logs of all jobs."""
-        self.speeds.forget(view.changes.ended)
-        num_gpus, node_size = view.num_gpus, view.node_size
-        for job in view.jobs:
-            if self.samples:
-                self.speeds.sample(job, partial(pre_run, job, num_gpus, node_size, self.samples))
-            self.speeds.observe(job, report_of(job))
-
-    def steps_left(self, job: JobView) -> float:
-        """Return the optimiser steps to completion."""
-        report = report_of(job)
-        return epochs_left(report, self.assumed_epochs) * report.steps_per_epoch
-
-
 @pool_per_type
 @dataclass
 class OnlineOptimus(AtIntervals):
@@ -213,34 +189,45 @@ class OnlineOptimus(AtIntervals):
     assumed_epochs: float = 50.0
     samples: int = 5
     young_factor: float = 0.95
-    estimates: Estimates = field(init=False, repr=False)
+    _speeds: Speeds = field(default_factory=Speeds, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_above_zero(interval=self.interval, assumed_epochs=self.assumed_epochs)
         check_range("policy.samples", self.samples, least=0, whole=True)
         check_range("policy.young_factor", self.young_factor, above=0, most=1)
-        self.estimates = Estimates(self.assumed_epochs, self.samples)
 
     def decide(self, view: ClusterView) -> Decision:
         """Estimate, and give the GPUs out."""
-        self.estimates.take_note(view)
+        self._take_note(view)
         first = [self._candidate(job) for job in served_first(view.jobs, view.num_gpus)]
         outcome = deal(view.jobs, first, view.num_gpus)
+        return decision_by(view, outcome.counts, lambda asked: reasons_of(view, outcome, asked, _reason_with_steps))
 
-        def explain(asked: Sequence[JobId]) -> dict[JobId, Reason]:
-            reasons = reasons_of(view, outcome, asked, reason_by_gain)
-            for candidate in first:
-                if (reason := reasons.get(name := candidate.job.job_id)) is not None:
-                    reasons[name] = reason._replace(numbers={**reason.numbers, "steps_left": candidate.steps})
-            return reasons
-
-        return decision_by(view, outcome.counts, explain)
+    def _take_note(self, view: ClusterView) -> None:
+        """Sample the step times of new jobs, and read the logs of all jobs."""
+        self._speeds.forget(view.changes.ended)
+        num_gpus, node_size = view.num_gpus, view.node_size
+        for job in view.jobs:
+            if self.samples:
+                self._speeds.sample(job, partial(pre_run, job, num_gpus, node_size, self.samples))
+            self._speeds.observe(job, report_of(job))
 
     def _candidate(self, job: JobView) -> Remaining:
-        if (step_time := self.estimates.speeds.of(job)) is None:  # no step was measured
+        if (step_time := self._speeds.of(job)) is None:  # no step was measured
             return Remaining(job, fewest_gpus(job), 0.0, [inf], lambda gpus: inf)
         weight = self.young_factor if len(report_of(job).losses) < LEAST_POINTS else 1.0
-        return Remaining(job, most_gpus(job), self.estimates.steps_left(job), [inf], step_time, weight)
+        return Remaining(job, most_gpus(job), self._steps_left(job), [inf], step_time, weight)
+
+    def _steps_left(self, job: JobView) -> float:
+        """Return the estimated optimiser steps to completion."""
+        report = report_of(job)
+        return epochs_left(report, self.assumed_epochs) * report.steps_per_epoch
+
+
+def _reason_with_steps(candidate: Candidate, outcome: Dealt) -> Reason:
+    """Return the reason of `Optimus`, with the estimated remaining steps."""
+    reason = reason_by_gain(candidate, outcome)
+    return reason._replace(numbers={**reason.numbers, "steps_left": cast("Remaining", candidate).steps})
 
 
 # Assumed loss curve of a job that has logged too few losses. The loss starts at 1 and falls fastest at first.
