@@ -46,9 +46,10 @@ class Growth:
         *,
         waits: bool,
     ) -> tuple[dict[JobId, Gpus], dict[JobId, Placement]]:
-        """Return GPUs by number and placements with the further GPUs of jobs.
+        """Return the numbered GPUs and the placements of jobs, with the additional GPUs of jobs that grow.
 
-        `alone` contains the jobs that share no GPU, in the order of growth. No job grows while a job waits.
+        `alone` contains the jobs that share no GPU, in the order of growth. `waits` says whether a job waits; then no
+        job grows.
         """
         if self.after == inf:
             return dict(shared), dict(placed)
@@ -58,11 +59,11 @@ class Growth:
             used.update(dict(placement))
         idle = {node: 0 if waits else gpus - used[node] for node, gpus in enumerate(view.gpus_per_node)}
         nodes = {name: {node for node, _ in there} for name, there in (*shared.items(), *placed.items())}
-        where = {name: there.pop() for name, there in nodes.items() if len(there) == 1}
-        self._share(view.time, [(job, where[job.job_id]) for job in alone if job.job_id in where], idle)
+        node_of = {name: there.pop() for name, there in nodes.items() if len(there) == 1}
+        self._share(view.time, [(job, node_of[job.job_id]) for job in alone if job.job_id in node_of], idle)
         numbered, counted = dict(shared), dict(placed)
         for name, more in self.extra.items():
-            node = where[name]
+            node = node_of[name]
             if name in placed:
                 counted[name] = ((node, placed[name][0][1] + more),)
             else:
@@ -71,34 +72,37 @@ class Growth:
                 taken.update(free[:more])
         return numbered, counted
 
-    def _share(self, now: float, jobs: Sequence[tuple[JobView, int]], left: dict[int, int]) -> None:
-        """Give idle GPUs to the jobs that had them before, then long idle GPUs to jobs that may grow."""
+    def _share(self, now: float, jobs: Sequence[tuple[JobView, int]], idle: dict[int, int]) -> None:
+        """Give idle GPUs to the jobs that had them before, then long idle GPUs to jobs that may grow.
+
+        `jobs` are pairs of a job and its node, and `idle` are the idle GPUs of each node.
+        """
         before, self.extra = self.extra, {}
         # A job gets more GPUs than it requests only if its user allows it.
         wanted = {job.job_id: max(job.max_replicas - job.num_replicas, 0) if job.may_grow else 0 for job, _ in jobs}
         for job, node in jobs:
-            self._give(job, min(wanted[job.job_id], before.get(job.job_id, 0)), left, node)
+            self._give(job, min(wanted[job.job_id], before.get(job.job_id, 0)), idle, node)
         known = self._idle
         self._idle = {
             node: known[node] if node in known and known[node][0] == gpus else (gpus, now)
-            for node, gpus in left.items()
+            for node, gpus in idle.items()
         }
         self.due = inf
         for job, node in jobs:
-            more = min(wanted[job.job_id] - self.extra.get(job.job_id, 0), left[node])
+            more = min(wanted[job.job_id] - self.extra.get(job.job_id, 0), idle[node])
             due = self._idle[node][1] + self.after
             if more > 0 and now >= due:
-                self._give(job, more, left, node)
+                self._give(job, more, idle, node)
             elif more > 0:
                 self.due = min(self.due, due)
         # GPUs that jobs have just got are not idle. GPUs that become idle later must also be idle for the whole time.
-        self._idle |= {node: (gpus, now) for node, gpus in left.items() if self._idle[node][0] != gpus}
+        self._idle |= {node: (gpus, now) for node, gpus in idle.items() if self._idle[node][0] != gpus}
 
-    def _give(self, job: JobView, wanted: int, left: dict[int, int], node: int) -> None:
-        """Give a job up to `wanted` of the GPUs that are left on a node."""
-        if gpus := min(wanted, left[node]):
+    def _give(self, job: JobView, wanted: int, idle: dict[int, int], node: int) -> None:
+        """Give a job up to `wanted` of the idle GPUs of a node."""
+        if gpus := min(wanted, idle[node]):
             self.extra[job.job_id] = self.extra.get(job.job_id, 0) + gpus
-            left[node] -= gpus
+            idle[node] -= gpus
 
 
 class Home(NamedTuple):
@@ -146,7 +150,7 @@ class Suspension:
 
         Return the GPU type of each chosen pack, and a view, with its jobs, in which only the packs at home hold GPUs.
         """
-        free, taken, budget = FreeGpus(view.gpus_per_node), set["Gpu"](), Budget(view)
+        free, taken, budget = FreeGpus(view.gpus_per_node), set[Gpu](), Budget(view)
         types: dict[Pack, str] = {}
         held: dict[JobId, Home] = {}
         homeless: list[Pack] = []
