@@ -96,7 +96,7 @@ class Scaled:
     scale: Scale
     idle_time: float = 600.0
     moves: bool = True
-    _surplus_since: float = field(default=inf, init=False, repr=False)
+    _surplus_since: float = field(default=inf, init=False, repr=False)  # time since which nodes are surplus [s]
     # GPUs of each node that takes new jobs, and the jobs as the inner policy sees them.
     _open_nodes: tuple[int, ...] = field(default=(), init=False, repr=False)
     _jobs: dict[JobId, _Shown] = field(default_factory=dict, init=False, repr=False)
@@ -170,9 +170,9 @@ class Scaled:
         The view says that nodes have changed if the nodes that take new jobs have changed, or if a job must leave its
         node, and that this job is evicted. Otherwise a policy that repeats its last decision would use released nodes.
         """
-        arrived = [job.job_id for missed in self._missed for job in missed.arrived]
+        arrived = {job.job_id: _Shown(job) for missed in self._missed for job in missed.arrived}
         ended = {job_id: end for missed in self._missed for job_id, end in missed.ended.items()}
-        self._jobs |= {job.job_id: _Shown(job) for missed in self._missed for job in missed.arrived}
+        self._jobs |= arrived
         staying: list[JobView] = []
         leaving: list[JobId] = []
         for job in view.running:
@@ -188,7 +188,7 @@ class Scaled:
         is_news = any(missed.nodes for missed in self._missed) or open_nodes != self._open_nodes or bool(leaving)
         changes = view.changes.among(
             self._jobs,
-            arrived=[self._jobs[job_id] for job_id in arrived],
+            arrived=list(arrived.values()),
             ended=ended,
             nodes=is_news,
             evicted=[*view.changes.evicted, *leaving],
