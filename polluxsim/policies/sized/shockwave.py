@@ -70,7 +70,7 @@ class Target:
 
     newest: float = 0.0  # newest estimate [s]
     total: float = 0.0  # sum over all rounds of the estimates that were valid [s]
-    rounds: int = 0
+    rounds: int = 0  # number of these rounds
 
     def keep_for_a_round(self) -> None:
         """Count the newest estimate for one more round."""
