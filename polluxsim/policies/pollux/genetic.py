@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -52,20 +51,35 @@ class GeneticSearch:
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> Answer:
         """Return the fittest allocation found, without a bound."""
-        seed = np.uint64(rng.integers(2**63))
-        members = self._first_members(problem)
-        values = problem.log_values()
-        limits = Limits(problem.gpus_per_node, problem.fewest, problem.max_replicas, problem.avoid_interference)
-        gains = Gains(problem.placements.astype(np.int16), values, problem.speedups, problem.fairness_power)
+        seed, size = np.uint64(rng.integers(2**63)), self.population
+        data = Data(
+            problem.placements.astype(np.int16),
+            problem.log_values(),
+            problem.speedups,
+            problem.fairness_power,
+            problem.gpus_per_node,
+            problem.fewest,
+            problem.max_replicas,
+            problem.avoid_interference,
+        )
         # A worker of a sweep has one thread, whatever machine it runs on.
         threads = min(self.threads, int(config.NUMBA_NUM_THREADS))
         if threads > 1:
             set_num_threads(threads)
         breeder = breed if threads == 1 else breed_in_threads
-        members, fitness = evolve(members, limits, gains, self.generations, seed, breeder)
-        self._members, self._job_ids = members, problem.job_ids
-        fittest = int(np.argmax(fitness))
-        return Answer(with_idle_gpus(problem, members[fittest].astype(np.int64)), float(fitness[fittest]))
+        first = self._first_members(problem)
+        pool, objectives = np.concatenate([first, first]), np.empty((2 * size, 2))  # members, then their children
+        rank, crowding = np.zeros(size, dtype=np.int64), np.zeros(size)
+        evaluate_first(pool[:size], data, seed, objectives)
+        order = survivors(objectives[:size], size, rank, crowding)
+        pool[:size], objectives[:size] = pool[order], objectives[order]
+        for generation in range(1, self.generations + 1):
+            breeder(pool, rank, crowding, data, np.uint64(_stream(seed, generation)), objectives)
+            order = survivors(objectives, size, rank, crowding)
+            pool[:size], objectives[:size] = pool[order], objectives[order]
+        self._members, self._job_ids = pool[:size].copy(), problem.job_ids
+        fittest = int(np.argmax(objectives[:size, 0]))
+        return Answer(with_idle_gpus(problem, pool[fittest].astype(np.int64)), float(objectives[fittest, 0]))
 
     def stands_still(self, problem: Problem) -> bool:
         """Return no: its answer depends on chance and on the last round."""
@@ -85,72 +99,44 @@ class GeneticSearch:
         return members
 
 
-class Limits(NamedTuple):
-    """The limits of a member; shapes as in `Problem`."""
+class Data(NamedTuple):
+    """The parts of a problem that kernels need; shapes as in `Problem`."""
 
+    placements: NDArray[np.int16]
+    values: NDArray[np.float64]  # `Problem.log_values`
+    speedups: NDArray[np.float64]
+    power: float
     gpus_per_node: NDArray[np.int64]
     fewest: NDArray[np.int64]
     max_replicas: NDArray[np.int64]
     avoid_interference: bool
 
 
-class Gains(NamedTuple):
-    """The data for evaluating a member; shapes as in `Problem`."""
-
-    placements: NDArray[np.int16]
-    values: NDArray[np.float64]
-    speedups: NDArray[np.float64]
-    power: float
-
-
-def evolve(
-    members: NDArray[np.int16],
-    limits: Limits,
-    gains: Gains,
-    generations: int,
-    seed: np.uint64,
-    breeder: Callable[..., None],
-) -> tuple[NDArray[np.int16], NDArray[np.float64]]:
-    """Run all generations; return the last members, shape (P, J, N), and their fitness, shape (P,)."""
-    size = len(members)
-    pool = np.concatenate([members, members])
-    objectives = np.empty((2 * size, 2))
-    evaluate_first(pool[:size], limits, gains, seed, objectives)
-    rank, crowding = np.zeros(size, dtype=np.int64), np.zeros(size)
-    order = survivors(objectives[:size], size, rank, crowding)
-    pool[:size], objectives[:size] = pool[order], objectives[order]
-    for generation in range(1, generations + 1):
-        breeder(pool, rank, crowding, limits, gains, np.uint64(_stream(seed, generation)), objectives)
-        order = survivors(objectives, size, rank, crowding)
-        pool[:size], objectives[:size] = pool[order], objectives[order]
-    return pool[:size].copy(), objectives[:size, 0].copy()
-
-
 @kernel
-def evaluate_first(members, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
+def evaluate_first(members, data, seed, objectives):  # type: ignore[no-untyped-def]
     """Make the first members feasible, and write their objectives, shape (P, 2)."""
     for i in range(len(members)):
         state = np.array([_stream(_stream(seed, 0), i)])
-        repair(members[i], limits, state)
-        evaluate(members[i], gains.placements, gains.values, gains.speedups, gains.power, objectives[i])
+        repair(members[i], data, state)
+        evaluate(members[i], data, objectives[i])
 
 
 @kernel
-def breed(pool, rank, crowding, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
+def breed(pool, rank, crowding, data, seed, objectives):  # type: ignore[no-untyped-def]
     """Put the children of the first half of the pool into its second half, and evaluate them."""
     for i in range(len(rank)):
-        _make_child(i, pool, rank, crowding, limits, gains, seed, objectives)
+        _make_child(i, pool, rank, crowding, data, seed, objectives)
 
 
 @kernel_in_threads
-def breed_in_threads(pool, rank, crowding, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
+def breed_in_threads(pool, rank, crowding, data, seed, objectives):  # type: ignore[no-untyped-def]
     """Compute what `breed` computes: a child depends only on its own stream and on the first half."""
     for i in prange(len(rank)):
-        _make_child(i, pool, rank, crowding, limits, gains, seed, objectives)
+        _make_child(i, pool, rank, crowding, data, seed, objectives)
 
 
 @helper
-def _make_child(i, pool, rank, crowding, limits, gains, seed, objectives):  # type: ignore[no-untyped-def]
+def _make_child(i, pool, rank, crowding, data, seed, objectives):  # type: ignore[no-untyped-def]
     """Write the child with index i and its objectives: crossover of two members, mutation and repair."""
     size, num_jobs = len(rank), pool.shape[1]
     state = np.array([_stream(seed, i)])
@@ -158,9 +144,9 @@ def _make_child(i, pool, rank, crowding, limits, gains, seed, objectives):  # ty
     mother, father = _tournament(rank, crowding, state), _tournament(rank, crowding, state)
     cut = _below(state, num_jobs + 1)
     child[:cut], child[cut:] = pool[mother, :cut], pool[father, cut:]
-    mutate(child, gains.placements, limits.gpus_per_node, state)
-    repair(child, limits, state)
-    evaluate(child, gains.placements, gains.values, gains.speedups, gains.power, objectives[size + i])
+    mutate(child, data.placements, data.gpus_per_node, state)
+    repair(child, data, state)
+    evaluate(child, data, objectives[size + i])
 
 
 @helper
@@ -191,11 +177,11 @@ def mutate(member, placements, gpus_per_node, state):  # type: ignore[no-untyped
 
 
 @helper
-def repair(member, limits, state):  # type: ignore[no-untyped-def]
+def repair(member, data, state):  # type: ignore[no-untyped-def]
     """Make a member feasible: one multi-node job per node, no job outside its limits, no node over its capacity."""
-    gpus_per_node, fewest, max_replicas, avoid_interference = limits
+    gpus_per_node, fewest, max_replicas = data.gpus_per_node, data.fewest, data.max_replicas
     num_jobs, num_nodes = member.shape
-    if avoid_interference:
+    if data.avoid_interference:
         taken = np.zeros(num_nodes, dtype=np.bool_)
         for j in range(num_jobs):
             nodes = 0
@@ -237,8 +223,9 @@ def repair(member, limits, state):  # type: ignore[no-untyped-def]
 
 
 @helper
-def evaluate(member, placements, values, speedups, power, objectives):  # type: ignore[no-untyped-def]
+def evaluate(member, data, objectives):  # type: ignore[no-untyped-def]
     """Write a member's fitness and its mean speedup."""
+    placements, values, speedups = data.placements, data.values, data.speedups
     num_jobs, num_nodes = member.shape
     logs = np.empty(num_jobs)
     total = 0.0
@@ -251,7 +238,7 @@ def evaluate(member, placements, values, speedups, power, objectives):  # type: 
         several = 1 if nodes > 1 else 0
         logs[j] = values[j, changed, several, replicas]
         total += speedups[j, several, replicas]
-    objectives[0] = power_mean(logs, power)
+    objectives[0] = power_mean(logs, data.power)
     objectives[1] = total / num_jobs
 
 
