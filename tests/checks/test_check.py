@@ -341,6 +341,26 @@ NO_POWER_OF_TWO = World(
 """A job that runs on 3 GPUs or more waits beside 3 idle GPUs, because ElasticFlow gives powers of two."""
 
 
+CUT_TO_A_TYPE = World(
+    nodes=(3, 2, 1),
+    jobs=(Job("job-2", 600.0, "slow", 1, 10), Job("job-5", 500.0, "slow", 4, 40, min_replicas=4)),
+    types=("t4", "v100", "t4"),
+)
+"""The search of Pollux gives a job GPUs of two types. The GPUs of one type are idle while another job waits."""
+
+UNUSABLE_TYPE = World(
+    nodes=(1, 1),
+    jobs=(
+        Job("job-2", 1000.0, "wide", 1, 10, gpu_types=("t4",)),
+        Job("job-4", 875.0, "slow", 1, 10),
+        Job("job-5", 950.0, "slow", 1, 10),
+    ),
+    outages=((0, 420.0, 746.0),),
+    types=("t4", "v100"),
+)
+"""The search of Pollux gives a job a GPU that it cannot use. The GPU is idle while another job waits."""
+
+
 @pytest.mark.parametrize(
     ("policy", "world"),
     [
@@ -349,8 +369,9 @@ NO_POWER_OF_TWO = World(
         ("elasticflow", WITHOUT_DEADLINE), ("elasticflow", LEARNS_LATER),
         ("elasticflow", NO_POWER_OF_TWO), ("elasticflow", SURPLUS),
         ("gandiva", OTHER_TYPES), ("isolated", ORDERED), ("jsa", REPEATS), ("jsa", ROUNDED),
-        ("multifactor", NO_KNOWN_TIME), ("pollux", NEEDS_SEVERAL_NODES),
-        ("pollux-remaining", RANKS_CHANGE), ("quotas", QUOTA_BY_TYPE), ("sia", LEAST), ("sia", RESTART_COSTS_MORE),
+        ("multifactor", NO_KNOWN_TIME), ("pollux", CUT_TO_A_TYPE), ("pollux", NEEDS_SEVERAL_NODES),
+        ("pollux-remaining", RANKS_CHANGE),
+        ("pollux-remaining", UNUSABLE_TYPE), ("quotas", QUOTA_BY_TYPE), ("sia", LEAST), ("sia", RESTART_COSTS_MORE),
         ("sia", UNEVEN),
         ("themis", ALL_DOWN), ("themis", DECLINES), ("themis", UNSEEN), ("themis", WAITS_BESIDE_SURPLUS),
     ],

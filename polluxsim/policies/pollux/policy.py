@@ -22,7 +22,7 @@ from polluxsim.policies.pollux.explanation import Explanation
 from polluxsim.policies.pollux.genetic import GeneticSearch
 from polluxsim.policies.pollux.problem import Problem, Search, SpeedupTables, as_of, build_problem, placements_of
 from polluxsim.policies.tools.free_gpus import FreeGpus
-from polluxsim.policies.tools.gpu_counts import fewest_gpus
+from polluxsim.policies.tools.gpu_counts import fewest_gpus, most_gpus
 
 # Searches by their number of threads.
 SEARCHES: Mapping[str, Callable[[int], Search]] = {
@@ -82,20 +82,22 @@ def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[
     At a tie, the fastest type counts. `owners` contains the node of each part. A job whose user named types, or a
     minimum of GPUs, can lose all GPUs in this way. It then takes idle GPUs of a type that it can use, at most the
     number that it got. Otherwise it would wait until the search, which knows no types, happens to choose nodes of one
-    type.
+    type. Then waiting jobs take idle GPUs.
     """
     jobs: Mapping[JobId, JobView] = {job.job_id: job for job in view.jobs}
     made = {job: _cut(view, jobs[job], placement, owners) for job, placement in allocation.items()}
-    missed = [
-        job
+    missed = {
+        job: num_replicas(given)
         for job, given in allocation.items()
         if given and not made[job] and (jobs[job].gpu_types or jobs[job].min_replicas)
-    ]
-    if missed:
+    }
+    waiting = {job.job_id: most_gpus(job) for job in view.waiting if not made.get(job.job_id)}
+    if missed or waiting:
         free = FreeGpus(view.gpus_per_node)
         for placement in made.values():
             free.take(placement)
-        made |= {job: _idle(view, jobs[job], num_replicas(allocation[job]), free) for job in missed}
+        for job, most in (missed | {job: most for job, most in waiting.items() if job not in missed}).items():
+            made[job] = _idle(view, jobs[job], most, free)
     return made
 
 
