@@ -140,9 +140,13 @@ def _another_does_not_fit(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     return any(all(other.num_replicas > seen.free[name] for name in other.speeds) for other in others)
 
 
-def _fits_on_no_node(job: SeenJob, reason: Reason, seen: Seen) -> bool:
-    """Return whether no node has enough idle GPUs for the job, or another job waits for more GPUs than are idle."""
-    return job.num_replicas > seen.most_free or _another_does_not_fit(job, reason, seen)
+def _keeps_gpus(job: SeenJob, reason: Reason, seen: Seen) -> bool:
+    """Return whether no node has enough idle GPUs for the job, another job does not fit, or the job keeps some GPUs.
+
+    AntMan lets a job wait on the node where it keeps GPUs.
+    """
+    keeps_some = 0 < reason.numbers.get("gpus", 0) < job.num_replicas
+    return job.num_replicas > seen.most_free or keeps_some or _another_does_not_fit(job, reason, seen)
 
 
 def _waits_on_another_type(job: SeenJob, reason: Reason, seen: Seen) -> bool:
@@ -232,7 +236,7 @@ WAITING: Mapping[str, Test] = {
     "starts-by": _has_reservation,
     "planned": _needs_a_power_of_two,
     "share-waits": _another_does_not_fit,
-    "keeps-gpus": _fits_on_no_node,
+    "keeps-gpus": _keeps_gpus,
     "reserved": _waits_on_another_type,
     "gang-does-not-fit": _waits_on_another_type,
     "no-room-beside": _another_does_not_fit,

@@ -361,10 +361,22 @@ UNUSABLE_TYPE = World(
 """The search of Pollux gives a job a GPU that it cannot use. The GPU is idle while another job waits."""
 
 
+WAITS_ON_ITS_NODE = World(
+    nodes=(2, 2, 2),
+    jobs=(
+        Job("job-2", 0.0, "rigid", 1, 1, duration=412.5),
+        Job("job-3", 0.0, "rigid", 6, 6, duration=60.0, cancel_time=230.0),
+        Job("job-7", 0.0, "rigid", 2, 2, duration=60.0),
+    ),
+)
+"""Under AntMan, a job waits on the node where it keeps a GPU while other nodes become idle."""
+
+
 @pytest.mark.parametrize(
     ("policy", "world"),
     [
-        ("afs", LEARNS), ("allox", LATER_TYPE), ("allox", TWO_TYPES), ("antman", PARTS_OF_A_NODE), ("antman", WIDE),
+        ("afs", LEARNS), ("allox", LATER_TYPE), ("allox", TWO_TYPES), ("antman", PARTS_OF_A_NODE),
+        ("antman", WAITS_ON_ITS_NODE), ("antman", WIDE),
         ("drf", FEWER_NODES), ("elastic-edf", IDLE_TYPE), ("elasticflow", GONE), ("elasticflow", REJECTED),
         ("elasticflow", WITHOUT_DEADLINE), ("elasticflow", LEARNS_LATER),
         ("elasticflow", NO_POWER_OF_TWO), ("elasticflow", SURPLUS),
