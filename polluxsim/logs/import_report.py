@@ -66,21 +66,21 @@ class Report:
     caveat: str
     rows_read: int  # jobs, dropped rows and bad rows
     jobs_written: int
-    dropped: tuple[Tally, ...]  # rows that are not jobs with GPUs, by reason
+    dropped: tuple[Tally, ...]  # rows that are not jobs with GPUs, by reason, most frequent first
     bad: tuple[Tally, ...]  # skipped rows that cannot be read, by reason
     time_zone: str  # of the log's clock; empty if times are relative
     time_zone_assumed: bool  # whether neither the log nor the user names this zone
     origin_time: str  # instant of the first submission, or its second if times are relative
     span: float  # from the first submission to the last [s]
-    cluster_gpus: int | None
-    larger_than_cluster: Tally
+    cluster_gpus: int | None  # GPUs of the cluster; None if unknown
+    larger_than_cluster: Tally  # jobs with more GPUs than the cluster
     load: tuple[DayLoad, ...]  # by day, with days without a submission if there are at most 10,000 days
     total_gpu_hours: float  # work of all jobs [GPU h]
     mean_load: float | None  # relative to the capacity during the span [1]; None if it is unknown
     without_duration: int  # jobs without a duration in the log, which are not in the loads
-    durations: tuple[Quantile, ...]  # exact
-    inter_arrivals: tuple[Quantile, ...]  # exact
-    gpu_counts: tuple[GpuCount, ...]
+    durations: tuple[Quantile, ...]  # exact quantiles [s]
+    inter_arrivals: tuple[Quantile, ...]  # exact quantiles of the times between two submissions [s]
+    gpu_counts: tuple[GpuCount, ...]  # by rising number of GPUs
     gpu_types: tuple[TypeCount, ...]  # empty if the log has no types
     suspicious: tuple[Tally, ...]  # by kind
 
@@ -90,6 +90,7 @@ class Report:
 
 
 def _plain(value: object) -> object:
+    """Return a value with objects for named tuples, and lists for other tuples."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return _plain(value._asdict())
     if isinstance(value, dict):
@@ -122,7 +123,7 @@ class Tallies:
 
 
 def rank_of(share: float, count: int) -> int:
-    """Return the index, from 0, of a quantile among `count` sorted values: the smallest that `share` do not exceed.
+    """Return the index of a quantile among `count` sorted values: of the smallest value that a share do not exceed.
 
     >>> [rank_of(share, 4) for share in (0, 0.25, 0.5, 0.51, 1)]
     [0, 0, 1, 2, 3]
@@ -130,7 +131,7 @@ def rank_of(share: float, count: int) -> int:
     return max(0, math.ceil(share * count) - 1)
 
 
-MAX_LINES = 20  # Largest number of lines of a list. Longer lists are shortened and state it.
+MAX_LINES = 20  # largest number of lines of a list; the last line of a longer list counts the rest
 BAR = 40  # width of the longest bar [characters]
 
 

@@ -37,8 +37,8 @@ class GavelRow(NamedTuple):
     arrival: float  # [s]
     duration: float | None  # [s]; only in Shockwave's lists
     gpus: int
-    job_type: str
-    total_steps: int
+    job_type: str  # model, perhaps with its batch size
+    total_steps: int  # optimiser steps at the first batch size
 
 
 def read_gavel_row(row: LogRow) -> GavelRow:

@@ -29,6 +29,7 @@ def _why_dropped(row: LogRow, *, needs_end: bool = True) -> str:
 
 
 def _ended_job(row: LogRow, duration: float, extras: tuple[object, ...] = (), tenant: str | None = None) -> LogJob:
+    """Return the job of a row with a duration [s]; the extras `num_nodes` and `queueing_delay` follow `extras`."""
     submitted, start = row.time("submit_time"), row.time("start_time")
     return LogJob(
         place=row.place,
@@ -53,8 +54,7 @@ def _parse_seren(row: LogRow) -> LogJob | Dropped:
 def _parse_kalos(row: LogRow) -> LogJob | Dropped:
     if reason := _why_dropped(row):
         return row.dropped(reason)
-    # Kalos counts its duration column from submission; the time on GPUs is from start to end.
-    row.seconds("duration")
+    row.seconds("duration")  # only checked: it counts from the submission, and the time on GPUs from the start
     duration = row.time("end_time") - row.time("start_time")
     return row.dropped(Reason.END_BEFORE_START) if duration < 0 else _ended_job(row, duration, (row.word("type"),))
 
