@@ -9,8 +9,7 @@ from math import log
 from typing import Any, TypeVar
 
 from polluxsim.applications.interpolation import bracket, interpolated, log_interpolated
-from polluxsim.models.overlap import overlapped
-from polluxsim.models.profile import Application, ProfileRangeError
+from polluxsim.models.profile import Application, ProfileRangeError, overlapped
 from polluxsim.models.sensitivity import Sensitivity
 
 

@@ -8,8 +8,7 @@ from functools import cached_property
 
 from polluxsim.applications.card import Card, place_in_use
 from polluxsim.models.efficiency import GradientStatistics, gain
-from polluxsim.models.overlap import overlapped
-from polluxsim.models.profile import Application, DoesNotFitError, ProfileRangeError, StepTime
+from polluxsim.models.profile import Application, DoesNotFitError, ProfileRangeError, StepTime, overlapped
 from polluxsim.models.sensitivity import Sensitivity
 
 PLACEMENT_CLASSES = ("one_gpu", "one_node", "few_nodes", "many_nodes", "unpacked")

@@ -49,7 +49,7 @@ class Sensitivity:
 
 
 def is_curve(value: object) -> bool:
-    """Return whether a value is pairs of numbers > 0 with rising amounts and non-decreasing speeds."""
+    """Return whether a value is a `Curve`: pairs of numbers > 0 with rising amounts and non-decreasing speeds."""
     if not isinstance(value, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
         return False
     if not all(type(number) in (int, float) and 0 < number < inf for pair in value for number in pair):
@@ -70,7 +70,7 @@ def _at(curve: Curve, amount: float) -> float:
 
 
 def _least(curve: Curve, speed: float) -> float:
-    """Return the least amount per GPU with at least this speed, despite rounding; the last if all are too slow."""
+    """Return the least amount per GPU with at least this speed; the last amount of the curve if it is too slow."""
     after = bisect_left(curve, speed, key=lambda pair: pair[1])
     if after == len(curve):
         return curve[-1][0]
@@ -79,6 +79,6 @@ def _least(curve: Curve, speed: float) -> float:
     if speed == high:
         return above
     amount = before + (above - before) * (speed - low) / (high - low)
-    while _at(curve, amount) < speed:
+    while _at(curve, amount) < speed:  # an error of rounding
         amount = nextafter(amount, inf)
     return amount
