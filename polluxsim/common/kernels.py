@@ -37,7 +37,7 @@ PATIENCE = 1.0
 
 ANNOUNCEMENT = "polluxsim: compiling kernels, once for each installation (10 to 30 s)"
 
-FOLDERS = "kernels-"  # beginning of the names of our folders of machine code; the rest is a hash
+FOLDERS = "kernels-"  # beginning of the names of folders of machine code; the rest is a hash
 
 # Without these settings, a quarter of the compiled code would be checks for division by zero and wrappers for C.
 LEAN = {"error_model": "numpy", "no_cfunc_wrapper": True}
@@ -79,7 +79,7 @@ def inlined(function: Function) -> Any:
 
 
 class _Internal(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
-    """A compiled function without a door for Python: to step through the wall would end the process."""
+    """A compiled function that has no wrapper for Python. Without this class, a call from Python would crash."""
 
     def __call__(self, *arguments: object) -> NoReturn:
         raise TypeError(f"{self.__name__} is for kernels to call; a kernel can be called from Python")
@@ -100,7 +100,7 @@ _own_locks: set[str] = set()
 
 @contextmanager
 def one_process(module: str) -> Iterator[None]:
-    """Let one process at a time compile kernels of a module. The system ends the block of a killed process."""
+    """Let one process at a time compile kernels of a module. The lock of a killed process ends with it."""
     folder = code_folder()
     if folder is None or module in _own_locks:
         yield
@@ -123,12 +123,14 @@ def one_process(module: str) -> Iterator[None]:
 
 
 def _internal(function: Function, **options: bool) -> Any:
+    """Return a compiled function that only compiled functions can call."""
     dispatcher = numba.njit(no_cpython_wrapper=True, **LEAN, **options)(function)
     dispatcher.__class__ = _Internal
     return dispatcher
 
 
 def _kept(function: Function, *, parallel: bool, **options: bool) -> Any:
+    """Return a compiled function whose machine code is kept in `code_folder`, if there is a folder."""
     folder, before = code_folder(), config.CACHE_DIR
     config.CACHE_DIR = str(folder or "")
     try:
@@ -147,15 +149,16 @@ def spliced(function: Function) -> Any:
 
 @cache
 def code_folder() -> Path | None:
-    """Return the folder for the machine code of exactly these sources; None if the user has no folder for it.
+    """Return the folder for the machine code of the present sources; None if no folder can be written.
 
-    Numba alone checks only the file of the function itself, and would miss a change in a function that it calls.
+    Folders of other sources beside it are removed. Numba alone checks only the file of the function itself, and would
+    miss a change in a function that it calls.
     """
     name = FOLDERS + _digest()
-    for place in _places():
-        folder = place / name
+    for parent in _parents():
+        folder = parent / name
         if _is_writable(folder):
-            for other in place.glob(f"{FOLDERS}*"):
+            for other in parent.glob(f"{FOLDERS}*"):
                 if other != folder:
                     shutil.rmtree(other, ignore_errors=True)
             return folder
@@ -172,8 +175,8 @@ def _digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _places() -> Iterator[Path]:
-    """Yield folders for machine code, best first: that of Numba's setting, the package, the user's cache."""
+def _parents() -> Iterator[Path]:
+    """Yield parents of the folder of machine code, best first: of Numba's setting, in the package, the user's cache."""
     ours = f"polluxsim-{hashlib.sha256(str(PACKAGE.resolve()).encode()).hexdigest()[:16]}"
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR) / ours
@@ -186,6 +189,7 @@ def _places() -> Iterator[Path]:
 
 
 def _is_writable(folder: Path) -> bool:
+    """Return whether files can be created in a folder, which is created if it does not exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
