@@ -34,6 +34,8 @@ class Checkpoints:
     expected_rate
         For `young-daly`: initial failures per 1,000 node-days. The expected rate counts as much as one observed
         failure.
+
+    Raise InvalidConfigError if a value is invalid, or checkpoints leave no time to train.
     """
 
     every: float | str
@@ -62,7 +64,7 @@ class Checkpoints:
         self._check_costs()
 
     def _check_costs(self) -> None:
-        """Check that checkpoints leave time to train."""
+        """Raise InvalidConfigError if checkpoints leave no time to train."""
         named = [(f"costs.{name}", cost) for name, cost in self.costs.items()]
         named += [(f"sizes.{name}", self.cost_of(name)) for name in self.sizes.keys() - self.costs.keys()]
         for name, cost in [("cost", self.cost), *sorted(named)]:
@@ -73,7 +75,7 @@ class Checkpoints:
                 raise InvalidConfigError(f"{what}, must be > 0 s, because every is young-daly")
 
     def without_effect(self, jobs: object, cluster: object) -> Iterator[str]:
-        """Yield a sentence for each setting without effect for any jobs and cluster."""
+        """Yield a sentence for each setting that has no effect, whatever the jobs and the cluster."""
         if self.every != "young-daly" and self.expected_rate != Checkpoints.expected_rate:
             yield f"engine.checkpoints.expected_rate has no effect: every is {self.every}, not young-daly"
         if not self.sizes and self.bandwidth != Checkpoints.bandwidth:

@@ -120,7 +120,7 @@ class KnownGoodputs:
     def __init__(self, model: GoodputModel, before: KnownGoodputs | None) -> None:
         self.model = model
         self._goodputs = np.zeros((2, 0))
-        self._table = None if before is None else before._table
+        self._table: GoodputTable | None = None if before is None else before._table
         if self._table and not (self._table.params is model.params and self._table.application is model.application):
             self._table = None
 

@@ -151,10 +151,10 @@ def _as_pai_gang(first: LogJob, task: LogJob) -> LogJob:
     start = min(first.submitted, task.submitted)
     end = max(job.submitted + (job.duration or 0.0) for job in (first, task))
     gang = as_gang(first, task, PAI2020.extras)
-    extras = tuple(map(_sum, first.extras, task.extras))
+    extras: list[object] = list(map(_sum, first.extras, task.extras))
     gpu_type = PAI2020.extras.index("gpu_type")
-    extras = (*extras[:gpu_type], gang.extras[gpu_type], *extras[gpu_type + 1 :])
-    return gang._replace(submitted=start, duration=end - start, extras=extras)
+    extras[gpu_type] = gang.extras[gpu_type]
+    return gang._replace(submitted=start, duration=end - start, extras=tuple(extras))
 
 
 def _sum(first: object, second: object) -> float | None:
