@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, nextafter
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from polluxsim.hardware.hosts import Host
 
@@ -48,9 +48,14 @@ class Sensitivity:
         )
 
 
+def are_pairs(value: object) -> TypeGuard[tuple[tuple[Any, Any], ...]]:
+    """Return whether a value is a tuple of tuples of two values."""
+    return isinstance(value, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value)
+
+
 def is_curve(value: object) -> bool:
     """Return whether a value is a `Curve`: pairs of numbers > 0 with rising amounts and non-decreasing speeds."""
-    if not isinstance(value, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+    if not are_pairs(value):
         return False
     if not all(type(number) in (int, float) and 0 < number < inf for pair in value for number in pair):
         return False

@@ -17,8 +17,11 @@ from polluxsim.common.tables import Row, read_number
 from polluxsim.hardware.hosts import UNLIMITED, Host
 from polluxsim.hardware.placements import MOST_SECONDS, JobId
 from polluxsim.models.known_duration import ELASTIC, RIGID, BatchPlan, Speeds, TypeSpeeds
-from polluxsim.models.sensitivity import Curve, Sensitivity, is_curve
+from polluxsim.models.sensitivity import Curve, Sensitivity, are_pairs, is_curve
 from polluxsim.models.stages import Stages
+
+MOST_COUNT = 10**9  # largest number of GPUs or examples of one job, to catch errors in workloads
+MOST_SPEED = 1e12  # largest speed, in any unit
 
 
 def is_name(value: object) -> bool:
@@ -40,38 +43,33 @@ def _is_count(value: object) -> bool:
 
 def _are_speeds(value: object) -> bool:
     """Return whether a value is pairs (GPUs, speed) with rising numbers of GPUs."""
-    if not isinstance(value, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+    if not are_pairs(value):
         return False
-    is_known = all(_is_count(gpus) and _is_within(ulp(0.0), MOST_SPEED, speed) for gpus, speed in value)
-    return is_known and all(fewer[0] < more[0] for fewer, more in pairwise(value))
+    is_valid = all(_is_count(gpus) and _is_within(ulp(0.0), MOST_SPEED, speed) for gpus, speed in value)
+    return is_valid and all(fewer[0] < more[0] for fewer, more in pairwise(value))
 
 
 def _are_type_speeds(value: object) -> bool:
     """Return whether a value is pairs (GPU type, speed) with different types."""
-    if not isinstance(value, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+    if not are_pairs(value) or not _are_names(tuple(name for name, _ in value)):
         return False
-    return _are_names(tuple(name for name, _ in value)) and all(
-        _is_within(0.0, MOST_SPEED, speed) for _, speed in value
-    )
+    return all(_is_within(0.0, MOST_SPEED, speed) for _, speed in value)
 
 
 def _are_stages(value: object) -> bool:
-    """Return whether a value is the time of a step, > 0, and the times of its stages, one of them > 0."""
+    """Return whether a value is the time of a step, > 0, and the times of its stages, one of them > 0 [s]."""
     if not isinstance(value, tuple) or len(value) != len(Stages._fields):
         return False
     return bool(value[0]) and any(value[1:]) and all(_is_within(0.0, MOST_SECONDS, time) for time in value)
 
 
-MOST_COUNT = 10**9  # largest number of GPUs or examples of one job, to catch errors in workloads
-MOST_SPEED = 1e12  # largest speed, in any unit
-
 _KeyT = TypeVar("_KeyT")
-
-BETWEEN = "with spaces or semicolons between them"
+_SEPARATED = "with spaces or semicolons between them"
 
 
 @lru_cache(maxsize=1 << 12)
 def _split(text: str) -> tuple[str, ...]:
+    """Return the names in a text with semicolons, or else spaces, between them."""
     parts = text.split(";") if ";" in text else text.split()
     return tuple(part.strip() for part in parts if part.strip())
 
@@ -81,46 +79,47 @@ def _names(row: Row, column: str) -> tuple[str, ...]:
     value = row.values[column]
     names = _split(value) if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise row.error(column, f"names {BETWEEN}, or a list of names")
+        raise row.error(column, f"names {_SEPARATED}, or a list of names")
     return tuple(names)
 
 
-def _by(what: str, key_of: Callable[[str], _KeyT | None], row: Row, column: str) -> tuple[tuple[_KeyT, float], ...]:
-    """Return pairs (key, speed) from texts KEY:speed, in a list or with spaces or semicolons between them."""
+def _pairs(what: str, key_of: Callable[[str], _KeyT | None], row: Row, column: str) -> tuple[tuple[_KeyT, float], ...]:
+    """Return pairs (key, speed) from texts KEY:speed, in a list or in a text as in `_names`."""
     pairs = []
     for text in _names(row, column):
         name, _, speed = text.rpartition(":")
         key, number = key_of(name), read_number(speed)
         if key is None or number is None:
-            raise row.error(column, f"{what}:speed pairs {BETWEEN}")
-        pairs.append((key, number or 0.0))
+            raise row.error(column, f"{what}:speed pairs {_SEPARATED}")
+        pairs.append((key, number))
     return tuple(pairs)
 
 
 def _whole(text: str) -> int | None:
+    """Return the whole number in a text, or None."""
     number = read_number(text)
     return int(number) if number is not None and number.is_integer() else None
 
 
 def curve_of(row: Row, column: str) -> Curve:
-    """Return speeds by an amount."""
-    return _by("amount", read_number, row, column)
+    """Return speeds by amount per GPU from a cell with texts amount:speed; raise InvalidInputError for another cell."""
+    return _pairs("amount", read_number, row, column)
 
 
 def _stages(row: Row, column: str) -> Stages:
     """Return the times of a step and its stages from a list of four numbers, or from a text as in `_names`."""
     times = [read_number(name) for name in _names(row, column)]
     if len(times) != len(Stages._fields) or None in times:
-        raise row.error(column, f"four times [s] {BETWEEN}: step, load, compute, network")
+        raise row.error(column, f"four times [s] {_SEPARATED}: step, load, compute, network")
     return Stages(*(time or 0.0 for time in times))
 
 
 class Kind(NamedTuple):
-    """Kind of the values of a field: the check of a value, the requirement in words, and the reader of a cell."""
+    """Kind of the values of a field."""
 
     is_valid: Callable[[object], bool]
-    requirement: str
-    read: Callable[[Row, str], Any]
+    requirement: str  # end of the message "must be …"
+    read: Callable[[Row, str], Any]  # returns the value in a column of a row
 
 
 def _kind(is_valid: Callable[[object], bool], requirement: str, read: Callable[[Row, str], Any]) -> dict[str, Kind]:
@@ -138,11 +137,11 @@ _COUNT = _kind(_is_count, f"a whole number from 1 to {MOST_COUNT:g}", Row.intege
 _AMOUNT = _kind(partial(_is_within, ulp(0.0), UNLIMITED), f"a number above 0, up to {UNLIMITED:g}", Row.number)
 _CURVE = _kind(is_curve, "pairs of an amount, rising, and a speed, not falling, all above 0", curve_of)
 _NUMBER = _kind(partial(_is_within, -float_info.max, float_info.max), "a finite number", Row.number)
-_SPEEDS = _kind(_are_speeds, "pairs of a GPU count, rising, and a speed above 0", partial(_by, "GPUs", _whole))
+_SPEEDS = _kind(_are_speeds, "pairs of a GPU count, rising, and a speed above 0", partial(_pairs, "GPUs", _whole))
 _TYPE_SPEEDS = _kind(
     _are_type_speeds,
     "pairs of a GPU type and a speed of 0 or more, each type once",
-    partial(_by, "TYPE", lambda name: name or None),
+    partial(_pairs, "TYPE", lambda name: name or None),
 )
 _STAGES = _kind(
     _are_stages, "the time of a step, above 0, and of its load, compute and network, one above 0 [s]", _stages
@@ -150,7 +149,7 @@ _STAGES = _kind(
 
 
 class InvalidJobError(InvalidInputError):
-    """Error about the value of a field of a job."""
+    """The value of a field of a job is invalid."""
 
     def __init__(self, job: object, field: str, value: object, allowed: str) -> None:
         super().__init__(job, field, value, allowed)

@@ -71,6 +71,8 @@ class TraceReplay:
     priorities
         Priority of each QOS of the log, in place of the priority in the log. A job whose QOS is missing here keeps the
         priority in the log, or 0.
+
+    Raise InvalidConfigError if a parameter is invalid.
     """
 
     path: str
@@ -127,26 +129,27 @@ class TraceReplay:
         drawn = np.random.default_rng([self.seed, 1]).integers(count, size=count).tolist()
         return tuple(
             job
-            for place, piece in enumerate(drawn)
-            for job in _moved(pieces[piece], (place - piece) * length, f"~{place + 1}")
+            for index, piece in enumerate(drawn)
+            for job in _moved(pieces[piece], (index - piece) * length, f"~{index + 1}")
         )
 
     def _jobs(self, path: Path, notes: Counter[str]) -> Iterator[Job]:
+        """Yield the jobs of the replay, and count the jobs that are left out or changed in `notes`."""
         jobs = read_trace(path)[1]
         names, arrays = UniqueNames(job.job for job in jobs), _Arrays()
         types = NamedTypes(self.gpu_types, (job.gpu_type for job in jobs))
         self._check_priorities(jobs)
         drawn = np.random.default_rng(self.seed).random(len(jobs)) < self.share
-        taken = 0
+        num_used = 0
         for row, job in enumerate(jobs, start=1):
-            if taken == self.most_jobs:
+            if num_used == self.most_jobs:
                 return
-            if what := self._why_not(job, is_drawn=bool(drawn[row - 1])):
-                notes[what] += 1
+            if reason := self._why_not(job, is_drawn=bool(drawn[row - 1])):
+                notes[reason] += 1
                 continue
             if job.num_gpus != ceil(job.num_gpus):
                 notes["jobs with a share of a GPU given a whole one"] += 1
-            taken += 1
+            num_used += 1
             try:
                 yield self._job(job, names.next_of(job.job), row, arrays, types)
             except InvalidJobError as error:
@@ -173,6 +176,7 @@ class TraceReplay:
         )
 
     def _check_priorities(self, jobs: Sequence[TraceJob]) -> None:
+        """Raise InvalidConfigError if `priorities` names a QOS that is not in the log."""
         known = {job.qos for job in jobs if job.qos} if self.priorities else set()
         if unknown := sorted(set(self.priorities) - known):
             there = f"its QOS are {listed(sorted(known))}" if known else "its jobs have no QOS"
@@ -185,8 +189,8 @@ class TraceReplay:
         """Return the time at which the job was cancelled in the log; None if the cancellation has no effect [s]."""
         if not self.cancel or job.status != JobStatus.CANCELLED or job.queueing_delay is None or job.duration is None:
             return None
-        submitted = self._submit_time(job)
-        return max(submitted, submitted + job.queueing_delay + job.duration)
+        submit_time = self._submit_time(job)
+        return max(submit_time, submit_time + job.queueing_delay + job.duration)
 
     def _submit_time(self, job: TraceJob) -> float:
         """Return the submission of a job in the replay [s]."""
