@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +32,8 @@ from polluxsim.workloads.source import check_whole, draw
 from polluxsim.workloads.workload import Job, Workload
 
 # Source of all constants: Pollux (OSDI '21), §5.1, and its artifact.
-CLOCK_SHIFT = 2 * HOUR
-WINDOW_HOURS = 8
+CLOCK_SHIFT = 2 * HOUR  # time of day in UTC at which the window of submissions begins [s]
+WINDOW_HOURS = 8  # length of the window [h]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class PhillySample:
         Seed of the draws.
 
     Source: Pollux (OSDI '21), §5.1, and its artifact.
+
+    Raise InvalidConfigError if the seed is invalid.
     """
 
     path: str
@@ -79,7 +82,7 @@ class PhillySample:
 
 
 def _folded(path: Path) -> list[TraceJob]:
-    """Return a trace's jobs with submissions as time of day on the shifted clock [s].
+    """Return a trace's jobs with submissions as times of day, counted from `CLOCK_SHIFT` [s].
 
     The last trace is cached, because the runs of a sweep draw from one trace, and reading it takes a second.
     """
@@ -108,9 +111,9 @@ def _read_philly(path: Path) -> list[TraceJob]:
     return jobs
 
 
-MOST_HOURS = 10_000
+MOST_HOURS = 10_000  # [h]; this limit and the next one catch errors in settings
 MOST_JOBS = 10_000_000
-LARGEST_REQUEST = REPLICA_CHOICES[-1]
+LARGEST_REQUEST = REPLICA_CHOICES[-1]  # [GPUs]
 
 
 @dataclass(frozen=True)
@@ -152,8 +155,8 @@ class PhillyLike:
         times = np.sort(hours * HOUR + rng.integers(0, HOUR, self.num_jobs))
         applications = {name: names for name, _, names in CLASSES}
         classes = draw(CLASS_SHARES, self.num_jobs, rng)
-        known = (name for names in applications.values() for name in names)
-        tuned = {name: tuned_configurations(profiles[name], self.largest_request) for name in known}
+        every_name = chain.from_iterable(applications.values())
+        tuned = {name: tuned_configurations(profiles[name], self.largest_request) for name in every_name}
         jobs = []
         for index, (time, size_class) in enumerate(zip(times.tolist(), classes, strict=True)):
             names = applications[size_class]
@@ -214,6 +217,7 @@ class PhillyLikeReplay:
 def _realistic(
     profile: Profile, size_class: str, rng: np.random.Generator, largest: int = LARGEST_REQUEST
 ) -> Configuration:
+    """Return a request with GPUs as in the trace, at most `largest`, and the initial batch size on each GPU."""
     limits = profile.application
     (gpus,) = draw(GPUS_BY_CLASS[size_class], 1, rng)
     gpus = min(gpus, largest, limits.max_batch_size // limits.init_batch_size)
