@@ -112,19 +112,12 @@ class MostGoodput(FixedBatch):
 class AdaBatch(FixedBatch):
     """Increases the batch size during the training, without regard to the gradients.
 
-    Parameters
-    ----------
-    factor
-        Ratio of the batch sizes of two consecutive stretches, 1 or more.
-    every
-        Length of a stretch as a share of the job's epochs, in (0, 1].
-
     Source: AdaBatch (Devarakonda et al., 2017), which doubles the batch every 20 of 100 epochs. Its learning rates fall
     by 0.75 where the rates of a fixed batch fall by 0.375, so they grow with the batch.
     """
 
-    factor: float = 2.0
-    every: float = 0.2
+    factor: float = 2.0  # ratio of the batch sizes of two consecutive stretches, 1 or more
+    every: float = 0.2  # length of a stretch as a share of the job's epochs, in (0, 1]
 
     plans: ClassVar[bool] = True
 
@@ -147,16 +140,11 @@ class AdaBatch(FixedBatch):
 class NoiseScale(FixedBatch):
     """Takes a multiple of the gradient noise scale.
 
-    Parameters
-    ----------
-    ratio
-        Batch size divided by the noise scale, above 0.
-
     Source: KungFu (OSDI '20), §4; McCandlish et al. (2018): at the noise scale, a training takes twice the least steps
     and twice the least examples.
     """
 
-    ratio: float = 1.0
+    ratio: float = 1.0  # batch size divided by the noise scale, above 0
 
     learns: ClassVar[bool] = True
 
@@ -176,19 +164,13 @@ class OmniLearn(FixedBatch):
 
     A job may hold GPUs of several types at once. On one GPU type it behaves like `FixedBatch`.
 
-    Parameters
-    ----------
-    gain
-        Share of the change that would bring a worker's time to the mean, in [0, 1]; 0 keeps all parts equal.
-    dead_band
-        Largest relative change of a part that is ignored, 0 or more.
-
     Source: Tyagi and Sharma, OmniLearn (IEEE TPDS 2025), and "Taming resource heterogeneity in distributed ML training
     with dynamic batching" (ACSOS 2020): a proportional controller, with a dead band.
     """
 
+    # Share of the change that would bring a worker's time to the mean, in [0, 1]; 0 keeps all parts equal.
     gain: float = 1.0
-    dead_band: float = 0.05
+    dead_band: float = 0.05  # largest relative change of a part that is ignored, 0 or more
 
     def __post_init__(self) -> None:
         check_range("agent.gain", self.gain, least=0, most=1)

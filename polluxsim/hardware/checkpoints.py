@@ -18,31 +18,18 @@ class Checkpoints:
 
     A job that a policy moves also saves its work; this cost is part of the restart delay.
 
-    Parameters
-    ----------
-    every
-        Training between two checkpoints [s]; or `epoch`, for a checkpoint at the end of each epoch; or `young-daly`,
-        the interval √(2 · cost / rate) − cost with the failure rate observed so far on a job's nodes.
-    cost
-        Time of a checkpoint [s].
-    costs
-        Time of a checkpoint by application [s].
-    sizes
-        Size of a checkpoint by application, for applications without a cost [GB].
-    bandwidth
-        Speed of writing a checkpoint [GB/s].
-    expected_rate
-        For `young-daly`: initial failures per 1,000 node-days. The expected rate counts as much as one observed
-        failure.
-
     Raise InvalidConfigError if a value is invalid, or checkpoints leave no time to train.
     """
 
+    # Training between two checkpoints [s]; or `epoch`, for a checkpoint at the end of each epoch; or `young-daly`, the
+    # interval √(2 · cost / rate) − cost with the failure rate observed so far on a job's nodes.
     every: float | str
-    cost: float = 30.0
-    costs: Mapping[str, float] = field(default_factory=dict)
+    cost: float = 30.0  # time of a checkpoint [s]
+    costs: Mapping[str, float] = field(default_factory=dict)  # time of a checkpoint by application [s]
+    # Size of a checkpoint by application, for applications without a cost [GB].
     sizes: Mapping[str, float] = field(default_factory=dict)
-    bandwidth: float = 1.0
+    bandwidth: float = 1.0  # speed of writing a checkpoint [GB/s]
+    # For `young-daly`: initial failures per 1,000 node-days. They count as much as one observed failure.
     expected_rate: float = 6.5
 
     def __post_init__(self) -> None:

@@ -71,41 +71,24 @@ class Repairs:
 class Cluster:
     """The nodes of a cluster and their GPUs.
 
-    Parameters
-    ----------
-    gpus_per_node
-        GPUs of each node, by node number.
-    least_nodes
-        Smallest number of nodes if the policy may change the number; the largest is the length of `gpus_per_node`. The
-        cluster starts with the smallest number. None if the number of nodes is fixed.
-    startup_time
-        Time from the request of a node until it can be used [s].
-    node_price
-        Price of a node from its request to its release [$/h].
-    failures
-        Failures of nodes, or None. On a cluster that can change its number of nodes, a node with a drawn failure is
-        replaced within the start-up time, whatever its repair time.
-    spot
-        Times when the provider takes nodes away, or None.
-    repairs
-        Repair crews and spare nodes.
-    node_types
-        GPU type of each node, by node number. Empty if all GPUs are equal and their type is not stated.
-    hosts
-        CPUs and memory of each node, by node number. Empty if they do not limit jobs.
-
     Raise InvalidConfigError if a parameter is invalid or contradicts another one, and InvalidInputError if the cluster
     has fewer nodes than a source of outages.
     """
 
-    gpus_per_node: tuple[int, ...]
+    gpus_per_node: tuple[int, ...]  # GPUs of each node, by node number
+    # Smallest number of nodes if the policy may change the number; the largest is the length of `gpus_per_node`. The
+    # cluster starts with the smallest number. None if the number of nodes is fixed.
     least_nodes: int | None = None
-    startup_time: float = 0.0
-    node_price: float = 0.0
+    startup_time: float = 0.0  # time from the request of a node until it can be used [s]
+    node_price: float = 0.0  # price of a node from its request to its release [$/h]
+    # Failures of nodes, or None. On a cluster that can change its number of nodes, a node with a drawn failure is
+    # replaced within the start-up time, whatever its repair time.
     failures: Outages | None = None
-    spot: Outages | None = None
-    repairs: Repairs | None = None
+    spot: Outages | None = None  # times when the provider takes nodes away, or None
+    repairs: Repairs | None = None  # repair crews and spare nodes; None if there are none
+    # GPU type of each node, by node number. Empty if all GPUs are equal and their type is not stated.
     node_types: NodeTypes = NOBODY_SAYS
+    # CPUs and memory of each node, by node number. Empty if they do not limit jobs.
     hosts: tuple[Host, ...] = ()
 
     def __post_init__(self) -> None:

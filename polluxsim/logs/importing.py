@@ -174,11 +174,8 @@ def import_trace(
     columns
         Map of the columns of a table, as KEY=COLUMN,KEY=COLUMN; see `polluxsim.logs.formats.table`.
 
-    Raises
-    ------
-    PolluxSimError
-        If an argument is invalid, the source cannot be read, a bad row is not skipped, no job is left, or the
-        destination cannot be written. In this case no new file is written.
+    Raise PolluxSimError if an argument is invalid, the source cannot be read, a bad row is not skipped, no job is left,
+    or the destination cannot be written. In this case no new file is written.
     """
     trace_format = find_format(format_name).for_source(source, columns)
     zone = _zone(trace_format, time_zone)

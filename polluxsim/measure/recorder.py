@@ -185,10 +185,8 @@ class Recorder:
         part_size, batch_size
             Number of examples of the part and of the whole batch.
 
-        Raises
-        ------
-        InvalidConfigError
-            If a norm is not finite, the part is not smaller than the batch, or the epoch has another batch size.
+        Raise InvalidConfigError if a norm is not finite, the part is not smaller than the batch, or the epoch has
+        another batch size.
         """
         norms = SquaredNorms(float(part), float(whole), part_size, batch_size)
         for name, norm in (("part", norms.part), ("whole", norms.whole)):
@@ -241,10 +239,7 @@ class Recorder:
         about
             Descriptions for the card: title, optimizer, target, learning_rate_rule, source, license.
 
-        Raises
-        ------
-        InvalidConfigError
-            If too few steps were recorded, or on several GPUs no steps without synchronisation.
+        Raise InvalidConfigError if too few steps were recorded, or on several GPUs no steps without synchronisation.
         """
         if not (self._times or self._epochs):
             raise InvalidConfigError(f"{self._application}: no step was recorded; record at least one step")

@@ -117,35 +117,23 @@ class _Listed(NamedTuple):
 class GavelList:
     """A file of Gavel's or Shockwave's simulator. In Shockwave's files, jobs may change their batch size.
 
-    Parameters
-    ----------
-    path
-        A .trace file with 10 or 12 columns, or a .csv file with `job_id`, `model`, `batch_size`, `gpus`, `mode`,
-        `total_steps` and `arrival_s`.
-    throughputs
-        Table of steps/s by `gpu_type`, `model`, `batch_size` and `gpus`; by default `throughputs_alone.csv` beside the
-        list. Without this file, speeds follow from the durations in the list, on one type and at one batch size.
-    noise_scale_steps
-        Table of the epochs at which jobs of mode `gns` double their batch size; by default `noise_scale_steps.csv`
-        beside the list. Without this file, these jobs keep their batch size.
-    gpu_type
-        Type on which users expect their jobs to run.
-    overtime
-        Training time after which a job counts as complete, relative to its planned time; None for no limit.
-    lag
-        Training time before a change of batch size takes effect; the change skips the rest of its epoch. A restart
-        takes about one round in Shockwave's simulator [s].
-
     Source: Narayanan et al., Gavel (OSDI '20), Zheng et al., Shockwave (NSDI '23), and its simulator.
 
     Raise InvalidConfigError if a parameter is invalid.
     """
 
-    path: str
+    path: str  # path of a .trace file with 10 or 12 columns, or of a .csv file with the columns `COLUMNS`
+    # Table of steps/s by `gpu_type`, `model`, `batch_size` and `gpus`; by default `throughputs_alone.csv` beside the
+    # list. Without this file, speeds follow from the durations in the list, on one type and at one batch size.
     throughputs: str | None = None
+    # Table of the epochs at which jobs of mode `gns` double their batch size; by default `noise_scale_steps.csv` beside
+    # the list. Without this file, these jobs keep their batch size.
     noise_scale_steps: str | None = None
-    gpu_type: str = "v100"
+    gpu_type: str = "v100"  # GPU type on which users expect their jobs to run
+    # Training time after which a job counts as complete, relative to its planned time; None for no limit [1].
     overtime: float | None = 1.5
+    # Training time before a change of batch size takes effect [s]. The change skips the rest of its epoch. A restart
+    # takes about one round in Shockwave's simulator.
     lag: float = 120.0
 
     def __post_init__(self) -> None:

@@ -162,95 +162,53 @@ class InvalidJobError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as its user submits it.
+    """A job as its user submits it. Raise InvalidJobError if the value of a field is invalid."""
 
-    Parameters
-    ----------
-    job_id
-        Name, unique in the workload.
-    submit_time
-        Time of submission [s since the start of the workload].
-    application
-        Name of the application; `RIGID` for a job without a profile.
-    num_replicas
-        GPUs that the user requests.
-    batch_size
-        Total batch size that the user requests [examples].
-    line
-        Line in the file of the workload, for messages; 0 if there is no file.
-    duration
-        Time that a job without a profile needs on its GPUs [s]; None for a job with a profile.
-    user, queue
-        User and queue (virtual cluster, partition or tenant), or None if unknown.
-    priority
-        Priority for policies that use it; larger values go first.
-    deadline
-        Time by which the user wants the job to complete [s since the start of the workload].
-    time_limit
-        Longest time on GPUs that the user promises [s].
-    after
-        Names of the jobs that must complete before this job is submitted.
-    gpu_types
-        GPU types that the job can use; empty for all types.
-    min_replicas, max_replicas
-        Smallest and largest number of GPUs that the user allows, or None.
-    cancel_time
-        Time when the user cancels the job [s since the start of the workload].
-    type_speeds
-        Speeds of a job without a profile, as pairs (GPU type, speed). At speed 1 the job takes `duration`. Speed 0
-        means that the batch does not fit into memory. It cannot use other types. Empty if all types are equally fast.
-    speeds
-        Speeds of a job without a profile on other numbers of GPUs, as pairs (GPUs, speed) with rising numbers, in any
-        unit. `duration` is the time on `num_replicas` GPUs. Empty if the number of GPUs is fixed.
-    stages
-        Times that a step spends on each resource, for jobs that share GPUs by resource; None if unknown.
-    cpus, memory
-        CPUs and memory that the user requests on all nodes together [cores; GB], or None.
-    cpu_speeds, memory_speeds
-        Speed against the CPUs and the memory of each GPU [cores; GB], relative to the profile or the duration. The
-        speeds are pairs (amount, speed) with rising amounts and non-decreasing speeds. The lower of both speeds counts.
-        Empty if CPUs and memory have no effect, or if the profile states the speeds.
-    plan
-        Batch sizes over time of a job without a profile, with their speeds; `duration` is the time of the plan. None
-        if the batch size is fixed.
-    job_name
-        Name that the user gives to similar jobs, or the application that a log states; not unique. None if unknown.
-    qos
-        Quality of service or priority class, by name; None if unknown.
-
-    Raises
-    ------
-    InvalidJobError
-        If the value of a field is invalid.
-    """
-
-    job_id: JobId = field(metadata=_NAME)
-    submit_time: float = field(metadata=_TIME)
-    application: str = field(metadata=_NAME)
-    num_replicas: int = field(metadata=_COUNT)
-    batch_size: int = field(metadata=_COUNT)
-    line: int = 0
+    job_id: JobId = field(metadata=_NAME)  # name, unique in the workload
+    submit_time: float = field(metadata=_TIME)  # time of submission [s since the start of the workload]
+    application: str = field(metadata=_NAME)  # name of the application; `RIGID` for a job without a profile
+    num_replicas: int = field(metadata=_COUNT)  # GPUs that the user requests
+    batch_size: int = field(metadata=_COUNT)  # total batch size that the user requests [examples]
+    line: int = 0  # line in the file of the workload, for messages; 0 if there is no file
+    # Time that a job without a profile needs on its GPUs [s]; None for a job with a profile.
     duration: float | None = field(default=None, metadata=_LENGTH)
-    user: str | None = field(default=None, metadata=_NAME)
-    queue: str | None = field(default=None, metadata=_NAME)
-    priority: float = field(default=0.0, metadata=_NUMBER)
+    user: str | None = field(default=None, metadata=_NAME)  # user, or None if unknown
+    queue: str | None = field(default=None, metadata=_NAME)  # queue (virtual cluster, partition or tenant), or None
+    priority: float = field(default=0.0, metadata=_NUMBER)  # larger values go first; policies may use it
+    # Time by which the user wants the job to complete [s since the start of the workload].
     deadline: float | None = field(default=None, metadata=_TIME)
-    time_limit: float | None = field(default=None, metadata=_LENGTH)
+    time_limit: float | None = field(default=None, metadata=_LENGTH)  # longest time on GPUs that the user promises [s]
+    # Names of the jobs that must complete before this job is submitted.
     after: tuple[JobId, ...] = field(default=(), metadata=_NAMES)
-    gpu_types: tuple[str, ...] = field(default=(), metadata=_NAMES)
-    min_replicas: int | None = field(default=None, metadata=_COUNT)
-    max_replicas: int | None = field(default=None, metadata=_COUNT)
+    gpu_types: tuple[str, ...] = field(default=(), metadata=_NAMES)  # GPU types that it can use; empty for all
+    min_replicas: int | None = field(default=None, metadata=_COUNT)  # fewest GPUs that the user allows, or None
+    max_replicas: int | None = field(default=None, metadata=_COUNT)  # most GPUs that the user allows, or None
+    # Time when the user cancels the job [s since the start of the workload].
     cancel_time: float | None = field(default=None, metadata=_TIME)
+    # Speeds of a job without a profile on other numbers of GPUs, as pairs (GPUs, speed) with rising numbers, in any
+    # unit. `duration` is the time on `num_replicas` GPUs. Empty if the number of GPUs is fixed.
     speeds: Speeds = field(default=(), metadata=_SPEEDS)
+    # Speeds of a job without a profile, as pairs (GPU type, speed). At speed 1 the job takes `duration`. Speed 0 means
+    # that the batch does not fit into memory. It cannot use other types. Empty if all types are equally fast.
     type_speeds: TypeSpeeds = field(default=(), metadata=_TYPE_SPEEDS)
+    # Times that a step spends on each resource, for jobs that share GPUs by resource; None if unknown.
     stages: Stages | None = field(default=None, metadata=_STAGES)
+    # CPUs that the user requests on all nodes together [cores], or None.
     cpus: float | None = field(default=None, metadata=_AMOUNT)
+    # Memory that the user requests on all nodes together [GB], or None.
     memory: float | None = field(default=None, metadata=_AMOUNT)
+    # Speed against the CPUs of each GPU [cores], relative to the profile or the duration: pairs (amount, speed) with
+    # rising amounts and non-decreasing speeds. The lower of this speed and the next one counts. Empty if CPUs have no
+    # effect, or if the profile states the speeds.
     cpu_speeds: Curve = field(default=(), metadata=_CURVE)
+    # Speed against the memory of each GPU [GB], in the form of `cpu_speeds`.
     memory_speeds: Curve = field(default=(), metadata=_CURVE)
+    # Batch sizes over time of a job without a profile, with their speeds; `duration` is the time of the plan. None if
+    # the batch size is fixed.
     plan: BatchPlan | None = None
+    # Name that the user gives to similar jobs, or the application that a log states; not unique. None if unknown.
     job_name: str | None = field(default=None, metadata=_NAME)
-    qos: str | None = field(default=None, metadata=_NAME)
+    qos: str | None = field(default=None, metadata=_NAME)  # quality of service or priority class, or None
 
     def __post_init__(self) -> None:
         if not self._is_plainly_right():

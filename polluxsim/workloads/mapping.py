@@ -212,30 +212,17 @@ class MappingReport:
 
 @dataclass(frozen=True)
 class MappedTrace:
-    """A workload that maps the jobs of a trace to applications with profiles.
+    """A workload that maps the jobs of a trace to applications with profiles."""
 
-    Parameters
-    ----------
-    path
-        Trace in Parquet, as `polluxsim log import` and `polluxsim workload generate` write it.
-    rule
-        Rule that maps a job to an application: a name in `RULES`, module.Class, or an object.
-    tuned
-        Whether jobs request tuned GPUs and batch sizes, or the trace's GPUs and the initial batch size per GPU.
-    seed
-        Seed of the draws.
-    select
-        Selection of jobs.
-    gpu_types
-        GPU type for each type in the log, as in `TraceReplay`. None, the default, lets all jobs use any type, because
-        profiles may have other types than the log.
-    """
-
-    path: str
+    path: str  # trace in Parquet, as `polluxsim log import` and `polluxsim workload generate` write it
+    # Rule that maps a job to an application: a name in `RULES`, module.Class, or an object.
     rule: str | MappingRule = DEFAULT_RULE
+    # Whether jobs request tuned GPUs and batch sizes, or the trace's GPUs and the initial batch size per GPU.
     tuned: bool = True
-    seed: int = 0
-    select: Selection = field(default_factory=Selection)
+    seed: int = 0  # seed of the draws
+    select: Selection = field(default_factory=Selection)  # selection of jobs
+    # GPU type for each type in the log, as in `TraceReplay`. None, the default, lets all jobs use any type, because
+    # profiles may have other types than the log.
     gpu_types: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:

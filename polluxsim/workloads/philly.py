@@ -43,26 +43,16 @@ class PhillySample:
     Jobs of a minute or more and less than 1000 GPU-hours, submitted in an 8-hour window of any day, are drawn without
     replacement.
 
-    Parameters
-    ----------
-    path
-        philly.csv, as in the artifact of Pollux, or a trace in Parquet with times of day (UTC is used).
-    num_jobs
-        Number of jobs.
-    tuned
-        Whether jobs request tuned GPUs and batch sizes, or the trace's GPUs and the initial batch size per GPU.
-    seed
-        Seed of the draws.
-
     Source: Pollux (OSDI '21), §5.1, and its artifact.
 
     Raise InvalidConfigError if the seed is invalid.
     """
 
-    path: str
-    num_jobs: int = 160
+    path: str  # philly.csv, as in the artifact of Pollux, or a trace in Parquet with times of day (UTC is used)
+    num_jobs: int = 160  # number of jobs
+    # Whether jobs request tuned GPUs and batch sizes, or the trace's GPUs and the initial batch size per GPU.
     tuned: bool = True
-    seed: int = 0
+    seed: int = 0  # seed of the draws
 
     def __post_init__(self) -> None:
         check_whole("seed", self.seed)
@@ -118,26 +108,14 @@ LARGEST_REQUEST = REPLICA_CHOICES[-1]  # [GPUs]
 
 @dataclass(frozen=True)
 class PhillyLike:
-    """Independent jobs over a window of hours, like the paper's workloads.
+    """Independent jobs over a window of hours, like the paper's workloads."""
 
-    Parameters
-    ----------
-    num_jobs
-        Number of jobs.
-    hours
-        Length of the window [h]. Arrival rates repeat those of the trace from 02 to 10 h UTC.
-    tuned
-        Whether jobs request tuned GPUs and batch sizes, or GPUs as in the trace and the initial batch size per GPU.
-    seed
-        Seed of the draws.
-    largest_request
-        Largest number of GPUs of a request, so that gangs fit on a GPU type with few GPUs.
-    """
-
-    num_jobs: int = 160
-    hours: int = 8
+    num_jobs: int = 160  # number of jobs
+    hours: int = 8  # length of the window [h]; arrival rates repeat those of the trace from 02 to 10 h UTC
+    # Whether jobs request tuned GPUs and batch sizes, or GPUs as in the trace and the initial batch size per GPU.
     tuned: bool = True
-    seed: int = 0
+    seed: int = 0  # seed of the draws
+    # Largest number of GPUs of a request, so that gangs fit on a GPU type with few GPUs.
     largest_request: int = LARGEST_REQUEST
 
     def __post_init__(self) -> None:
@@ -171,30 +149,16 @@ class PhillyLike:
 
 @dataclass(frozen=True)
 class PhillyLikeReplay:
-    """Jobs of `ReplayLike`, mapped to applications with profiles by their size classes.
+    """Jobs of `ReplayLike`, mapped to applications with profiles by their size classes."""
 
-    Parameters
-    ----------
-    hours
-        Length of the window [h].
-    start
-        Start of the window after Monday midnight UTC [h]; the paper's workloads have the hours from 02 to 10.
-    rate
-        Arrival-rate multiplier of bursts; 1 is for the cluster of the trace, with 2,490 GPUs [1].
-    tuned
-        Whether jobs request tuned GPUs and batch sizes, or the load's GPUs and the initial batch size per GPU.
-    seed
-        Seed of the draws.
-    heartbeat
-        Whether the periodic jobs are included.
-    """
-
-    hours: int = 8
+    hours: int = 8  # length of the window [h]
+    # Start of the window after Monday midnight UTC [h]; the paper's workloads have the hours from 02 to 10.
     start: int = 2
-    rate: float = 0.4
+    rate: float = 0.4  # arrival-rate multiplier of bursts; 1 is for the cluster of the trace, with 2,490 GPUs [1]
+    # Whether jobs request tuned GPUs and batch sizes, or the load's GPUs and the initial batch size per GPU.
     tuned: bool = True
-    seed: int = 0
-    heartbeat: bool = False
+    seed: int = 0  # seed of the draws
+    heartbeat: bool = False  # whether the periodic jobs are included
 
     def __post_init__(self) -> None:
         self._source()
@@ -229,27 +193,16 @@ LEAST_SLACK = 1.2  # smallest time from submission to deadline, relative to the 
 
 @dataclass(frozen=True)
 class PhillyLikeRigid:
-    """Rigid jobs of `ReplayLike` of a minute or more, and less than 1000 GPU-hours.
+    """Rigid jobs of `ReplayLike` of a minute or more, and less than 1000 GPU-hours."""
 
-    Parameters
-    ----------
-    hours, start, rate
-        Window and arrival-rate multiplier, as in `ReplayLike`.
-    most_gpus
-        Jobs with more GPUs are left out.
-    slack
-        Largest time from submission to deadline, relative to the duration. Deadlines are drawn uniformly from 1.2 to
-        this value. None for jobs without deadlines.
-    seed
-        Seed of the draws.
-    """
-
-    hours: int = 8
-    start: int = 2
-    rate: float = 0.4
-    most_gpus: int = 64
+    hours: int = 8  # length of the window [h]
+    start: int = 2  # start of the window after Monday midnight UTC [h]
+    rate: float = 0.4  # arrival-rate multiplier of bursts, as in `ReplayLike` [1]
+    most_gpus: int = 64  # GPUs of the largest job; larger jobs are left out
+    # Largest time from submission to deadline, relative to the duration [1]. Deadlines are drawn uniformly from 1.2 to
+    # this value. None for jobs without deadlines.
     slack: float | None = None
-    seed: int = 0
+    seed: int = 0  # seed of the draws
 
     def __post_init__(self) -> None:
         check_whole("most_gpus", self.most_gpus, least=1)

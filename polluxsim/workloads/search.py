@@ -103,30 +103,15 @@ class Trials:
 class HyperParameterSearch:
     """Trials of one application. When a trial is complete, the next is submitted.
 
-    Parameters
-    ----------
-    application
-        Application of every trial.
-    num_trials
-        Number of trials.
-    at_once
-        Number of trials at the same time.
-    num_replicas
-        Requested GPUs of a trial.
-    batch_size
-        Requested batch size of a trial [examples]; None for the initial batch size.
-    seed
-        Seed of the searcher.
-
     Source: Pollux (OSDI '21), §5.4.2 and Table 3.
     """
 
-    application: str = "cifar10"
-    num_trials: int = 100
-    at_once: int = 4
-    num_replicas: int = 4
-    batch_size: int | None = None
-    seed: int = 0
+    application: str = "cifar10"  # application of every trial
+    num_trials: int = 100  # number of trials
+    at_once: int = 4  # number of trials at the same time
+    num_replicas: int = 4  # requested GPUs of a trial
+    batch_size: int | None = None  # requested batch size of a trial [examples]; None for the initial batch size
+    seed: int = 0  # seed of the searcher
 
     def __post_init__(self) -> None:
         if not 1 <= self.at_once <= self.num_trials:

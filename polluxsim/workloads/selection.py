@@ -22,24 +22,14 @@ if TYPE_CHECKING:
 class Selection:
     """Selection of the jobs of a trace.
 
-    Parameters
-    ----------
-    start, hours
-        Window: start, counted from the trace's first submission, and length; null is to the end [h].
-    min_duration
-        Shortest duration [s].
-    max_gpu_hours
-        Jobs with this GPU time or more are left out [GPU h].
-    statuses
-        States of jobs at their end; null is any state. Jobs without a state in the trace are used.
-
     Raise InvalidConfigError if a parameter is invalid.
     """
 
-    start: float = 0.0
-    hours: float | None = None
-    min_duration: float = 60.0
-    max_gpu_hours: float = 1000.0
+    start: float = 0.0  # start of the window, counted from the trace's first submission [h]
+    hours: float | None = None  # length of the window [h]; null is to the end
+    min_duration: float = 60.0  # shortest duration [s]
+    max_gpu_hours: float = 1000.0  # jobs with this GPU time or more are left out [GPU h]
+    # States of jobs at their end; null is any state. Jobs without a state in the trace are used.
     statuses: Sequence[str] | None = ("completed",)
 
     def __post_init__(self) -> None:

@@ -42,15 +42,10 @@ class MuriJobs:
     `iteration_time` × 1.015, not `duration`. Guaranteed jobs (`priority` 0) have priority 0, opportunistic jobs have a
     lower priority. Jobs with `resource_time_0` to `resource_time_2`, the stages of an iteration, can share GPUs.
 
-    Parameters
-    ----------
-    path
-        Path of the file (.csv).
-
     Source: Zhao et al., "Multi-Resource Interleaving for Deep Learning Training" (SIGCOMM '22), and its simulator.
     """
 
-    path: str
+    path: str  # path of the file (.csv)
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the jobs."""
@@ -96,18 +91,12 @@ class _Columns(NamedTuple):
 class ElasticFlowJobs:
     """Jobs of a file of ElasticFlow's simulator.
 
-    Parameters
-    ----------
-    path
-        Path of the file (.csv).
-    throughputs
-        Folder with a table MODEL.csv of every model: iterations/s by global batch size and GPUs. An empty cell, `nan`
-        and 0 mean "not measured". By default the model of a job is the name of its application.
-
     Source: Gu et al., "ElasticFlow" (ASPLOS '23), and its simulator.
     """
 
-    path: str
+    path: str  # path of the file (.csv)
+    # Folder with a table MODEL.csv of every model: iterations/s by global batch size and GPUs. An empty cell, `nan` and
+    # 0 mean "not measured". By default the model of a job is the name of its application.
     throughputs: str | None = None
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:

@@ -41,30 +41,18 @@ class SplitLoad:
 
     Durations hold for 3 CPUs and 62.5 GB per GPU.
 
-    Parameters
-    ----------
-    num_jobs
-        Number of jobs.
-    jobs_per_hour
-        Mean number of submissions per hour.
-    split
-        Relative numbers of jobs by task: image, language, speech.
-    gpus
-        Relative numbers of jobs by requested GPUs.
-    seed
-        Seed of the draws.
-
     Source: Mohan et al., Synergy (OSDI '22), §5.1, and its published simulator (MIT), from which
     `synergy-models.csv` has the throughputs. Durations: Gavel (OSDI '20), §7.1.
 
     Raise InvalidConfigError if a parameter is invalid.
     """
 
-    num_jobs: int = 1000
-    jobs_per_hour: float = 8.0
+    num_jobs: int = 1000  # number of jobs
+    jobs_per_hour: float = 8.0  # mean number of submissions per hour
+    # Relative numbers of jobs by task: image, language, speech.
     split: Mapping[str, float] = field(default_factory=lambda: {"image": 20.0, "language": 70.0, "speech": 10.0})
-    gpus: Mapping[int, float] = field(default_factory=lambda: {1: 1.0})
-    seed: int = 0
+    gpus: Mapping[int, float] = field(default_factory=lambda: {1: 1.0})  # relative numbers of jobs by requested GPUs
+    seed: int = 0  # seed of the draws
 
     def __post_init__(self) -> None:
         check_whole("num_jobs", self.num_jobs, least=1)

@@ -40,53 +40,31 @@ class TraceReplay:
     Jobs without GPUs or without a known duration are left out. A job with a share of a GPU gets a whole GPU. The notes
     of the workload count both.
 
-    Parameters
-    ----------
-    path
-        File that `polluxsim log import` or `polluxsim workload generate` wrote (.parquet).
-    most_gpus
-        Jobs with more GPUs are left out and counted. With None, no jobs are left out, and all must fit the cluster.
-    most_jobs
-        Number of jobs to use, counted from the first job; None uses all.
-    cancel
-        Whether cancelled jobs of the log are cancelled at their time in the log, even if they wait longer. Otherwise
-        they run for their time in the log.
-    start, hours
-        Window: start, counted from the first submission of the log, and length; None is to the end [h].
-    load_factor
-        Arrival-rate multiplier.
-    share
-        Part of the jobs to draw: a quarter of the log for a cluster of a quarter of its size.
-    resample_hours
-        Length of the pieces into which the log is cut [h], like 168 for weeks. The same number of pieces is drawn with
-        replacement for each seed and replayed one after the other. The last piece counts if the log contains at least
-        95 % of it. None replays the log in its order.
-    seed
-        Seed of both draws.
-    queue
-        Field of the log that gives the queues of the jobs: `tenant` or `partition`.
-    gpu_types
-        GPU type for each type in the log, in addition to the known names
-        (`polluxsim.hardware.gpu_types.OTHER_NAMES`); an empty name means any type. None lets all jobs use any type.
-    priorities
-        Priority of each QOS of the log, in place of the priority in the log. A job whose QOS is missing here keeps the
-        priority in the log, or 0.
-
     Raise InvalidConfigError if a parameter is invalid.
     """
 
-    path: str
+    path: str  # file that `polluxsim log import` or `polluxsim workload generate` wrote (.parquet)
+    # GPUs of the largest job; larger jobs are left out and counted. With None, all jobs must fit the cluster.
     most_gpus: int | None = None
-    most_jobs: int | None = None
+    most_jobs: int | None = None  # largest number of jobs, counted from the first job; None uses all
+    # Whether cancelled jobs of the log are cancelled at their time in the log, even if they wait longer. Otherwise they
+    # run for their time in the log.
     cancel: bool = False
-    start: float = 0.0
-    hours: float | None = None
-    load_factor: float = 1.0
-    share: float = 1.0
+    start: float = 0.0  # start of the window, counted from the first submission of the log [h]
+    hours: float | None = None  # length of the window [h]; None is to the end
+    load_factor: float = 1.0  # arrival-rate multiplier [1]
+    share: float = 1.0  # part of the jobs to draw [1]: a quarter of the log for a cluster of a quarter of its size
+    # Length of the pieces into which the log is cut [h], like 168 for weeks. The same number of pieces is drawn with
+    # replacement for each seed and replayed one after the other. The last piece counts if the log contains 95 % of it.
+    # None replays the log in its order.
     resample_hours: float | None = None
-    seed: int = 0
-    queue: str = "tenant"
+    seed: int = 0  # seed of both draws
+    queue: str = "tenant"  # field of the log with the queues of the jobs
+    # GPU type for each type in the log, in addition to the known names (`polluxsim.hardware.gpu_types.OTHER_NAMES`); an
+    # empty name means any type. None lets all jobs use any type.
     gpu_types: Mapping[str, str] | None = field(default_factory=dict)
+    # Priority of each QOS of the log, in place of the priority in the log. A job whose QOS is missing here keeps the
+    # priority in the log, or 0.
     priorities: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -55,27 +55,15 @@ class NothingFollows:
 class Workload:
     """Jobs in the order of submission. Jobs with equal times keep the order in which they are given.
 
-    Parameters
-    ----------
-    jobs
-        The jobs.
-    source
-        Source of the jobs for messages, like the path of a file.
-    notes
-        Notes on jobs that were left out or changed when the jobs were read, with counts.
-    new_arrivals
-        Function that returns, for a run, the rule by which new jobs follow completed jobs.
-    num_followers
-        Expected number of these new jobs, for the display of progress.
-
     Raise InvalidInputError if two jobs have the same name, or a job waits for a missing job or for itself.
     """
 
-    jobs: tuple[Job, ...]
-    source: str = "workload"
-    notes: tuple[str, ...] = ()
+    jobs: tuple[Job, ...]  # in the order of submission
+    source: str = "workload"  # source of the jobs for messages, like the path of a file
+    notes: tuple[str, ...] = ()  # notes on jobs that were left out or changed when the jobs were read, with counts
+    # Function that returns, for a run, the rule by which new jobs follow completed jobs.
     new_arrivals: Callable[[], Arrivals] = NothingFollows
-    num_followers: int = 0
+    num_followers: int = 0  # expected number of these new jobs, for the display of progress
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jobs", tuple(sorted(self.jobs, key=lambda job: job.submit_time)))
@@ -137,21 +125,11 @@ class Workload:
 
 @dataclass(frozen=True)
 class OneJob:
-    """A workload of one job that starts at its initial batch size.
+    """A workload of one job that starts at its initial batch size."""
 
-    Parameters
-    ----------
-    application
-        Name of the application.
-    num_replicas
-        Requested GPUs.
-    duration
-        Duration on these GPUs [s]; None for a job with the application's profile.
-    """
-
-    application: str
-    num_replicas: int = 1
-    duration: float | None = None
+    application: str  # name of the application
+    num_replicas: int = 1  # requested GPUs
+    duration: float | None = None  # duration on these GPUs [s]; None for a job with the application's profile
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Return the workload."""
@@ -163,15 +141,10 @@ class OneJob:
 
 @dataclass(frozen=True)
 class WorkloadFile:
-    """A workload in a file.
+    """A workload in a file."""
 
-    Parameters
-    ----------
-    path
-        CSV or Parquet with the columns of `read_workload`, or a job list of Gavel's simulator (.trace); by default the
-        workload that comes with polluxsim.
-    """
-
+    # CSV or Parquet with the columns of `read_workload`, or a job list of Gavel's simulator (.trace); by default the
+    # workload that comes with polluxsim.
     path: str | None = None
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
@@ -185,15 +158,9 @@ class WorkloadFile:
 
 @dataclass(frozen=True)
 class ShippedFile:
-    """A workload in a file that comes with polluxsim.
+    """A workload in a file that comes with polluxsim."""
 
-    Parameters
-    ----------
-    name
-        Name of the file in the folder `workloads`.
-    """
-
-    name: str = DEFAULT
+    name: str = DEFAULT  # name of the file in the folder `workloads`
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the workload."""
