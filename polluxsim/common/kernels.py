@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,43 +39,11 @@ ANNOUNCEMENT = "polluxsim: compiling kernels, once for each installation (10 to 
 
 FOLDERS = "kernels-"  # beginning of the names of folders of machine code; the rest is a hash
 
-# Without these settings, a quarter of the compiled code would be checks for division by zero and wrappers for C.
+# Options without which a quarter of the compiled code would be checks for division by zero and wrappers for C.
 LEAN = {"error_model": "numpy", "no_cfunc_wrapper": True}
 
-# Without counts of references to arrays; a function compiled so cannot create arrays.
+# Options for a function that creates no arrays, and therefore needs no counts of references to arrays.
 NO_REFERENCES = {"_nrt": False}
-
-
-def kernel(function: Function) -> Any:
-    """Compile a function when it is first called, and keep the machine code for later processes.
-
-    It takes and returns scalars, arrays and tuples of them, and calls no linear-algebra library. A division by zero
-    gives ∞ or NaN, as in NumPy.
-    """
-    return _kept(function, parallel=False)
-
-
-def kernel_without_references(function: Function) -> Any:
-    """Compile a kernel that creates no arrays, so that it does not have to count references to arrays."""
-    return _kept(function, parallel=False, **NO_REFERENCES)
-
-
-def kernel_in_threads(function: Function) -> Any:
-    """Compile a kernel whose `prange` loops run in threads."""
-    return _kept(function, parallel=True)
-
-
-def helper(function: Function) -> Any:
-    """Compile a function that only kernels call; its machine code is kept with theirs."""
-    return _internal(function)
-
-
-def inlined(function: Function) -> Any:
-    """Compile a helper into every kernel that calls it. The kernel must not create arrays.
-
-    Called with a tuple of many arrays, a function would copy all of their fields; inlined by LLVM, it copies none.
-    """
-    return _internal(function, forceinline=True, **NO_REFERENCES)
 
 
 class _Internal(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
@@ -122,24 +90,42 @@ def one_process(module: str) -> Iterator[None]:
             _own_locks.discard(module)
 
 
-def _internal(function: Function, **options: bool) -> Any:
-    """Return a compiled function that only compiled functions can call."""
-    dispatcher = numba.njit(no_cpython_wrapper=True, **LEAN, **options)(function)
-    dispatcher.__class__ = _Internal
-    return dispatcher
+def kernel(function: Function, **options: bool) -> Any:
+    """Compile a function when it is first called, and keep the machine code in `code_folder` for later processes.
 
-
-def _kept(function: Function, *, parallel: bool, **options: bool) -> Any:
-    """Return a compiled function whose machine code is kept in `code_folder`, if there is a folder."""
+    It takes and returns scalars, arrays and tuples of them, and calls no linear-algebra library. A division by zero
+    gives ∞ or NaN, as in NumPy. `options` are further options of `numba.njit`.
+    """
     folder, before = code_folder(), config.CACHE_DIR
     config.CACHE_DIR = str(folder or "")
     try:
-        dispatcher = numba.njit(cache=folder is not None, parallel=parallel, **LEAN, **options)(function)
+        dispatcher = numba.njit(cache=folder is not None, **LEAN, **options)(function)
     finally:
         config.CACHE_DIR = before
     if folder is not None:
         dispatcher.__class__ = _Kept
     return dispatcher
+
+
+kernel_without_references: Callable[[Function], Any] = partial(kernel, **NO_REFERENCES)
+"""Compile a kernel that creates no arrays, so that it does not have to count references to arrays."""
+
+kernel_in_threads: Callable[[Function], Any] = partial(kernel, parallel=True)
+"""Compile a kernel whose `prange` loops run in threads."""
+
+
+def helper(function: Function, **options: bool) -> Any:
+    """Compile a function that only kernels call; its machine code is kept with theirs."""
+    dispatcher = numba.njit(no_cpython_wrapper=True, **LEAN, **options)(function)
+    dispatcher.__class__ = _Internal
+    return dispatcher
+
+
+inlined: Callable[[Function], Any] = partial(helper, forceinline=True, **NO_REFERENCES)
+"""Compile a helper into every kernel that calls it. The kernel must not create arrays.
+
+Called with a tuple of many arrays, a function would copy all of their fields; inlined by LLVM, it copies none.
+"""
 
 
 def spliced(function: Function) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -120,15 +119,6 @@ class Tallies:
         """Return the findings, most frequent first."""
         tallies = [Tally(reason, count, places) for reason, (count, places) in self._found.items()]
         return tuple(sorted(tallies, key=lambda tally: (-tally.count, tally.reason)))
-
-
-def rank_of(share: float, count: int) -> int:
-    """Return the index of a quantile among `count` sorted values: of the smallest value that a share do not exceed.
-
-    >>> [rank_of(share, 4) for share in (0, 0.25, 0.5, 0.51, 1)]
-    [0, 0, 1, 2, 3]
-    """
-    return max(0, math.ceil(share * count) - 1)
 
 
 MAX_LINES = 20  # largest number of lines of a list; the last line of a longer list counts the rest

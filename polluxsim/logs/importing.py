@@ -31,7 +31,6 @@ from polluxsim.logs.import_report import (
     Tallies,
     Tally,
     TypeCount,
-    rank_of,
 )
 from polluxsim.logs.trace_table import CORE_COLUMNS, TraceInfo, columns_of, trace_schema
 
@@ -133,8 +132,8 @@ class Examination:
 def _quantiles(values: NDArray[np.float64]) -> tuple[Quantile, ...]:
     if not values.size:
         return ()
-    ranked = np.sort(values)
-    return tuple(Quantile(share, float(ranked[rank_of(share, ranked.size)])) for share in QUANTILES)
+    exact = np.quantile(values, QUANTILES, method="inverted_cdf").tolist()
+    return tuple(map(Quantile, QUANTILES, exact))
 
 
 BATCH_ROWS = 1 << 13  # rows held as Python values before they become a batch of columns
