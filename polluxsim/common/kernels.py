@@ -42,9 +42,6 @@ FOLDERS = "kernels-"  # beginning of the names of folders of machine code; the r
 # Options without which a quarter of the compiled code would be checks for division by zero and wrappers for C.
 LEAN = {"error_model": "numpy", "no_cfunc_wrapper": True}
 
-# Options for a function that creates no arrays, and therefore needs no counts of references to arrays.
-NO_REFERENCES = {"_nrt": False}
-
 
 class _Internal(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
     """A compiled function that has no wrapper for Python. Without this class, a call from Python would crash."""
@@ -107,7 +104,7 @@ def kernel(function: Function, **options: bool) -> Any:
     return dispatcher
 
 
-kernel_without_references: Callable[[Function], Any] = partial(kernel, **NO_REFERENCES)
+kernel_without_references: Callable[[Function], Any] = partial(kernel, _nrt=False)
 """Compile a kernel that creates no arrays, so that it does not have to count references to arrays."""
 
 kernel_in_threads: Callable[[Function], Any] = partial(kernel, parallel=True)
@@ -121,7 +118,7 @@ def helper(function: Function, **options: bool) -> Any:
     return dispatcher
 
 
-inlined: Callable[[Function], Any] = partial(helper, forceinline=True, **NO_REFERENCES)
+inlined: Callable[[Function], Any] = partial(helper, forceinline=True, _nrt=False)
 """Compile a helper into every kernel that calls it. The kernel must not create arrays.
 
 Called with a tuple of many arrays, a function would copy all of their fields; inlined by LLVM, it copies none.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from polluxsim.logs.formats.base import ENDED, Clock, Dropped, LogJob, Reason, oddities_of_times
 from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, counts_beside
@@ -87,11 +86,6 @@ def _parse_helios(row: LogRow) -> LogJob | Dropped:
     return _ended_job(row, row.seconds("duration"), tenant=row.word("vc"))
 
 
-def _helios_gpus(source: Path) -> int | None:
-    """Return the largest number of GPUs of the cluster on any day, from the table beside the log [GPUs]."""
-    return max(counts_beside(source, "cluster_gpu_number.csv", ("date", "total")), default=0) or None
-
-
 HELIOS = TableFormat(
     name="helios",
     citation="SenseTime Helios, Hu et al., SC '21, CC-BY-4.0",
@@ -102,7 +96,8 @@ HELIOS = TableFormat(
     time_zone="Asia/Shanghai",
     extras=("num_nodes", "queueing_delay"),
     files="cluster_log.csv",
-    cluster_gpus=_helios_gpus,
+    # The largest number of GPUs on any day.
+    cluster_gpus=lambda log: max(counts_beside(log, "cluster_gpu_number.csv", ("date", "total")), default=0) or None,
 )
 
 
