@@ -269,6 +269,6 @@ class BalancingAgent(RuledAgent):
     def _divided(self, crew: Crew, epoch: int) -> DividedBatch:
         """Return the division of the batch of an epoch by the next parts, or equal parts before the first ones."""
         types, gpus = zip(*crew, strict=True)
-        known = all(name in self._parts for name in types)
-        weights = [self._parts[name] if known else 1.0 for name in types]
+        has_parts = all(name in self._parts for name in types)
+        weights = [self._parts[name] if has_parts else 1.0 for name in types]
         return split_by_weight([self._by_type[name] for name in types], self._size(epoch), gpus, weights)

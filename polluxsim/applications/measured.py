@@ -87,15 +87,15 @@ class MeasuredProfile:
         ProfileRangeError outside the measurements.
         """
         key = (gpus_by_node, atomic_batch_size)
-        if (known := self._known_step_times.get(key)) is None:
+        if (step_time := self._known_step_times.get(key)) is None:
             if max(gpus_by_node) > self._largest_node:
                 gpus_by_node = tuple(part for gpus in gpus_by_node for part in packed(gpus, self._largest_node))
             if (table := self._tables.get(canonical(gpus_by_node))) is None:
-                known = self._interpolated(gpus_by_node, atomic_batch_size)
+                step_time = self._interpolated(gpus_by_node, atomic_batch_size)
             else:
-                known = self._between_rows(table, gpus_by_node, atomic_batch_size)
-            self._known_step_times[key] = known
-        return known
+                step_time = self._between_rows(table, gpus_by_node, atomic_batch_size)
+            self._known_step_times[key] = step_time
+        return step_time
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
         """Return the statistics of the epoch, linear in the batch size between validated batch sizes.
@@ -103,12 +103,12 @@ class MeasuredProfile:
         Raise ProfileRangeError if the batch size is outside the validated batch sizes.
         """
         key = (batch_size, epoch)
-        if (known := self._known_statistics.get(key)) is None:
+        if (statistics := self._known_statistics.get(key)) is None:
             low, high, weight = self._neighbours(batch_size, epoch)
-            known = self._known_statistics[key] = GradientStatistics(
+            statistics = self._known_statistics[key] = GradientStatistics(
                 _linear(low.grad_sqr, high.grad_sqr, weight), _linear(low.grad_var, high.grad_var, weight)
             )
-        return known
+        return statistics
 
     def epoch_end(self, epoch: int) -> float:
         """Return the smallest progress at the end of the epoch over all validated batch sizes [M0-steps]."""
@@ -164,16 +164,17 @@ class MeasuredProfile:
 
     def _neighbours(self, batch_size: int, epoch: int) -> tuple[EpochRow, EpochRow, float]:
         """Return the epoch at the two neighbouring validated batch sizes, and the weight of the larger."""
-        if (known := self._known_neighbours.get(batch_size)) is None:
+        if (neighbours := self._known_neighbours.get(batch_size)) is None:
             sizes = self.batch_sizes
             if not sizes[0] <= batch_size <= sizes[-1]:
                 raise ProfileRangeError(
                     f"{self.application.name}: batch size is {batch_size}, must be {sizes[0]} to {sizes[-1]}"
                 )
             low, high, weight = bracket(sizes, batch_size)
-            known = self.validations[sizes[low]], self.validations[sizes[high]], weight
-            self._known_neighbours[batch_size] = known
-        return known[0][epoch], known[1][epoch], known[2]
+            neighbours = self.validations[sizes[low]], self.validations[sizes[high]], weight
+            self._known_neighbours[batch_size] = neighbours
+        smaller, larger, weight = neighbours
+        return smaller[epoch], larger[epoch], weight
 
     def _between_rows(
         self, rows: list[PlacementRow], gpus_by_node: tuple[int, ...], atomic_batch_size: int

@@ -49,7 +49,7 @@ class Host(NamedTuple):
 
     def count(self, other: Host) -> int:
         """Return how many times the other fits into this, up to rounding."""
-        times = (there / part for there, part in zip(self, other, strict=True) if part > 0)
+        times = (total / part for total, part in zip(self, other, strict=True) if part > 0)
         return max(int(min(times, default=UNLIMITED) * (1 + ROUNDING)), 0)
 
     def holds(self, other: Host) -> bool:

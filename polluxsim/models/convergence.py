@@ -61,9 +61,8 @@ def _solved(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[fl
             lower[pivot:] = [a - factor * b for a, b in zip(lower[pivot:], row[pivot:], strict=True)]
     solution: list[float] = []
     for row in reversed(matrix):
-        known = len(solution)
-        rest = row[-1] - _dot(row[len(row) - 1 - known : -1], solution)
-        solution.insert(0, rest / row[len(row) - 2 - known])
+        first = len(columns) - len(solution)  # of the columns whose coefficients are solved
+        solution.insert(0, (row[-1] - _dot(row[first:-1], solution)) / row[first - 1])
     return solution
 
 
@@ -133,8 +132,8 @@ def fit_hyperbola(losses: Sequence[float], forgetting: float = 1.0) -> Hyperbola
     def fit(floors: Array) -> tuple[Array, Array, Array]:
         above = observed - floors[:, None]
         slopes, offsets = _lines(k, 1.0 / above, weights * (above * above) ** 2)
-        off = 1.0 / (slopes[:, None] * k + offsets[:, None]) - above
-        return slopes, offsets, np.sum(weights * off * off, axis=1)
+        errors = 1.0 / (slopes[:, None] * k + offsets[:, None]) - above
+        return slopes, offsets, np.sum(weights * errors * errors, axis=1)
 
     floor, (slope, offset, _) = _best(fit, 0.0, min(losses))
     return Hyperbola(slope, offset, floor)
@@ -147,8 +146,8 @@ def fit_decay(losses: Sequence[float], forgetting: float = 1.0) -> Decay:
     def fit(factors: Array) -> tuple[Array, Array, Array]:
         powers = np.cumprod(np.repeat(factors[:, None], len(losses), axis=1), axis=1)
         scales, floors = _lines(powers, np.broadcast_to(observed, powers.shape), np.broadcast_to(weights, powers.shape))
-        off = scales[:, None] * powers + floors[:, None] - observed
-        return scales, floors, np.sum(weights * off * off, axis=1)
+        errors = scales[:, None] * powers + floors[:, None] - observed
+        return scales, floors, np.sum(weights * errors * errors, axis=1)
 
     factor, (scale, floor, _) = _best(fit, 1.0 / GRID, 1.0)
     return Decay(scale, factor, floor)
@@ -196,14 +195,15 @@ def _best(
 
 def _lines(x: NDArray[Any], y: Array, weights: Array) -> tuple[Array, Array]:
     """Return slope and intercept ≥ 0 of the least-squares line through each row of points, shapes (rows,)."""
-    one, first, second, value, product = (
+    # Weighted sums of 1, x, x², y and xy, each of shape (rows,).
+    s_1, s_x, s_xx, s_y, s_xy = (
         np.sum(weights * term, axis=1) for term in (np.ones_like(y), x + 0 * y, x * x + 0 * y, y, x * y)
     )
-    determinant = one * second - first * first
+    determinant = s_1 * s_xx - s_x * s_x
     safe = np.where(determinant > 0, determinant, 1.0)
-    slope, intercept = (one * product - first * value) / safe, (second * value - first * product) / safe
+    slope, intercept = (s_1 * s_xy - s_x * s_y) / safe, (s_xx * s_y - s_x * s_xy) / safe
     is_flat, is_steep = (slope < 0) | (determinant <= 0), intercept < 0
-    flat, steep = (np.zeros_like(value), value / one), (product / second, np.zeros_like(value))
+    flat, steep = (np.zeros_like(s_y), s_y / s_1), (s_xy / s_xx, np.zeros_like(s_y))
     return (
         np.where(is_flat, flat[0], np.where(is_steep, steep[0], slope)),
         np.where(is_flat, flat[1], np.where(is_steep, steep[1], intercept)),

@@ -253,10 +253,10 @@ class Alone:
 
     def step_time(self, choice: BatchChoice) -> float:
         """Return the time of one optimiser step [s]."""
-        if (known := self._step_times.get(choice)) is None:
+        if (time := self._step_times.get(choice)) is None:
             step = self.profile.step_time(self.gpus_by_node, choice.atomic_batch_size)
-            known = self._step_times[choice] = step.optimiser_step(choice.accumulation_steps)
-        return known
+            time = self._step_times[choice] = step.optimiser_step(choice.accumulation_steps)
+        return time
 
     def _epochs(self) -> Iterator[tuple[float, list[float]]]:
         """Yield each epoch's length [M0-steps] and progress per second at each choice [M0-steps/s]."""

@@ -173,8 +173,9 @@ class BatchPlan:
     @property
     def type_speeds(self) -> tuple[tuple[str, float], ...]:
         """Return the speed at the first batch size on each type, relative to the expected type."""
-        first, here = self.sizes[0], self.speeds[self.gpu_type, self.sizes[0]]
-        return tuple((name, speed / here) for (name, size), speed in self.speeds.items() if size == first)
+        first = self.sizes[0]
+        expected = self.speeds[self.gpu_type, first]
+        return tuple((name, speed / expected) for (name, size), speed in self.speeds.items() if size == first)
 
     def expected_time(self, batch_size: int) -> float:
         """Return the expected time of an epoch at a batch size, not rounded up to whole steps [s]."""

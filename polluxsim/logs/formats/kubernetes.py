@@ -72,8 +72,8 @@ class _Resources(NamedTuple):
     def plus(self, other: _Resources) -> _Resources:
         """Return the resources of both."""
         cpus, memory = (
-            None if mine is None and its is None else (mine or 0.0) + (its or 0.0)
-            for mine, its in ((self.cpus, other.cpus), (self.memory, other.memory))
+            None if first is None and second is None else (first or 0.0) + (second or 0.0)
+            for first, second in ((self.cpus, other.cpus), (self.memory, other.memory))
         )
         return _Resources(self.gpus + other.gpus, cpus, memory)
 
