@@ -78,16 +78,9 @@ class Agent(Protocol):
 
 
 class FixedBatchAgent:
-    """An agent that keeps the requested batch size and learns nothing.
+    """An agent that keeps the requested batch size [examples] and learns nothing.
 
-    Parameters
-    ----------
-    application
-        Limits of the batch size.
-    batch_size
-        Requested batch size [examples].
-    by_type
-        Applications with other limits of the atomic batch size, by GPU type.
+    `by_type` has the application by GPU type, for types with other limits of the atomic batch size.
     """
 
     learns = plans = False

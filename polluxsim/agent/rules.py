@@ -65,16 +65,8 @@ class BatchRule(Protocol):
     ) -> float:
         """Return the batch size before the limits of the application are applied [examples].
 
-        Parameters
-        ----------
-        asked
-            Requested batch size [examples].
-        application
-            Limits of the batch size.
-        epoch
-            Present epoch, counted from 0.
-        statistics
-            Latest gradient statistics, or None before the first measurement.
+        The user requests `asked` examples. The present epoch counts from 0. The gradient statistics are the latest
+        ones, or None before the first measurement.
         """
 
 

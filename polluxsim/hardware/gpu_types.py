@@ -156,14 +156,8 @@ def types_in(text: str | None, other_names: Mapping[str, str] | None = None) -> 
 class NamedTypes:
     """GPU types that the jobs of a log can use.
 
-    Parameters
-    ----------
-    other_names
-        Names of types by words of the log, as in `types_in`; None lets all jobs use any type.
-    texts
-        Texts for GPU types in the log, None for a job without a text.
-
-    Raise InvalidConfigError if a word is not in the log, or a name is not text.
+    `other_names` has names of types by words of the log, as in `types_in`; None lets all jobs use any type. `texts` are
+    the texts for GPU types in the log. Raise InvalidConfigError if a word is not in the log, or a name is not text.
     """
 
     def __init__(self, other_names: Mapping[str, str] | None, texts: Iterable[str | None]) -> None:

@@ -18,7 +18,7 @@ class RestartDelays:
     """The restart delay of every application on every GPU type [s].
 
     `known` has the delays of applications: one number, or a mapping of GPU types to numbers. `otherwise` is the delay
-    of all other applications.
+    of all other applications. Raise InvalidConfigError if a delay is invalid.
     """
 
     otherwise: float

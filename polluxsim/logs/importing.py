@@ -62,14 +62,8 @@ def oddities(job: LogJob) -> Iterator[str]:
 class Examination:
     """Statistics of a trace whose jobs are in order of submission.
 
-    Parameters
-    ----------
-    table
-        Columns of the trace, and the columns `file` (an index of `files`) and `line`.
-    files
-        Names of the files of the log.
-    day_start
-        Time from the midnight before the first submission to the first submission [s].
+    The table has the columns of the trace, `file` (an index of `files`) and `line`. `day_start` is the time from the
+    midnight before the first submission to the first submission [s].
     """
 
     def __init__(self, table: pa.Table, files: Sequence[str], day_start: float) -> None:

@@ -67,13 +67,10 @@ def _check_gang(gpus_by_node: tuple[int, ...], num_replicas: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RigidProfile(KnownDuration):
-    """Profile of a rigid job, which runs on exactly its requested number of GPUs.
+    """Profile of a rigid job, which runs on exactly its requested number of GPUs."""
 
-    `speed` is in steps/s. If `type_speeds` is given, the job runs only on these GPU types.
-    """
-
-    speed: float = 1.0
-    type_speeds: TypeSpeeds = ()
+    speed: float = 1.0  # [steps/s]
+    type_speeds: TypeSpeeds = ()  # if given, the job runs only on these GPU types
 
     @property
     def by_type(self) -> Mapping[str, RigidProfile]:
@@ -91,7 +88,10 @@ class RigidProfile(KnownDuration):
         return (self.num_replicas,)
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the time of a step, which does not depend on the nodes."""
+        """Return the time of a step, which does not depend on the nodes.
+
+        Raise FixedReplicasError for another number of GPUs, and DoesNotFitError if the speed is 0.
+        """
         _check_gang(gpus_by_node, self.num_replicas)
         if not self.speed:
             raise DoesNotFitError("the job does not fit in memory on this GPU type")
@@ -216,13 +216,13 @@ class BatchPlan:
 class PlannedProfile:
     """Profile of a gang with a plan of batch sizes. An epoch of the profile is a stretch of the plan.
 
-    The job runs on GPUs of one type, by default of the type that its user expects.
+    The job runs on GPUs of one type.
     """
 
-    name: str
-    num_replicas: int
+    name: str  # name of the application
+    num_replicas: int  # requested GPUs
     plan: BatchPlan
-    gpu_type: str | None = None
+    gpu_type: str | None = None  # by default the type that the user expects
 
     @property
     def by_type(self) -> Mapping[str, PlannedProfile]:
@@ -251,7 +251,10 @@ class PlannedProfile:
         return tuple(self.num_replicas * size for size in sorted(set(self.plan.sizes)))
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the time of a step, which does not depend on the nodes."""
+        """Return the time of a step, which does not depend on the nodes.
+
+        Raise FixedReplicasError for another number of GPUs, and DoesNotFitError for a batch size without a speed.
+        """
         _check_gang(gpus_by_node, self.num_replicas)
         if (speed := self.plan.speeds.get((self.gpu_type or self.plan.gpu_type, atomic_batch_size))) is None:
             raise DoesNotFitError(f"{self.name} with {atomic_batch_size} examples does not fit in memory")

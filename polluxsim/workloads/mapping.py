@@ -212,7 +212,7 @@ class MappingReport:
 
 @dataclass(frozen=True)
 class MappedTrace:
-    """A workload that maps the jobs of a trace to applications with profiles."""
+    """A workload that maps the jobs of a trace to applications. Raise InvalidConfigError if a setting is invalid."""
 
     path: str  # trace in Parquet, as `polluxsim log import` and `polluxsim workload generate` write it
     # Rule that maps a job to an application: a name in `RULES`, module.Class, or an object.

@@ -103,6 +103,8 @@ class Trials:
 class HyperParameterSearch:
     """Trials of one application. When a trial is complete, the next is submitted.
 
+    Raise InvalidConfigError if a setting is invalid.
+
     Source: Pollux (OSDI '21), §5.4.2 and Table 3.
     """
 

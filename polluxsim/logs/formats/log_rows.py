@@ -25,7 +25,7 @@ _ValueT = TypeVar("_ValueT")
 
 
 class PlacedRow(Row):
-    """One row of a log with checks of numbers."""
+    """One row of a log. The methods that read a cell raise the error of `error` if its value is invalid."""
 
     @property
     def place(self) -> Place:
