@@ -48,8 +48,21 @@ class Figure(NamedTuple):
     read: Callable[[Section, str, Range], Any]
     allowed: Range
     comment: str
+    is_optional: bool = False  # whether a card may leave it out; it is then None
 
 
+LIMITS = {
+    "init_batch_size": Figure(Section.integer, COUNT, "M0: jobs start here, and never use less [examples]"),
+    "max_batch_size": Figure(Section.integer, COUNT, "[examples]"),
+    "min_atomic_batch_size": Figure(Section.integer, COUNT, "least per GPU and pass [examples]"),
+    "max_atomic_batch_size": Figure(Section.integer, COUNT, "most that fits a GPU [examples]"),
+    "num_epochs": Figure(Section.integer, EPOCHS, "statistical epochs until a job is complete"),
+    "learning_rate_rule": Figure(lambda section, key, _: section.text(key), COUNT, "how the learning rate follows M"),
+    "fixed_batch_size": Figure(
+        Section.integer, COUNT, "the batch size that adaptive jobs keep [examples]", is_optional=True
+    ),
+    "max_replicas": Figure(Section.integer, COUNT, "most GPUs of a job", is_optional=True),
+}
 GRAD = {
     "atomic_batch_sizes": Figure(Section.rising, COUNT, "knots of m [examples]"),
     "full_node": Figure(Section.numbers, SECONDS, "time on full nodes [s]"),
@@ -78,25 +91,11 @@ def card_text(card: Card) -> str:
     return "".join(f"{line}\n" for part in parts for line in part(card))
 
 
-_LIMITS = {
-    "init_batch_size": "M0: jobs start here, and never use less [examples]",
-    "max_batch_size": "[examples]",
-    "min_atomic_batch_size": "least per GPU and pass [examples]",
-    "max_atomic_batch_size": "most that fits a GPU [examples]",
-    "num_epochs": "statistical epochs until a job is complete",
-    "learning_rate_rule": "how the learning rate follows M",
-    "fixed_batch_size": "the batch size that adaptive jobs keep [examples]",
-    "max_replicas": "most GPUs of a job",
-}
-"""Properties of an application in a card, and their comments. Properties without a value are left out."""
-
-
 def _head(card: Card) -> list[str]:
     """Return the first lines of a card: what it describes, the properties of the application, and the errors."""
     origin, type_of = "that nobody compared with\n# measurements", "what the figures but for the last ones are of"
     if card.fit_errors:
         origin, type_of = "fitted to measurements (no\n# measured row is copied)", "what it was measured on"
-    limits = {name: value for name in _LIMITS if (value := getattr(card.application, name)) is not None}
     return [
         f"# Profile card: how fast and how well an application trains, in figures {origin}. "
         "Batch sizes are in examples; an M0-step is a step at init_batch_size.",
@@ -106,12 +105,7 @@ def _head(card: Card) -> list[str]:
         *([f"gpu_type: {_quoted(card.gpu_type)}  # {type_of}"] if card.gpu_type else []),
         "",
         "application:",
-        *_lines(
-            *(
-                (name, _quoted(value) if isinstance(value, str) else value, _LIMITS[name])
-                for name, value in limits.items()
-            )
-        ),
+        *_figure_lines(card.application, LIMITS),
         f"work: {_figure(card.work)}  # progress at completion, epochs of equal length [M0-steps]",
         "",
         "# How far fitted step times are from measured ones, |fitted / measured - 1|, by kind of placement:",
@@ -236,8 +230,14 @@ def _lines(*entries: tuple[str, object, str]) -> list[str]:
 def _figure_lines(part: object, figures: Mapping[str, Figure]) -> list[str]:
     """Return the lines of a part of a card from its figures."""
     values = {name: getattr(part, name) for name in figures}
-    texts = {name: _row(value) if isinstance(value, tuple) else _figure(value) for name, value in values.items()}
-    return _lines(*((name, texts[name], figure.comment) for name, figure in figures.items()))
+    return _lines(*((name, _text(value), figures[name].comment) for name, value in values.items() if value is not None))
+
+
+def _text(value: str | float | tuple[float, ...]) -> str:
+    """Return a value in YAML."""
+    if isinstance(value, str):
+        return _quoted(value)
+    return _row(value) if isinstance(value, tuple) else _figure(value)
 
 
 def _row(values: Sequence[float]) -> str:
@@ -334,14 +334,7 @@ def read_card(path: Path) -> Card:
 
 
 def _application(root: Section, section: Section) -> Application:
-    name = root.text("name")
-    limits: dict[str, Any] = {
-        key: section.integer(key, COUNT)
-        for key in ("init_batch_size", "max_batch_size", "min_atomic_batch_size", "max_atomic_batch_size")
-    }
-    optional: dict[str, Any] = {
-        key: section.integer(key, COUNT) for key in ("fixed_batch_size", "max_replicas") if section.has(key)
-    }
+    limits = _read(section, LIMITS)
     for smaller, larger in (
         ("init_batch_size", "max_batch_size"),
         ("min_atomic_batch_size", "max_atomic_batch_size"),
@@ -349,18 +342,13 @@ def _application(root: Section, section: Section) -> Application:
     ):
         if limits[smaller] > limits[larger]:
             raise section.error(larger, f"no less than {smaller} = {limits[smaller]}")
-    return Application(
-        name=name,
-        num_epochs=section.integer("num_epochs", EPOCHS),
-        learning_rate_rule=section.text("learning_rate_rule"),
-        **limits,
-        **optional,
-    )
+    return Application(name=root.text("name"), **limits)
 
 
 def _read(section: Section, figures: Mapping[str, Figure]) -> dict[str, Any]:
     """Return the figures of a section by name."""
-    return {name: figure.read(section, name, figure.allowed) for name, figure in figures.items()}
+    present = {name: figure for name, figure in figures.items() if section.has(name) or not figure.is_optional}
+    return {name: figure.read(section, name, figure.allowed) for name, figure in present.items()}
 
 
 def _grad(section: Section) -> GradTimes:

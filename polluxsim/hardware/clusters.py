@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from polluxsim.common.errors import InvalidConfigError, bad_line, check_range, invalid_setting, short
 from polluxsim.common.tables import Row, read_rows
-from polluxsim.hardware.gpu_types import ANY, NOBODY_SAYS, GpuType, NodeTypes, gpu_settings, gpu_type, types_in
+from polluxsim.hardware.gpu_types import ANY, UNKNOWN_TYPES, GpuType, NodeTypes, gpu_settings, gpu_type, types_in
 from polluxsim.hardware.hosts import MIB, Host, host_settings, read_host, shares_of
 
 MOST_NODES = MOST_GPUS = 1_000_000  # limits that catch errors in configurations; no real cluster is larger
@@ -87,7 +87,7 @@ class Cluster:
     spot: Outages | None = None  # times when the provider takes nodes away, or None
     repairs: Repairs | None = None  # repair crews and spare nodes; None if there are none
     # GPU type of each node, by node number. Empty if all GPUs are equal and their type is not stated.
-    node_types: NodeTypes = NOBODY_SAYS
+    node_types: NodeTypes = UNKNOWN_TYPES
     # CPUs and memory of each node, by node number. Empty if they do not limit jobs.
     hosts: tuple[Host, ...] = ()
 

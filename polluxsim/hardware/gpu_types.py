@@ -53,7 +53,7 @@ class NodeTypes(tuple[GpuType, ...]):
         return self
 
 
-NOBODY_SAYS = NodeTypes()  # types of a cluster that states no types
+UNKNOWN_TYPES = NodeTypes()  # types of a cluster that states no types
 ANY = GpuType("gpu")  # the only type of a cluster that states no types
 
 # Memory, peak and bandwidth: NVIDIA's data sheets, named below with their revisions. Prices: on demand, price of a node

@@ -60,7 +60,7 @@ class Host(NamedTuple):
 
 NOTHING = Host(0.0, 0.0)
 
-NOBODY: Mapping[str, Host] = {}  # no CPUs and memory of jobs that differ from the shares of their GPUs
+NO_GRANTS: Mapping[str, Host] = {}  # no CPUs and memory of jobs that differ from the shares of their GPUs
 
 
 class Hosted(NamedTuple):

@@ -175,9 +175,14 @@ class JsonRow(PlacedRow):
             raise self.error(key, "an object")
         return self.part(value, f"{key}.")
 
-    def children(self, key: str) -> list[JsonRow]:
-        """Return the objects of the list under a key, none if there is no list."""
-        return [self.part(value, f"{key}[].") for value in self.objects(key)] if self.has(key) else []
+    def children(self, key: str, *, is_required: bool = False) -> list[JsonRow]:
+        """Return the objects of the list under a key; none without a list, if it is not required."""
+        if not is_required and not self.has(key):
+            return []
+        value = self.value(key)
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise self.error(key, "a list of objects")
+        return [self.part(item, f"{key}[].") for item in value]
 
     def value(self, column: str) -> object:
         """Return the value of a key."""
@@ -211,13 +216,6 @@ class JsonRow(PlacedRow):
             zoned, local = "with its zone, like 2024-01-01T00:00:00Z", "like 2017-10-02 08:00:00, or None"
             raise self.error(key, f"a time {zoned if self.zone is None else local}")
         return seconds
-
-    def objects(self, key: str) -> list[dict[str, object]]:
-        """Return the objects of the list under a key."""
-        value = self.value(key)
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            raise self.error(key, "a list of objects")
-        return value
 
     def error(self, column: str, allowed: str) -> BadRowError:
         """Return the error that the value of a key is not `allowed`."""

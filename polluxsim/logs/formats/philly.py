@@ -60,8 +60,7 @@ class _Attempt(NamedTuple):
 
 
 def _attempt(row: JsonRow) -> _Attempt:
-    servers = [row.part(detail, "detail[].") for detail in row.objects("detail")]
-    gpus = [(server.text("ip"), _length(server, "gpus")) for server in servers]
+    gpus = [(server.text("ip"), _length(server, "gpus")) for server in row.children("detail", is_required=True)]
     return _Attempt(
         start=row.time("start_time"),
         end=row.time("end_time"),
@@ -81,7 +80,7 @@ def _parse_raw(row: JsonRow) -> LogJob | Dropped:
     """Return the job of an object, with the figures that studies of Philly derive from its attempts."""
     job_id, user, tenant = row.text("jobid"), row.text("user"), row.text("vc")
     status, submitted = row.one_of("status", STATUSES), row.time("submitted_time")
-    attempts = [_attempt(row.part(attempt, "attempts[].")) for attempt in row.objects("attempts")]
+    attempts = list(map(_attempt, row.children("attempts", is_required=True)))
     runs = [(attempt.num_gpus, attempt.duration or 0.0) for attempt in attempts]
     usable = [(gpus, duration) for gpus, duration in runs if gpus > 0 and duration > 0]
     if submitted is None:
