@@ -31,8 +31,8 @@ class Workers(NamedTuple):
 class Observation(NamedTuple):
     """One observation of a running job by its agent."""
 
-    num_nodes: int
-    num_replicas: int
+    num_nodes: int  # nodes of the job
+    num_replicas: int  # GPUs of the job
     atomic_batch_size: int  # examples per GPU and pass
     step_time: StepTime  # measured times of a pass [s]
     statistics: GradientStatistics  # present values

@@ -211,14 +211,14 @@ class CardSize:
     alone_knots: int = 3  # of m, for the factor of one GPU; fewer than measured values, to fit and not to copy
     correction_replicas: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 24, 32, 48, 64)
     correction_places: int = 4  # of m
-    noise_stages: int = 8
+    noise_stages: int = 8  # stages of training
     noise_knots: int = 3  # of M
     loss_knots: int = 10  # at most half the epochs, so that the fit does not copy noise
 
 
 _PartT = TypeVar("_PartT", GradTimes, SyncTimes, Corrections, NoiseScales, Losses, FitError)
 
-SIGNIFICANT_DIGITS = 4
+SIGNIFICANT_DIGITS = 4  # of every figure of a card
 
 
 def rounded_figure(x: float, digits: int = SIGNIFICANT_DIGITS) -> float:

@@ -139,7 +139,7 @@ class _Missed(NamedTuple):
     place: float  # see `place_in_use`
     log_ratio: float  # log(measured / fitted time)
     share: float  # share of the correction in the time of the step [1]
-    weight: float
+    weight: float  # in the fit [1]
 
 
 def fit_corrections(measured: MeasuredProfile, steps: list[Step], card: Card) -> Corrections:

@@ -24,15 +24,13 @@ METRIC = Range(-1e9, 1e9)
 
 
 class Described(NamedTuple):
-    """Properties of an application that its tables do not have.
-
-    The limits are those of `Application`, or None for the limits of the measurements.
-    """
+    """Properties of an application that its tables do not have."""
 
     card: str  # file name of the card without the ending
     about: About
     num_epochs: int
     learning_rate_rule: str
+    # Limits [examples; examples; GPUs], or None for the limits of the measurements.
     max_atomic_batch_size: int | None
     fixed_batch_size: int | None
     max_replicas: int | None

@@ -20,7 +20,7 @@ from polluxsim.common.errors import InvalidConfigError
 from polluxsim.hardware.gpu_types import GpuType
 from polluxsim.models.profile import Application
 
-GPUS_PER_NODE = 8
+GPUS_PER_NODE = 8  # of the nodes for which cards are computed
 MEMORY_SHARE = 0.9  # share of a GPU's memory for the model; the framework needs the rest [1]
 LINK_SHARE = 0.8  # share of a link's peak that a ring reaches in NCCL's tests, about [1]
 

@@ -19,39 +19,39 @@ class Tally:
 
     reason: str
     count: int
-    places: tuple[Place, ...]
+    places: tuple[Place, ...]  # places of the first findings
 
 
 class DayLoad(NamedTuple):
     """Number of jobs and amount of work that were submitted in one day."""
 
     day: str  # date on the log's clock, or a number from 0 if times are relative
-    jobs: int
+    jobs: int  # number of jobs
     gpu_hours: float  # GPUs times durations of these jobs [GPU h]
     load: float | None  # relative to the capacity of the cluster in a day [1]; None if its size is unknown
 
 
 class GpuCount(NamedTuple):
-    """Number of jobs with a number of GPUs."""
+    """Number of jobs with one number of GPUs."""
 
-    num_gpus: float
-    jobs: int
+    num_gpus: float  # GPUs of one job
+    jobs: int  # number of jobs
 
 
 class TypeCount(NamedTuple):
     """Number of jobs with a GPU type."""
 
     said: str  # in the log, several types with bars between them
-    jobs: int
+    jobs: int  # number of jobs
     known_as: tuple[str, ...]  # in a replay; empty for any type
     unknown: tuple[str, ...]  # of these types, those of which only the name is known
 
 
 class Quantile(NamedTuple):
-    """Quantile of times: a share of all values and the smallest value that they do not exceed [1; s]."""
+    """Quantile of times: a share of all values, and the smallest value that they do not exceed."""
 
-    share: float
-    value: float
+    share: float  # [1]
+    value: float  # [s]
 
 
 @dataclass(frozen=True)

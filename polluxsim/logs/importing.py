@@ -202,11 +202,11 @@ def _zone(trace_format: Format, name: str | None) -> tzinfo:
 
 
 class _Start(NamedTuple):
-    """Start of a trace: the first submission on the clock of the log [s], as text, and as local time or None."""
+    """First submission of a trace, as seconds, as text and as local time."""
 
-    seconds: float
-    text: str
-    local: datetime | None
+    seconds: float  # [s on the clock of the log]
+    text: str  # an ISO time, or the second of the log
+    local: datetime | None  # None on a clock without dates
 
     @property
     def since_midnight(self) -> float:
@@ -244,7 +244,7 @@ class _Import:
     destination: Path
     zone: tzinfo
     zone_assumed: bool
-    cluster_gpus: int | None
+    cluster_gpus: int | None  # GPUs of the cluster; None if unknown
     files: dict[str, int] = field(default_factory=dict)  # index of each file, by name
     rows_read: int = 0
     dropped: Tallies = field(default_factory=Tallies)

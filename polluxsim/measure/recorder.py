@@ -32,8 +32,8 @@ from polluxsim.models.efficiency import GradientStatistics, gain
 class SquaredNorms(NamedTuple):
     """Squared norms of the gradient of one step, over a part of its examples and over the whole batch."""
 
-    part: float
-    whole: float
+    part: float  # mean squared norm over parts of `part_size` examples
+    whole: float  # squared norm over the whole batch
     part_size: int  # [examples]
     batch_size: int  # [examples]
 

@@ -45,7 +45,7 @@ MEMORY = 10  # remembered steps
 LEAST_DECREASE = 2.220446049250313e-09  # relative decrease of the error at which the search ends
 GRADIENT_TOLERANCE = 1e-5  # largest component of the projected gradient at which the search ends
 MAX_TRIALS = 20  # evaluations in one line search
-MAX_ITERATIONS = 15000
+MAX_ITERATIONS = 15000  # steps of the search
 
 
 def fit_throughput(

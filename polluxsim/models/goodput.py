@@ -83,7 +83,7 @@ class GoodputTable:
 
     application: Application
     params: ThroughputParams
-    max_replicas: int
+    max_replicas: int  # largest number of GPUs of the table
 
     def best(self, statistics: GradientStatistics) -> NDArray[np.float64]:
         """Return the largest goodput by placement, shape (2, max_replicas + 1) [M0-equivalent examples/s].

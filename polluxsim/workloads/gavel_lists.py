@@ -106,7 +106,7 @@ class _Listed(NamedTuple):
     name: str
     model: str
     size: int  # first batch size [examples per GPU]
-    gpus: int
+    gpus: int  # number of GPUs
     mode: str  # one of `MODES`
     total_steps: int  # optimiser steps at the first batch size
     arrival: float  # [s]

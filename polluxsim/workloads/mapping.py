@@ -65,13 +65,13 @@ def check_profiles(profiles: Mapping[str, Profile]) -> None:
 REPLICA_CHOICES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48)  # GPUs of a tuned request
 LONGEST_TRAINING = 12.0 * HOUR  # [s]
 LEAST_SCALING, MOST_SCALING = 0.5, 0.8  # speedup over one GPU, divided by the number of GPUs [1]
-GPUS_PER_NODE = 4
+GPUS_PER_NODE = 4  # GPUs of each node for which requests are tuned
 
 
 class Configuration(NamedTuple):
     """Request of a user."""
 
-    num_replicas: int
+    num_replicas: int  # requested GPUs
     batch_size: int  # total [examples]
 
 

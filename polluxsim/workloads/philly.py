@@ -102,7 +102,7 @@ def _read_philly(path: Path) -> list[TraceJob]:
 
 
 MOST_HOURS = 10_000  # [h]; this limit and the next one catch errors in settings
-MOST_JOBS = 10_000_000
+MOST_JOBS = 10_000_000  # largest number of jobs
 LARGEST_REQUEST = REPLICA_CHOICES[-1]  # [GPUs]
 
 

@@ -24,9 +24,9 @@ SPREAD = 0.1  # standard deviation of these draws [share of a parameter's range]
 class HyperParameters(NamedTuple):
     """Learning rate, momentum and weight decay of SGD."""
 
-    learning_rate: float
-    momentum: float
-    weight_decay: float
+    learning_rate: float  # from 1e-3 to 1
+    momentum: float  # from 0.5 to 0.99
+    weight_decay: float  # from 1e-5 to 1e-2
 
 
 def parameters_at(point: NDArray[np.float64]) -> HyperParameters:

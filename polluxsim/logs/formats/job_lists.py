@@ -36,7 +36,7 @@ class GavelRow(NamedTuple):
 
     arrival: float  # [s]
     duration: float | None  # [s]; only in Shockwave's lists
-    gpus: int
+    gpus: int  # number of GPUs
     job_type: str  # model, perhaps with its batch size
     total_steps: int  # optimiser steps at the first batch size
 

@@ -154,9 +154,9 @@ def _time_limit(row: LogRow) -> float | None:
 class _Gpus(NamedTuple):
     """GPUs of a job, their type if all GPUs have one type, and the number of types."""
 
-    number: int
-    type: str | None = None
-    types: int = 0
+    number: int  # number of GPUs
+    type: str | None = None  # None if the GPUs have several types or an unknown type
+    types: int = 0  # number of types
 
 
 def _gpus_of(row: LogRow) -> _Gpus:
