@@ -43,14 +43,15 @@ ERROR = Range(0, 1e6)
 
 
 class Figure(NamedTuple):
-    """A figure, or a row of figures, of a card: its reader, the allowed range, and its comment in the file."""
+    """A figure, or a row of figures, of a card."""
 
-    read: Callable[[Section, str, Range], Any]
+    read: Callable[[Section, str, Range], Any]  # reads the value of a key within a range
     allowed: Range
-    comment: str
+    comment: str  # in the file
     is_optional: bool = False  # whether a card may leave it out; it is then None
 
 
+# Figures of the parts of a card, by key. The range of a text has no effect.
 LIMITS = {
     "init_batch_size": Figure(Section.integer, COUNT, "M0: jobs start here, and never use less [examples]"),
     "max_batch_size": Figure(Section.integer, COUNT, "[examples]"),
