@@ -166,9 +166,9 @@ class Cluster:
         ----------
         groups
             For each kind, [nodes, GPUs per node], [nodes, GPUs, type], or {nodes: …, gpus: …, type: …, cpus: …, memory:
-            …}. A type is a name of `GPU_TYPES`, or {name: …, memory: …, price: …} [GB; $/h per GPU]. cpus and memory
-            are cores and GB of each node. Either all kinds state the type, or none does. The same holds for cpus and
-            memory.
+            …}. A type is a name of `GPU_TYPES`, {name: …, memory: …, price: …} [GB; $/h per GPU], or None if it is not
+            stated. cpus and memory are cores and GB of each node. Either all kinds state the type, or none does. The
+            same holds for cpus and memory.
         failures, spot, repairs
             The parameters of `Cluster`.
         """
