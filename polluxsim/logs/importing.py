@@ -150,6 +150,9 @@ def import_trace(
     The trace is sorted by submission, because replays need this order, and the report needs it for gaps and bursts.
     The jobs are Arrow columns in memory.
 
+    Raise PolluxSimError if an argument is invalid, the source cannot be read, a bad row is not skipped, no job is left,
+    or the destination cannot be written. In this case no new file is written.
+
     Parameters
     ----------
     format_name
@@ -166,9 +169,6 @@ def import_trace(
         Time zone for times that state no zone (IANA name); None takes the format's assumption.
     columns
         Map of the columns of a table, as KEY=COLUMN,KEY=COLUMN; see `polluxsim.logs.formats.table`.
-
-    Raise PolluxSimError if an argument is invalid, the source cannot be read, a bad row is not skipped, no job is left,
-    or the destination cannot be written. In this case no new file is written.
     """
     trace_format = find_format(format_name).for_source(source, columns)
     zone = _zone(trace_format, time_zone)

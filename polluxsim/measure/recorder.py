@@ -125,6 +125,8 @@ class Recorder:
 
     In a job with several processes, one process records. Runs on other numbers of GPUs record into the same folder.
 
+    Raise InvalidConfigError if `application` is not the name of a folder, or the batch size is below 1.
+
     Parameters
     ----------
     application
@@ -133,8 +135,6 @@ class Recorder:
         M0, the batch size that the model was tuned for [examples].
     clock
         Function that returns the time [s]. If a GPU computes in the background, it must wait for the GPU first.
-
-    Raise InvalidConfigError if the name is not that of a folder, or the batch size is below 1.
     """
 
     def __init__(self, application: str, init_batch_size: int, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -177,6 +177,9 @@ class Recorder:
     def gradients(self, part: float, whole: float, part_size: int, batch_size: int) -> None:
         """Record the gradient of an optimiser step.
 
+        Raise InvalidConfigError if a norm is not finite, the part is not smaller than the batch, or the epoch has
+        another batch size.
+
         Parameters
         ----------
         part, whole
@@ -184,9 +187,6 @@ class Recorder:
             the whole batch. On several GPUs, a part is the batch of one GPU; on one GPU, a part is a micro-batch.
         part_size, batch_size
             Number of examples of the part and of the whole batch.
-
-        Raise InvalidConfigError if a norm is not finite, the part is not smaller than the batch, or the epoch has
-        another batch size.
         """
         norms = SquaredNorms(float(part), float(whole), part_size, batch_size)
         for name, norm in (("part", norms.part), ("whole", norms.whole)):
@@ -232,14 +232,14 @@ class Recorder:
     def write(self, folder: Path | str, **about: str) -> Path:
         """Write the measurements beside those of other runs; return the folder of the application.
 
+        Raise InvalidConfigError if too few steps were recorded, or on several GPUs no steps without synchronisation.
+
         Parameters
         ----------
         folder
             Folder of all applications, for `polluxsim profile fit`.
         about
             Descriptions for the card: title, optimizer, target, learning_rate_rule, source, license.
-
-        Raise InvalidConfigError if too few steps were recorded, or on several GPUs no steps without synchronisation.
         """
         if not (self._times or self._epochs):
             raise InvalidConfigError(f"{self._application}: no step was recorded; record at least one step")
