@@ -71,12 +71,10 @@ FORMER_NAMES: Mapping[str, str] = {
         )
     },
     "polluxsim.sweeps.run_sweep": "polluxsim.studies.driver.run_sweep",
-    "polluxsim.types.Cluster": "polluxsim.hardware.clusters.Cluster",
-    "polluxsim.types.MOST_GPUS": "polluxsim.hardware.clusters.MOST_GPUS",
-    "polluxsim.types.MOST_NODES": "polluxsim.hardware.clusters.MOST_NODES",
-    "polluxsim.types.Outage": "polluxsim.hardware.clusters.Outage",
-    "polluxsim.types.Outages": "polluxsim.hardware.clusters.Outages",
-    "polluxsim.types.Repairs": "polluxsim.hardware.clusters.Repairs",
+    **{
+        f"polluxsim.types.{name}": f"polluxsim.hardware.clusters.{name}"
+        for name in ("Cluster", "MOST_GPUS", "MOST_NODES", "Outage", "Outages", "Repairs")
+    },
     "polluxsim.workloads.philly_like.LONGEST": "polluxsim.workloads.philly.MOST_HOURS",
 }  # fmt: skip
 """Present dotted names of classes and functions that left their module or were renamed, by former name.

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Selection:
-    """Selection of the jobs of a trace.
-
-    Raise InvalidConfigError if a parameter is invalid.
-    """
+    """Selection of the jobs of a trace. Raise InvalidConfigError if a parameter is invalid."""
 
     start: float = 0.0  # start of the window, counted from the trace's first submission [h]
     hours: float | None = None  # length of the window [h]; null is to the end
