@@ -38,7 +38,7 @@ class AdaptiveAgent:
         θ_sys from earlier jobs, or None. With it, the agent fits nothing and need not explore numbers of GPUs. Before
         the first gradient statistics, a larger batch then has no value.
     maximises_throughput
-        Whether it maximises throughput, as if all batch sizes were equally efficient.
+        Whether the agent maximises throughput, as if all batch sizes were equally efficient.
 
     Source: Pollux (OSDI '21), §4.1, and its artifact; known θ_sys, §5.3.
     """
@@ -61,9 +61,12 @@ class AdaptiveAgent:
 
     @property
     def max_replicas(self) -> int:
-        """Return the maximum GPUs of the job: twice the most GPUs that it has had, at most the application's limit."""
-        allowed = self._application.most_replicas(self._application.max_batch_size)
-        return allowed if self._known else min(max(2 * self._most_observed, 1), allowed)
+        """Return the maximum GPUs of the job: twice the most GPUs that it has had, at most the application's limit.
+
+        With known θ_sys, it is the application's limit.
+        """
+        limit = self._application.most_replicas(self._application.max_batch_size)
+        return limit if self._known else min(max(2 * self._most_observed, 1), limit)
 
     @property
     def goodput(self) -> GoodputModel | None:
@@ -116,7 +119,10 @@ class AdaptiveAgent:
 
 
 class ElasticAgent(AdaptiveAgent):
-    """An agent that learns the throughput for the policy, as Pollux's agent does. A rule chooses its batch size."""
+    """An agent that learns the throughput for the policy, as Pollux's agent does. A rule chooses its batch size.
+
+    `ruled` is the agent of the rule; the other parameters are those of `AdaptiveAgent`.
+    """
 
     def __init__(
         self,
@@ -143,7 +149,7 @@ class ElasticAgent(AdaptiveAgent):
             self.follow(observation.statistics)
 
     def follow(self, statistics: GradientStatistics) -> None:
-        """Store gradient statistics, and price GPUs at the present batch size of the rule."""
+        """Store gradient statistics, and use the present batch size of the rule for the goodput."""
         if (size := self._ruled.present) != self._application.fixed_batch_size:
             self._application = replace(self._application, fixed_batch_size=size)
         super().follow(statistics)
@@ -162,7 +168,7 @@ class OnType(NamedTuple):
     """A job on one GPU type."""
 
     agent: AdaptiveAgent
-    speed: float  # on one GPU, known at submission [examples/s]
+    speed: float  # throughput on one GPU, known at submission [examples/s]
     gpus_per_node: int  # GPUs of the largest node of the type
 
 
@@ -182,7 +188,7 @@ class AgentByType:
     def __init__(self, by_type: Mapping[str, OnType]) -> None:
         self._by_type = by_type
         self._last: str | None = None
-        self._known: dict[str, Goodput | None] = {}
+        self._models: dict[str, Goodput | None] = {}  # by type, since the last observation
 
     @property
     def max_replicas(self) -> int:
@@ -195,10 +201,10 @@ class AgentByType:
         return None if self._last is None else self._by_type[self._last].agent.goodput
 
     def goodput_on(self, gpu_type: str) -> Goodput | None:
-        """Return the model of a type: the fitted one, or a scaled model of another type, or None."""
-        if gpu_type not in self._known:
-            self._known[gpu_type] = self._goodput_on(self._by_type[gpu_type])
-        return self._known[gpu_type]
+        """Return the model of a type: its fitted model, or else the scaled model of the first fitted type, or None."""
+        if gpu_type not in self._models:
+            self._models[gpu_type] = self._model_on(self._by_type[gpu_type])
+        return self._models[gpu_type]
 
     def observe(self, observation: Observation) -> None:
         """Store the observation for its type, and the gradient statistics for all types."""
@@ -207,13 +213,13 @@ class AgentByType:
         for name, on in self._by_type.items():
             if name != self._last:
                 on.agent.follow(observation.statistics)
-        self._known = {}
+        self._models = {}
 
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
         """Return the choice with the highest goodput on a type; before its first fit, the smallest valid batch."""
         return self._by_type[gpu_type].agent.choose(num_nodes, num_replicas, gpu_type, epoch)
 
-    def _goodput_on(self, here: OnType) -> Goodput | None:
+    def _model_on(self, here: OnType) -> Goodput | None:
         if here.agent.goodput is not None:
             return here.agent.goodput
         for on in self._by_type.values():
@@ -223,5 +229,5 @@ class AgentByType:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AgentByType:
         new = AgentByType({name: on._replace(agent=deepcopy(on.agent, memo)) for name, on in self._by_type.items()})
-        new._last, new._known = self._last, self._known.copy()
+        new._last, new._models = self._last, self._models.copy()
         return new

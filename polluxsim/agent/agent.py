@@ -16,27 +16,28 @@ if TYPE_CHECKING:
     from polluxsim.models.goodput import Goodput, GoodputModel
 
 Divide = Callable[[Crew, int], DividedBatch]
+"""Function that divides the batch of an epoch, counted from 0, among the GPUs of several types."""
 
 
 class Workers(NamedTuple):
     """The GPUs of one type in a job with several GPU types."""
 
     gpu_type: str
-    gpus: int
-    examples: int  # of one pass on each of these GPUs
-    time: float  # of one pass, without a wait for slower types [s]
+    gpus: int  # number of GPUs
+    examples: int  # examples of one pass on each of these GPUs
+    time: float  # time of one pass, without a wait for slower types [s]
 
 
 class Observation(NamedTuple):
     """One observation of a running job by its agent."""
 
-    num_nodes: int
-    num_replicas: int
+    num_nodes: int  # nodes of the job
+    num_replicas: int  # GPUs of the job
     atomic_batch_size: int  # examples per GPU and pass
     step_time: StepTime  # measured times of a pass [s]
     statistics: GradientStatistics  # present values
     gpu_type: str = ANY.name
-    epoch: int = 0  # from 0
+    epoch: int = 0  # present epoch, counted from 0
     workers: tuple[Workers, ...] = ()  # the GPUs of each type, if the job has several types
 
 
@@ -79,7 +80,7 @@ class Agent(Protocol):
 class FixedBatchAgent:
     """An agent that keeps the requested batch size [examples] and learns nothing.
 
-    `by_type` contains the applications whose limits of the atomic batch size differ on a GPU type.
+    `by_type` has the application by GPU type, for types with other limits of the atomic batch size.
     """
 
     learns = plans = False
@@ -122,7 +123,10 @@ class PlanningAgent(FixedBatchAgent):
         self._plan = plan
 
     def choose(self, num_nodes: int, num_replicas: int, gpu_type: str = ANY.name, epoch: int = 0) -> BatchChoice:
-        """Return the batch size of the epoch, in one pass; if it does not fit, the last earlier size that fits."""
+        """Return the batch size of the epoch, in one pass; if it does not fit, the last earlier size that fits.
+
+        If no earlier size fits, return the batch size of the epoch.
+        """
         sizes = [size for size, _ in self._plan.stretches[epoch::-1]]
         fitting = (size for size in sizes if (gpu_type, size) in self._plan.speeds)
         return BatchChoice(next(fitting, sizes[0]), 0)

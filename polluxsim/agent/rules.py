@@ -21,17 +21,17 @@ from polluxsim.models.profile import Application
 class Controller(NamedTuple):
     """A proportional controller of the examples of each worker in a step.
 
-    `OmniLearn` documents gain and dead band. Changes of less than one example are ignored too.
+    The error of a worker is the mean time minus its time. Its examples change by the error times its examples per
+    second times the gain. Changes of less than one example are ignored.
 
-    Source: Tyagi and Sharma (ACSOS 2020). The error of a worker is its time minus the mean time. Its examples change by
-    the error times its examples per second.
+    Source: Tyagi and Sharma (ACSOS 2020).
     """
 
-    gain: float
-    dead_band: float
+    gain: float  # see `OmniLearn` [1]
+    dead_band: float  # see `OmniLearn` [1]
 
     def parts(self, workers: Sequence[Workers]) -> tuple[float, ...] | None:
-        """Return the next part of one worker of each type, in proportion, or None if the parts do not change.
+        """Return the next examples of one worker of each type, before rounding; None if they do not change.
 
         >>> from polluxsim.agent.agent import Workers
         >>> Controller(1.0, 0.05).parts([Workers("a100", 1, 64, 1.0), Workers("t4", 1, 64, 3.0)])
@@ -40,8 +40,8 @@ class Controller(NamedTuple):
         mean = sum(each.gpus * each.time for each in workers) / sum(each.gpus for each in workers)
         changes = [self.gain * (mean / each.time - 1) for each in workers]
         # Rounding would undo a change of less than one example.
-        moved = max(abs(change) * each.examples for each, change in zip(workers, changes, strict=True))
-        if moved < 1 or max(map(abs, changes)) <= self.dead_band:
+        largest = max(abs(change) * each.examples for each, change in zip(workers, changes, strict=True))
+        if largest < 1 or max(map(abs, changes)) <= self.dead_band:
             return None
         return tuple(each.examples * (1 + change) for each, change in zip(workers, changes, strict=True))
 
@@ -65,7 +65,7 @@ class BatchRule(Protocol):
     ) -> float:
         """Return the batch size before the limits of the application are applied [examples].
 
-        The request is for `asked` examples. The present epoch counts from 0. The gradient statistics are the latest
+        The user requests `asked` examples. The present epoch counts from 0. The gradient statistics are the latest
         ones, or None before the first measurement.
         """
 
@@ -104,19 +104,12 @@ class MostGoodput(FixedBatch):
 class AdaBatch(FixedBatch):
     """Increases the batch size during the training, without regard to the gradients.
 
-    Parameters
-    ----------
-    factor
-        Ratio of the batch sizes of two consecutive stretches, 1 or more.
-    every
-        Length of the interval as a share of the job's epochs, in (0, 1].
-
     Source: AdaBatch (Devarakonda et al., 2017), which doubles the batch every 20 of 100 epochs. Its learning rates fall
     by 0.75 where the rates of a fixed batch fall by 0.375, so they grow with the batch.
     """
 
-    factor: float = 2.0
-    every: float = 0.2
+    factor: float = 2.0  # ratio of the batch sizes of two consecutive stretches, 1 or more
+    every: float = 0.2  # length of a stretch as a share of the job's epochs, in (0, 1]
 
     plans: ClassVar[bool] = True
 
@@ -139,16 +132,11 @@ class AdaBatch(FixedBatch):
 class NoiseScale(FixedBatch):
     """Takes a multiple of the gradient noise scale.
 
-    Parameters
-    ----------
-    ratio
-        Batch size divided by the noise scale, above 0.
-
     Source: KungFu (OSDI '20), §4; McCandlish et al. (2018): at the noise scale, a training takes twice the least steps
     and twice the least examples.
     """
 
-    ratio: float = 1.0
+    ratio: float = 1.0  # batch size divided by the noise scale, above 0
 
     learns: ClassVar[bool] = True
 
@@ -168,19 +156,13 @@ class OmniLearn(FixedBatch):
 
     A job may hold GPUs of several types at once. On one GPU type it behaves like `FixedBatch`.
 
-    Parameters
-    ----------
-    gain
-        Share of the change that would bring a worker's time to the mean, in [0, 1]; 0 keeps all parts equal.
-    dead_band
-        Largest relative change of a part that is ignored, 0 or more.
-
     Source: Tyagi and Sharma, OmniLearn (IEEE TPDS 2025), and "Taming resource heterogeneity in distributed ML training
     with dynamic batching" (ACSOS 2020): a proportional controller, with a dead band.
     """
 
+    # Share of the change that would bring a worker's time to the mean, in [0, 1]; 0 keeps all parts equal.
     gain: float = 1.0
-    dead_band: float = 0.05
+    dead_band: float = 0.05  # largest relative change of a part that is ignored, 0 or more
 
     def __post_init__(self) -> None:
         check_range("agent.gain", self.gain, least=0, most=1)
@@ -193,16 +175,16 @@ class OmniLearn(FixedBatch):
 
 
 def check_rule(rule: object) -> None:
-    """Raise an InvalidConfigError if a rule lacks an attribute of `BatchRule`."""
+    """Raise InvalidConfigError if a rule lacks an attribute of `BatchRule`."""
     if missing := [name for name in ("by_goodput", "learns", "plans", "controller") if not hasattr(rule, name)]:
         advice = "derive the class from polluxsim.agent.rules.FixedBatch"
         raise InvalidConfigError(f"agent {type(rule).__name__} has no {missing[0]}: {advice}")
 
 
 class RuledAgent(FixedBatchAgent):
-    """An agent that follows a rule within the limits of its application. A fixed batch size of the application stays.
+    """An agent that follows a rule within the limits of its application.
 
-    The parameters are those of `FixedBatchAgent`; `batch_size` is the requested one.
+    A fixed batch size of the application precedes the rule. The other parameters are those of `FixedBatchAgent`.
     """
 
     def __init__(
@@ -230,6 +212,7 @@ class RuledAgent(FixedBatchAgent):
         return split_batch_size(application, size, num_replicas)
 
     def _size(self, epoch: int) -> int:
+        """Return the batch size of an epoch within the limits [examples]; raise InvalidConfigError for no number."""
         limits = self.application
         if limits.fixed_batch_size is not None:
             return limits.fixed_batch_size
@@ -276,7 +259,8 @@ class BalancingAgent(RuledAgent):
         return self._divided
 
     def _divided(self, crew: Crew, epoch: int) -> DividedBatch:
+        """Return the division of the batch of an epoch by the next parts, or equal parts before the first ones."""
         types, gpus = zip(*crew, strict=True)
-        known = all(name in self._parts for name in types)
-        weights = [self._parts[name] if known else 1.0 for name in types]
+        has_parts = all(name in self._parts for name in types)
+        weights = [self._parts[name] if has_parts else 1.0 for name in types]
         return split_by_weight([self._by_type[name] for name in types], self._size(epoch), gpus, weights)

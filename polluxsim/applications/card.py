@@ -9,8 +9,7 @@ from math import log
 from typing import Any, TypeVar
 
 from polluxsim.applications.interpolation import bracket, interpolated, log_interpolated
-from polluxsim.models.overlap import overlapped
-from polluxsim.models.profile import Application, ProfileRangeError
+from polluxsim.models.profile import Application, ProfileRangeError, overlapped
 from polluxsim.models.sensitivity import Sensitivity
 
 
@@ -25,7 +24,7 @@ class GradTimes:
     full_node: tuple[float, ...]  # time on nodes with all GPUs busy, shape (k,) [s]
     alone_atomic_batch_sizes: tuple[int, ...]  # knots of m, rising, shape (j,) [examples]
     alone: tuple[float, ...]  # time on one GPU relative to full nodes, shape (j,) [1]
-    partial_node: tuple[float, ...]  # time with 1, 2, … GPUs on the emptiest node, relative to full nodes
+    partial_node: tuple[float, ...]  # time with 1, 2, … GPUs on the emptiest node, relative to full nodes [1]
 
     @property
     def gpus_per_node(self) -> int:
@@ -33,7 +32,10 @@ class GradTimes:
         return len(self.partial_node) + 1
 
     def __call__(self, num_replicas: int, fewest_on_a_node: int, atomic_batch_size: float) -> float:
-        """Return the time of a pass [s]. A node larger than the measured nodes counts as full."""
+        """Return the time of a pass at an atomic batch size [examples] [s].
+
+        A node larger than the measured nodes counts as full.
+        """
         full = interpolated(self.atomic_batch_sizes, self.full_node, atomic_batch_size)
         if num_replicas == 1:
             return full * log_interpolated(self.alone_atomic_batch_sizes, self.alone, atomic_batch_size)
@@ -49,10 +51,10 @@ class SyncTimes:
     alone: float  # overhead on one GPU, without overlap [s]
     alpha_local: float  # within one node: constant part [s]
     beta_local: float  # within one node: part per GPU beyond two [s/GPU]
-    num_nodes: tuple[int, ...]  # knots of the node count N, rising from 2, shape (k,)
+    num_nodes: tuple[int, ...]  # knots of the number of nodes N, rising from 2, shape (k,)
     alpha_node: tuple[float, ...]  # on several nodes: constant part, linear between knots, shape (k,) [s]
     beta_node: float  # on several nodes: part per GPU of a node beyond the first, (K − N)/N [s]
-    gamma: float  # overlap with computing, 1 (none) to 10 (nearly full)
+    gamma: float  # overlap with computing, from 1 (none) to 10 (nearly full) [1]
 
     def __call__(self, num_nodes: int, num_replicas: int) -> float:
         """Return the time to synchronise on two GPUs or more [s]."""
@@ -77,11 +79,11 @@ class Corrections:
     `place_in_use`).
     """
 
-    num_replicas: tuple[int, ...]  # knots of the GPU count K, rising, shape (k,)
+    num_replicas: tuple[int, ...]  # knots of the number of GPUs K, rising, shape (k,)
     factors: tuple[tuple[float, ...], ...]  # shape (k, j), for the places 0, 1/(j − 1), …, 1; 1 is no correction
 
     def __call__(self, num_replicas: int, place: float) -> float:
-        """Return the factor, which is constant beyond the outer knots."""
+        """Return the factor [1] of K GPUs at a place in [0, 1]; it is constant beyond the outer knots."""
         low, high, weight = bracket([log(k) for k in self.num_replicas], log(num_replicas))
         left, right, place_weight = bracket(self.places, place)
         below, above = (
@@ -118,7 +120,7 @@ class NoiseScales:
     noise_scale: tuple[tuple[float, ...], ...]  # shape (k, j) [examples]
 
     def __call__(self, batch_size: float, epoch: int) -> float:
-        """Return φ [examples]."""
+        """Return φ at a batch size [examples] in an epoch, counted from 0 [examples]."""
         stage = bisect_right(self.until_epoch, epoch)
         return log_interpolated(self.batch_sizes, self.noise_scale[stage], batch_size)
 
@@ -139,15 +141,15 @@ class Losses:
 class OtherType:
     """The step time on another GPU type, by the seven parameters of θ_sys."""
 
-    max_atomic_batch_size: int  # most examples per GPU and pass that fit its memory
+    max_atomic_batch_size: int  # largest batch per GPU and pass that fits in its memory [examples]
     alpha_grad: float  # time of a pass: constant part [s]
     beta_grad: float  # time of a pass: part per example [s/example]
     alpha_node: float | None  # synchronisation over several nodes: constant part [s]; None if one node was measured
     beta_node: float | None  # and part per GPU beyond two [s/GPU]; None if one node was measured
     alpha_local: float  # synchronisation within one node: constant part [s]
     beta_local: float  # and part per GPU beyond two [s/GPU]
-    gamma: float  # overlap with computing, 1 (none) to 10 (nearly full)
-    error: float | None = None  # root mean square of log(fitted / measured step time); None if not measured
+    gamma: float  # overlap with computing, from 1 (none) to 10 (nearly full) [1]
+    error: float | None = None  # root mean square of log(fitted / measured step time) [1]; None if not measured
 
     def __call__(self, num_nodes: int, num_replicas: int, atomic_batch_size: float) -> tuple[float, float]:
         """Return the time of a pass without and with synchronisation [s; s].
@@ -164,11 +166,11 @@ class OtherType:
 
 @dataclass(frozen=True)
 class FitError:
-    """Errors of a card in one class of placements: |fitted step time / measured step time − 1|."""
+    """Errors of a card in one class of placements: |fitted step time / measured step time − 1| [1]."""
 
     points: int  # number of measured step times
-    mean: float
-    worst: float
+    mean: float  # mean error [1]
+    worst: float  # largest error [1]
 
 
 @dataclass(frozen=True)
@@ -209,14 +211,14 @@ class CardSize:
     alone_knots: int = 3  # of m, for the factor of one GPU; fewer than measured values, to fit and not to copy
     correction_replicas: tuple[int, ...] = (2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 24, 32, 48, 64)
     correction_places: int = 4  # of m
-    noise_stages: int = 8
+    noise_stages: int = 8  # stages of training
     noise_knots: int = 3  # of M
     loss_knots: int = 10  # at most half the epochs, so that the fit does not copy noise
 
 
 _PartT = TypeVar("_PartT", GradTimes, SyncTimes, Corrections, NoiseScales, Losses, FitError)
 
-SIGNIFICANT_DIGITS = 4
+SIGNIFICANT_DIGITS = 4  # of every figure of a card
 
 
 def rounded_figure(x: float, digits: int = SIGNIFICANT_DIGITS) -> float:

@@ -31,7 +31,7 @@ from polluxsim.models.sensitivity import Curve, Sensitivity, is_curve
 
 FORMAT = 1  # version of the layout of card files
 
-
+# Allowed values of figures, to catch errors in cards. Times are in seconds, and factors relative to 1.
 SECONDS = Range(1e-6, 1e4)
 SECONDS_OR_NONE = Range(0, 1e4)
 FACTOR = Range(0.01, 100)
@@ -43,13 +43,27 @@ ERROR = Range(0, 1e6)
 
 
 class Figure(NamedTuple):
-    """A figure, or a row of figures, of a card: its reader, the allowed range, and its comment in the file."""
+    """A figure, or a row of figures, of a card."""
 
-    read: Callable[[Section, str, Range], Any]
+    read: Callable[[Section, str, Range], Any]  # reads the value of a key within a range
     allowed: Range
-    comment: str
+    comment: str  # in the file
+    is_optional: bool = False  # whether a card may leave it out; it is then None
 
 
+# Figures of the parts of a card, by key. The range of a text has no effect.
+LIMITS = {
+    "init_batch_size": Figure(Section.integer, COUNT, "M0: jobs start here, and never use less [examples]"),
+    "max_batch_size": Figure(Section.integer, COUNT, "[examples]"),
+    "min_atomic_batch_size": Figure(Section.integer, COUNT, "least per GPU and pass [examples]"),
+    "max_atomic_batch_size": Figure(Section.integer, COUNT, "most that fits a GPU [examples]"),
+    "num_epochs": Figure(Section.integer, EPOCHS, "statistical epochs until a job is complete"),
+    "learning_rate_rule": Figure(lambda section, key, _: section.text(key), COUNT, "how the learning rate follows M"),
+    "fixed_batch_size": Figure(
+        Section.integer, COUNT, "the batch size that adaptive jobs keep [examples]", is_optional=True
+    ),
+    "max_replicas": Figure(Section.integer, COUNT, "most GPUs of a job", is_optional=True),
+}
 GRAD = {
     "atomic_batch_sizes": Figure(Section.rising, COUNT, "knots of m [examples]"),
     "full_node": Figure(Section.numbers, SECONDS, "time on full nodes [s]"),
@@ -78,40 +92,21 @@ def card_text(card: Card) -> str:
     return "".join(f"{line}\n" for part in parts for line in part(card))
 
 
-FITTED = (
-    "# Profile card: how fast and how well an application trains, in figures fitted to measurements (no",
-    "# measured row is copied). Batch sizes are in examples; an M0-step is a step at init_batch_size.",
-)
-ONE_S_OWN = (
-    "# Profile card: how fast and how well an application trains, in figures that nobody compared with",
-    "# measurements. Batch sizes are in examples; an M0-step is a step at init_batch_size.",
-)
-
-_LIMITS = {
-    "init_batch_size": "M0: jobs start here, and never use less [examples]",
-    "max_batch_size": "[examples]",
-    "min_atomic_batch_size": "least per GPU and pass [examples]",
-    "max_atomic_batch_size": "most that fits a GPU [examples]",
-    "num_epochs": "statistical epochs until a job is complete",
-    "learning_rate_rule": "how the learning rate follows M",
-    "fixed_batch_size": "the batch size that adaptive jobs keep [examples]",
-    "max_replicas": "most GPUs of a job",
-}
-"""Properties of an application in a card, and their comments. Properties without a value are left out."""
-
-
 def _head(card: Card) -> list[str]:
-    type_of = "what it was measured on" if card.fit_errors else "what the figures but for the last ones are of"
-    limits = {name: value for name in _LIMITS if (value := getattr(card.application, name)) is not None}
+    """Return the first lines of a card: what it describes, the properties of the application, and the errors."""
+    origin, type_of = "that nobody compared with\n# measurements", "what the figures but for the last ones are of"
+    if card.fit_errors:
+        origin, type_of = "fitted to measurements (no\n# measured row is copied)", "what it was measured on"
     return [
-        *(FITTED if card.fit_errors else ONE_S_OWN),
+        f"# Profile card: how fast and how well an application trains, in figures {origin}. "
+        "Batch sizes are in examples; an M0-step is a step at init_batch_size.",
         f"format: {FORMAT}",
         f"name: {_quoted(card.application.name)}  # how workloads name the application",
         *(f"{key}: {_quoted(text)}" for key, text in vars(card.about).items()),
         *([f"gpu_type: {_quoted(card.gpu_type)}  # {type_of}"] if card.gpu_type else []),
         "",
         "application:",
-        *_lines(*((name, _quoted(it) if isinstance(it, str) else it, _LIMITS[name]) for name, it in limits.items())),
+        *_figure_lines(card.application, LIMITS),
         f"work: {_figure(card.work)}  # progress at completion, epochs of equal length [M0-steps]",
         "",
         "# How far fitted step times are from measured ones, |fitted / measured - 1|, by kind of placement:",
@@ -220,6 +215,7 @@ def _sensitivity_text(card: Card) -> list[str]:
 
 
 def _other_type_text(other: OtherType) -> str:
+    """Return the figures of another GPU type as a mapping in one line."""
     figures = {name: value for name, value in vars(other).items() if value is not None}
     text = ", ".join(f"{name}: {_figure(value)}" for name, value in figures.items())
     if other.error is None:
@@ -228,16 +224,25 @@ def _other_type_text(other: OtherType) -> str:
 
 
 def _lines(*entries: tuple[str, object, str]) -> list[str]:
+    """Return a line of a section for each key, value and comment."""
     return [f"  {key}: {value}  # {comment}" for key, value, comment in entries]
 
 
 def _figure_lines(part: object, figures: Mapping[str, Figure]) -> list[str]:
+    """Return the lines of a part of a card from its figures."""
     values = {name: getattr(part, name) for name in figures}
-    texts = {name: _row(value) if isinstance(value, tuple) else _figure(value) for name, value in values.items()}
-    return _lines(*((name, texts[name], figure.comment) for name, figure in figures.items()))
+    return _lines(*((name, _text(value), figures[name].comment) for name, value in values.items() if value is not None))
+
+
+def _text(value: str | float | tuple[float, ...]) -> str:
+    """Return a value in YAML."""
+    if isinstance(value, str):
+        return _quoted(value)
+    return _row(value) if isinstance(value, tuple) else _figure(value)
 
 
 def _row(values: Sequence[float]) -> str:
+    """Return numbers as a list in YAML."""
     return f"[{', '.join(map(_figure, values))}]"
 
 
@@ -252,8 +257,8 @@ def _figure(value: float) -> str:
 
 
 def _quoted(text: str) -> str:
-    quoted: str = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=math.inf)
-    return quoted.strip()
+    """Return text in double quotes for YAML."""
+    return str(yaml.safe_dump(text, default_style='"', allow_unicode=True, width=math.inf)).strip()
 
 
 def fit_cards(measured: Path) -> dict[str, Card]:
@@ -264,10 +269,11 @@ def fit_cards(measured: Path) -> dict[str, Card]:
     # Compiled code and SciPy are slow to load.
     from polluxsim.applications.card_fit import fit_card  # noqa: PLC0415
 
-    profiles = read_profiles(measured)
     described = read_described(description_of(find_traces(measured) or measured))
-    pairs = [(profile, described[name]) for name, profile in profiles.items()]
-    return {known.card: fit_card(profile, known.about, known.card_size) for profile, known in pairs}
+    cards = {}
+    for name, profile in read_profiles(measured).items():
+        cards[described[name].card] = fit_card(profile, described[name].about, described[name].card_size)
+    return cards
 
 
 def write_cards(cards: dict[str, Card], folder: Path) -> list[Path]:
@@ -300,7 +306,7 @@ def read_cards(folder: Path) -> dict[str, CardProfile]:
 
 
 def read_card(path: Path) -> Card:
-    """Read a card and check every figure.
+    """Read a card.
 
     Raise InvalidInputError if a key is unknown or missing, or if a value has a wrong type, range or shape.
     """
@@ -329,14 +335,7 @@ def read_card(path: Path) -> Card:
 
 
 def _application(root: Section, section: Section) -> Application:
-    name = root.text("name")
-    limits: dict[str, Any] = {
-        key: section.integer(key, COUNT)
-        for key in ("init_batch_size", "max_batch_size", "min_atomic_batch_size", "max_atomic_batch_size")
-    }
-    optional: dict[str, Any] = {
-        key: section.integer(key, COUNT) for key in ("fixed_batch_size", "max_replicas") if section.has(key)
-    }
+    limits = _read(section, LIMITS)
     for smaller, larger in (
         ("init_batch_size", "max_batch_size"),
         ("min_atomic_batch_size", "max_atomic_batch_size"),
@@ -344,17 +343,13 @@ def _application(root: Section, section: Section) -> Application:
     ):
         if limits[smaller] > limits[larger]:
             raise section.error(larger, f"no less than {smaller} = {limits[smaller]}")
-    return Application(
-        name=name,
-        num_epochs=section.integer("num_epochs", EPOCHS),
-        learning_rate_rule=section.text("learning_rate_rule"),
-        **limits,
-        **optional,
-    )
+    return Application(name=root.text("name"), **limits)
 
 
 def _read(section: Section, figures: Mapping[str, Figure]) -> dict[str, Any]:
-    return {name: figure.read(section, name, figure.allowed) for name, figure in figures.items()}
+    """Return the figures of a section by name."""
+    present = {name: figure for name, figure in figures.items() if section.has(name) or not figure.is_optional}
+    return {name: figure.read(section, name, figure.allowed) for name, figure in present.items()}
 
 
 def _grad(section: Section) -> GradTimes:
@@ -435,6 +430,7 @@ def _sensitivity(section: Section) -> Sensitivity | None:
 
 
 def _same_length(section: Section, *keys: str) -> None:
+    """Raise InvalidInputError if the lists under two keys have different lengths."""
     first, second = (len(section.nodes[key].value) for key in keys)
     if first != second:
         raise section.error(keys[1], f"a list of {first} values, as {keys[0]} is")

@@ -41,7 +41,7 @@ from polluxsim.models.goodput import Alone
 from polluxsim.models.profile import ProfileRangeError
 
 LEAST_SQR_SHARE = 1e-9
-"""Smallest sqr/(sqr + var), for an infinite noise scale. Smaller values change the gain of no batch size in use."""
+"""Smallest sqr/(sqr + var) [1], for an infinite noise scale. Smaller values change the gain of no batch size in use."""
 
 NOISE_SCALE_WEIGHT = 1e-3
 """Weight of an error of log φ relative to an error of efficiency; it matters only where efficiency hardly depends on
@@ -49,23 +49,22 @@ the batch size."""
 
 
 def fit_noise(measured: MeasuredProfile, size: CardSize) -> NoiseScales:
-    """Cut training into stages, and fit the noise scale by batch size in each."""
-    batch_sizes = np.array(sorted(measured.validations), dtype=float)
+    """Return the noise scale by stage of training and batch size, with at most the stages and knots of `size`.
+
+    The stages have the least variance of log(1/efficiency) around their means.
+    """
+    batch_sizes = np.array(measured.batch_sizes, dtype=float)
     shares = _sqr_shares(measured)
-    extra = batch_sizes / batch_sizes[0] - 1.0
-    ends = best_cuts(np.log1p(extra * shares), size.noise_stages)
+    ends = best_cuts(np.log1p((batch_sizes / batch_sizes[0] - 1.0) * shares), size.noise_stages)
     # The gain at M0 is 1 for any noise scale, so M0 needs no knot.
     several = batch_sizes[1:].astype(int).tolist() if len(batch_sizes) > 1 else [int(batch_sizes[0])]
     knots = knots_over(several, size.noise_knots)
-    table = []
-    for start, end in pairwise([0, *ends]):
-        stage = shares[start:end].mean(axis=0)
-        table.append(_fit_noise_curve(batch_sizes, stage, knots))
-    return NoiseScales(tuple(ends), knots, tuple(table))
+    stages = (shares[start:end].mean(axis=0) for start, end in pairwise([0, *ends]))
+    return NoiseScales(tuple(ends), knots, tuple(_fit_noise_curve(batch_sizes, stage, knots) for stage in stages))
 
 
 def _sqr_shares(measured: MeasuredProfile) -> NDArray[np.float64]:
-    """Return q = sqr/(sqr + var) by epoch and validated batch size, shape (epochs, sizes)."""
+    """Return q = sqr/(sqr + var) [1] by epoch and validated batch size, shape (epochs, sizes)."""
     epochs = range(measured.application.num_epochs)
     runs = [run for _, run in sorted(measured.validations.items())]
     rows = np.array([[(run[epoch].grad_sqr, run[epoch].grad_var) for run in runs] for epoch in epochs])
@@ -87,15 +86,16 @@ def best_cuts(series: NDArray[np.float64], most: int) -> list[int]:
     sums = np.vstack([np.zeros(series.shape[1]), np.cumsum(series, axis=0)])
     squares = np.append(0.0, np.cumsum((series**2).sum(axis=1)))
 
-    def left(start: int, end: int) -> float:
+    def scatter(start: int, end: int) -> float:
+        """Return the sum of squares of some rows around their mean."""
         total = sums[end] - sums[start]
         return float(squares[end] - squares[start] - (total**2).sum() / (end - start))
 
-    # Cost and ends of the best stages of the first `end` rows, by `end`.
-    best: dict[int, tuple[float, list[int]]] = {end: (left(0, end), [end]) for end in range(1, n + 1)}
+    # Sum of squares and ends of the best stages of the first `end` rows, by `end`.
+    best: dict[int, tuple[float, list[int]]] = {end: (scatter(0, end), [end]) for end in range(1, n + 1)}
     for stages in range(2, min(most, n) + 1):
         best = {
-            end: min((best[cut][0] + left(cut, end), [*best[cut][1], end]) for cut in range(stages - 1, end))
+            end: min((best[cut][0] + scatter(cut, end), [*best[cut][1], end]) for cut in range(stages - 1, end))
             for end in range(stages, n + 1)
         }
     return best[n][1]
@@ -104,7 +104,11 @@ def best_cuts(series: NDArray[np.float64], most: int) -> list[int]:
 def _fit_noise_curve(
     batch_sizes: NDArray[np.float64], shares: NDArray[np.float64], knots: tuple[int, ...]
 ) -> tuple[float, ...]:
-    """Fit φ(M) to 1/efficiency = 1 + (M/M0 − 1)·q, which determines the training time at a fixed batch size."""
+    """Return φ at the knots [examples], shape (k,), fitted to the shares q of one stage by validated batch size.
+
+    The fit minimises the errors of 1/efficiency = 1 + (M/M0 − 1)·q, which determines the training time at a fixed batch
+    size.
+    """
     first, extra = batch_sizes[0], batch_sizes / batch_sizes[0] - 1.0
     shares = np.clip(shares, LEAST_SQR_SHARE, 1.0 - LEAST_SQR_SHARE)
     hats = log_hats(knots, batch_sizes)
@@ -112,8 +116,8 @@ def _fit_noise_curve(
 
     def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
         fitted = first / (np.exp(hats @ x) + first)
-        off = np.log1p(extra * fitted) - np.log1p(extra * shares)
-        return np.append(off, NOISE_SCALE_WEIGHT * (hats @ x - logs))
+        errors = np.log1p(extra * fitted) - np.log1p(extra * shares)
+        return np.append(errors, NOISE_SCALE_WEIGHT * (hats @ x - logs))
 
     start, *_ = np.linalg.lstsq(hats, logs, rcond=None)
     return tuple(np.exp(least_squares(residuals, start).x).tolist())
@@ -122,24 +126,24 @@ def _fit_noise_curve(
 MOST_REPLICAS = 64  # GPUs of the measured cluster
 
 USE_SHARPNESS = 20.0
-"""A batch size with 5 % less goodput has a third of the weight; this is the power of the goodput that gives it."""
+"""Power of the goodput in the weight of a batch size: with 5 % less goodput, it has a third of the weight."""
 
-LEAST_USE = 0.015  # weight of a batch size that no job would choose, where the sum over a placement is 1
+LEAST_USE = 0.015  # weight of a batch size that no job would choose, if the sum over a placement is 1
 RIDGE = 0.001  # ridge penalty, which determines corrections without measurements nearby
 
 
 class _Missed(NamedTuple):
-    """Error of the formula for one optimiser step: log(measured / fitted), and the share of the corrected pass."""
+    """Error of the formula for one optimiser step."""
 
     num_replicas: int
-    place: float
-    log_ratio: float
-    share: float
-    weight: float
+    place: float  # see `place_in_use`
+    log_ratio: float  # log(measured / fitted time)
+    share: float  # share of the correction in the time of the step [1]
+    weight: float  # in the fit [1]
 
 
 def fit_corrections(measured: MeasuredProfile, steps: list[Step], card: Card) -> Corrections:
-    """Fit log factors to the errors of the formula by ridge regression."""
+    """Return the factors that correct the formula of a card, fitted to the logs of its errors by ridge regression."""
     none = card.corrections
     missed = [*_missed_in_use(measured, card), *_missed_anywhere(steps, card)]
     by_replicas = log_hats(none.num_replicas, [row.num_replicas for row in missed])
@@ -191,14 +195,19 @@ def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = No
     """Fit a card to a measured profile.
 
     The pass is fitted first, then the time to synchronise and its overlap (nonlinear least squares on log step times
-    from several starts), then the corrections (linear least squares). The stages of training have at least this
-    variance. All figures are rounded to four significant digits; `fit_errors` includes the error of rounding.
+    from several starts), then the corrections (linear least squares). All figures are rounded to four significant
+    digits; `fit_errors` includes the error of rounding.
 
     Raise ProfileRangeError if the measurements lack a step on one GPU, or a step on several GPUs that fill their nodes.
     """
     size = size or CardSize()
     steps = measured_steps(measured)
-    _check_enough(measured, steps)
+    has_full_nodes = any(min(step.gpus_by_node) == GPUS_PER_NODE for step in steps)
+    if not (has_full_nodes and any(step.num_replicas == 1 for step in steps)):
+        raise ProfileRangeError(
+            f"{measured.application.name}: too few measurements for a card; "
+            f"measure steps on one GPU and on full nodes of {GPUS_PER_NODE} GPUs"
+        )
     grad = rounded(fit_grad(steps, size))
     several = [step for step in steps if step.num_replicas > 1]
     alone = float(np.median([step.sync_time for step in steps if step.num_replicas == 1]))
@@ -222,18 +231,8 @@ def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = No
     return replace(card, fit_errors=errors)
 
 
-def _check_enough(measured: MeasuredProfile, steps: list[Step]) -> None:
-    alone = any(step.num_replicas == 1 for step in steps)
-    full = any(min(step.gpus_by_node) == GPUS_PER_NODE for step in steps)
-    if not (alone and full):
-        raise ProfileRangeError(
-            f"{measured.application.name}: too few measurements for a card; "
-            f"measure steps on one GPU and on full nodes of {GPUS_PER_NODE} GPUs"
-        )
-
-
 def placement_errors(measured: MeasuredProfile, card: Card) -> dict[str, FitError]:
-    """Return the errors of the card's step times by placement class, over all measurements."""
+    """Return the errors of the card's step times by placement class, from all measured steps."""
     profile, errors = CardProfile(card), dict[str, list[float]]()
     for step in measured_steps(measured):
         fitted = profile.step_time(step.gpus_by_node, step.atomic_batch_size).step_time

@@ -8,8 +8,7 @@ from functools import cached_property
 
 from polluxsim.applications.card import Card, place_in_use
 from polluxsim.models.efficiency import GradientStatistics, gain
-from polluxsim.models.overlap import overlapped
-from polluxsim.models.profile import Application, DoesNotFitError, ProfileRangeError, StepTime
+from polluxsim.models.profile import Application, DoesNotFitError, ProfileRangeError, StepTime, overlapped
 from polluxsim.models.sensitivity import Sensitivity
 
 PLACEMENT_CLASSES = ("one_gpu", "one_node", "few_nodes", "many_nodes", "unpacked")
@@ -71,7 +70,7 @@ class CardProfile:
 
     @cached_property
     def application(self) -> Application:
-        """Return the application, whose largest atomic batch size fits in the memory of the type."""
+        """Return the application, with the largest atomic batch size that fits in the memory of the type."""
         if self.other_type is None:
             return self.card.application
         most = self.card.types[self.other_type].max_atomic_batch_size
@@ -98,18 +97,18 @@ class CardProfile:
         GPU or the atomic batch size is too small.
         """
         key = (gpus_by_node, atomic_batch_size)
-        if (known := self._known_step_times.get(key)) is None:
+        if (step_time := self._known_step_times.get(key)) is None:
             self._check_step(gpus_by_node, atomic_batch_size)
-            known = self._known_step_times[key] = self._step_time(gpus_by_node, atomic_batch_size)
-        return known
+            step_time = self._known_step_times[key] = self._step_time(gpus_by_node, atomic_batch_size)
+        return step_time
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
         """Return the statistics of the epoch, scaled so that sqr + var = 1.
 
         Raise ProfileRangeError if the batch size or the epoch is outside the application's limits.
         """
-        if (known := self._known_statistics.get((batch_size, epoch))) is not None:
-            return known
+        if (statistics := self._known_statistics.get((batch_size, epoch))) is not None:
+            return statistics
         limits = self.application
         self._check_epoch(epoch)
         if not limits.init_batch_size <= batch_size <= limits.max_batch_size:
@@ -118,11 +117,14 @@ class CardProfile:
                 f"{limits.max_batch_size}"
             )
         sqr = limits.init_batch_size / (self.card.noise(batch_size, epoch) + limits.init_batch_size)
-        known = self._known_statistics[batch_size, epoch] = GradientStatistics(sqr, 1.0 - sqr)
-        return known
+        statistics = self._known_statistics[batch_size, epoch] = GradientStatistics(sqr, 1.0 - sqr)
+        return statistics
 
     def epoch_end(self, epoch: int) -> float:
-        """Return the progress at the end of the epoch [M0-steps]; epochs have equal lengths."""
+        """Return the progress at the end of the epoch [M0-steps]; epochs have equal lengths.
+
+        Raise ProfileRangeError if there is no such epoch.
+        """
         self._check_epoch(epoch)
         return self.card.work * (epoch + 1) / self.application.num_epochs
 
@@ -142,10 +144,13 @@ class CardProfile:
         return (*sizes, limits.max_batch_size) if limits.max_batch_size > sizes[-1] else tuple(sizes)
 
     def total_iterations(self, batch_size: int) -> float:
-        """Return the optimiser steps of a whole training at a fixed batch size, from the gain in each epoch."""
-        if (known := self._known_totals.get(batch_size)) is None:
-            known = self._known_totals[batch_size] = self._iterations(batch_size, 0)
-        return known
+        """Return the optimiser steps of a whole training at a batch size [examples], from the gain in each epoch.
+
+        Raise ProfileRangeError if the batch size is outside the application's limits.
+        """
+        if (total := self._known_totals.get(batch_size)) is None:
+            total = self._known_totals[batch_size] = self._iterations(batch_size, 0)
+        return total
 
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
         """Return the optimiser steps from the end of `epoch` to the end of training; 1 if the epoch is the last one.

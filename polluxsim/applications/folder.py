@@ -16,15 +16,9 @@ from polluxsim.models.profile import Profile
 
 @dataclass(frozen=True)
 class ProfileFolder:
-    """Profiles in a folder: cards, or measurements in the layout of the Pollux artifact.
+    """Profiles in a folder: cards, or measurements in the layout of the Pollux artifact."""
 
-    Parameters
-    ----------
-    path
-        Path of the folder; by default the cards that come with polluxsim.
-    """
-
-    path: str | None = None
+    path: str | None = None  # path of the folder; by default the cards that come with polluxsim
 
     def load(self) -> Mapping[str, Profile]:
         """Return the profiles by application name.

@@ -10,45 +10,43 @@ from math import isnan
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from polluxsim.applications.interpolation import bracket
 from polluxsim.hardware.placements import packed
 from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.profile import Application, ProfileRangeError, StepTime
 
-MAX_MEASURED_NODES = 16
-
+MAX_MEASURED_NODES = 16  # more nodes count as this number
 LEAST_LOSS = 1e-9  # loss of a perfect metric, because losses are > 0
 
 
 class PlacementRow(NamedTuple):
-    """One measured step time on an exact placement [GPUs on each node; examples; s; s]."""
+    """One measured step time on an exact placement."""
 
-    gpus_by_node: tuple[int, ...]
-    atomic_batch_size: int
-    step_time: float
-    sync_time: float
+    gpus_by_node: tuple[int, ...]  # GPUs on each node
+    atomic_batch_size: int  # [examples]
+    step_time: float  # time of a pass that synchronises [s]
+    sync_time: float  # part of it in which the synchronisation does not overlap with computing [s]
 
 
 class ScalabilityRow(NamedTuple):
-    """One measured step time on a number of nodes and GPUs [1; 1; examples; s; s]."""
+    """One measured step time on a number of nodes and GPUs; the other figures are those of `PlacementRow`."""
 
     num_nodes: int
     num_replicas: int
-    atomic_batch_size: int
-    step_time: float
-    sync_time: float
+    atomic_batch_size: int  # [examples]
+    step_time: float  # [s]
+    sync_time: float  # [s]
 
 
 class EpochRow(NamedTuple):
-    """The end of an epoch of a training at a fixed batch size [M0-steps; optimiser steps; any; 1; 1]."""
+    """The end of an epoch of a training at a fixed batch size."""
 
-    progress: float
-    iteration: float
-    metric: float
-    grad_sqr: float
-    grad_var: float
+    progress: float  # [M0-steps]
+    iteration: float  # [optimiser steps]
+    metric: float  # result of the validation, in any unit
+    grad_sqr: float  # `GradientStatistics.sqr`
+    grad_var: float  # `GradientStatistics.var`
 
 
 def canonical(gpus_by_node: tuple[int, ...]) -> tuple[int, ...]:
@@ -71,7 +69,7 @@ class MeasuredProfile:
     placements: Sequence[PlacementRow]  # in the order of the file
     scalability: Sequence[ScalabilityRow]  # in the order of the file, which matters where a triangulation is degenerate
     validations: Mapping[int, Sequence[EpochRow]]  # ends of the epochs 0, 1, …, by validated batch size [examples]
-    best_metric: float | None = None  # of a perfect model
+    best_metric: float | None = None  # metric of a perfect model, in the unit of the metric; None if unknown
     _known_step_times: dict[tuple[tuple[int, ...], int], StepTime] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -85,31 +83,35 @@ class MeasuredProfile:
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
         """Return the step time: linear in m on a measured placement, otherwise by numbers of nodes and GPUs.
 
-        A node larger than the measured nodes counts as several full nodes, because its inner network is unknown.
+        A node larger than the measured nodes counts as several full nodes, because its inner network is unknown. Raise
+        ProfileRangeError outside the measurements.
         """
         key = (gpus_by_node, atomic_batch_size)
-        if (known := self._known_step_times.get(key)) is None:
+        if (step_time := self._known_step_times.get(key)) is None:
             if max(gpus_by_node) > self._largest_node:
                 gpus_by_node = tuple(part for gpus in gpus_by_node for part in packed(gpus, self._largest_node))
             if (table := self._tables.get(canonical(gpus_by_node))) is None:
-                known = self._interpolated(gpus_by_node, atomic_batch_size)
+                step_time = self._interpolated(gpus_by_node, atomic_batch_size)
             else:
-                known = self._between_rows(table, gpus_by_node, atomic_batch_size)
-            self._known_step_times[key] = known
-        return known
+                step_time = self._between_rows(table, gpus_by_node, atomic_batch_size)
+            self._known_step_times[key] = step_time
+        return step_time
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
-        """Return the statistics of the epoch, linear in the batch size between validated batch sizes."""
+        """Return the statistics of the epoch, linear in the batch size between validated batch sizes.
+
+        Raise ProfileRangeError if the batch size is outside the validated batch sizes.
+        """
         key = (batch_size, epoch)
-        if (known := self._known_statistics.get(key)) is None:
+        if (statistics := self._known_statistics.get(key)) is None:
             low, high, weight = self._neighbours(batch_size, epoch)
-            known = self._known_statistics[key] = GradientStatistics(
+            statistics = self._known_statistics[key] = GradientStatistics(
                 _linear(low.grad_sqr, high.grad_sqr, weight), _linear(low.grad_var, high.grad_var, weight)
             )
-        return known
+        return statistics
 
     def epoch_end(self, epoch: int) -> float:
-        """Return the smallest progress at the end of the epoch over all validated batch sizes."""
+        """Return the smallest progress at the end of the epoch over all validated batch sizes [M0-steps]."""
         return self._epoch_ends[epoch]
 
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
@@ -144,6 +146,7 @@ class MeasuredProfile:
 
     @cached_property
     def _tables(self) -> dict[tuple[int, ...], list[PlacementRow]]:
+        """Return the rows of each measured placement, by rising atomic batch size."""
         tables = defaultdict[tuple[int, ...], list[PlacementRow]](list)
         for row in self.placements:
             tables[row.gpus_by_node].append(row)
@@ -156,24 +159,27 @@ class MeasuredProfile:
 
     @cached_property
     def _largest_node(self) -> int:
+        """Return the GPUs of the largest measured node."""
         return max(max(row.gpus_by_node) for row in self.placements)
 
     def _neighbours(self, batch_size: int, epoch: int) -> tuple[EpochRow, EpochRow, float]:
         """Return the epoch at the two neighbouring validated batch sizes, and the weight of the larger."""
-        if (known := self._known_neighbours.get(batch_size)) is None:
+        if (neighbours := self._known_neighbours.get(batch_size)) is None:
             sizes = self.batch_sizes
             if not sizes[0] <= batch_size <= sizes[-1]:
                 raise ProfileRangeError(
                     f"{self.application.name}: batch size is {batch_size}, must be {sizes[0]} to {sizes[-1]}"
                 )
             low, high, weight = bracket(sizes, batch_size)
-            known = self.validations[sizes[low]], self.validations[sizes[high]], weight
-            self._known_neighbours[batch_size] = known
-        return known[0][epoch], known[1][epoch], known[2]
+            neighbours = self.validations[sizes[low]], self.validations[sizes[high]], weight
+            self._known_neighbours[batch_size] = neighbours
+        smaller, larger, weight = neighbours
+        return smaller[epoch], larger[epoch], weight
 
     def _between_rows(
         self, rows: list[PlacementRow], gpus_by_node: tuple[int, ...], atomic_batch_size: int
     ) -> StepTime:
+        """Return the step time on a measured placement, linear between its rows."""
         sizes = [row.atomic_batch_size for row in rows]
         if not sizes[0] <= atomic_batch_size <= sizes[-1]:
             raise self._unmeasured(gpus_by_node, atomic_batch_size, f"{sizes[0]} to {sizes[-1]}")
@@ -184,6 +190,7 @@ class MeasuredProfile:
         )
 
     def _interpolated(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
+        """Return the step time by the numbers of nodes and GPUs."""
         point = (min(len(gpus_by_node), MAX_MEASURED_NODES), sum(gpus_by_node), atomic_batch_size)
         step, sync = map(float, self._interpolator(point).reshape(2))
         if isnan(step):
@@ -192,6 +199,7 @@ class MeasuredProfile:
 
     @cached_property
     def _interpolator(self):  # type: ignore[no-untyped-def]  # scipy ships no types
+        """Return a function from nodes, GPUs and m to step and synchronisation times [s]; NaN outside the points."""
         # Slow to load, and rarely needed.
         from scipy.interpolate import LinearNDInterpolator  # noqa: PLC0415
         from scipy.spatial import QhullError  # noqa: PLC0415
@@ -203,7 +211,8 @@ class MeasuredProfile:
             groups[key].append((row.step_time, row.sync_time))
         keys = sorted(groups)
         points = [*keys, *(row[:3] for row in self.scalability)]
-        values = [*_means([groups[key] for key in keys]), *(row[3:] for row in self.scalability)]
+        means = [[np.mean(times) for times in zip(*groups[key], strict=True)] for key in keys]
+        values = [*means, *(row[3:] for row in self.scalability)]
         try:
             interpolator = LinearNDInterpolator(np.array(points, dtype=float), np.array(values, dtype=float))
         except QhullError:  # triangulation fails if the points span no volume, for example if all are on one node
@@ -214,22 +223,11 @@ class MeasuredProfile:
         return interpolator
 
     def _unmeasured(self, gpus_by_node: tuple[int, ...], atomic: int, allowed: str) -> ProfileRangeError:
+        """Return the error about a placement or a batch size without a step time."""
         return ProfileRangeError(
             f"{self.application.name}: no step time for {atomic} examples per GPU on "
             f"{len(gpus_by_node)} nodes with {gpus_by_node} GPUs, must be {allowed}"
         )
-
-
-def _means(groups: Sequence[Sequence[tuple[float, float]]]) -> list[NDArray[np.float64]]:
-    """Return the mean pair of every group. Groups of equal size are averaged together, because there are hundreds."""
-    means: dict[int, NDArray[np.float64]] = {}
-    for size in {len(group) for group in groups}:
-        places = [place for place, group in enumerate(groups) if len(group) == size]
-        pairs = np.array([groups[place] for place in places])
-        # Along contiguous rows, so that terms are added in the order of `np.mean` of a list.
-        first, second = (np.ascontiguousarray(pairs[:, :, column]).mean(axis=1) for column in (0, 1))
-        means |= dict(zip(places, np.column_stack([first, second]), strict=True))
-    return [means[place] for place in range(len(groups))]
 
 
 def _linear(low: float, high: float, weight: float) -> float:

@@ -17,21 +17,20 @@ from polluxsim.models.profile import Application
 
 DESCRIPTION_FILE = "applications.yaml"
 
+# Allowed values, to catch errors in descriptions and cards.
 COUNT = Range(1, 10**9)
 EPOCHS = Range(1, 10**5)
 METRIC = Range(-1e9, 1e9)
 
 
 class Described(NamedTuple):
-    """Properties of an application that its tables do not have.
-
-    The limits are those of `Application`, or None for the limits of the measurements.
-    """
+    """Properties of an application that its tables do not have."""
 
     card: str  # file name of the card without the ending
     about: About
     num_epochs: int
     learning_rate_rule: str
+    # Limits [examples; examples; GPUs], or None for the limits of the measurements.
     max_atomic_batch_size: int | None
     fixed_batch_size: int | None
     max_replicas: int | None
@@ -46,7 +45,10 @@ def description_of(folder: Path) -> Path:
 
 
 def read_described(path: Path) -> dict[str, Described]:
-    """Read a description in the form that `traces/osdi21/applications.yaml` explains; return it by application."""
+    """Read a description in the form that `traces/osdi21/applications.yaml` explains; return it by application.
+
+    Raise InvalidInputError if the file cannot be read, or a value is invalid.
+    """
     root = read_section(path)
     source, license_name = root.text("source"), root.text("license")
     applications = root.section("applications")
@@ -85,7 +87,6 @@ def _optional(section: Section, key: str) -> int | None:
 
 
 _RowT = TypeVar("_RowT", PlacementRow, ScalabilityRow)
-
 
 PLACEMENTS = "placements.csv"
 SCALABILITY = "scalability.csv"
@@ -141,7 +142,7 @@ def _read_profile(name: str, folder: Path, described: Described) -> MeasuredProf
 
 
 def read_placements(path: Path) -> list[PlacementRow]:
-    """Read and check the step times on exact placements."""
+    """Read the step times on exact placements; raise InvalidInputError if a row is invalid or occurs twice."""
     rows = []
     for row in read_rows(path, ("placement", *STEP_COLUMNS)):
         digits = str(row.values["placement"])

@@ -29,29 +29,29 @@ class Range:
 
 @dataclass(frozen=True)
 class Section:
-    """A mapping of a YAML file, as YAML nodes by key."""
+    """A mapping of a YAML file.
+
+    The methods that read a key raise InvalidInputError if the key is missing or its value is invalid.
+    """
 
     path: Path
-    line: int  # on which it begins, counted from 1
-    nodes: dict[str, Any]
-    _asked: set[str] = field(default_factory=set, init=False)
+    line: int  # line on which the mapping begins, counted from 1
+    nodes: dict[str, Any]  # YAML nodes by key
+    _asked: set[str] = field(default_factory=set, init=False)  # keys that were read
 
     def has(self, key: str) -> bool:
         """Return whether the mapping contains an optional key."""
         return key in self.nodes
 
     def section(self, key: str) -> Section:
-        """Return a mapping that this mapping contains."""
+        """Return the mapping under a key."""
         node = self._node(key)
         if not isinstance(node, yaml.MappingNode):
             raise self.error(key, "a mapping of keys to values")
         return _section(self.path, node)
 
     def part(self, key: str, read: Callable[[Section], _PartT]) -> _PartT:
-        """Return the result of a function of a mapping that this mapping contains.
-
-        The function must read all its keys.
-        """
+        """Return what `read` returns for the mapping under a key; raise InvalidInputError if it leaves out a key."""
         section = self.section(key)
         part = read(section)
         section.finish()
@@ -64,21 +64,29 @@ class Section:
             raise self.error(key, "text that is not empty")
         return str(node.value)
 
-    def number(self, key: str, allowed: Range) -> float:
-        """Return a number within limits."""
-        return self._number(key, self._node(key), allowed)
+    def number(self, key: str, allowed: Range, item: Any = None) -> float:
+        """Return a number within limits: the value of a key, or an item of the list under the key."""
+        node = self._node(key) if item is None else item
+        # YAML also reads 1:30 and 1_000 as numbers.
+        value = read_number(node.value) if _is(node, "int", "float") else None
+        if value is None or not allowed.least <= value <= allowed.most:
+            raise self.error(key, f"a number {allowed}", node)
+        return value
 
-    def integer(self, key: str, allowed: Range) -> int:
-        """Return a whole number within limits."""
-        return self._integer(key, self._node(key), allowed)
+    def integer(self, key: str, allowed: Range, item: Any = None) -> int:
+        """Return a whole number within limits: the value of a key, or an item of the list under the key."""
+        value, node = self.number(key, allowed, item), self._node(key) if item is None else item
+        if not _is(node, "int"):
+            raise self.error(key, f"a whole number {allowed}", node)
+        return int(value)
 
     def numbers(self, key: str, allowed: Range) -> tuple[float, ...]:
         """Return a list of one or more numbers within limits."""
-        return tuple(self._number(key, node, allowed) for node in self._items(key, self._node(key)))
+        return tuple(self.number(key, allowed, item) for item in self._items(key, self._node(key)))
 
     def rising(self, key: str, allowed: Range) -> tuple[int, ...]:
         """Return a list of one or more rising whole numbers within limits."""
-        values = tuple(self._integer(key, node, allowed) for node in self._items(key, self._node(key)))
+        values = tuple(self.integer(key, allowed, item) for item in self._items(key, self._node(key)))
         if any(low >= high for low, high in pairwise(values)):
             raise self.error(key, "a rising list")
         return values
@@ -86,10 +94,10 @@ class Section:
     def table(self, key: str, rows: int, columns: int, allowed: Range) -> tuple[tuple[float, ...], ...]:
         """Return a list of `rows` lists, each of `columns` numbers within limits."""
         table = []
-        for node in self._items(key, self._node(key)):
-            table.append(tuple(self._number(key, item, allowed) for item in self._items(key, node)))
+        for row in self._items(key, self._node(key)):
+            table.append(tuple(self.number(key, allowed, item) for item in self._items(key, row)))
             if len(table[-1]) != columns:
-                raise self.error(key, f"{columns} numbers in each row", node)
+                raise self.error(key, f"{columns} numbers in each row", row)
         if len(table) != rows:
             raise self.error(key, f"{rows} rows")
         return tuple(table)
@@ -102,7 +110,7 @@ class Section:
                 raise bad_line(self.path, _line(node), what)
 
     def error(self, key: str, allowed: str, node: Any = None) -> InvalidInputError:
-        """Return the error about the value of a key."""
+        """Return the error about the value of a key, or about `node`, a part of the value."""
         node = self.nodes[key] if node is None else node
         shown = short(node.value) if isinstance(node, yaml.ScalarNode) else f"a {node.id} of {len(node.value)}"
         return bad_line(self.path, _line(node), f"key {key!r} is {shown}, must be {allowed}")
@@ -118,22 +126,9 @@ class Section:
             raise self.error(key, "a list that is not empty", node)
         return list(node.value)
 
-    def _number(self, key: str, node: Any, allowed: Range) -> float:
-        # YAML also reads 1:30 and 1_000 as numbers.
-        value = read_number(node.value) if _is(node, "int", "float") else None
-        if value is None or not allowed.least <= value <= allowed.most:
-            raise self.error(key, f"a number {allowed}", node)
-        return value
-
-    def _integer(self, key: str, node: Any, allowed: Range) -> int:
-        value = self._number(key, node, allowed)
-        if not _is(node, "int"):
-            raise self.error(key, f"a whole number {allowed}", node)
-        return int(value)
-
 
 def read_section(path: Path) -> Section:
-    """Read a YAML file, which must be a mapping without aliases and duplicate keys."""
+    """Read a YAML file. Raise InvalidInputError if it is not a mapping, or has an alias or a duplicate key."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

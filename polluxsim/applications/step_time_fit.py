@@ -20,16 +20,14 @@ from polluxsim.models.profile import Application
 
 def knots_over(measured: Iterable[int], most: int) -> tuple[int, ...]:
     """Return up to `most` whole knots in geometric steps over the range of the measured values."""
-    sizes = sorted(set(measured))
-    number = min(most, len(sizes))
-    return tuple(sorted({round(x) for x in np.geomspace(sizes[0], sizes[-1], number)}))
+    values = sorted(set(measured))
+    return tuple(sorted({round(x) for x in np.geomspace(values[0], values[-1], min(most, len(values)))}))
 
 
 def hats(knots: Sequence[float], points: Iterable[float]) -> NDArray[np.float64]:
     """Return the weight of each knot in the linear interpolation at each point, shape (points, knots).
 
-    Column by column these are the hat functions of the knots. Their product with the values at the knots is the
-    interpolation.
+    The columns are the hat functions of the knots. The product with the values at the knots is the interpolation.
     """
     rows = []
     for x in points:
@@ -58,7 +56,7 @@ class Step(NamedTuple):
     atomic_batch_size: int  # [examples]
     step_time: float  # time of the whole pass [s]
     sync_time: float  # part of it in which the synchronisation does not overlap with computing [s]
-    weight: float
+    weight: float  # [1]
 
     @property
     def grad_time(self) -> float:
@@ -95,6 +93,7 @@ def _spread(num_nodes: int, num_replicas: int) -> tuple[int, ...]:
 
 
 def _weight(limits: Application, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> float:
+    """Return the weight of a measured step: lower on scattered GPUs, and outside the limits of the batch size."""
     batch_size = sum(gpus_by_node) * atomic_batch_size
     in_use = limits.init_batch_size <= batch_size <= limits.max_batch_size
     if len(gpus_by_node) > FEW_NODES:
@@ -112,7 +111,7 @@ GAMMA_STARTS = (1.1, 1.5, 2.5, 5.0)  # initial overlaps of the searches; the bes
 
 
 def fit_grad(steps: list[Step], size: CardSize) -> GradTimes:
-    """Fit the time of a pass: on full nodes, then the factors for one GPU and for partly filled nodes."""
+    """Return the time of a pass, fitted to steps on full nodes and on one GPU, and then to partly filled nodes."""
     sizes = {step.atomic_batch_size for step in steps}
     knots = knots_over(sizes, size.grad_knots)
     alone_knots = knots_over(sizes, min(size.alone_knots, len(sizes) - 1))
@@ -143,7 +142,7 @@ def fit_grad(steps: list[Step], size: CardSize) -> GradTimes:
 
 
 def _fit_partial(steps: list[Step], grad: GradTimes) -> tuple[float, ...]:
-    """Return the mean measured time of a pass over that on full nodes, by GPUs on the emptiest node; 1 without data."""
+    """Return the mean time of a pass relative to full nodes, by GPUs on the emptiest node; 1 without measurements."""
     factors = []
     for fewest in range(1, GPUS_PER_NODE):
         partial = [step for step in steps if step.num_replicas > 1 and min(step.gpus_by_node) == fewest]
@@ -153,9 +152,9 @@ def _fit_partial(steps: list[Step], grad: GradTimes) -> tuple[float, ...]:
 
 
 def fit_sync(steps: list[Step], grad: GradTimes, alone: float) -> SyncTimes:
-    """Fit the time to synchronise and its overlap to the step times on several GPUs.
+    """Return the time to synchronise and its overlap, fitted to the step times on several GPUs.
 
-    `alone` is the time to synchronise on one GPU [s]. The search varies logs: of the coefficients, and of γ − 1.
+    `alone` is the time to synchronise on one GPU [s]. The search varies the logs of the coefficients and of γ − 1.
     """
     logs = np.log([step.step_time for step in steps])
     grads = np.array([grad(step.num_replicas, min(step.gpus_by_node), step.atomic_batch_size) for step in steps])
@@ -177,15 +176,15 @@ def fit_sync(steps: list[Step], grad: GradTimes, alone: float) -> SyncTimes:
         errors: NDArray[np.float64] = weights * (step_logs - logs)
         return errors
 
-    # Start from the mean difference of step and pass.
+    # Start from the mean difference between step and pass, at least 10 µs.
     scale = log(float(np.mean(np.clip(np.exp(logs) - grads, 1e-5, None))))
-    # Coefficients may be about 10⁴ times smaller or 10² times larger than this difference; γ is 1.001 to 10.
+    # Coefficients may be e⁹ = 8,100 times smaller or e⁵ = 150 times larger than this difference; γ is 1.001 to 10.
     lower = np.append(np.full(columns.shape[1], scale - 9.0), log(1e-3))
     upper = np.append(np.full(columns.shape[1], scale + 5.0), log(9.0))
     solutions = []
     for gamma in GAMMA_STARTS:
         start = np.append(np.full(columns.shape[1], scale), log(gamma - 1.0))
-        start[1:3] -= 2.0  # the parts per GPU begin at e⁻² of the constant parts
+        start[1:3] -= 2.0  # the parts per GPU, β, start at e⁻² of the constant parts
         solutions.append(least_squares(residuals, start, bounds=(lower, upper)))
     x = min(solutions, key=lambda solution: float(solution.cost)).x
     alpha_local, beta_local, beta_node, *alpha_node = np.exp(x[:-1]).tolist()

@@ -20,9 +20,9 @@ from polluxsim.common.errors import InvalidConfigError
 from polluxsim.hardware.gpu_types import GpuType
 from polluxsim.models.profile import Application
 
-GPUS_PER_NODE = 8
-MEMORY_SHARE = 0.9  # share of a GPU's memory for the model; the framework needs the rest
-LINK_SHARE = 0.8  # share of a link's peak that a ring reaches; NCCL's tests print about this
+GPUS_PER_NODE = 8  # of the nodes for which cards are computed
+MEMORY_SHARE = 0.9  # share of a GPU's memory for the model; the framework needs the rest [1]
+LINK_SHARE = 0.8  # share of a link's peak that a ring reaches in NCCL's tests, about [1]
 
 
 class Speed(NamedTuple):
@@ -49,12 +49,13 @@ class Transformer(NamedTuple):
     """Size of a transformer, and the part of it that trains."""
 
     params: float  # number of all parameters, N
-    seq: int  # tokens of an example
-    layers: int
-    hidden: int  # width of the layers
-    vocab: int = 50257  # outputs; 0 for one output per example, like a class
-    trainable: float = 1.0  # share of the parameters that train; < 1 with adapters
-    recompute: bool = False  # activations in the backward pass, which takes a third more time and less memory
+    seq: int  # tokens of an example, s
+    layers: int  # number of layers, L
+    hidden: int  # width of the layers, h
+    vocab: int = 50257  # number of outputs; 0 for one output per example, like a class
+    trainable: float = 1.0  # share of the parameters that train; < 1 with adapters [1]
+    # Whether the backward pass computes activations again, which takes a third more time and less memory.
+    recompute: bool = False
 
     @property
     def flops(self) -> float:
@@ -98,7 +99,7 @@ class Transformer(NamedTuple):
         return constant, self.flops / (speed.utilisation * gpu.peak * 1e12)
 
     def all_reduce(self, num_replicas: int, bandwidth: float) -> float:
-        """Return the time of an all-reduce of gradients of two bytes in a ring over links with a bandwidth [GB/s; s].
+        """Return the time of an all-reduce of two-byte gradients in a ring, by the bandwidth of its links [GB/s] [s].
 
         Each GPU sends its gradients 2 (K − 1) / K times. Source: Patarasuk and Yuan 2009.
         """
@@ -144,11 +145,12 @@ def loss_after(params: float, tokens: float, batch: float) -> float:
     return high
 
 
-STAGES = 8  # epochs of a training, for each of which the noise is told
-GAMMA = 2.0  # overlap of a pass with adding up gradients; between none (1) and full (10)
+STAGES = 8  # epochs of a training, each with its own noise scale
+GAMMA = 2.0  # overlap of a pass with the all-reduce, between none (1) and nearly full (10) [1]
 ERROR = 0.24
 """Root mean square of log(computed / published) over the throughputs in `tests/applications/test_transformer.py`."""
-NUM_NODES = (2, 4, 8, 16)
+NUM_NODES = (2, 4, 8, 16)  # knots of the time to synchronise
+SOURCE = "computed by `polluxsim card transformer` from operations, bytes and data sheets"
 
 
 class Training(NamedTuple):
@@ -156,11 +158,11 @@ class Training(NamedTuple):
 
     name: str  # in workloads
     title: str
-    tokens: float  # of the whole training
+    tokens: float  # number of tokens of the whole training
     batch: int  # initial batch size [examples]
-    max_batch: int  # [examples]
-    noise_scale: float | None = None  # [examples]; by default from the loss
-    loss: float | None = None  # of a trained model [nats/token]; by default from the tokens
+    max_batch: int  # largest batch size [examples]
+    noise_scale: float | None = None  # [examples]; by default it follows from the loss
+    loss: float | None = None  # loss of a pre-trained model [nats/token]; by default it follows from the tokens
 
 
 def transformer_card(model: Transformer, training: Training, speeds: Mapping[GpuType, Speed]) -> Card:
@@ -189,33 +191,36 @@ def transformer_card(model: Transformer, training: Training, speeds: Mapping[Gpu
     )
 
 
-SOURCE = "computed by `polluxsim card transformer` from operations, bytes and data sheets"
-
-
 def _grad(most: int, times: tuple[float, float]) -> GradTimes:
-    constant, each = times
+    """Return the time of a pass of up to `most` examples, from its constant part and the part per example [s; s]."""
+    constant, per_example = times
     knots = (1, most) if most > 1 else (1,)
-    full = tuple(constant + each * m for m in knots)
+    full = tuple(constant + per_example * m for m in knots)
     return rounded(GradTimes(knots, full, (1,), (1.0,), (1.0,) * (GPUS_PER_NODE - 1)))
 
 
 def _local(model: Transformer, speed: Speed) -> tuple[float, float]:
-    """Return the constant part and the part per GPU beyond two, exact on two GPUs and on a full node."""
+    """Return the time to synchronise within a node, as the constant part and the part per GPU beyond two [s; s/GPU].
+
+    It is exact on two GPUs and on a full node.
+    """
     two, full = (model.all_reduce(gpus, speed.link) for gpus in (2, GPUS_PER_NODE))
     return two, (full - two) / (GPUS_PER_NODE - 2)
 
 
 def _between(model: Transformer, speed: Speed, num_nodes: int) -> float:
-    """Return the time on full nodes; the ring passes the network once each way."""
+    """Return the time to synchronise full nodes [s]; the ring passes the network once each way."""
     return model.all_reduce(num_nodes * GPUS_PER_NODE, min(speed.link, speed.network))
 
 
 def _sync(model: Transformer, speed: Speed) -> SyncTimes:
+    """Return the time to synchronise, with knots at `NUM_NODES`."""
     nodes = tuple(_between(model, speed, num_nodes) for num_nodes in NUM_NODES)
     return rounded(SyncTimes(0.0, *_local(model, speed), NUM_NODES, nodes, 0.0, GAMMA))
 
 
 def _noise(model: Transformer, training: Training) -> NoiseScales:
+    """Return the noise scale in each stage, from the training or else from the loss."""
     scales = []
     for stage in range(STAGES):
         scale = training.noise_scale
@@ -228,6 +233,7 @@ def _noise(model: Transformer, training: Training) -> NoiseScales:
 
 
 def _other(model: Transformer, most: int, gpu: GpuType, speed: Speed) -> OtherType:
+    """Return the step time on another GPU type, for up to `most` examples per GPU."""
     alpha_grad, beta_grad = model.pass_times(gpu, speed)
     alpha_local, beta_local = _local(model, speed)
     node = _between(model, speed, NUM_NODES[0])

@@ -9,11 +9,11 @@ from polluxsim.common.errors import InvalidInputError
 MINUTE, HOUR, DAY = 60, 3600, 86400  # [s]
 NODE_DAYS = 1000 * DAY  # unit of time of published failure rates, 1,000 node-days [s]
 
-UNITS = (("s", 1), ("min", MINUTE), ("h", HOUR), ("d", DAY))
+UNITS = (("s", 1), ("min", MINUTE), ("h", HOUR), ("d", DAY))  # names and lengths [s]
 
 
 def clock(seconds: float) -> str:
-    """Return a time since the start as H:MM:SS.
+    """Return a time since the start [s] as H:MM:SS.
 
     >>> clock(9480.4)
     '2:38:00'
@@ -61,7 +61,7 @@ def unit_of(seconds: float) -> tuple[str, int]:
 
 
 def length(seconds: float) -> str:
-    """Return a duration as text, in the unit of `unit_of`.
+    """Return a duration [s] as text, in the unit of `unit_of`.
 
     >>> [length(seconds) for seconds in (0.5, 45.0, 90.0, 5400.0, 9000.0, 259200.0)]
     ['0.5 s', '45 s', '90 s', '90 min', '2.5 h', '3 d']
@@ -71,13 +71,13 @@ def length(seconds: float) -> str:
 
 
 def first_round(time: float, interval: float) -> int:
-    """Return the number of the first round at or after a time [s]. Rounds are at the multiples of the interval, from 1.
+    """Return the number of the first round at or after a time [s]. Round n is at n times the interval [s], n ≥ 1.
 
     >>> first_round(0.0, 60.0), first_round(60.0, 60.0), first_round(60.1, 60.0), first_round(52 * 0.71, 0.71)
     (1, 1, 2, 52)
     """
-    index = max(ceil(time / interval), 1)
+    number = max(ceil(time / interval), 1)
     # Rounding can move the quotient to or across a whole number.
-    while index > 1 and (index - 1) * interval >= time:
-        index -= 1
-    return index if index * interval >= time else index + 1
+    while number > 1 and (number - 1) * interval >= time:
+        number -= 1
+    return number if number * interval >= time else number + 1

@@ -60,7 +60,7 @@ class TurnError(PolluxSimError):
 
 
 class SweepError(PolluxSimError):
-    """A sweep is not complete. Finished runs are kept; `failed` contains the error of each failed run, by its key."""
+    """A sweep is not complete. Finished runs are kept; `failed` has the error of each failed run, by its key."""
 
     def __init__(self, message: str, failed: Mapping[str, Exception] | None = None) -> None:
         super().__init__(message)
@@ -128,7 +128,7 @@ def invalid_setting(name: str, value: object, requirement: str, remedy: str = ""
 
 
 def check_number(name: str, value: float, holds: bool, requirement: str) -> None:
-    """Raise the error about a setting that is not finite, or if its requirement does not hold."""
+    """Raise InvalidConfigError if a setting is not finite, or its requirement does not hold (`holds` is False)."""
     if not (isfinite(value) and holds):
         raise invalid_setting(name, float(value), requirement)
 
@@ -143,7 +143,7 @@ def check_range(
     whole: bool = False,
     or_null: bool = False,
 ) -> None:
-    """Raise the error about a setting that is not a number within limits. `or_null` allows None.
+    """Raise InvalidConfigError if a setting is not a number ≥ `least`, > `above` and ≤ `most`. `or_null` allows None.
 
     >>> check_range("workload.share", 0.5, above=0, most=1)
     """
@@ -161,7 +161,7 @@ def check_range(
 
 
 def check_choice(name: str, value: object, known: Collection[str]) -> None:
-    """Raise the error about a setting that is not a known word."""
+    """Raise InvalidConfigError if a setting is not a known word."""
     if value not in known:
         raise invalid_setting(name, value, one_of(value, known))
 

@@ -13,19 +13,20 @@ from pathlib import Path
 from typing import IO
 from uuid import uuid4
 
-_DIGITS = 8
-TEMPORARY = f".*.{'[0-9a-f]' * _DIGITS}.tmp"
+_DIGITS = 8  # random digits in the name of a temporary file
+_ENDING = f"{'[0-9a-f]' * _DIGITS}.tmp"
+TEMPORARY = f".*.{_ENDING}"
 """Pattern of the names of files and folders that are being written. It matches only these names."""
 
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF)
 """Errors of file systems without locks, or without locks on files that are open for reading."""
 
-DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors without a file name
 
 
 @contextmanager
 def appearing_whole(path: Path) -> Iterator[Path]:
-    """Return a temporary path beside `path`, which replaces `path` at the end of the block.
+    """Yield a temporary path beside `path`, which replaces `path` at the end of the block.
 
     A reader never sees a part of a file. If the block raises, the temporary file is removed.
     """
@@ -37,7 +38,7 @@ def appearing_whole(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def appearing_together(folder: Path, last: str, *, only_if_written: Collection[str] = ()) -> Iterator[Path]:
-    """Return a temporary folder in `folder`. Its files move to `folder` at the end of the block.
+    """Yield a temporary folder in `folder`. Its files move to `folder` at the end of the block.
 
     The file `last` is removed first and moved last, so a folder that contains this file is complete. Old files in
     `only_if_written` are removed if the block does not write them. If the block raises, `folder` does not change.
@@ -86,20 +87,20 @@ def held(path: Path) -> Iterator[None]:
 
     Raise BlockingIOError if another process has the lock.
     """
-    number = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        lock(number)
+        lock(descriptor)
         yield
     finally:
-        os.close(number)
+        os.close(descriptor)
 
 
 @contextmanager
 def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """Create a file or folder beside `path` that matches `TEMPORARY`, locked during the block and then removed."""
-    for left in path.parent.glob(f".{escape(path.name)}.{'[0-9a-f]' * _DIGITS}.tmp"):
-        with suppress(OSError), held(left):  # the file is not locked, so its writer was killed
-            remove(left)
+    for abandoned in path.parent.glob(f".{escape(path.name)}.{_ENDING}"):
+        with suppress(OSError), held(abandoned):  # fails if the writer still has the lock
+            remove(abandoned)
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:_DIGITS]}.tmp")
     try:
         make(temporary)
@@ -120,8 +121,8 @@ def _about(path: Path, error: OSError, temporary: Path) -> OSError:
 
 def _store(path: Path) -> None:
     """Flush a file, or a folder's list of names, to the disk."""
-    number = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(number)
+        os.fsync(descriptor)
     finally:
-        os.close(number)
+        os.close(descriptor)

@@ -10,71 +10,54 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+_FORMER_MODULES_OF: Mapping[str, str] = {
+    "api.parts": "api.choices",
+    "applications.folder": "traces.store",
+    "common.errors": "errors",
+    "common.shipped": "shipped",
+    "engine.sharing": "engine.pair_sharing engine.stage_sharing",
+    "gym.env": "gym.rewards",
+    "gym.policy": "gym.layout",
+    "hardware.checkpoints": "checkpoints",
+    "hardware.clusters": "clusters workloads.node_list",
+    "hardware.placements": "types",
+    "logs.trace_table": "logs.schema",
+    "measure.recorder": "measure.noise_scale",
+    "policies.contract.view": "policies.view",
+    "policies.deadlines.elasticflow": "policies.elastic_edf policies.elasticflow",
+    "policies.elastic.cluster_size": "policies.autoscaling policies.scaling",
+    "policies.elastic.estimated_times": "policies.online policies.slaq",
+    "policies.elastic.true_times": "policies.afs policies.jsa policies.optimus policies.proportional",
+    "policies.ordered.attained_service": "policies.gittins policies.las policies.queues policies.tiresias",
+    "policies.ordered.classic": "policies.fifo policies.priority policies.shortest policies.srsf policies.srtf",
+    "policies.pollux.policy": "policies.pollux.remaining policies.pollux.searches",
+    "policies.reserving.conservative": "policies.conservative",
+    "policies.reserving.easy": "policies.backfill policies.multifactor",
+    "policies.sharing.antman": "policies.antman",
+    "policies.sharing.gandiva": "policies.gandiva",
+    "policies.sharing.muri": "policies.muri",
+    "policies.sized.shockwave": "policies.shockwave.policy",
+    "policies.sized.synergy": "policies.synergy",
+    "policies.sized.themis": "policies.themis",
+    "policies.tenants.fairness": "policies.drf policies.fair_queues",
+    "policies.tenants.quotas": "policies.quotas",
+    "policies.tools.free_gpus": "policies.packing",
+    "policies.tools.gangs": "policies.gangs",
+    "policies.typed.gangs_by_type": "policies.hadar policies.venn",
+    "policies.typed.rounds": "policies.shares.rounds",
+    "policies.typed.rules": "policies.shares.allox policies.shares.rules",
+    "records.results": "record_units",
+    "records.storage": "storage",
+    "workloads.philly": "workloads.philly_like workloads.rigid_like workloads.sampling",
+    "workloads.simulator_lists": "workloads.elasticflow workloads.gavel workloads.muri",
+    "workloads.synergy": "workloads.split",
+}
+"""Former modules by present module, with spaces between them, all without the name of the package."""
+
 FORMER_MODULES: Mapping[str, str] = {
-    "polluxsim.api.choices": "polluxsim.api.parts",
-    "polluxsim.checkpoints": "polluxsim.hardware.checkpoints",
-    "polluxsim.clusters": "polluxsim.hardware.clusters",
-    "polluxsim.engine.pair_sharing": "polluxsim.engine.sharing",
-    "polluxsim.engine.stage_sharing": "polluxsim.engine.sharing",
-    "polluxsim.errors": "polluxsim.common.errors",
-    "polluxsim.gym.layout": "polluxsim.gym.policy",
-    "polluxsim.gym.rewards": "polluxsim.gym.env",
-    "polluxsim.logs.schema": "polluxsim.logs.trace_table",
-    "polluxsim.measure.noise_scale": "polluxsim.measure.recorder",
-    "polluxsim.policies.afs": "polluxsim.policies.elastic.true_times",
-    "polluxsim.policies.antman": "polluxsim.policies.sharing.antman",
-    "polluxsim.policies.autoscaling": "polluxsim.policies.elastic.cluster_size",
-    "polluxsim.policies.backfill": "polluxsim.policies.reserving.easy",
-    "polluxsim.policies.conservative": "polluxsim.policies.reserving.conservative",
-    "polluxsim.policies.drf": "polluxsim.policies.tenants.fairness",
-    "polluxsim.policies.elastic_edf": "polluxsim.policies.deadlines.elasticflow",
-    "polluxsim.policies.elasticflow": "polluxsim.policies.deadlines.elasticflow",
-    "polluxsim.policies.fair_queues": "polluxsim.policies.tenants.fairness",
-    "polluxsim.policies.fifo": "polluxsim.policies.ordered.classic",
-    "polluxsim.policies.gandiva": "polluxsim.policies.sharing.gandiva",
-    "polluxsim.policies.gangs": "polluxsim.policies.tools.gangs",
-    "polluxsim.policies.gittins": "polluxsim.policies.ordered.attained_service",
-    "polluxsim.policies.hadar": "polluxsim.policies.typed.gangs_by_type",
-    "polluxsim.policies.jsa": "polluxsim.policies.elastic.true_times",
-    "polluxsim.policies.las": "polluxsim.policies.ordered.attained_service",
-    "polluxsim.policies.multifactor": "polluxsim.policies.reserving.easy",
-    "polluxsim.policies.muri": "polluxsim.policies.sharing.muri",
-    "polluxsim.policies.online": "polluxsim.policies.elastic.estimated_times",
-    "polluxsim.policies.optimus": "polluxsim.policies.elastic.true_times",
-    "polluxsim.policies.packing": "polluxsim.policies.tools.free_gpus",
-    "polluxsim.policies.pollux.remaining": "polluxsim.policies.pollux.policy",
-    "polluxsim.policies.pollux.searches": "polluxsim.policies.pollux.policy",
-    "polluxsim.policies.priority": "polluxsim.policies.ordered.classic",
-    "polluxsim.policies.proportional": "polluxsim.policies.elastic.true_times",
-    "polluxsim.policies.queues": "polluxsim.policies.ordered.attained_service",
-    "polluxsim.policies.quotas": "polluxsim.policies.tenants.quotas",
-    "polluxsim.policies.scaling": "polluxsim.policies.elastic.cluster_size",
-    "polluxsim.policies.shares.allox": "polluxsim.policies.typed.rules",
-    "polluxsim.policies.shares.rounds": "polluxsim.policies.typed.rounds",
-    "polluxsim.policies.shares.rules": "polluxsim.policies.typed.rules",
-    "polluxsim.policies.shockwave.policy": "polluxsim.policies.sized.shockwave",
-    "polluxsim.policies.shortest": "polluxsim.policies.ordered.classic",
-    "polluxsim.policies.slaq": "polluxsim.policies.elastic.estimated_times",
-    "polluxsim.policies.srsf": "polluxsim.policies.ordered.classic",
-    "polluxsim.policies.srtf": "polluxsim.policies.ordered.classic",
-    "polluxsim.policies.synergy": "polluxsim.policies.sized.synergy",
-    "polluxsim.policies.themis": "polluxsim.policies.sized.themis",
-    "polluxsim.policies.tiresias": "polluxsim.policies.ordered.attained_service",
-    "polluxsim.policies.venn": "polluxsim.policies.typed.gangs_by_type",
-    "polluxsim.policies.view": "polluxsim.policies.contract.view",
-    "polluxsim.record_units": "polluxsim.records.results",
-    "polluxsim.shipped": "polluxsim.common.shipped",
-    "polluxsim.storage": "polluxsim.records.storage",
-    "polluxsim.traces.store": "polluxsim.applications.folder",
-    "polluxsim.types": "polluxsim.hardware.placements",
-    "polluxsim.workloads.elasticflow": "polluxsim.workloads.simulator_lists",
-    "polluxsim.workloads.gavel": "polluxsim.workloads.simulator_lists",
-    "polluxsim.workloads.muri": "polluxsim.workloads.simulator_lists",
-    "polluxsim.workloads.node_list": "polluxsim.hardware.clusters",
-    "polluxsim.workloads.philly_like": "polluxsim.workloads.philly",
-    "polluxsim.workloads.rigid_like": "polluxsim.workloads.philly",
-    "polluxsim.workloads.sampling": "polluxsim.workloads.philly",
-    "polluxsim.workloads.split": "polluxsim.workloads.synergy",
+    f"polluxsim.{former}": f"polluxsim.{present}"
+    for present, formers in _FORMER_MODULES_OF.items()
+    for former in formers.split()
 }
 """Present modules by former module. Names in a module do not change, except for the names in `FORMER_NAMES`."""
 
@@ -88,12 +71,10 @@ FORMER_NAMES: Mapping[str, str] = {
         )
     },
     "polluxsim.sweeps.run_sweep": "polluxsim.studies.driver.run_sweep",
-    "polluxsim.types.Cluster": "polluxsim.hardware.clusters.Cluster",
-    "polluxsim.types.MOST_GPUS": "polluxsim.hardware.clusters.MOST_GPUS",
-    "polluxsim.types.MOST_NODES": "polluxsim.hardware.clusters.MOST_NODES",
-    "polluxsim.types.Outage": "polluxsim.hardware.clusters.Outage",
-    "polluxsim.types.Outages": "polluxsim.hardware.clusters.Outages",
-    "polluxsim.types.Repairs": "polluxsim.hardware.clusters.Repairs",
+    **{
+        f"polluxsim.types.{name}": f"polluxsim.hardware.clusters.{name}"
+        for name in ("Cluster", "MOST_GPUS", "MOST_NODES", "Outage", "Outages", "Repairs")
+    },
     "polluxsim.workloads.philly_like.LONGEST": "polluxsim.workloads.philly.MOST_HOURS",
 }  # fmt: skip
 """Present dotted names of classes and functions that left their module or were renamed, by former name.
@@ -113,6 +94,7 @@ def present_name(target: object) -> object:
     if not isinstance(target, str):
         return target
     words = target.split(".")
+    # The longest known name decides. The last word of a name in a former module is not part of the module.
     for table, most in ((FORMER_NAMES, len(words)), (FORMER_MODULES, len(words) - 1)):
         for length in range(most, 0, -1):
             if (present := table.get(".".join(words[:length]))) is not None:
@@ -147,7 +129,10 @@ def _targets(part: Any) -> Iterator[str]:
 
 
 def former_attribute(module: str, name: str) -> Any:
-    """Return a class or function by its former name, with a warning. It is the `__getattr__` of a former module."""
+    """Return a class or function by its former name, with a warning. It is the `__getattr__` of a former module.
+
+    Raise AttributeError if the name is neither a former nor a present name.
+    """
     former = f"{module}.{name}"
     present = present_name(former)
     home, _, attribute = str(present).rpartition(".")
@@ -170,7 +155,7 @@ class FormerModules:
 
     @staticmethod
     def create_module(spec: ModuleSpec) -> None:
-        """Python makes the module."""
+        """Let Python create the module."""
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:
@@ -186,5 +171,6 @@ def _former_modules() -> frozenset[str]:
 
 
 def _warn(former: str, present: str, stacklevel: int) -> None:
+    """Issue the warning about a former name, at the caller that `stacklevel` names."""
     message = f"{former} is now called {present}; a later release removes the old name"
     warnings.warn(message, FutureWarning, stacklevel=stacklevel)

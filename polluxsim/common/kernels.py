@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -37,49 +37,14 @@ PATIENCE = 1.0
 
 ANNOUNCEMENT = "polluxsim: compiling kernels, once for each installation (10 to 30 s)"
 
-FOLDERS = "kernels-"  # beginning of the names of our folders of machine code; the rest is a hash
+FOLDERS = "kernels-"  # beginning of the names of folders of machine code; the rest is a hash
 
-# Without these settings, a quarter of the compiled code would be checks for division by zero and wrappers for C.
+# Options without which a quarter of the compiled code would be checks for division by zero and wrappers for C.
 LEAN = {"error_model": "numpy", "no_cfunc_wrapper": True}
-
-# Without counts of references to arrays; a function compiled so cannot create arrays.
-NO_REFERENCES = {"_nrt": False}
-
-
-def kernel(function: Function) -> Any:
-    """Compile a function when it is first called, and keep the machine code for later processes.
-
-    It takes and returns scalars, arrays and tuples of them, and calls no linear-algebra library. A division by zero
-    gives ∞ or NaN, as in NumPy.
-    """
-    return _kept(function, parallel=False)
-
-
-def kernel_without_references(function: Function) -> Any:
-    """Compile a kernel that creates no arrays, so that it does not have to count references to arrays."""
-    return _kept(function, parallel=False, **NO_REFERENCES)
-
-
-def kernel_in_threads(function: Function) -> Any:
-    """Compile a kernel whose `prange` loops run in threads."""
-    return _kept(function, parallel=True)
-
-
-def helper(function: Function) -> Any:
-    """Compile a function that only kernels call; its machine code is kept with theirs."""
-    return _internal(function)
-
-
-def inlined(function: Function) -> Any:
-    """Compile a helper into every kernel that calls it. The kernel must not create arrays.
-
-    Called with a tuple of many arrays, a function would copy all of their fields; inlined by LLVM, it copies none.
-    """
-    return _internal(function, forceinline=True, **NO_REFERENCES)
 
 
 class _Internal(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
-    """A compiled function without a door for Python: to step through the wall would end the process."""
+    """A compiled function that has no wrapper for Python. Without this class, a call from Python would crash."""
 
     def __call__(self, *arguments: object) -> NoReturn:
         raise TypeError(f"{self.__name__} is for kernels to call; a kernel can be called from Python")
@@ -100,7 +65,7 @@ _own_locks: set[str] = set()
 
 @contextmanager
 def one_process(module: str) -> Iterator[None]:
-    """Let one process at a time compile kernels of a module. The system ends the block of a killed process."""
+    """Let one process at a time compile kernels of a module. The lock of a killed process ends with it."""
     folder = code_folder()
     if folder is None or module in _own_locks:
         yield
@@ -122,22 +87,42 @@ def one_process(module: str) -> Iterator[None]:
             _own_locks.discard(module)
 
 
-def _internal(function: Function, **options: bool) -> Any:
-    dispatcher = numba.njit(no_cpython_wrapper=True, **LEAN, **options)(function)
-    dispatcher.__class__ = _Internal
-    return dispatcher
+def kernel(function: Function, **options: bool) -> Any:
+    """Compile a function when it is first called, and keep the machine code in `code_folder` for later processes.
 
-
-def _kept(function: Function, *, parallel: bool, **options: bool) -> Any:
+    It takes and returns scalars, arrays and tuples of them, and calls no linear-algebra library. A division by zero
+    gives ∞ or NaN, as in NumPy. `options` are further options of `numba.njit`.
+    """
     folder, before = code_folder(), config.CACHE_DIR
     config.CACHE_DIR = str(folder or "")
     try:
-        dispatcher = numba.njit(cache=folder is not None, parallel=parallel, **LEAN, **options)(function)
+        dispatcher = numba.njit(cache=folder is not None, **LEAN, **options)(function)
     finally:
         config.CACHE_DIR = before
     if folder is not None:
         dispatcher.__class__ = _Kept
     return dispatcher
+
+
+kernel_without_references: Callable[[Function], Any] = partial(kernel, _nrt=False)
+"""Compile a kernel that creates no arrays, so that it does not have to count references to arrays."""
+
+kernel_in_threads: Callable[[Function], Any] = partial(kernel, parallel=True)
+"""Compile a kernel whose `prange` loops run in threads."""
+
+
+def helper(function: Function, **options: bool) -> Any:
+    """Compile a function that only kernels call; its machine code is kept with theirs."""
+    dispatcher = numba.njit(no_cpython_wrapper=True, **LEAN, **options)(function)
+    dispatcher.__class__ = _Internal
+    return dispatcher
+
+
+inlined: Callable[[Function], Any] = partial(helper, forceinline=True, _nrt=False)
+"""Compile a helper into every kernel that calls it. The kernel must not create arrays.
+
+Called with a tuple of many arrays, a function would copy all of their fields; inlined by LLVM, it copies none.
+"""
 
 
 def spliced(function: Function) -> Any:
@@ -147,15 +132,16 @@ def spliced(function: Function) -> Any:
 
 @cache
 def code_folder() -> Path | None:
-    """Return the folder for the machine code of exactly these sources; None if the user has no folder for it.
+    """Return the folder for the machine code of the present sources; None if no folder can be written.
 
-    Numba alone checks only the file of the function itself, and would miss a change in a function that it calls.
+    Folders of other sources beside it are removed. Numba alone checks only the file of the function itself, and would
+    miss a change in a function that it calls.
     """
     name = FOLDERS + _digest()
-    for place in _places():
-        folder = place / name
+    for parent in _parents():
+        folder = parent / name
         if _is_writable(folder):
-            for other in place.glob(f"{FOLDERS}*"):
+            for other in parent.glob(f"{FOLDERS}*"):
                 if other != folder:
                     shutil.rmtree(other, ignore_errors=True)
             return folder
@@ -172,8 +158,8 @@ def _digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def _places() -> Iterator[Path]:
-    """Yield folders for machine code, best first: that of Numba's setting, the package, the user's cache."""
+def _parents() -> Iterator[Path]:
+    """Yield parents of the folder of machine code, best first: of Numba's setting, in the package, the user's cache."""
     ours = f"polluxsim-{hashlib.sha256(str(PACKAGE.resolve()).encode()).hexdigest()[:16]}"
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR) / ours
@@ -186,6 +172,7 @@ def _places() -> Iterator[Path]:
 
 
 def _is_writable(folder: Path) -> bool:
+    """Return whether files can be created in a folder, which is created if it does not exist."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

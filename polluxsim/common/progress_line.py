@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-Update = Callable[[int, int, str], None]
+Update = Callable[[int, int, str], None]  # shows how much is done, of which total, and a note
 
 
 def is_shown() -> bool:
@@ -20,7 +20,7 @@ def is_shown() -> bool:
 def progress_line(what: str, total: int, note: str = "") -> Iterator[Update]:
     """Show how much of a total is done, the time left and a note, if `is_shown`. Clear the line at the end.
 
-    Yields the function that updates the line.
+    Yield the function that updates the line.
     """
     words, notes = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
     columns = (words, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(compact=True), notes)

@@ -11,15 +11,18 @@ from decimal import Decimal
 from numbers import Real
 from pathlib import Path
 
-from polluxsim.common.errors import InvalidInputError, bad_line, short
+from polluxsim.common.errors import InvalidInputError, bad_line, reading, short
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table with its place. Subclasses read other kinds of cells and raise other errors."""
+    """One row of a table with its place. Subclasses read other kinds of cells and raise other errors.
 
-    path: Path
-    line: int  # of a CSV file, or row of a Parquet file, counted from 1
+    The methods that read a cell raise InvalidInputError if its value is invalid.
+    """
+
+    path: Path  # of the table, for messages
+    line: int  # line of a CSV file, or row of a Parquet file, counted from 1
     values: Mapping[str, object]  # by column
 
     def value(self, column: str) -> object:
@@ -39,7 +42,7 @@ class Row:
         return value.strip()
 
     def number(self, column: str, at_least: float = -math.inf, above: float = -math.inf) -> float:
-        """Return a finite number within limits."""
+        """Return a finite number ≥ `at_least` and > `above`."""
         value = read_number(self.value(column))
         if value is None or value < at_least or value <= above:
             least = f" ≥ {at_least:g}" if at_least > -math.inf else ""
@@ -47,7 +50,7 @@ class Row:
         return value
 
     def integer(self, column: str, at_least: int | None = None) -> int:
-        """Return a whole number within limits."""
+        """Return a whole number ≥ `at_least`."""
         value = read_number(self.value(column))
         if value is None or not value.is_integer() or (at_least is not None and value < at_least):
             raise self.error(column, "a whole number" if at_least is None else f"a whole number ≥ {at_least}")
@@ -101,7 +104,10 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
 def reading_parquet(
     path: Path, what: str = "not a Parquet file", remedy: str = "; give another file"
 ) -> Iterator[None]:
-    """Raise an `InvalidInputError` about a file if the block cannot read it as Parquet."""
+    """Raise an `InvalidInputError` about a file if the block cannot read it as Parquet.
+
+    The message has the words `what`, the reason and the `remedy`.
+    """
     import pyarrow as pa  # noqa: PLC0415  (slow to load, and not needed for CSV)
 
     try:
@@ -113,7 +119,7 @@ def reading_parquet(
 
 def _csv_rows(path: Path) -> Iterator[Row]:
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with reading(path), path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, strict=True)
             header = [name.strip() for name in next(reader, [])]
             if len(set(header)) != len(header):
@@ -124,8 +130,6 @@ def _csv_rows(path: Path) -> Iterator[Row]:
                 if len(fields) != len(header):
                     raise bad_line(path, reader.line_num, f"{len(fields)} fields, the header has {len(header)} columns")
                 yield Row(path, reader.line_num, dict(zip(header, fields, strict=True)))
-    except OSError as error:
-        raise InvalidInputError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{path}: not a UTF-8 text file ({error.reason} at byte {error.start})") from None
     except csv.Error as error:

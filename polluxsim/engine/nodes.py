@@ -11,7 +11,7 @@ from polluxsim.common.durations import HOUR
 from polluxsim.engine.sharing import SharedGpus
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import NodeTypes
-from polluxsim.hardware.hosts import NOBODY, Host
+from polluxsim.hardware.hosts import NO_GRANTS, Host
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.view import Health, NodeCounts
 from polluxsim.records.columns import Records
@@ -55,7 +55,7 @@ class Nodes:
         self.draining: dict[int, float] = {}  # nodes that start no jobs until they go down, and that time [s]
         self.num_failures = [0] * cluster.num_nodes
         self.outages = Records(OutageRecord)  # of past outages
-        self.granted: Mapping[JobId, Host] = NOBODY  # CPUs and memory per GPU; replaced, never changed
+        self.granted: Mapping[JobId, Host] = NO_GRANTS  # CPUs and memory per GPU; replaced, never changed
         self._health: Health | None = None
         self._cluster = cluster
         self._least = cluster.num_nodes if cluster.least_nodes is None else cluster.least_nodes

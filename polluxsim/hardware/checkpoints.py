@@ -18,29 +18,18 @@ class Checkpoints:
 
     A job that a policy moves also saves its work; this cost is part of the restart delay.
 
-    Parameters
-    ----------
-    every
-        Training between two checkpoints [s]; or `epoch`, for a checkpoint at the end of each epoch; or `young-daly`,
-        the interval √(2 · cost / rate) − cost with the failure rate observed so far on a job's nodes.
-    cost
-        Time of a checkpoint [s].
-    costs
-        Time of a checkpoint by application [s].
-    sizes
-        Size of a checkpoint by application, for applications without a cost [GB].
-    bandwidth
-        Speed of writing a checkpoint [GB/s].
-    expected_rate
-        For `young-daly`: initial failures per 1,000 node-days. The expected rate counts as much as one observed
-        failure.
+    Raise InvalidConfigError if a value is invalid, or checkpoints leave no time to train.
     """
 
+    # Training between two checkpoints [s]; or `epoch`, for a checkpoint at the end of each epoch; or `young-daly`, the
+    # interval √(2 · cost / rate) − cost with the failure rate observed so far on a job's nodes.
     every: float | str
-    cost: float = 30.0
-    costs: Mapping[str, float] = field(default_factory=dict)
+    cost: float = 30.0  # time of a checkpoint [s]
+    costs: Mapping[str, float] = field(default_factory=dict)  # time of a checkpoint by application [s]
+    # Size of a checkpoint by application, for applications without a cost [GB].
     sizes: Mapping[str, float] = field(default_factory=dict)
-    bandwidth: float = 1.0
+    bandwidth: float = 1.0  # speed of writing a checkpoint [GB/s]
+    # For `young-daly`: initial failures per 1,000 node-days. They count as much as one observed failure.
     expected_rate: float = 6.5
 
     def __post_init__(self) -> None:
@@ -62,7 +51,7 @@ class Checkpoints:
         self._check_costs()
 
     def _check_costs(self) -> None:
-        """Check that checkpoints leave time to train."""
+        """Raise InvalidConfigError if checkpoints leave no time to train."""
         named = [(f"costs.{name}", cost) for name, cost in self.costs.items()]
         named += [(f"sizes.{name}", self.cost_of(name)) for name in self.sizes.keys() - self.costs.keys()]
         for name, cost in [("cost", self.cost), *sorted(named)]:
@@ -73,7 +62,7 @@ class Checkpoints:
                 raise InvalidConfigError(f"{what}, must be > 0 s, because every is young-daly")
 
     def without_effect(self, jobs: object, cluster: object) -> Iterator[str]:
-        """Yield a sentence for each setting without effect for any jobs and cluster."""
+        """Yield a sentence for each setting that has no effect, whatever the jobs and the cluster."""
         if self.every != "young-daly" and self.expected_rate != Checkpoints.expected_rate:
             yield f"engine.checkpoints.expected_rate has no effect: every is {self.every}, not young-daly"
         if not self.sizes and self.bandwidth != Checkpoints.bandwidth:

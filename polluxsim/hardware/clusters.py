@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby, repeat
+from itertools import chain, groupby, repeat
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from polluxsim.common.errors import InvalidConfigError, bad_line, check_range, invalid_setting, short
 from polluxsim.common.tables import Row, read_rows
-from polluxsim.hardware.gpu_types import ANY, NOBODY_SAYS, GpuType, NodeTypes, as_said, gpu_type, types_in
-from polluxsim.hardware.hosts import MIB, NOTHING, Host, host_said, shares_of
-from polluxsim.hardware.hosts import as_said as host_as_said
+from polluxsim.hardware.gpu_types import ANY, UNKNOWN_TYPES, GpuType, NodeTypes, gpu_settings, gpu_type, types_in
+from polluxsim.hardware.hosts import MIB, Host, host_settings, read_host, shares_of
 
 MOST_NODES = MOST_GPUS = 1_000_000  # limits that catch errors in configurations; no real cluster is larger
 
 
 class Outage(NamedTuple):
-    """A time in which nodes are down [s]."""
+    """A time in which nodes are down."""
 
     nodes: tuple[int, ...]  # numbers of the nodes
-    start: float
-    duration: float  # ∞ if the nodes do not come up again
-    kind: str  # cause, a word
-    warning: float = 0.0  # time between the announcement and the start
+    start: float  # [s since the start of the workload]
+    duration: float  # [s]; ∞ if the nodes do not come up again
+    kind: str  # cause, one word
+    warning: float = 0.0  # time between the announcement and the start [s]
     is_repair: bool = False  # whether a repair crew is needed, and a spare node can replace a node
-    drain: float = 0.0  # time before the start in which the nodes start no jobs
+    drain: float = 0.0  # time before the start in which the nodes start no jobs [s]
 
 
 class Outages(Protocol):
@@ -44,8 +44,8 @@ class Outages(Protocol):
     def outage(self, unit: int, number: int, since: float, draw: Callable[[int], Sequence[float]]) -> Outage | None:
         """Return the next outage of a unit, or None.
 
-        `number` counts its outages so far. `since` is the end of the last outage, and 0 before the first [s]. `draw`
-        takes a count, and returns that many random numbers in (0, 1). The draws of an outage are fixed.
+        `number` is the number of its outages so far. `since` is the end of the last outage, and 0 before the first [s].
+        `draw` returns a given number of random numbers in (0, 1), which are always the same for an outage.
         """
 
 
@@ -55,10 +55,12 @@ class Repairs:
 
     A spare node replaces a failed node at once, under the number of that node. The repaired node then becomes a spare
     node.
+
+    Raise InvalidConfigError if a number is invalid.
     """
 
-    crews: int | None = None  # repairs at the same time, in order of failure; None for no limit
-    spare_nodes: int = 0
+    crews: int | None = None  # largest number of repairs at the same time, in order of failure; None for no limit
+    spare_nodes: int = 0  # number of spare nodes at the start
 
     def __post_init__(self) -> None:
         check_range("cluster.repairs.crews", self.crews, least=1, whole=True, or_null=True)
@@ -69,38 +71,24 @@ class Repairs:
 class Cluster:
     """The nodes of a cluster and their GPUs.
 
-    Parameters
-    ----------
-    gpus_per_node
-        GPUs of each node, by node number.
-    least_nodes
-        Smallest number of nodes on a cluster where the policy may change it. This number is up at the start, and all
-        of `gpus_per_node` are the largest number. None if the number of nodes is fixed.
-    startup_time
-        Time from the request of a node until it can be used [s].
-    node_price
-        Price of a node for an hour, from its request to its release.
-    failures
-        Failures of nodes, or None. On a cluster that can change its number of nodes, a node with a drawn failure is
-        replaced within the start-up time, whatever its repair time.
-    spot
-        Times when the provider takes nodes away, or None.
-    repairs
-        Repair crews and spare nodes.
-    node_types
-        GPU type of each node, by node number. Empty if all GPUs are equal and their type is not stated.
-    hosts
-        CPUs and memory of each node, by node number. Empty if they do not limit jobs.
+    Raise InvalidConfigError if a parameter is invalid or contradicts another one, and InvalidInputError if the cluster
+    has fewer nodes than a source of outages.
     """
 
-    gpus_per_node: tuple[int, ...]
+    gpus_per_node: tuple[int, ...]  # GPUs of each node, by node number
+    # Smallest number of nodes if the policy may change the number; the largest is the length of `gpus_per_node`. The
+    # cluster starts with the smallest number. None if the number of nodes is fixed.
     least_nodes: int | None = None
-    startup_time: float = 0.0
-    node_price: float = 0.0
+    startup_time: float = 0.0  # time from the request of a node until it can be used [s]
+    node_price: float = 0.0  # price of a node from its request to its release [$/h]
+    # Failures of nodes, or None. On a cluster that can change its number of nodes, a node with a drawn failure is
+    # replaced within the start-up time, whatever its repair time.
     failures: Outages | None = None
-    spot: Outages | None = None
-    repairs: Repairs | None = None
-    node_types: NodeTypes = NOBODY_SAYS
+    spot: Outages | None = None  # times when the provider takes nodes away, or None
+    repairs: Repairs | None = None  # repair crews and spare nodes; None if there are none
+    # GPU type of each node, by node number. Empty if all GPUs are equal and their type is not stated.
+    node_types: NodeTypes = UNKNOWN_TYPES
+    # CPUs and memory of each node, by node number. Empty if they do not limit jobs.
     hosts: tuple[Host, ...] = ()
 
     def __post_init__(self) -> None:
@@ -111,10 +99,10 @@ class Cluster:
                 raise InvalidConfigError(
                     f"node {node} has {short(gpus)} GPUs, must have a whole number of GPUs from 1 to {MOST_GPUS}"
                 )
-        for what, of_nodes in (("types", self.node_types), ("CPUs", self.hosts)):
-            if of_nodes and len(of_nodes) != self.num_nodes:
+        for what, values in (("types", self.node_types), ("CPUs", self.hosts)):
+            if values and len(values) != self.num_nodes:
                 raise InvalidConfigError(
-                    f"the cluster states the {what} of {len(of_nodes)} nodes, must state those of all {self.num_nodes} "
+                    f"the cluster states the {what} of {len(values)} nodes, must state those of all {self.num_nodes} "
                     "nodes, or none"
                 )
         if self.least_nodes is not None and not 1 <= self.least_nodes <= self.num_nodes:
@@ -178,9 +166,9 @@ class Cluster:
         ----------
         groups
             For each kind, [nodes, GPUs per node], [nodes, GPUs, type], or {nodes: …, gpus: …, type: …, cpus: …, memory:
-            …}. A type is a name of `GPU_TYPES`, or {name: …, memory: …, price: …} [GB; $/h per GPU]. cpus and memory
-            are cores and GB of each node. Either all kinds state the type, or none does. The same holds for cpus and
-            memory.
+            …}. A type is a name of `GPU_TYPES`, {name: …, memory: …, price: …} [GB; $/h per GPU], or None if it is not
+            stated. cpus and memory are cores and GB of each node. Either all kinds state the type, or none does. The
+            same holds for cpus and memory.
         failures, spot, repairs
             The parameters of `Cluster`.
         """
@@ -198,9 +186,9 @@ class Cluster:
         [[2, 4], [1, 8]]
         """
         nodes = zip(self.gpus_per_node, self.node_types or repeat(None), self.hosts or repeat(None), strict=False)
-        said = 4 if self.hosts else 3 if self.node_types else 2
+        width = 4 if self.hosts else 3 if self.node_types else 2
         return [
-            [len(list(alike)), gpus, gpu and as_said(gpu), host and host_as_said(host)][:said]
+            [len(list(alike)), gpus, gpu and gpu_settings(gpu), host and host_settings(host)][:width]
             for (gpus, gpu, host), alike in groupby(nodes)
         ]
 
@@ -258,18 +246,19 @@ class Cluster:
 
 def _group(group: Any) -> tuple[int, int, GpuType | None, Host | None]:
     """Return the number of nodes of a group, and the GPUs, GPU type, and CPUs and memory of each node."""
-    said = group
+    values = group
     if isinstance(group, Mapping) and group.keys() <= {"nodes", "gpus", "type", *Host._fields}:
-        host = {name: group[name] for name in Host._fields if name in group}
-        said = [group.get("nodes"), group.get("gpus"), group.get("type"), host][: 4 if host else 2 + ("type" in group)]
-    is_list = isinstance(said, Sequence) and len(said) in (2, 3, 4) and isinstance([*said, {}, {}][3], Mapping)
-    if not is_list or type(said[0]) is not int or not 0 <= said[0] <= MOST_NODES:
+        amounts = {name: group[name] for name in Host._fields if name in group}
+        values = [group.get("nodes"), group.get("gpus"), group.get("type"), amounts or None]
+    is_list = isinstance(values, Sequence) and len(values) in (2, 3, 4)
+    parts: list[Any] = [*values, None, None][:4] if is_list else [None] * 4
+    nodes, gpus, gpu, host = parts
+    if type(nodes) is not int or not 0 <= nodes <= MOST_NODES or not isinstance(host, Mapping | None):
         raise InvalidConfigError(
             f"a group of nodes is {short(group)}, must be [nodes, GPUs per node] or [nodes, GPUs per node, type] with "
             f"0 to {MOST_NODES} nodes, or {{nodes: …, gpus: …, type: …, cpus: …, memory: …}}"
         )
-    has_type = len(said) == 3 or (len(said) == 4 and said[2] is not None)
-    return said[0], said[1], gpu_type(said[2]) if has_type else None, host_said(said[3]) if len(said) == 4 else None
+    return nodes, gpus, None if gpu is None else gpu_type(gpu), None if host is None else read_host(host)
 
 
 NODE_COLUMNS = ("gpu", "model")
@@ -286,6 +275,8 @@ def cluster_of_file(
 ) -> Cluster:
     """Return the cluster of a list of nodes, grouped by GPU type.
 
+    Raise InvalidInputError if the file cannot be read, a row is invalid, or no node has a GPU.
+
     Parameters
     ----------
     path
@@ -296,25 +287,26 @@ def cluster_of_file(
     hosts
         Whether CPUs and memory of nodes count: `cpu_milli` [thousandths of a core] and `memory_mib` [MiB].
     """
-    nodes = [
-        _node_of_row(row, hosts=hosts)
-        for row in read_rows(Path(path), (*NODE_COLUMNS, *(HOST_COLUMNS if hosts else ())))
-    ]
-    there = [(gpus, gpu, host) for gpus, gpu, host in nodes if gpu is not None]
-    if not there:
-        raise bad_line(path, 1, f"none of {len(nodes)} nodes has a GPU; the list must have a node with a GPU")
-    names = list(dict.fromkeys(gpu.name for _, gpu, _ in there))
-    sizes, types, found = zip(*sorted(there, key=lambda node: names.index(node[1].name)), strict=True)
-    said = tuple(found) if hosts else ()
-    return Cluster(sizes, failures=failures, spot=spot, repairs=repairs, node_types=NodeTypes(types), hosts=said)
+    rows = list(read_rows(Path(path), (*NODE_COLUMNS, *(HOST_COLUMNS if hosts else ()))))
+    nodes = defaultdict[GpuType, list[Row]](list)
+    for row in rows:
+        if row.integer("gpu", at_least=0):
+            types = types_in(row.text("model"))
+            if len(types) != 1:
+                raise row.error("model", "one type of GPU")
+            nodes[types[0]].append(row)
+    if not nodes:
+        raise bad_line(path, 1, f"none of {len(rows)} nodes has a GPU; the list must have a node with a GPU")
+    ordered = list(chain.from_iterable(nodes.values()))
+    return Cluster(
+        gpus_per_node=tuple(row.integer("gpu") for row in ordered),
+        failures=failures,
+        spot=spot,
+        repairs=repairs,
+        node_types=NodeTypes(gpu for gpu, rows_of_type in nodes.items() for _ in rows_of_type),
+        hosts=tuple(map(_host_of_row, ordered)) if hosts else (),
+    )
 
 
-def _node_of_row(row: Row, *, hosts: bool) -> tuple[int, GpuType | None, Host]:
-    gpus = row.integer("gpu", at_least=0)
-    if not gpus:
-        return gpus, None, NOTHING
-    types = types_in(row.text("model"))
-    if len(types) != 1:
-        raise row.error("model", "one type of GPU")
-    host = Host(row.number("cpu_milli", above=0) / 1000, row.number("memory_mib", above=0) * MIB) if hosts else NOTHING
-    return gpus, types[0], host
+def _host_of_row(row: Row) -> Host:
+    return Host(row.number("cpu_milli", above=0) / 1000, row.number("memory_mib", above=0) * MIB)

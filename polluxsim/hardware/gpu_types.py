@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from math import isfinite
+from math import inf
 from typing import Any, NamedTuple
 
 from polluxsim.common.errors import InvalidConfigError, did_you_mean, invalid_setting
@@ -15,11 +15,11 @@ from polluxsim.common.errors import InvalidConfigError, did_you_mean, invalid_se
 class GpuType(NamedTuple):
     """A GPU type. Unknown figures are 0."""
 
-    name: str  # in clusters, jobs and cards
+    name: str  # name in clusters, jobs and cards
     memory: float = 0.0  # [GB]
     price: float = 0.0  # rent of one GPU [$/h]
-    peak: float = 0.0  # dense half-precision multiplications and additions, by matrix units if it has any [TFLOP/s]
-    bandwidth: float = 0.0  # of its memory [GB/s]
+    peak: float = 0.0  # dense half-precision operations, by matrix units if it has any [TFLOP/s]
+    bandwidth: float = 0.0  # bandwidth of its memory [GB/s]
 
 
 class NodeTypes(tuple[GpuType, ...]):
@@ -53,7 +53,7 @@ class NodeTypes(tuple[GpuType, ...]):
         return self
 
 
-NOBODY_SAYS = NodeTypes()  # types of a cluster that states no types
+UNKNOWN_TYPES = NodeTypes()  # types of a cluster that states no types
 ANY = GpuType("gpu")  # the only type of a cluster that states no types
 
 # Memory, peak and bandwidth: NVIDIA's data sheets, named below with their revisions. Prices: on demand, price of a node
@@ -79,23 +79,26 @@ GPU_TYPES = {
 }
 
 
-def gpu_type(said: Any) -> GpuType:
-    """Return the GPU type for a name, or for a description {name: …, memory: …, price: …}."""
-    if isinstance(said, str) and said in GPU_TYPES:
-        return GPU_TYPES[said]
-    if not isinstance(said, Mapping):
-        must = f"one of {', '.join(GPU_TYPES)}, or {{name: …, memory: …, price: …}}{did_you_mean(said, GPU_TYPES)}"
-        raise invalid_setting("a GPU type of the cluster", said, must)
-    name, figures = said.get("name"), {key: value for key, value in said.items() if key != "name"}
-    if not (isinstance(name, str) and name.strip() and figures.keys() <= set(GpuType._fields)) or not all(
-        type(value) in (int, float) and isfinite(value) and value >= 0 for value in figures.values()
-    ):
+def gpu_type(settings: Any) -> GpuType:
+    """Return the GPU type for a name, or for a description {name: …, memory: …, price: …}.
+
+    Raise InvalidConfigError if the settings have another form, or the name is unknown.
+    """
+    if isinstance(settings, str) and settings in GPU_TYPES:
+        return GPU_TYPES[settings]
+    what = "a GPU type of the cluster"
+    if not isinstance(settings, Mapping):
+        must = f"one of {', '.join(GPU_TYPES)}, or {{name: …, memory: …, price: …}}{did_you_mean(settings, GPU_TYPES)}"
+        raise invalid_setting(what, settings, must)
+    name, figures = settings.get("name"), {key: value for key, value in settings.items() if key != "name"}
+    is_named = isinstance(name, str) and name.strip() and figures.keys() <= set(GpuType._fields)
+    if not is_named or not all(type(value) in (int, float) and 0 <= value < inf for value in figures.values()):
         must = f"a name and numbers ≥ 0: {', '.join(GpuType._fields[1:])}"
-        raise invalid_setting("a GPU type of the cluster", dict(said), must)
-    return GpuType(name, **{key: float(value) for key, value in figures.items()})
+        raise invalid_setting(what, dict(settings), must)
+    return GpuType(str(name), **{key: float(value) for key, value in figures.items()})
 
 
-def as_said(gpu: GpuType) -> str | dict[str, Any]:
+def gpu_settings(gpu: GpuType) -> str | dict[str, Any]:
     """Return a type in the form that `gpu_type` reads."""
     return gpu.name if GPU_TYPES.get(gpu.name) == gpu else gpu._asdict()
 
@@ -116,7 +119,7 @@ writes into Slurm's GRES. An A100 without a stated memory has 40 GB.
 
 NO_TYPE = ("misc", "cpu")  # words of logs that mean any type
 
-_MAKERS = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|[^a-z0-9]")
+_LEFT_OUT = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|[^a-z0-9]")  # parts of names that `OTHER_NAMES` lacks
 
 
 def known_as(word: str) -> str:
@@ -130,12 +133,12 @@ def known_as(word: str) -> str:
         return ""
     if name in GPU_TYPES:
         return name
-    short_name = _MAKERS.sub("", name)
+    short_name = _LEFT_OUT.sub("", name)
     return OTHER_NAMES.get(short_name) or (short_name if short_name in GPU_TYPES else name)
 
 
-def types_in(said: str | None, other_names: Mapping[str, str] | None = None) -> tuple[GpuType, ...]:
-    """Return the types in a text of a log or of a list of nodes, separated by bars; empty text means any type.
+def types_in(text: str | None, other_names: Mapping[str, str] | None = None) -> tuple[GpuType, ...]:
+    """Return the types in a text of a log or of a list of nodes, separated by bars; empty if the text means any type.
 
     `other_names` maps words to names of types and precedes the known names. Unknown types have no figures.
 
@@ -144,35 +147,39 @@ def types_in(said: str | None, other_names: Mapping[str, str] | None = None) -> 
     >>> [gpu.name for gpu in types_in("A100|G2", {"A100": "a100-80", "G2": ""})]
     ['a100-80']
     """
-    own = {name.lower(): meant for name, meant in (other_names or {}).items()}
-    words = (word.strip() for word in (said or "").split("|"))
+    own = {word.lower(): name for word, name in (other_names or {}).items()}
+    words = (word.strip() for word in (text or "").split("|"))
     names = dict.fromkeys(own[word.lower()] if word.lower() in own else known_as(word) for word in words)
     return tuple(GPU_TYPES.get(name, GpuType(name)) for name in names if name)
 
 
 class NamedTypes:
-    """GPU types that the jobs of a log can use."""
+    """GPU types that the jobs of a log can use.
 
-    def __init__(self, other_names: Mapping[str, str] | None, log: Iterable[str | None]) -> None:
-        said = {word.strip() for text in set(log) - {None} for word in str(text).split("|")} - {""}
-        known = {word.lower() for word in said}
-        for name, meant in (other_names or {}).items():
-            if name.lower() not in known:
-                there = f"it has {', '.join(sorted(said))}" if said else "its jobs have no GPU type"
+    `other_names` has names of types by words of the log, as in `types_in`; None lets all jobs use any type. `texts` are
+    the texts for GPU types in the log. Raise InvalidConfigError if a word is not in the log, or a name is not text.
+    """
+
+    def __init__(self, other_names: Mapping[str, str] | None, texts: Iterable[str | None]) -> None:
+        words = {word.strip() for text in set(texts) - {None} for word in str(text).split("|")} - {""}
+        lower_words = {word.lower() for word in words}
+        for word, name in (other_names or {}).items():
+            if word.lower() not in lower_words:
+                there = f"it has {', '.join(sorted(words))}" if words else "its jobs have no GPU type"
                 raise InvalidConfigError(
-                    f"workload.gpu_types names GPU type {name!r}, which is not in the log: {there}"
-                    f"{did_you_mean(name, said)}"
+                    f"workload.gpu_types names GPU type {word!r}, which is not in the log: {there}"
+                    f"{did_you_mean(word, words)}"
                 )
-            if not isinstance(meant, str):
+            if not isinstance(name, str):
                 must = "the name of a GPU type, or '' for any type"
-                raise invalid_setting(f"workload.gpu_types.{name}", meant, must)
+                raise invalid_setting(f"workload.gpu_types.{word}", name, must)
         self._other_names = other_names
         self._known: dict[str | None, tuple[str, ...]] = {}
 
-    def of(self, said: str | None) -> tuple[str, ...]:
+    def of(self, text: str | None) -> tuple[str, ...]:
         """Return the names of the types in a text; empty for any type."""
         if self._other_names is None:
             return ()
-        if (names := self._known.get(said)) is None:
-            names = self._known[said] = tuple(gpu.name for gpu in types_in(said, self._other_names))
+        if (names := self._known.get(text)) is None:
+            names = self._known[text] = tuple(gpu.name for gpu in types_in(text, self._other_names))
         return names

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from polluxsim.common.errors import check_range, invalid_setting
-
-Placement = tuple[tuple[int, int], ...]
+from polluxsim.hardware.placements import Placement
 
 UNLIMITED = 1e12  # CPUs or GB of a node without a stated number; larger than any request
 MIB = 2**20 / 1e9  # a mebibyte [GB]
@@ -15,10 +14,10 @@ ROUNDING = 1e-9  # largest relative rounding error of sums of CPUs or memory
 
 
 class Host(NamedTuple):
-    """CPUs (cores, or fractions) and memory [GB] of a node, or per GPU of a job."""
+    """CPUs and memory of a node, or per GPU of a job."""
 
-    cpus: float
-    memory: float
+    cpus: float  # [cores]
+    memory: float  # [GB]
 
     def times(self, count: float) -> Host:
         """Return both amounts times `count`.
@@ -45,12 +44,12 @@ class Host(NamedTuple):
         return Host(max(self.cpus, 0.0), max(self.memory, 0.0))
 
     def part_of(self, other: Host) -> float:
-        """Return the larger of two shares: of the CPUs and of the memory of the other."""
+        """Return the larger of two shares: of the CPUs of another host and of its memory [1]."""
         return max(self.cpus / other.cpus, self.memory / other.memory)
 
     def count(self, other: Host) -> int:
         """Return how many times the other fits into this, up to rounding."""
-        times = (there / part for there, part in zip(self, other, strict=True) if part > 0)
+        times = (total / part for total, part in zip(self, other, strict=True) if part > 0)
         return max(int(min(times, default=UNLIMITED) * (1 + ROUNDING)), 0)
 
     def holds(self, other: Host) -> bool:
@@ -61,14 +60,14 @@ class Host(NamedTuple):
 
 NOTHING = Host(0.0, 0.0)
 
-NOBODY: Mapping[str, Host] = {}  # no CPUs and memory of jobs that differ from the shares of their GPUs
+NO_GRANTS: Mapping[str, Host] = {}  # no CPUs and memory of jobs that differ from the shares of their GPUs
 
 
 class Hosted(NamedTuple):
     """CPUs and memory per GPU of a job, and the resulting speed of the job."""
 
     host: Host
-    speed: float
+    speed: float  # relative to the profile or the duration [1]
 
 
 def least(hosts: Iterable[Host]) -> Host:
@@ -90,15 +89,18 @@ def with_gpus(shares: Sequence[Host], placement: Placement) -> Host:
     return least(shares[node] for node, _ in placement)
 
 
-def host_said(said: Any) -> Host:
-    """Return the CPUs and memory of a node from a configuration {cpus: …, memory: …}, or one of both [cores; GB]."""
-    if not isinstance(said, Mapping) or not said or not said.keys() <= set(Host._fields):
-        raise invalid_setting("CPUs and memory of a node of the cluster", said, "{cpus: …, memory: …}")
-    for name, value in said.items():
+def read_host(settings: Any) -> Host:
+    """Return the CPUs and memory of a node from settings {cpus: …, memory: …}, or one of both [cores; GB].
+
+    Raise InvalidConfigError if the settings have another form, or a number is invalid.
+    """
+    if not isinstance(settings, Mapping) or not settings or not settings.keys() <= set(Host._fields):
+        raise invalid_setting("CPUs and memory of a node of the cluster", settings, "{cpus: …, memory: …}")
+    for name, value in settings.items():
         check_range(f"{name} of a node of the cluster", value, above=0, most=UNLIMITED)
-    return Host(*(float(said.get(name, UNLIMITED)) for name in Host._fields))
+    return Host(*(float(settings.get(name, UNLIMITED)) for name in Host._fields))
 
 
-def as_said(host: Host) -> dict[str, float]:
-    """Return the CPUs and memory of a node in the form that `host_said` reads."""
+def host_settings(host: Host) -> dict[str, float]:
+    """Return the CPUs and memory of a node in the form that `read_host` reads."""
     return {name: value for name, value in host._asdict().items() if value < UNLIMITED}

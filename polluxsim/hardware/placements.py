@@ -16,7 +16,6 @@ Gpus: TypeAlias = tuple[Gpu, ...]  # a job's GPUs by number, which it may share 
 Crew: TypeAlias = tuple[tuple[str, int], ...]  # pairs (name of a GPU type, number of GPUs) of a job on several types
 Allocation: TypeAlias = Mapping[JobId, Placement]  # placements by job; a missing job has no GPU
 
-
 MOST_SECONDS = 1e11
 """Latest time and longest duration of a job [s], about 3,000 years.
 
@@ -39,7 +38,7 @@ class BatchChoice(NamedTuple):
 class DividedBatch(NamedTuple):
     """Division of one optimiser step over GPUs of several types, with different parts for each type."""
 
-    parts: tuple[tuple[int, int], ...]  # by type: GPUs, and examples per GPU in one pass
+    parts: tuple[tuple[int, int], ...]  # number of GPUs, and examples per GPU in one pass, of each type
     accumulation_steps: int  # passes before the pass that synchronises
 
     @property

@@ -17,11 +17,11 @@ RESTART_DELAY = 30.0  # time without training after each change of a job's GPUs 
 class RestartDelays:
     """The restart delay of every application on every GPU type [s].
 
-    `known` has the delays of applications: one number, or a mapping of GPU types to numbers. `otherwise` is the delay
-    of all other applications.
+    Raise InvalidConfigError if a delay is invalid.
     """
 
-    otherwise: float
+    otherwise: float  # delay of other applications [s]
+    # Delays of applications [s]: one number, or a mapping of GPU types to numbers.
     known: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

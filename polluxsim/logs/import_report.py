@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -20,39 +19,39 @@ class Tally:
 
     reason: str
     count: int
-    places: tuple[Place, ...]
+    places: tuple[Place, ...]  # places of the first findings
 
 
 class DayLoad(NamedTuple):
     """Number of jobs and amount of work that were submitted in one day."""
 
     day: str  # date on the log's clock, or a number from 0 if times are relative
-    jobs: int
+    jobs: int  # number of jobs
     gpu_hours: float  # GPUs times durations of these jobs [GPU h]
     load: float | None  # relative to the capacity of the cluster in a day [1]; None if its size is unknown
 
 
 class GpuCount(NamedTuple):
-    """Number of jobs with a number of GPUs."""
+    """Number of jobs with one number of GPUs."""
 
-    num_gpus: float
-    jobs: int
+    num_gpus: float  # GPUs of one job
+    jobs: int  # number of jobs
 
 
 class TypeCount(NamedTuple):
     """Number of jobs with a GPU type."""
 
     said: str  # in the log, several types with bars between them
-    jobs: int
+    jobs: int  # number of jobs
     known_as: tuple[str, ...]  # in a replay; empty for any type
     unknown: tuple[str, ...]  # of these types, those of which only the name is known
 
 
 class Quantile(NamedTuple):
-    """Quantile of times: a share of all values and the smallest value that they do not exceed [1; s]."""
+    """Quantile of times: a share of all values, and the smallest value that they do not exceed."""
 
-    share: float
-    value: float
+    share: float  # [1]
+    value: float  # [s]
 
 
 @dataclass(frozen=True)
@@ -66,21 +65,21 @@ class Report:
     caveat: str
     rows_read: int  # jobs, dropped rows and bad rows
     jobs_written: int
-    dropped: tuple[Tally, ...]  # rows that are not jobs with GPUs, by reason
+    dropped: tuple[Tally, ...]  # rows that are not jobs with GPUs, by reason, most frequent first
     bad: tuple[Tally, ...]  # skipped rows that cannot be read, by reason
     time_zone: str  # of the log's clock; empty if times are relative
     time_zone_assumed: bool  # whether neither the log nor the user names this zone
     origin_time: str  # instant of the first submission, or its second if times are relative
     span: float  # from the first submission to the last [s]
-    cluster_gpus: int | None
-    larger_than_cluster: Tally
+    cluster_gpus: int | None  # GPUs of the cluster; None if unknown
+    larger_than_cluster: Tally  # jobs with more GPUs than the cluster
     load: tuple[DayLoad, ...]  # by day, with days without a submission if there are at most 10,000 days
     total_gpu_hours: float  # work of all jobs [GPU h]
     mean_load: float | None  # relative to the capacity during the span [1]; None if it is unknown
     without_duration: int  # jobs without a duration in the log, which are not in the loads
-    durations: tuple[Quantile, ...]  # exact
-    inter_arrivals: tuple[Quantile, ...]  # exact
-    gpu_counts: tuple[GpuCount, ...]
+    durations: tuple[Quantile, ...]  # exact quantiles [s]
+    inter_arrivals: tuple[Quantile, ...]  # exact quantiles of the times between two submissions [s]
+    gpu_counts: tuple[GpuCount, ...]  # by rising number of GPUs
     gpu_types: tuple[TypeCount, ...]  # empty if the log has no types
     suspicious: tuple[Tally, ...]  # by kind
 
@@ -90,6 +89,7 @@ class Report:
 
 
 def _plain(value: object) -> object:
+    """Return a value with objects for named tuples, and lists for other tuples."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return _plain(value._asdict())
     if isinstance(value, dict):
@@ -121,16 +121,7 @@ class Tallies:
         return tuple(sorted(tallies, key=lambda tally: (-tally.count, tally.reason)))
 
 
-def rank_of(share: float, count: int) -> int:
-    """Return the index, from 0, of a quantile among `count` sorted values: the smallest that `share` do not exceed.
-
-    >>> [rank_of(share, 4) for share in (0, 0.25, 0.5, 0.51, 1)]
-    [0, 0, 1, 2, 3]
-    """
-    return max(0, math.ceil(share * count) - 1)
-
-
-MAX_LINES = 20  # Largest number of lines of a list. Longer lists are shortened and state it.
+MAX_LINES = 20  # largest number of lines of a list; the last line of a longer list counts the rest
 BAR = 40  # width of the longest bar [characters]
 
 

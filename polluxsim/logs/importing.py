@@ -31,7 +31,6 @@ from polluxsim.logs.import_report import (
     Tallies,
     Tally,
     TypeCount,
-    rank_of,
 )
 from polluxsim.logs.trace_table import CORE_COLUMNS, TraceInfo, columns_of, trace_schema
 
@@ -39,7 +38,7 @@ LONG_DURATION = 60 * DAY  # durations above this are suspicious [s]
 BULK_SHARE = 0.01  # largest share of the jobs before or after the bulk [1]
 BULK_GAP = DAY  # shortest pause between these jobs and the bulk [s]
 BULK_JOBS = 10  # fewest jobs of a trace with a bulk
-BURST = 10  # submissions within one second that make a burst [1]
+BURST = 10  # fewest submissions within one second that make a burst
 
 BEFORE_BULK = "submitted before the bulk (in the first 1 %, cut off by a pause of more than a day)"
 AFTER_BULK = "submitted after the bulk (in the last 1 %, cut off by a pause of more than a day)"
@@ -63,8 +62,8 @@ def oddities(job: LogJob) -> Iterator[str]:
 class Examination:
     """Statistics of a trace whose jobs are in order of submission.
 
-    The table has the columns of a trace, file (a number in `files`) and line. `day_start` is the time from the midnight
-    before the first submission to this submission [s].
+    The table has the columns of the trace, `file` (an index of `files`) and `line`. `day_start` is the time from the
+    midnight before the first submission to the first submission [s].
     """
 
     def __init__(self, table: pa.Table, files: Sequence[str], day_start: float) -> None:
@@ -75,7 +74,7 @@ class Examination:
         self.gpus = table["num_gpus"].to_numpy()
 
     def days(self) -> dict[int, tuple[int, float]]:
-        """Return the number of jobs and their GPU time by day, counted from the first day [1, GPU s]."""
+        """Return the number of jobs and their GPU time [GPU s] by day, counted from 0, the first day."""
         days, which = np.unique(np.floor((self.times + self._day_start) / DAY).astype(np.int64), return_inverse=True)
         work = np.bincount(which, weights=np.nan_to_num(self.durations) * self.gpus)
         loads = zip(np.bincount(which).tolist(), work.tolist(), strict=True)
@@ -93,7 +92,7 @@ class Examination:
         return tuple(sorted(counts, key=lambda count: (-count.jobs, count.said)))
 
     def suspicious(self) -> tuple[Tally, ...]:
-        """Return suspicious relations between jobs."""
+        """Return the number of suspicious jobs by reason: duplicates, bursts, and jobs outside the bulk."""
         found = Tallies()
         for row in self._duplicates():
             found.add(DUPLICATE, self._place(row))
@@ -108,6 +107,7 @@ class Examination:
         return Place(self._files[self._table["file"][int(row)].as_py()], self._table["line"][int(row)].as_py())
 
     def _find_outside_bulk(self, found: Tallies) -> None:
+        """Add the jobs before and after the bulk to the findings."""
         few = max(1, int(self.num_jobs * BULK_SHARE))
         after_pause = np.flatnonzero(np.diff(self.times) > BULK_GAP) + 1
         if (early := after_pause[after_pause <= few]).size:
@@ -126,13 +126,13 @@ class Examination:
 def _quantiles(values: NDArray[np.float64]) -> tuple[Quantile, ...]:
     if not values.size:
         return ()
-    ranked = np.sort(values)
-    return tuple(Quantile(share, float(ranked[rank_of(share, ranked.size)])) for share in QUANTILES)
+    exact = np.quantile(values, QUANTILES, method="inverted_cdf").tolist()
+    return tuple(map(Quantile, QUANTILES, exact))
 
 
 BATCH_ROWS = 1 << 13  # rows held as Python values before they become a batch of columns
 GROUP_ROWS = 1 << 16  # rows of one row group of the Parquet file
-MAX_DAYS = 10_000  # longest trace whose report lists days without a submission too [1]
+MAX_DAYS = 10_000  # longest trace whose report also lists the days without a submission [days]
 
 
 def import_trace(
@@ -150,6 +150,9 @@ def import_trace(
     The trace is sorted by submission, because replays need this order, and the report needs it for gaps and bursts.
     The jobs are Arrow columns in memory.
 
+    Raise PolluxSimError if an argument is invalid, the source cannot be read, a bad row is not skipped, no job is left,
+    or the destination cannot be written. In this case no new file is written.
+
     Parameters
     ----------
     format_name
@@ -166,12 +169,6 @@ def import_trace(
         Time zone for times that state no zone (IANA name); None takes the format's assumption.
     columns
         Map of the columns of a table, as KEY=COLUMN,KEY=COLUMN; see `polluxsim.logs.formats.table`.
-
-    Raises
-    ------
-    PolluxSimError
-        If an argument is invalid, the source cannot be read, a bad row is not skipped, no job is left, or the
-        destination cannot be written. In this case no new file is written.
     """
     trace_format = find_format(format_name).for_source(source, columns)
     zone = _zone(trace_format, time_zone)
@@ -181,15 +178,16 @@ def import_trace(
         raise InvalidInputError(f"{destination}: the name of the file to write must end in .parquet")
     size = cluster_gpus if cluster_gpus is not None else trace_format.cluster_gpus(source)
     is_assumed = time_zone is None and trace_format.clock is Clock.LOCAL
-    job = _Import(trace_format, source, destination, zone, is_assumed, size)
+    importing = _Import(trace_format, source, destination, zone, is_assumed, size)
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        return job.run(trace_format.read(source, zone), skip_bad)
+        return importing.run(trace_format.read(source, zone), skip_bad)
     except OSError as error:
         raise InvalidInputError(f"{destination}: cannot be written ({error.strerror or error})") from None
 
 
 def _zone(trace_format: Format, name: str | None) -> tzinfo:
+    """Return the time zone with a name, by default the format's; raise InvalidConfigError for an invalid name."""
     if name is None:
         return ZoneInfo(trace_format.time_zone)
     if trace_format.clock is Clock.RELATIVE:
@@ -204,11 +202,11 @@ def _zone(trace_format: Format, name: str | None) -> tzinfo:
 
 
 class _Start(NamedTuple):
-    """Start of a trace: the first submission on the clock of the log [s], as text, and as local time or None."""
+    """First submission of a trace, as seconds, as text and as local time."""
 
-    seconds: float
-    text: str
-    local: datetime | None
+    seconds: float  # [s on the clock of the log]
+    text: str  # an ISO time, or the second of the log
+    local: datetime | None  # None on a clock without dates
 
     @property
     def since_midnight(self) -> float:
@@ -246,8 +244,8 @@ class _Import:
     destination: Path
     zone: tzinfo
     zone_assumed: bool
-    cluster_gpus: int | None
-    files: dict[str, int] = field(default_factory=dict)
+    cluster_gpus: int | None  # GPUs of the cluster; None if unknown
+    files: dict[str, int] = field(default_factory=dict)  # index of each file, by name
     rows_read: int = 0
     dropped: Tallies = field(default_factory=Tallies)
     bad: Tallies = field(default_factory=Tallies)
@@ -268,7 +266,7 @@ class _Import:
             return self._write(table, temporary)
 
     def _rows(self, entries: Iterable[Entry], skip_bad: bool) -> Iterator[tuple[object, ...]]:
-        """Yield the cells of each job and count everything else."""
+        """Yield the cells of each job; count dropped rows, bad rows and suspicious values."""
         for entry in entries:
             self.rows_read += 1
             if isinstance(entry, LogJob):
@@ -291,6 +289,7 @@ class _Import:
         return f"more GPUs than the {self.cluster_gpus} of the cluster"
 
     def _write(self, table: pa.Table, path: Path) -> Report:
+        """Write the sorted jobs, with submissions from the first one, and return the report."""
         start = _start(table["submit_time"][0].as_py(), self.format.clock, self.zone)
         info = TraceInfo(self.format.name, self.source.name, self.format.citation, self._zone_name, start.text)
         schema = trace_schema(self.format.extras, info)
@@ -304,7 +303,6 @@ class _Import:
         return "" if self.format.clock is Clock.RELATIVE else str(self.zone)
 
     def _report(self, examination: Examination, start: _Start) -> Report:
-        larger = self.odd.get(self._too_large)
         suspicious = (*self.odd.all(), *examination.suspicious())
         days = examination.days()
         hours = sum(seconds for _, seconds in days.values()) / HOUR
@@ -325,7 +323,7 @@ class _Import:
             origin_time=start.text,
             span=span,
             cluster_gpus=self.cluster_gpus,
-            larger_than_cluster=larger,
+            larger_than_cluster=self.odd.get(self._too_large),
             load=tuple(self._loads(days, start)),
             total_gpu_hours=hours,
             mean_load=self._load(hours, span) if span else None,
@@ -338,6 +336,7 @@ class _Import:
         )
 
     def _loads(self, loads: dict[int, tuple[int, float]], start: _Start) -> Iterator[DayLoad]:
+        """Yield the load of each day, from the jobs and GPU time [GPU s] of `Examination.days`."""
         days = range(min(loads), max(loads) + 1)
         # A submission that is wrong by centuries must not list all days in between.
         for day in days if len(days) <= MAX_DAYS else sorted(loads):
@@ -345,6 +344,7 @@ class _Import:
             yield DayLoad(start.day(day), jobs, seconds / HOUR, self._load(seconds / HOUR, DAY))
 
     def _load(self, gpu_hours: float, seconds: float) -> float | None:
+        """Return GPU time relative to the capacity of the cluster in a period [s]; None if its size is unknown."""
         return None if self.cluster_gpus is None else gpu_hours / (self.cluster_gpus * seconds / HOUR)
 
 

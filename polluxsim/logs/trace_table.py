@@ -27,7 +27,7 @@ from polluxsim.hardware.hosts import UNLIMITED
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.log_rows import MAX_GPUS
 
-VERSION = "1"  # Version of these columns. A reader refuses other versions.
+VERSION = "1"  # version of these columns; a reader refuses other versions
 PREFIX = "polluxsim."  # prefix of the keys in the metadata of a file
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.gpu_types import NOBODY_SAYS, NodeTypes
+from polluxsim.hardware.gpu_types import UNKNOWN_TYPES, NodeTypes
 from polluxsim.hardware.placements import Gpu, Gpus
 from polluxsim.records.results import AllocationRecord, Result, SharingRecord
 from polluxsim.statistics.series import ALONE, Share, instants
@@ -232,7 +232,7 @@ class Occupancy(NamedTuple):
     row: NDArray[np.int64]
     rows: NDArray[np.int64]
     gpus_per_node: tuple[int, ...]
-    node_types: NodeTypes = NOBODY_SAYS
+    node_types: NodeTypes = UNKNOWN_TYPES
     shared: Parts | None = None
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.hardware.checkpoints import Checkpoints, failure_rate
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.gpu_types import ANY, NOBODY_SAYS
+from polluxsim.hardware.gpu_types import ANY, UNKNOWN_TYPES
 from polluxsim.hardware.restarts import RestartDelays
 from polluxsim.records.results import CheckpointRecord
 from polluxsim.records.storage import Run
@@ -34,7 +34,7 @@ def cluster_of(run: Run) -> Cluster:
         sizes[outage.node] = max(sizes.get(outage.node, 1), outage.gpus)
     # In a run in which no job ever held a GPU the cluster still had a node.
     nodes = tuple(sizes.get(node, 1) for node in range(max(sizes, default=0) + 1))
-    return Cluster(nodes, node_types=known.node_types if known and known.num_nodes == len(nodes) else NOBODY_SAYS)
+    return Cluster(nodes, node_types=known.node_types if known and known.num_nodes == len(nodes) else UNKNOWN_TYPES)
 
 
 def num_gpus(run: Run) -> int | None:

@@ -32,10 +32,10 @@ from polluxsim.models.efficiency import GradientStatistics, gain
 class SquaredNorms(NamedTuple):
     """Squared norms of the gradient of one step, over a part of its examples and over the whole batch."""
 
-    part: float
-    whole: float
-    part_size: int
-    batch_size: int
+    part: float  # mean squared norm over parts of `part_size` examples
+    whole: float  # squared norm over the whole batch
+    part_size: int  # [examples]
+    batch_size: int  # [examples]
 
     def estimates(self) -> tuple[float, float]:
         """Return unbiased estimates of |G|² and tr Σ, which may be negative."""
@@ -46,12 +46,9 @@ class SquaredNorms(NamedTuple):
 class NoiseScale(NamedTuple):
     """Noise scale of the gradients of several steps."""
 
-    # Means of the estimates of |G|² and tr Σ [1]. A negative mean is replaced by 0.
-    sqr: float
-    trace: float
-    # Standard error of trace / sqr if all steps have the same parameters [examples]. The error is infinite if there is
-    # only one step.
-    standard_error: float
+    sqr: float  # mean of the estimates of |G|², at least 0
+    trace: float  # mean of the estimates of tr Σ, at least 0 [examples times the unit of `sqr`]
+    standard_error: float  # of trace / sqr, if all steps have the same parameters [examples]; ∞ for one step
 
     @property
     def value(self) -> float:
@@ -77,22 +74,26 @@ def noise_scale(steps: Sequence[SquaredNorms]) -> NoiseScale:
     return NoiseScale(mean_sqr, mean_trace, float(residuals.std(ddof=1)) / sqrt(len(steps)) / mean_sqr)
 
 
-FOLDER = {"source": "measured with polluxsim.measure", "license": "unknown"}
-ABOUT = {"title": "", "optimizer": "unknown", "target": "the end of the training", "learning_rate_rule": "unknown"}
-"""Default descriptions of the folder and of an application. The default title is the application's name."""
+OF_FOLDER = {"source": "measured with polluxsim.measure", "license": "unknown"}
+OF_APPLICATION = {
+    "title": "", "optimizer": "unknown", "target": "the end of the training", "learning_rate_rule": "unknown",
+}  # fmt: skip
+"""Default descriptions of a folder and of an application. The default title is the application's name."""
+
+WARM_UP = 3  # first steps of a setting that are not counted, because they compile code and fill caches
 
 
 def _step_tables(folder: Path, steps: Sequence[PlacementRow]) -> dict[Path, str]:
-    """Return the texts of both tables of step times; rows in the folder that were not measured again are kept."""
+    """Return the text of each table of step times; rows in the folder that were not measured again are kept."""
     path = folder / PLACEMENTS
     before = read_placements(path) if path.exists() else []
     rows = sorted({row[:2]: row for row in (*before, *steps)}.values())
-    counted = defaultdict[tuple[int, int, int], list[PlacementRow]](list)
+    groups = defaultdict[tuple[int, int, int], list[PlacementRow]](list)  # by nodes, GPUs and atomic batch size
     for row in rows:
-        counted[len(row.gpus_by_node), sum(row.gpus_by_node), row.atomic_batch_size].append(row)
+        groups[len(row.gpus_by_node), sum(row.gpus_by_node), row.atomic_batch_size].append(row)
     means = [
-        (*counts, fmean(row.step_time for row in same), fmean(row.sync_time for row in same))
-        for counts, same in sorted(counted.items())
+        (*counts, fmean(row.step_time for row in group), fmean(row.sync_time for row in group))
+        for counts, group in sorted(groups.items())
     ]
     placed = [("".join(map(str, row.gpus_by_node)), *row[1:]) for row in rows]
     return {
@@ -102,32 +103,29 @@ def _step_tables(folder: Path, steps: Sequence[PlacementRow]) -> dict[Path, str]
 
 
 def _table(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return a table as the text of a CSV file."""
     return "".join(f"{','.join(map(str, row))}\n" for row in (columns, *rows))
 
 
 def _described(path: Path, application: str, num_epochs: int, about: Mapping[str, str]) -> str:
-    """Return the description of the folder.
-
-    If the folder already describes the application, the file is not changed.
-    """
-    content: dict[str, Any] = {key: about[key] for key in FOLDER} | {"applications": {}}
+    """Return the text of the description at `path`, with the application added if it is not described there."""
+    content: dict[str, Any] = {key: about[key] for key in OF_FOLDER} | {"applications": {}}
     if path.exists():
         text = path.read_text(encoding="utf-8")
         if application in read_described(path):
             return text
         content = yaml.safe_load(text)
-    words = {key: about[key] for key in ABOUT}
-    content["applications"][application] = {"card": application, **words, "num_epochs": num_epochs}
+    texts = {key: about[key] for key in OF_APPLICATION}
+    content["applications"][application] = {"card": application, **texts, "num_epochs": num_epochs}
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
-
-
-WARM_UP = 3  # first steps of a setting that are not counted, because they compile code and fill caches
 
 
 class Recorder:
     """Recorder of the steps and gradients of a training loop.
 
     In a job with several processes, one process records. Runs on other numbers of GPUs record into the same folder.
+
+    Raise InvalidConfigError if `application` is not the name of a folder, or the batch size is below 1.
 
     Parameters
     ----------
@@ -144,10 +142,10 @@ class Recorder:
             given = f"application {application!r}, init_batch_size {init_batch_size}"
             raise InvalidConfigError(f"Recorder: {given}; give the name of a folder, and a batch size of at least 1")
         self._application, self._init_batch_size, self._clock = application, init_batch_size, clock
-        # By (synchronised, GPUs on each node, examples per GPU).
+        # Times of steps [s] by (synchronised, GPUs on each node, examples per GPU).
         self._times = defaultdict[tuple[bool, tuple[int, ...], int], list[float]](list)
-        self._gradients: list[SquaredNorms] = []
-        self._epochs = defaultdict[int, list[EpochRow]](list)
+        self._gradients: list[SquaredNorms] = []  # of the present epoch
+        self._epochs = defaultdict[int, list[EpochRow]](list)  # by batch size [examples]
 
     @contextmanager
     def step(
@@ -155,7 +153,7 @@ class Recorder:
     ) -> Iterator[None]:
         """Measure the time of the block: a pass, its synchronisation and the optimiser step.
 
-        A block that raises an exception is not counted.
+        A block that raises an exception is not counted. Raise InvalidConfigError if a parameter is invalid.
 
         Parameters
         ----------
@@ -179,6 +177,9 @@ class Recorder:
     def gradients(self, part: float, whole: float, part_size: int, batch_size: int) -> None:
         """Record the gradient of an optimiser step.
 
+        Raise InvalidConfigError if a norm is not finite, the part is not smaller than the batch, or the epoch has
+        another batch size.
+
         Parameters
         ----------
         part, whole
@@ -186,11 +187,6 @@ class Recorder:
             the whole batch. On several GPUs, a part is the batch of one GPU; on one GPU, a part is a micro-batch.
         part_size, batch_size
             Number of examples of the part and of the whole batch.
-
-        Raises
-        ------
-        InvalidConfigError
-            If a norm is not finite, the part is not smaller than the batch, or the epoch has another batch size.
         """
         norms = SquaredNorms(float(part), float(whole), part_size, batch_size)
         for name, norm in (("part", norms.part), ("whole", norms.whole)):
@@ -211,7 +207,8 @@ class Recorder:
     def end_epoch(self, steps: int, metric: float = 0.0) -> NoiseScale:
         """End an epoch of a training with one batch size; return its noise scale.
 
-        An epoch makes the same progress at every batch size. Larger batch sizes need more examples.
+        An epoch makes the same progress at every batch size. Larger batch sizes need more examples. Raise
+        InvalidConfigError if there is no step or no recorded gradient.
 
         Parameters
         ----------
@@ -235,22 +232,19 @@ class Recorder:
     def write(self, folder: Path | str, **about: str) -> Path:
         """Write the measurements beside those of other runs; return the folder of the application.
 
+        Raise InvalidConfigError if too few steps were recorded, or on several GPUs no steps without synchronisation.
+
         Parameters
         ----------
         folder
             Folder of all applications, for `polluxsim profile fit`.
         about
             Descriptions for the card: title, optimizer, target, learning_rate_rule, source, license.
-
-        Raises
-        ------
-        InvalidConfigError
-            If too few steps were recorded, or on several GPUs no steps without synchronisation.
         """
         if not (self._times or self._epochs):
             raise InvalidConfigError(f"{self._application}: no step was recorded; record at least one step")
-        if unknown := about.keys() - FOLDER.keys() - ABOUT.keys():
-            known = ", ".join([*ABOUT, *FOLDER])
+        if unknown := about.keys() - OF_FOLDER.keys() - OF_APPLICATION.keys():
+            known = ", ".join([*OF_APPLICATION, *OF_FOLDER])
             raise InvalidConfigError(f"write: there is no argument {', '.join(sorted(unknown))}; choose from {known}")
         own, described = Path(folder) / self._application, Path(folder) / DESCRIPTION_FILE
         first = own / f"validation-{self._init_batch_size}.csv"
@@ -269,7 +263,7 @@ class Recorder:
         for size, epochs in self._epochs.items():
             texts[own / f"validation-{size}.csv"] = _table(VALIDATION_COLUMNS, epochs)
         if self._epochs:
-            description = {**FOLDER, **ABOUT, "title": self._application, **about}
+            description = {**OF_FOLDER, **OF_APPLICATION, "title": self._application, **about}
             texts[described] = _described(
                 described, self._application, min(map(len, self._epochs.values())), description
             )
@@ -280,6 +274,7 @@ class Recorder:
         return own
 
     def _median(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int, *, synchronised: bool) -> float:
+        """Return the median time of the counted steps of a setting [s]."""
         times = self._times.get((synchronised, gpus_by_node, atomic_batch_size), [])
         if len(times) <= WARM_UP:
             raise InvalidConfigError(

@@ -9,8 +9,7 @@ from math import ceil, floor
 from polluxsim.hardware.placements import BatchChoice, DividedBatch
 from polluxsim.models.profile import Application
 
-# A quotient this little above a whole number is rounded down: the excess is a rounding error of the division.
-ROUNDING_SLACK = 1e-8
+ROUNDING_SLACK = 1e-8  # excess of a quotient over a whole number that counts as an error of rounding
 
 
 def split_batch_size(
@@ -39,7 +38,7 @@ def _split(batch_size: int, num_replicas: int, most: int, most_atomic: int, leas
 
 
 def capped(choice: BatchChoice, num_replicas: int, most: int) -> BatchChoice:
-    """Return the choice with its atomic batch size lowered until the total is `most` at most."""
+    """Return the choice with its atomic batch size lowered until the total is at most `most` [examples]."""
     fitting = most // (num_replicas * (choice.accumulation_steps + 1))
     return choice if choice.atomic_batch_size <= fitting else BatchChoice(fitting, choice.accumulation_steps)
 
@@ -55,31 +54,36 @@ def split_by_weight(
     batch size.
     """
     most = [each.max_atomic_batch_size for each in limits]
-    steps = ceil(batch_size / sum(map(int.__mul__, gpus, most)) - ROUNDING_SLACK) - 1
+    steps = ceil(batch_size / _total(gpus, most) - ROUNDING_SLACK) - 1
     least = [each.min_atomic_batch_size for each in limits]
-    wanted = max(batch_size / (steps + 1), sum(map(int.__mul__, gpus, least)))
+    wanted = max(batch_size / (steps + 1), _total(gpus, least))
     exact = _within(wanted, gpus, weights, list(zip(least, most, strict=True)))
     sizes = [floor(size + ROUNDING_SLACK) for size in exact]
-    total, largest = sum(map(int.__mul__, gpus, sizes)), limits[0].max_batch_size // (steps + 1)
-    for place in sorted(range(len(sizes)), key=lambda place: sizes[place] - exact[place]):
-        if total < wanted - ROUNDING_SLACK and sizes[place] < most[place] and total + gpus[place] <= largest:
-            sizes[place] += 1
-            total += gpus[place]
+    total, largest = _total(gpus, sizes), limits[0].max_batch_size // (steps + 1)
+    for index in sorted(range(len(sizes)), key=lambda index: sizes[index] - exact[index]):
+        if total < wanted - ROUNDING_SLACK and sizes[index] < most[index] and total + gpus[index] <= largest:
+            sizes[index] += 1
+            total += gpus[index]
     return DividedBatch(tuple(zip(gpus, sizes, strict=True)), steps)
+
+
+def _total(gpus: Sequence[int], sizes: Sequence[float]) -> float:
+    """Return the examples of all GPUs, from the number of GPUs of each type and the examples on one of them."""
+    return sum(count * size for count, size in zip(gpus, sizes, strict=True))
 
 
 def _within(
     total: float, gpus: Sequence[int], weights: Sequence[float], limits: Sequence[tuple[int, int]]
 ) -> list[float]:
-    """Return the parts of the GPUs of each type, in proportion to weights within the limits, with the given total."""
+    """Return the examples per GPU of each type, in proportion to weights within the limits, with a given total."""
 
     def sizes(scale: float) -> list[float]:
         return [min(max(scale * weight, least), most) for weight, (least, most) in zip(weights, limits, strict=True)]
 
-    # The total has a bend where a type reaches a limit; between two bends it is a line.
+    # The total is linear in the scale between the scales at which a type reaches a limit.
     bends = sorted({limit / weight for weight, pair in zip(weights, limits, strict=True) for limit in pair})
-    totals = [sum(map(float.__mul__, map(float, gpus), map(float, sizes(bend)))) for bend in bends]
-    above = next((place for place, there in enumerate(totals) if there >= total), len(totals) - 1)
+    totals = [_total(gpus, sizes(bend)) for bend in bends]
+    above = next((index for index, there in enumerate(totals) if there >= total), len(totals) - 1)
     if above == 0 or totals[above] == totals[above - 1]:
         return sizes(bends[above])
     part = (total - totals[above - 1]) / (totals[above] - totals[above - 1])

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-ENOUGH = 1e-12  # decrease of the sum of squares that justifies another coefficient
+ENOUGH = 1e-12  # decrease of the sum of squares, of values near 1, that justifies another coefficient
+SINGULAR = 1e-13  # pivot relative to the largest diagonal element, below which equations have no unique solution
 
 
 def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
@@ -33,16 +34,17 @@ def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[
     [0.5, 0.5]
     """
     width = len(rows[0])
-    best, least = [0.0] * width, fsum(value * value for value in values)
+    best, least = [0.0] * width, _dot(values, values)
     for count in range(1, min(width, len(rows)) + 1):
         for chosen in combinations(range(width), count):
-            part = _solved([[row[column] for column in chosen] for row in rows], values)
-            if part is None or min(part) < 0:
+            columns = [[row[column] for column in chosen] for row in rows]
+            solution = _solved(columns, values)
+            if solution is None or min(solution) < 0:
                 continue
-            off = (_dot([row[column] for column in chosen], part) - v for row, v in zip(rows, values, strict=True))
-            if (error := fsum(each * each for each in off)) < least - ENOUGH:
-                full = dict(zip(chosen, part, strict=True))
-                best, least = [full.get(column, 0.0) for column in range(width)], error
+            residuals = [_dot(row, solution) - value for row, value in zip(columns, values, strict=True)]
+            if (error := _dot(residuals, residuals)) < least - ENOUGH:
+                above = dict(zip(chosen, solution, strict=True))
+                best, least = [above.get(column, 0.0) for column in range(width)], error
     return best
 
 
@@ -50,22 +52,22 @@ def _solved(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[fl
     """Return the least-squares solution by the normal equations; None if it is not unique."""
     columns = list(zip(*rows, strict=True))
     matrix = [[*(_dot(one, other) for other in columns), _dot(one, values)] for one in columns]
-    scale = max((row[place] for place, row in enumerate(matrix)), default=inf)
+    largest = max(row[diagonal] for diagonal, row in enumerate(matrix))
     for pivot, row in enumerate(matrix):
-        if row[pivot] <= 1e-13 * scale:
+        if row[pivot] <= SINGULAR * largest:
             return None
         for lower in matrix[pivot + 1 :]:
             factor = lower[pivot] / row[pivot]
             lower[pivot:] = [a - factor * b for a, b in zip(lower[pivot:], row[pivot:], strict=True)]
     solution: list[float] = []
     for row in reversed(matrix):
-        known = len(solution)
-        rest = row[-1] - _dot(row[len(row) - 1 - known : -1], solution)
-        solution.insert(0, rest / row[len(row) - 2 - known])
+        first = len(columns) - len(solution)  # of the columns whose coefficients are solved
+        solution.insert(0, (row[-1] - _dot(row[first:-1], solution)) / row[first - 1])
     return solution
 
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the inner product, rounded once."""
     return fsum(a * b for a, b in zip(one, other, strict=True))
 
 
@@ -74,28 +76,27 @@ LEAST_POINTS = 3  # fewest losses to which a curve of three figures can be fitte
 GRID, ROUNDS = 33, 5
 """Values tried for the nonlinear parameter in each round, and number of rounds, each around the best value so far."""
 
-
 Curve: TypeAlias = Callable[[float], float]  # function from a number of epochs, also fractional, to the loss
 
 
 @dataclass(frozen=True, slots=True)
 class Hyperbola:
-    """The loss 1/(a·k + b) + c after k epochs, with a, b, c ≥ 0."""
+    """The loss 1/(a·k + b) + c after k epochs, with a, b, c ≥ 0. A loss has any unit."""
 
-    slope: float  # a, in the unit of 1/loss
-    offset: float  # b, in the unit of 1/loss
-    floor: float  # c
+    slope: float  # a [1/loss]
+    offset: float  # b [1/loss]
+    floor: float  # c [loss]
 
     def __call__(self, epochs: float) -> float:
         """Return the loss after `epochs` epochs."""
         return 1.0 / (self.slope * epochs + self.offset) + self.floor
 
     def drop(self, epochs: float) -> float:
-        """Return the epochs after which the loss decreases by less than `drop` in an epoch; ∞ if `drop` is 0."""
+        """Return the decrease of the loss in the epoch that follows `epochs` epochs."""
         return self(epochs) - self(epochs + 1)
 
     def flat_after(self, drop: float) -> float:
-        """Return the epochs after which the loss decreases by less than `drop` in an epoch; ∞ if `drop` is 0."""
+        """Return the epochs after which the loss decreases by less than `drop` in an epoch; ∞ for a drop of 0."""
         if not self.slope:
             return 0.0
         if drop <= 0:
@@ -107,11 +108,11 @@ class Hyperbola:
 
 @dataclass(frozen=True, slots=True)
 class Decay:
-    """The loss a·µ^k + c after k epochs, with a, c ≥ 0 and µ in (0, 1)."""
+    """The loss a·µ^k + c after k epochs, with a, c ≥ 0 and µ in (0, 1). A loss has any unit."""
 
-    scale: float  # a
-    factor: float  # µ
-    floor: float  # c
+    scale: float  # a [loss]
+    factor: float  # µ [1]
+    floor: float  # c [loss]
 
     def __call__(self, epochs: float) -> float:
         """Return the loss after `epochs` epochs."""
@@ -131,8 +132,8 @@ def fit_hyperbola(losses: Sequence[float], forgetting: float = 1.0) -> Hyperbola
     def fit(floors: Array) -> tuple[Array, Array, Array]:
         above = observed - floors[:, None]
         slopes, offsets = _lines(k, 1.0 / above, weights * (above * above) ** 2)
-        off = 1.0 / (slopes[:, None] * k + offsets[:, None]) - above
-        return slopes, offsets, np.sum(weights * off * off, axis=1)
+        errors = 1.0 / (slopes[:, None] * k + offsets[:, None]) - above
+        return slopes, offsets, np.sum(weights * errors * errors, axis=1)
 
     floor, (slope, offset, _) = _best(fit, 0.0, min(losses))
     return Hyperbola(slope, offset, floor)
@@ -145,8 +146,8 @@ def fit_decay(losses: Sequence[float], forgetting: float = 1.0) -> Decay:
     def fit(factors: Array) -> tuple[Array, Array, Array]:
         powers = np.cumprod(np.repeat(factors[:, None], len(losses), axis=1), axis=1)
         scales, floors = _lines(powers, np.broadcast_to(observed, powers.shape), np.broadcast_to(weights, powers.shape))
-        off = scales[:, None] * powers + floors[:, None] - observed
-        return scales, floors, np.sum(weights * off * off, axis=1)
+        errors = scales[:, None] * powers + floors[:, None] - observed
+        return scales, floors, np.sum(weights * errors * errors, axis=1)
 
     factor, (scale, floor, _) = _best(fit, 1.0 / GRID, 1.0)
     return Decay(scale, factor, floor)
@@ -174,6 +175,7 @@ def last_drop(losses: Sequence[float]) -> float:
 
 
 def _weights(count: int, forgetting: float) -> Array:
+    """Return the weights of `count` losses, 1 for the last, shape (count,)."""
     return np.cumprod(np.full(count, forgetting))[::-1]
 
 
@@ -193,14 +195,15 @@ def _best(
 
 def _lines(x: NDArray[Any], y: Array, weights: Array) -> tuple[Array, Array]:
     """Return slope and intercept ≥ 0 of the least-squares line through each row of points, shapes (rows,)."""
-    one, first, second, value, product = (
+    # Weighted sums of 1, x, x², y and xy, each of shape (rows,).
+    s_1, s_x, s_xx, s_y, s_xy = (
         np.sum(weights * term, axis=1) for term in (np.ones_like(y), x + 0 * y, x * x + 0 * y, y, x * y)
     )
-    determinant = one * second - first * first
+    determinant = s_1 * s_xx - s_x * s_x
     safe = np.where(determinant > 0, determinant, 1.0)
-    slope, intercept = (one * product - first * value) / safe, (second * value - first * product) / safe
+    slope, intercept = (s_1 * s_xy - s_x * s_y) / safe, (s_xx * s_y - s_x * s_xy) / safe
     is_flat, is_steep = (slope < 0) | (determinant <= 0), intercept < 0
-    flat, steep = (np.zeros_like(value), value / one), (product / second, np.zeros_like(value))
+    flat, steep = (np.zeros_like(s_y), s_y / s_1), (s_xy / s_xx, np.zeros_like(s_y))
     return (
         np.where(is_flat, flat[0], np.where(is_steep, steep[0], slope)),
         np.where(is_flat, flat[1], np.where(is_steep, steep[1], intercept)),

@@ -8,8 +8,8 @@ from typing import NamedTuple
 class GradientStatistics(NamedTuple):
     """Squared norm and variance of the (pre-conditioned) gradient at one moment of training."""
 
-    sqr: float  # squared norm of the mean gradient; some measured rows have 0 (an infinite noise scale)
-    var: float  # variance of the gradient at the initial batch size
+    sqr: float  # squared norm of the mean gradient, in any unit; 0 for an infinite noise scale
+    var: float  # variance of the gradient at the initial batch size, in the unit of `sqr`
 
     def noise_scale(self, init_batch_size: int) -> float:
         """Return the gradient noise scale φ = M0·var/sqr [examples].
@@ -35,8 +35,8 @@ def gain(statistics: GradientStatistics, scale: float) -> float:
 
 
 def efficiency(statistics: GradientStatistics, scale: float) -> float:
-    """Return the statistical efficiency gain/scale, 1 at the initial batch size.
+    """Return the statistical efficiency gain/scale at batch size `scale`·M0 [1]; 1 at the initial batch size.
 
-    Equal to (φ + M0) / (φ + M). Source: Pollux (OSDI '21), §3.1.
+    It equals (φ + M0) / (φ + M). Source: Pollux (OSDI '21), §3.1.
     """
     return gain(statistics, scale) / scale

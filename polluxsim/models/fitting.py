@@ -32,7 +32,8 @@ LOWER = (TINY, TINY, TINY, TINY, TINY, TINY, 1.0)
 UPPER = (inf, inf, inf, inf, inf, inf, 10.0)
 ALPHA_GRAD, BETA_GRAD, ALPHA_NODE, BETA_NODE, ALPHA_LOCAL, BETA_LOCAL, GAMMA = range(7)
 
-# Weights of the regularising terms, which favour little overlap and constant synchronisation times.
+# Weights of the regularising terms, which favour little overlap and constant synchronisation times. Source: artifact of
+# Pollux (OSDI '21).
 GAMMA_WEIGHT = 1e-3
 RETROGRESSION_WEIGHT = 1e-2
 
@@ -40,11 +41,11 @@ RETROGRESSION_WEIGHT = 1e-2
 NODE_OVER_LOCAL = 1.1
 
 # SciPy's defaults for its L-BFGS-B.
-MEMORY = 10
-LEAST_DECREASE = 2.220446049250313e-09
-GRADIENT_TOLERANCE = 1e-5
-MAX_TRIALS = 20
-MAX_ITERATIONS = 15000
+MEMORY = 10  # remembered steps
+LEAST_DECREASE = 2.220446049250313e-09  # relative decrease of the error at which the search ends
+GRADIENT_TOLERANCE = 1e-5  # largest component of the projected gradient at which the search ends
+MAX_TRIALS = 20  # evaluations in one line search
+MAX_ITERATIONS = 15000  # steps of the search
 
 
 def fit_throughput(
@@ -93,7 +94,7 @@ def warm_up() -> None:
 
 
 def observation_array(*columns: Sequence[float]) -> NDArray[np.float64]:
-    """Return the observations for the compiled code, shape (5, n): nodes, GPUs, m, log s, log s."""
+    """Return the observations for the compiled code, shape (5, n): nodes, GPUs, m [examples], and logs of times [s]."""
     *counts, grad_time, step_time = columns
     # One by one, because the last bits of NumPy's logarithms of arrays depend on the processor.
     return np.array([*counts, list(map(log, grad_time)), list(map(log, step_time))], dtype=np.float64)
@@ -103,7 +104,7 @@ def explored_bounds(data: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDA
     """Return start, lower and upper bounds, shape (7,) each. They are equal for undetermined parameters."""
     nodes, replicas, atomic, log_grad, _ = data
     held = dict[int, float]()
-    if (atomic == atomic[0]).all():
+    if (atomic == atomic[0]).all():  # half of the mean time is constant, and half is in proportion to m
         held[ALPHA_GRAD] = sum(exp(each) for each in log_grad.tolist()) / len(log_grad) / 2
     if not (nodes > 1).any():
         held |= {ALPHA_NODE: TINY, BETA_NODE: TINY}
@@ -126,7 +127,7 @@ def objective(x: NDArray[np.float64], data: NDArray[np.float64], gradient: NDArr
     Parameters
     ----------
     x
-        θ_sys, shape (7,).
+        θ_sys in the order of `ThroughputParams`, shape (7,).
     data
         Observations as `observation_array` gives them, shape (5, n).
     gradient
@@ -272,15 +273,14 @@ def _push(rows: NDArray[np.float64], count: int, row: NDArray[np.float64]) -> No
         rows[count, i] = row[i]
 
 
-MOST_GPUS = 64
-"""Largest number of GPUs of a measured job."""
+MOST_GPUS = 64  # GPUs of the largest measured job
 
 
 def known_throughput(profile: Profile, gpus_per_node: int) -> ThroughputParams:
     """Fit θ_sys to the step times of an application on packed placements, as if earlier jobs had observed them.
 
-    Atomic batch sizes double from the smallest to the largest, and GPU counts from 1 to the largest that a job may
-    have. Points outside the profile are skipped.
+    Atomic batch sizes double from the smallest to the largest, and numbers of GPUs from 1 to the largest of a job.
+    Points outside the profile are left out.
     """
     application = profile.application
     most = min(application.most_replicas(application.max_batch_size), MOST_GPUS)

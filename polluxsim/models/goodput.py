@@ -26,7 +26,7 @@ class Goodput(Protocol):
     """The predicted goodput of a job on one GPU type."""
 
     def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
-        """Return the largest goodput on a placement, and the batch choice that reaches it."""
+        """Return the largest goodput on a placement [M0-equivalent examples/s], and the choice that reaches it."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class ScaledGoodput:
     gpus_per_node: int  # GPUs of a node of the other type, from which the number of nodes of a placement follows
 
     def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
-        """Return the scaled goodput on `num_replicas` GPUs of the other type, and its batch choice."""
+        """Return the goodput on `num_replicas` GPUs of the other type times `ratio`, and its batch choice."""
         goodput, choice = self.model.best(ceil(num_replicas / self.gpus_per_node), num_replicas)
         return goodput * self.ratio, choice
 
@@ -53,10 +53,6 @@ class GoodputModel:
     application: Application
     params: ThroughputParams
     statistics: GradientStatistics
-
-    def has_times_of(self, other: GoodputModel) -> bool:
-        """Return whether both models have the same step times and batch sizes."""
-        return self.params is other.params and self.application is other.application
 
     def best(self, num_nodes: int, num_replicas: int) -> tuple[float, BatchChoice]:
         """Return the largest goodput on a placement and the batch choice that reaches it.
@@ -87,7 +83,7 @@ class GoodputTable:
 
     application: Application
     params: ThroughputParams
-    max_replicas: int
+    max_replicas: int  # largest number of GPUs of the table
 
     def best(self, statistics: GradientStatistics) -> NDArray[np.float64]:
         """Return the largest goodput by placement, shape (2, max_replicas + 1) [M0-equivalent examples/s].
@@ -118,15 +114,15 @@ class GoodputTable:
 class KnownGoodputs:
     """The largest goodputs under one model, computed up to the requested number of GPUs.
 
-    The step times of the previous model are reused if the parameters are equal.
+    The table of the previous model, `before`, is reused if it has the same step times and batch sizes.
     """
 
     def __init__(self, model: GoodputModel, before: KnownGoodputs | None) -> None:
         self.model = model
         self._goodputs = np.zeros((2, 0))
-        self._table: GoodputTable | None = (
-            before._table if before is not None and model.has_times_of(before.model) else None
-        )
+        self._table: GoodputTable | None = None if before is None else before._table
+        if self._table and not (self._table.params is model.params and self._table.application is model.application):
+            self._table = None
 
     def up_to(self, max_replicas: int) -> NDArray[np.float64]:
         """Return the largest goodputs on up to `max_replicas` GPUs, as `GoodputTable.best` does."""
@@ -179,7 +175,7 @@ def goodput_at(sqr, var, scale, init_batch_size, time):  # type: ignore[no-untyp
 def best_choice(  # type: ignore[no-untyped-def]
     params, sqr, var, init_batch_size, max_batch_size, min_atomic, max_atomic, num_nodes, num_replicas
 ):
-    """Return the largest goodput of the candidate batch sizes and its atomic batch size and accumulation steps."""
+    """Return the largest goodput of the candidates, in M0-equivalent examples/s, and m and accumulation steps there."""
     best, best_atomic, best_steps = -1.0, 0, 0
     for atomic, steps in candidates(init_batch_size, max_batch_size, min_atomic, max_atomic, num_replicas):
         time = step_time(params, num_nodes, num_replicas, float(atomic), float(steps))
@@ -194,7 +190,10 @@ def best_choice(  # type: ignore[no-untyped-def]
 def candidate_times(  # type: ignore[no-untyped-def]
     params, init_batch_size, max_batch_size, min_atomic, max_atomic, max_replicas
 ):
-    """Return M/M0 and step time of every candidate by [several nodes, GPUs, candidate]; ∞ without a candidate."""
+    """Return M/M0 and the step time [s] of every candidate, each of shape (2, max_replicas + 1, C).
+
+    The first axis is for one node and several nodes. Without a candidate the step time is ∞.
+    """
     scales = np.zeros((2, max_replicas + 1, NUM_CANDIDATES))
     times = np.full((2, max_replicas + 1, NUM_CANDIDATES), np.inf)
     for replicas in range(1, max_replicas + 1):
@@ -224,10 +223,10 @@ def largest_goodputs(sqr, var, init_batch_size, scales, times):  # type: ignore[
 
 @dataclass(frozen=True)
 class Alone:
-    """One application on one placement."""
+    """One application on one placement, with its true step times and gradient statistics."""
 
     profile: Profile
-    gpus_by_node: tuple[int, ...]
+    gpus_by_node: tuple[int, ...]  # GPUs on each node
     _step_times: dict[BatchChoice, float] = field(default_factory=dict, init=False, repr=False)
 
     def fixed_time(self, choice: BatchChoice) -> float:
@@ -240,10 +239,9 @@ class Alone:
         return sum(length / max(rates) for length, rates in self._epochs())
 
     def use(self, sharpness: float) -> dict[BatchChoice, float]:
-        """Return the weight of each choice for a job with good choices; the sum is 1.
+        """Return the share of the time that a job with good choices spends at each choice; the sum is 1.
 
-        The weight of each epoch is its share of the completion time, divided among choices in proportion to goodput to
-        the power of `sharpness`.
+        The time of each epoch is divided among choices in proportion to their goodput to the power of `sharpness`.
         """
         use = dict.fromkeys(self.choices, 0.0)
         for length, rates in self._epochs():
@@ -255,10 +253,10 @@ class Alone:
 
     def step_time(self, choice: BatchChoice) -> float:
         """Return the time of one optimiser step [s]."""
-        if (known := self._step_times.get(choice)) is None:
+        if (time := self._step_times.get(choice)) is None:
             step = self.profile.step_time(self.gpus_by_node, choice.atomic_batch_size)
-            known = self._step_times[choice] = step.optimiser_step(choice.accumulation_steps)
-        return known
+            time = self._step_times[choice] = step.optimiser_step(choice.accumulation_steps)
+        return time
 
     def _epochs(self) -> Iterator[tuple[float, list[float]]]:
         """Yield each epoch's length [M0-steps] and progress per second at each choice [M0-steps/s]."""
@@ -266,6 +264,7 @@ class Alone:
             yield self._length(epoch), [self._rate(choice, epoch) for choice in self.choices]
 
     def _length(self, epoch: int) -> float:
+        """Return the length of an epoch [M0-steps]."""
         return self.profile.epoch_end(epoch) - (self.profile.epoch_end(epoch - 1) if epoch else 0.0)
 
     def _rate(self, choice: BatchChoice, epoch: int) -> float:

@@ -37,10 +37,10 @@ def rigid_application(num_replicas: int) -> Application:
 
 @dataclass(frozen=True, slots=True)
 class KnownDuration:
-    """A job without a profile, as a training of one step/s on the requested GPUs for its duration [s]."""
+    """A job without a profile, as a training of one step/s on the requested GPUs for its duration."""
 
-    num_replicas: int
-    duration: float
+    num_replicas: int  # requested GPUs
+    duration: float  # on the requested GPUs [s]
 
     def gradient_statistics(self, batch_size: int, epoch: int) -> GradientStatistics:
         """Return statistics with efficiency 1, because there is one batch size."""
@@ -60,19 +60,17 @@ class KnownDuration:
 
 
 def _check_gang(gpus_by_node: tuple[int, ...], num_replicas: int) -> None:
+    """Raise FixedReplicasError if a placement has another number of GPUs than requested."""
     if sum(gpus_by_node) != num_replicas:
         raise FixedReplicasError(f"a rigid job has {sum(gpus_by_node)} GPUs, must have {num_replicas}, as requested")
 
 
 @dataclass(frozen=True, slots=True)
 class RigidProfile(KnownDuration):
-    """Profile of a rigid job, which runs on exactly its requested number of GPUs.
+    """Profile of a rigid job, which runs on exactly its requested number of GPUs."""
 
-    `speed` is in steps/s. If `type_speeds` is given, the job runs only on these GPU types.
-    """
-
-    speed: float = 1.0
-    type_speeds: TypeSpeeds = ()
+    speed: float = 1.0  # [steps/s]
+    type_speeds: TypeSpeeds = ()  # if given, the job runs only on these GPU types
 
     @property
     def by_type(self) -> Mapping[str, RigidProfile]:
@@ -90,7 +88,10 @@ class RigidProfile(KnownDuration):
         return (self.num_replicas,)
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the time of a step, which does not depend on the nodes."""
+        """Return the time of a step, which does not depend on the nodes.
+
+        Raise FixedReplicasError for another number of GPUs, and DoesNotFitError if the speed is 0.
+        """
         _check_gang(gpus_by_node, self.num_replicas)
         if not self.speed:
             raise DoesNotFitError("the job does not fit in memory on this GPU type")
@@ -115,12 +116,12 @@ def speed_at(speeds: Speeds, num_replicas: int) -> float:
 
     Raise ProfileRangeError outside the measured numbers.
     """
-    place = bisect_left(speeds, (num_replicas,))
-    if place < len(speeds) and speeds[place][0] == num_replicas:
-        return speeds[place][1]
-    if not 0 < place < len(speeds):
+    index = bisect_left(speeds, (num_replicas,))
+    if index < len(speeds) and speeds[index][0] == num_replicas:
+        return speeds[index][1]
+    if not 0 < index < len(speeds):
         raise ProfileRangeError(f"its speed is known on {speeds[0][0]} to {speeds[-1][0]} GPUs, not on {num_replicas}")
-    (fewer, slow), (more, fast) = speeds[place - 1 : place + 1]
+    (fewer, slow), (more, fast) = speeds[index - 1 : index + 1]
     return slow + (fast - slow) * (num_replicas - fewer) / (more - fewer)
 
 
@@ -151,12 +152,13 @@ class BatchPlan:
     """The batch sizes of a job by epoch, and its speed at each."""
 
     sizes: tuple[int, ...]  # batch size of each epoch [examples per GPU]
-    examples: int  # of an epoch
-    total_steps: int  # of the training, at the first batch size
+    examples: int  # examples per GPU of an epoch
+    total_steps: int  # optimiser steps of the training at the first batch size
     # Optimiser steps/s on its GPUs, by (GPU type, batch size). A missing batch size does not fit in memory.
     speeds: Mapping[tuple[str, int], float] = field(hash=False)
-    gpu_type: str  # on which the user expects the job to run
-    expected_sizes: tuple[int, ...] = ()  # batch size of each epoch that the user expects at submission
+    gpu_type: str  # GPU type on which the user expects the job to run
+    # Batch size of each epoch that the user expects at submission [examples per GPU].
+    expected_sizes: tuple[int, ...] = ()
     lag: float = 0.0  # training time before a change of size takes effect; the change skips the rest of its epoch [s]
     most_time: float = inf  # training time after which the job counts as complete [s]
 
@@ -171,8 +173,9 @@ class BatchPlan:
     @property
     def type_speeds(self) -> tuple[tuple[str, float], ...]:
         """Return the speed at the first batch size on each type, relative to the expected type."""
-        first, here = self.sizes[0], self.speeds[self.gpu_type, self.sizes[0]]
-        return tuple((name, speed / here) for (name, size), speed in self.speeds.items() if size == first)
+        first = self.sizes[0]
+        expected = self.speeds[self.gpu_type, first]
+        return tuple((name, speed / expected) for (name, size), speed in self.speeds.items() if size == first)
 
     def expected_time(self, batch_size: int) -> float:
         """Return the expected time of an epoch at a batch size, not rounded up to whole steps [s]."""
@@ -184,10 +187,13 @@ class BatchPlan:
 
     @cached_property
     def stretches(self) -> tuple[tuple[int, float], ...]:
-        """Return the batch sizes in order, each with the progress at which it ends."""
+        """Return the batch sizes in order, each with the progress at which it ends, in steps at the first batch size.
+
+        A change of the batch size takes effect late by `lag`, and skips the rest of its epoch.
+        """
         found: list[tuple[int, float]] = []
         start, skipped = 0.0, 0.0
-        whole = self.steps(self.sizes[0])
+        whole = self.steps(self.sizes[0])  # of an epoch
         for size, epochs in groupby(enumerate(self.sizes), key=lambda each: each[1]):
             until = self.epoch_end([epoch for epoch, _ in epochs][-1])
             pace = self.epoch_time(size) / whole
@@ -210,13 +216,13 @@ class BatchPlan:
 class PlannedProfile:
     """Profile of a gang with a plan of batch sizes. An epoch of the profile is a stretch of the plan.
 
-    The job runs on GPUs of one type, by default of the type that its user expects.
+    The job runs on GPUs of one type.
     """
 
-    name: str
-    num_replicas: int
+    name: str  # name of the application
+    num_replicas: int  # requested GPUs
     plan: BatchPlan
-    gpu_type: str | None = None
+    gpu_type: str | None = None  # by default the type that the user expects
 
     @property
     def by_type(self) -> Mapping[str, PlannedProfile]:
@@ -245,7 +251,10 @@ class PlannedProfile:
         return tuple(self.num_replicas * size for size in sorted(set(self.plan.sizes)))
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the time of a step, which does not depend on the nodes."""
+        """Return the time of a step, which does not depend on the nodes.
+
+        Raise FixedReplicasError for another number of GPUs, and DoesNotFitError for a batch size without a speed.
+        """
         _check_gang(gpus_by_node, self.num_replicas)
         if (speed := self.plan.speeds.get((self.gpu_type or self.plan.gpu_type, atomic_batch_size))) is None:
             raise DoesNotFitError(f"{self.name} with {atomic_batch_size} examples does not fit in memory")
@@ -255,7 +264,7 @@ class PlannedProfile:
         """Return statistics with which an epoch makes equal progress at any batch size."""
         scale = batch_size / (self.num_replicas * self.plan.sizes[0])
         worth = self._worth(batch_size)
-        # The gain is (var + sqr) / (var / scale + sqr).
+        # With these statistics, the gain (var + sqr) / (var / scale + sqr) is `worth`.
         return GradientStatistics(sqr=1 - worth / scale, var=worth - 1) if worth > 1 else GradientStatistics(1.0, 0.0)
 
     def epoch_end(self, epoch: int) -> float:

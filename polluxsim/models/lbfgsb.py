@@ -333,6 +333,7 @@ def _factorise(matrix: Array) -> bool:
 
 @helper
 def _forward(factor: Array, vector: Array) -> None:
+    """Solve C x = `vector` in place, where C is a lower triangular factor; shapes (c, c) and (c,)."""
     for i in range(vector.size):
         for k in range(i):
             vector[i] -= factor[i, k] * vector[k]
@@ -341,6 +342,7 @@ def _forward(factor: Array, vector: Array) -> None:
 
 @helper
 def _backward(factor: Array, vector: Array) -> None:
+    """Solve Cᵀ x = `vector` in place, where C is a lower triangular factor; shapes (c, c) and (c,)."""
     for i in range(vector.size - 1, -1, -1):
         for k in range(i + 1, vector.size):
             vector[i] -= factor[k, i] * vector[k]
@@ -349,5 +351,6 @@ def _backward(factor: Array, vector: Array) -> None:
 
 @helper
 def _solve_factorised(factor: Array, vector: Array) -> None:
+    """Solve C Cᵀ x = `vector` in place, where C is a Cholesky factor; shapes (c, c) and (c,)."""
     _forward(factor, vector)
     _backward(factor, vector)

@@ -12,34 +12,31 @@ import numpy as np
 
 from polluxsim.common.kernels import helper
 
-SUFFICIENT_DECREASE = 1e-3
-CURVATURE = 0.9
-INTERVAL_TOLERANCE = 0.1
+SUFFICIENT_DECREASE = 1e-3  # decrease of the function relative to that of its tangent at the start, µ of the paper
+CURVATURE = 0.9  # slope at the end relative to the slope at the start, η of the paper
+INTERVAL_TOLERANCE = 0.1  # width of the interval, relative to its upper end, at which the search ends
 
 
 class Bracket(NamedTuple):
-    """State of the search: the best step, the other end, and the interval that contains the next step.
+    """State of the search. Steps are multiples of the direction, and slopes are derivatives along the direction."""
 
-    The slopes are derivatives along the direction, the widths those of the last two intervals.
-    """
-
-    best: float
+    best: float  # best step
     best_value: float
     best_slope: float
-    other: float
+    other: float  # step at the other end of the interval that contains a minimum
     other_value: float
     other_slope: float
-    bracketed: bool
-    first_stage: bool
-    low: float
+    bracketed: bool  # whether this interval is known
+    first_stage: bool  # whether no step has had a sufficient decrease and at least the test slope
+    low: float  # limits of the next step
     high: float
-    width: float
-    older_width: float
+    width: float  # of the last interval
+    older_width: float  # of the interval before
 
 
 @helper
 def start(value: float, slope: float, step: float, longest: float) -> Bracket:
-    """Return the bracket before the first trial step."""
+    """Return the bracket before the first trial step, with the value and the slope at step 0."""
     return Bracket(0.0, value, slope, 0.0, value, slope, False, True, 0.0, 5.0 * step, longest, 2.0 * longest)
 
 
@@ -156,7 +153,7 @@ def _flatter(x, fx, gx, y, t, ft, gt, bracketed, low, high):  # type: ignore[no-
 
 @helper
 def _cubic(a, fa, ga, b, fb, gb):  # type: ignore[no-untyped-def]
-    """Return the minimiser of the cubic through both values and slopes, counted from a."""
+    """Return the minimiser of the cubic with the values and slopes at a and b."""
     theta = 3.0 * (fa - fb) / (b - a) + ga + gb
     scale = max(abs(theta), abs(ga), abs(gb))
     gamma = scale * np.sqrt(max(0.0, (theta / scale) ** 2 - (ga / scale) * (gb / scale)))

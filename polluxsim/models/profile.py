@@ -34,9 +34,27 @@ class StepTime(NamedTuple):
         return self.step_time + accumulation_steps * (self.step_time - self.sync_time)
 
 
+def overlapped(grad: float, sync: float, gamma: float) -> float:
+    """Return (grad^γ + sync^γ)^(1/γ), the time of a pass that synchronises [s].
+
+    `grad` is the time of the pass alone [s], `sync` the time to synchronise [s], and γ their overlap, from 1 (none).
+    This function is plain Python. The module `throughput` compiles it.
+
+    Source: Pollux (OSDI '21), §3.2.
+
+    >>> overlapped(3.0, 4.0, 1.0), overlapped(3.0, 4.0, 2.0)
+    (7.0, 5.0)
+    """
+    larger, smaller = max(grad, sync), min(grad, sync)
+    return float(larger * (1.0 + (smaller / larger) ** gamma) ** (1.0 / gamma))
+
+
 @dataclass(frozen=True)
 class Application:
-    """Properties of an application (a model on a data set), which are equal for all its jobs."""
+    """Properties of an application (a model on a data set), which are equal for all its jobs.
+
+    Raise InvalidConfigError if limits do not rise from 1, or there is no epoch.
+    """
 
     name: str  # name in workloads
     init_batch_size: int  # M0, the batch size for which the hyper-parameters were tuned [examples]
@@ -60,11 +78,11 @@ class Application:
 
     @property
     def batch_limits(self) -> tuple[int, int, int, int]:
-        """Return M0, the largest batch size, and the smallest and largest atomic batch size, for compiled code."""
+        """Return M0, the largest batch size, and the smallest and largest atomic batch size [examples]."""
         return (self.init_batch_size, self.max_batch_size, self.min_atomic_batch_size, self.max_atomic_batch_size)
 
     def most_replicas(self, batch_size: int) -> int:
-        """Return the most GPUs that `batch_size` examples can be split over."""
+        """Return the largest number of GPUs that a job with `batch_size` examples can use."""
         by_batch = max(batch_size // self.min_atomic_batch_size, 1)
         return by_batch if self.max_replicas is None else min(by_batch, self.max_replicas)
 
@@ -99,10 +117,10 @@ class Profile(Protocol):
         """Return the total batch sizes for which whole trainings were measured, ascending [examples]."""
 
     def total_iterations(self, batch_size: int) -> float:
-        """Return the optimiser steps of a whole training at a fixed batch size."""
+        """Return the optimiser steps of a whole training at a fixed batch size [examples]."""
 
     def remaining_iterations(self, batch_size: int, epoch: int) -> float:
-        """Return the optimiser steps from the end of `epoch` to the end of training at a fixed batch size."""
+        """Return the optimiser steps after the end of `epoch` at a fixed batch size [examples]."""
 
 
 def by_type(profile: Profile) -> Mapping[str, Profile]:

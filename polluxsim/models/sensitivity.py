@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, nextafter
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from polluxsim.hardware.hosts import Host
 
@@ -48,9 +48,14 @@ class Sensitivity:
         )
 
 
+def are_pairs(value: object) -> TypeGuard[tuple[tuple[Any, Any], ...]]:
+    """Return whether a value is a tuple of tuples of two values."""
+    return isinstance(value, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value)
+
+
 def is_curve(value: object) -> bool:
-    """Return whether a value is pairs of numbers > 0 with rising amounts and non-decreasing speeds."""
-    if not isinstance(value, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+    """Return whether a value is a `Curve`: pairs of numbers > 0 with rising amounts and non-decreasing speeds."""
+    if not are_pairs(value):
         return False
     if not all(type(number) in (int, float) and 0 < number < inf for pair in value for number in pair):
         return False
@@ -70,7 +75,7 @@ def _at(curve: Curve, amount: float) -> float:
 
 
 def _least(curve: Curve, speed: float) -> float:
-    """Return the least amount per GPU with at least this speed, despite rounding; the last if all are too slow."""
+    """Return the least amount per GPU with at least this speed; the last amount of the curve if it is too slow."""
     after = bisect_left(curve, speed, key=lambda pair: pair[1])
     if after == len(curve):
         return curve[-1][0]
@@ -79,6 +84,6 @@ def _least(curve: Curve, speed: float) -> float:
     if speed == high:
         return above
     amount = before + (above - before) * (speed - low) / (high - low)
-    while _at(curve, amount) < speed:
+    while _at(curve, amount) < speed:  # an error of rounding
         amount = nextafter(amount, inf)
     return amount

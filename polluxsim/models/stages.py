@@ -11,18 +11,22 @@ from typing import NamedTuple
 MOST_JOBS = 4  # largest number of jobs on the same GPUs. Source: Muri (SIGCOMM '22)
 
 OVERHEAD = {2: 1.33 / 1.015, 3: 1.5 / 1.015, 4: 1.37 / 1.015}
-"""Measured time of a cycle relative to the sum of its stages, by number of jobs. Source: Muri's simulator."""
+"""Measured time of a cycle relative to the computed time, by number of jobs.
+
+The simulator of Muri has the factors 1.33, 1.5 and 1.37 on profiled times. The times of `Stages` already include its
+factor for one job, 1.015.
+"""
 
 STEADY = 1e-3  # largest relative change between two cycles that counts as steady
 
 
 class Stages(NamedTuple):
-    """Time of one step of a job that runs alone, and of its stages, which may overlap [s]."""
+    """Times of one step of a job that runs alone [s]; its stages may overlap."""
 
-    step: float
-    load: float  # on storage and CPUs
-    compute: float  # on the GPU
-    network: float
+    step: float  # whole step [s]
+    load: float  # stage on storage and CPUs [s]
+    compute: float  # stage on the GPU [s]
+    network: float  # stage on the network [s]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -41,17 +45,19 @@ def interleaved(pack: tuple[Stages, ...]) -> float:
 
 
 def _cycle(order: Sequence[Stages]) -> float:
-    """Return the time of a cycle in which the jobs pass through the stages in this order [s]."""
-    ends = [0.0]
-    for i in range(8):
-        # The job at each stage, with the end of the preceding stage.
-        behind = (ends[i], "network"), (ends[i], "compute"), (ends[max(i - 1, 0)], "load")
-        places = ((i + 1) % 4, (i + 2) % 4, (i + 3) % 4 if i else len(order))
-        there = zip(behind, places, strict=True)
-        times = (since + getattr(order[place], stage) for (since, stage), place in there if place < len(order))
+    """Return the time of a cycle of four turns, in which the jobs pass through the stages in this order [s]."""
+    ends = [0.0]  # of the turns [s]
+    for turn in range(8):
+        # One job uses the network and the next job the GPU. The third job loads, from the end of the turn before.
+        starts = (ends[turn], ends[turn], ends[max(turn - 1, 0)])
+        jobs = ((turn + 1) % 4, (turn + 2) % 4, (turn + 3) % 4 if turn else len(order))
+        stages = zip(starts, jobs, ("network", "compute", "load"), strict=True)
+        times = (start + getattr(order[job], stage) for start, job, stage in stages if job < len(order))
         ends.append(max(times, default=0.0))
-        if i >= 4 and abs(ends[i + 1] - ends[i - 3] - (last := ends[i] - ends[i - 4])) <= STEADY * last:
-            return ends[i + 1] - ends[i - 3]
+        if turn >= 4:
+            cycle, before = ends[turn + 1] - ends[turn - 3], ends[turn] - ends[turn - 4]
+            if abs(cycle - before) <= STEADY * before:
+                return cycle
     return ends[8] - ends[4]
 
 
@@ -59,21 +65,21 @@ def _cycle(order: Sequence[Stages]) -> float:
 def beside(guest: Stages, host: Stages) -> float:
     """Return the step time of a guest job that uses only the idle resources of the host job [s]; ∞ if none are idle.
 
-    A stage of the guest uses the idle resources during the other stages of the host. The next stage gets the rest of
-    the last turn.
+    A turn is one step of the host. A stage of the guest runs during the other stages of the host. The next stage of the
+    guest begins in the rest of the last turn.
 
     Source: the simulator of Muri (SIGCOMM '22), for AntMan (OSDI '20).
     """
-    (x, y, z), (a, b, c) = guest[1:], host[1:]
-    turns, rest = _turns(x, b + c)
+    (_, load, compute, network), (_, host_load, host_compute, host_network) = guest, host
+    load_turns, rest = _turns(load, host_compute + host_network)
     if rest:
-        y -= min(y, c, b + c - rest)
-    more, rest = _turns(y, a + c)
-    if 0 < rest < a:
-        z -= min(z, a + b - rest)
-    last, rest = _turns(z, a + b)
+        compute -= min(compute, host_network, host_compute + host_network - rest)
+    compute_turns, rest = _turns(compute, host_load + host_network)
+    if 0 < rest < host_load:
+        network -= min(network, host_load + host_compute - rest)
+    network_turns, rest = _turns(network, host_load + host_compute)
     # The last turn counts only if the rest of it is longer than the load stage of the host.
-    return (turns + more + last - (0 < rest <= a)) * host.step
+    return (load_turns + compute_turns + network_turns - (0 < rest <= host_load)) * host.step
 
 
 def goes_beside(guest: Stages | None, host: Stages | None) -> bool:

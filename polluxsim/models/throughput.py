@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from polluxsim.common.kernels import helper, kernel
-from polluxsim.models import overlap
+from polluxsim.models import profile
 
 # Used in place of 0, because logarithms are taken later. Source: artifact of Pollux (OSDI '21).
 TINY = 1e-8
 
-overlapped = helper(overlap.overlapped)
+overlapped = helper(profile.overlapped)
 
 
 class ThroughputParams(NamedTuple):

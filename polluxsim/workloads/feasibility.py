@@ -38,6 +38,7 @@ def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str, 
 
 
 def _wrong_type(job: Job, gpu_type: str) -> str | None:
+    """Return the reason why a job without a profile cannot run on a GPU type; None if it can."""
     speed = dict(job.type_speeds).get(gpu_type)
     if not job.type_speeds or speed:
         return None
@@ -45,6 +46,7 @@ def _wrong_type(job: Job, gpu_type: str) -> str | None:
 
 
 def _wrong_batch(job: Job, profile: Profile, gpus_per_node: int) -> str | None:
+    """Return the reason why a profile does not allow the requested batch size; None if it does."""
     limits = profile.application
     if not limits.init_batch_size <= job.batch_size <= limits.max_batch_size:
         return (
@@ -83,10 +85,9 @@ def speeds_of(job: Job, profile: Profile, cluster: Cluster, *, shrinks: bool = F
 
     With `shrinks`, the speed on a type with fewer GPUs than requested is the speed on all GPUs of this type.
     """
-    asked, types = None if job.is_rigid else profile, by_type(profile)
-    usable = [name for name in cluster.types if why_not(job, asked, cluster, name, shrinks=shrinks) is None]
-    sizes = {name: cluster.by_type[name] for name in usable}
-    return {
-        name: 1 / step_time_of(at_most(job, sum(there)), types.get(name, profile), max(there))
-        for name, there in sizes.items()
-    }
+    own, types = None if job.is_rigid else profile, by_type(profile)
+    speeds = {}
+    for name, sizes in cluster.by_type.items():
+        if why_not(job, own, cluster, name, shrinks=shrinks) is None:
+            speeds[name] = 1 / step_time_of(at_most(job, sum(sizes)), types.get(name, profile), max(sizes))
+    return speeds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf
@@ -24,25 +25,26 @@ Doublings: TypeAlias = Mapping[tuple[str, int, int], "Sequence[int]"]
 
 MOST_EPOCHS = 1_000_000  # limit that catches errors in lists
 
+# Columns of a .csv list.
 COLUMNS = ("job_id", "model", "batch_size", "gpus", "mode", "total_steps", "arrival_s")
 _JOB_TYPE = re.compile(r"(?P<model>.+?)(?: \(batch size (?P<size>[1-9][0-9]{0,8})\))?")
 
-MODES = ("static", "accordion", "gns")
+MODES = ("static", "accordion", "gns")  # rules for the batch size: fixed, Accordion, by the gradient noise scale
 
 
-class Trained(NamedTuple):
-    """An application: examples of an epoch, and its largest batch size."""
+class Sizes(NamedTuple):
+    """Sizes of an application, both for one GPU."""
 
-    examples: int
-    largest: int
+    epoch: int  # [examples]
+    largest_batch: int  # [examples]
 
 
-APPLICATIONS: Mapping[str, Trained] = {
-    "ResNet-18": Trained(50_000, 256),
-    "ResNet-50": Trained(100_000, 128),
-    "Transformer": Trained(10_000, 128),
-    "LM": Trained(59_675, 80),
-    "Recommendation": Trained(117_907, 8192),
+APPLICATIONS: Mapping[str, Sizes] = {
+    "ResNet-18": Sizes(50_000, 256),
+    "ResNet-50": Sizes(100_000, 128),
+    "Transformer": Sizes(10_000, 128),
+    "LM": Sizes(59_675, 80),
+    "Recommendation": Sizes(117_907, 8192),
 }
 """Source: Shockwave (NSDI '23) and its simulator."""
 
@@ -52,25 +54,25 @@ class Course(NamedTuple):
 
     model: str
     mode: str
-    first: int  # batch size of the first epoch [examples]
+    first: int  # batch size of the first epoch [examples per GPU]
     num_epochs: int
     doubles_at: Sequence[int] = ()  # epochs, counted from 1, in which mode gns doubles the batch size
 
     @property
     def largest(self) -> int:
-        """Return the largest batch size of the application [examples]."""
-        return APPLICATIONS[self.model].largest
+        """Return the largest batch size of the application [examples per GPU]."""
+        return APPLICATIONS[self.model].largest_batch
 
     def size(self, epoch: int) -> int:
-        """Return the batch size in an epoch, counted from 0 [examples]."""
-        if self.mode == "accordion" and self.model != "Transformer" and not _is_critical(self, epoch):
+        """Return the batch size in an epoch, counted from 0 [examples per GPU]."""
+        if self.mode == "accordion" and self.model != "Transformer" and not self._is_critical(epoch):
             return self.largest
         if self.mode == "gns":
             return self._doubled(sum(epoch + 1 >= start for start in self.doubles_at))
         return self.first
 
     def expected_size(self, epoch: int) -> int:
-        """Return the batch size that the user expects in an epoch, counted from 0 [examples].
+        """Return the batch size that the user expects in an epoch, counted from 0 [examples per GPU].
 
         For Accordion, the user expects the first 30 % of all epochs, and some known epochs, to be critical.
         """
@@ -85,64 +87,53 @@ class Course(NamedTuple):
         return self.first
 
     def _doubled(self, times: int) -> int:
+        """Return the first batch size after it was doubled some times [examples per GPU]."""
         return min(self.first << times, self.largest)
 
-
-def _is_critical(course: Course, epoch: int) -> bool:
-    """Return whether gradients change too fast for a large batch. Source: Shockwave's simulator."""
-    model, first = course.model, course.first
-    if model == "ResNet-18":
-        return epoch < (20 if first == 256 else 10) or 150 <= epoch < 160 or 250 <= epoch < 260
-    if model == "ResNet-50":
-        return epoch % 30 < 10
-    return epoch < {512: 30, 1024: 30, 2048: 40}.get(first, 10)
+    def _is_critical(self, epoch: int) -> bool:
+        """Return whether gradients change too fast for a large batch. Source: Shockwave's simulator."""
+        if self.model == "ResNet-18":
+            return epoch < (20 if self.first == 256 else 10) or 150 <= epoch < 160 or 250 <= epoch < 260
+        if self.model == "ResNet-50":
+            return epoch % 30 < 10
+        return epoch < {512: 30, 1024: 30, 2048: 40}.get(self.first, 10)
 
 
 class _Listed(NamedTuple):
-    """One row of a .trace or .csv list."""
+    """One job of a .trace or .csv list."""
 
     row: Row
     name: str
     model: str
-    size: int
-    gpus: int
-    mode: str
-    total_steps: int
-    arrival: float
-    duration: float | None
+    size: int  # first batch size [examples per GPU]
+    gpus: int  # number of GPUs
+    mode: str  # one of `MODES`
+    total_steps: int  # optimiser steps at the first batch size
+    arrival: float  # [s]
+    duration: float | None  # [s]; None if the list does not state it
 
 
 @dataclass(frozen=True)
 class GavelList:
     """A file of Gavel's or Shockwave's simulator. In Shockwave's files, jobs may change their batch size.
 
-    Parameters
-    ----------
-    path
-        A .trace file with 10 or 12 columns, or a .csv file with `job_id`, `model`, `batch_size`, `gpus`, `mode`,
-        `total_steps` and `arrival_s`.
-    throughputs
-        Table of steps/s by `gpu_type`, `model`, `batch_size` and `gpus`; by default `throughputs_alone.csv` beside the
-        list. Without this file, speeds follow from the durations in the list, on one type and at one batch size.
-    noise_scale_steps
-        Table of the epochs at which jobs of mode `gns` double their batch size; by default `noise_scale_steps.csv`
-        beside the list. Without this file, these jobs keep their batch size.
-    gpu_type
-        Type on which users expect their jobs to run.
-    overtime
-        Training time after which a job counts as complete, relative to its planned time; None for no limit.
-    lag
-        Training time before a change of batch size takes effect; the change skips the rest of its epoch. A restart
-        takes about one round in Shockwave's simulator [s].
-
     Source: Narayanan et al., Gavel (OSDI '20), Zheng et al., Shockwave (NSDI '23), and its simulator.
+
+    Raise InvalidConfigError if a parameter is invalid.
     """
 
-    path: str
+    path: str  # path of a .trace file with 10 or 12 columns, or of a .csv file with the columns `COLUMNS`
+    # Table of steps/s by `gpu_type`, `model`, `batch_size` and `gpus`; by default `throughputs_alone.csv` beside the
+    # list. Without this file, speeds follow from the durations in the list, on one type and at one batch size.
     throughputs: str | None = None
+    # Table of the epochs at which jobs of mode `gns` double their batch size; by default `noise_scale_steps.csv` beside
+    # the list. Without this file, these jobs keep their batch size.
     noise_scale_steps: str | None = None
-    gpu_type: str = "v100"
+    gpu_type: str = "v100"  # GPU type on which users expect their jobs to run
+    # Training time after which a job counts as complete, relative to its planned time; None for no limit [1].
     overtime: float | None = 1.5
+    # Training time before a change of batch size takes effect [s]. The change skips the rest of its epoch. A restart
+    # takes about one round in Shockwave's simulator.
     lag: float = 120.0
 
     def __post_init__(self) -> None:
@@ -150,36 +141,31 @@ class GavelList:
         check_range("workload.lag", self.lag, least=0, most=1e9)
 
     def read(self) -> tuple[tuple[Job, ...], str, tuple[str, ...]]:
-        """Return the jobs, the path, and notes about missing tables, in the order of the fields of `Workload`."""
+        """Return the jobs, the path, and notes about missing tables: the first fields of `Workload`.
+
+        Raise InvalidInputError if a file cannot be read, a row is invalid, or a speed is unknown.
+        """
         path, notes = Path(self.path), list[str]()
-        tables = (self.throughputs, "throughputs_alone.csv"), (self.noise_scale_steps, "noise_scale_steps.csv")
-        throughputs, steps = (_table(path, named, beside) for named, beside in tables)
+        throughputs = _table(path, self.throughputs, "throughputs_alone.csv")
+        steps = _table(path, self.noise_scale_steps, "noise_scale_steps.csv")
         if throughputs is None:
             notes.append("without throughputs, jobs have the durations of the list and keep their batch size")
         elif steps is None:
             notes.append("without noise_scale_steps, jobs of mode gns keep their batch size")
         speeds = None if throughputs is None else read_throughputs(throughputs)
-        doublings: Doublings = {}
-        if steps is not None:
-            doublings = {
-                (row.text("model"), row.integer("batch_size", at_least=1), row.integer("gpus", at_least=1)): _epochs(
-                    row
-                )
-                for row in read_rows(steps, ("model", "batch_size", "gpus", "doubles_at_epochs"))
-            }
+        doublings: Doublings = {} if steps is None else _read_doublings(steps)
         listed = _trace_rows(path) if path.suffix == ".trace" else map(_csv_row, read_rows(path, COLUMNS))
         return tuple(self._job(job, speeds, doublings) for job in listed), self.path, tuple(notes)
 
     def _job(self, job: _Listed, speeds: Speeds | None, doublings: Doublings) -> Job:
         row = job.row
-        known = self._speeds_by_duration(job) if speeds is None else speeds.get((job.model, job.gpus))
-        if known is None or not known.get((self.gpu_type, job.size)):
+        own_speeds = self._speeds_by_duration(job) if speeds is None else speeds.get((job.model, job.gpus))
+        if own_speeds is None or not own_speeds.get((self.gpu_type, job.size)):
             what = f"{job.model} with {job.size} examples on {job.gpus} GPUs of type {self.gpu_type}"
             raise bad_line(row.path, row.line, f"the table of throughputs has no speed > 0 of {what}")
         course = _course(job, doublings)
-        plan = self._plan(job, course, {key: speed for key, speed in known.items() if speed})
-        total = max(job.size, 1) * job.gpus
-        fields = (job.name, job.arrival, job.model, job.gpus, total, row.line, plan.time)
+        plan = self._plan(job, course, {key: speed for key, speed in own_speeds.items() if speed})
+        fields = (job.name, job.arrival, job.model, job.gpus, job.size * job.gpus, row.line, plan.time)
         try:
             return Job(*fields, type_speeds=plan.type_speeds, plan=plan)
         except InvalidJobError as error:
@@ -193,14 +179,15 @@ class GavelList:
         return {(self.gpu_type, job.size): job.total_steps / job.duration}
 
     def _plan(self, job: _Listed, course: Course, speeds: Mapping[tuple[str, int], float]) -> BatchPlan:
+        """Return the plan of a job. A batch size without a speed is replaced by the last size, or expected as first."""
         sizes = [course.first]
-        known = {size for gpu_type, size in speeds if gpu_type == self.gpu_type}
+        fitting = {size for gpu_type, size in speeds if gpu_type == self.gpu_type}
         epochs = range(course.num_epochs)
         for size in map(course.size, epochs):
-            sizes.append(size if size in known else sizes[-1])
-        expected = [size if size in known else course.first for size in map(course.expected_size, epochs)]
-        examples = APPLICATIONS[job.model].examples if job.model in APPLICATIONS else job.total_steps * course.first
-        planned = sum(examples / max(size, 1) / speeds[self.gpu_type, size] for size in expected)
+            sizes.append(size if size in fitting else sizes[-1])
+        expected = [size if size in fitting else course.first for size in map(course.expected_size, epochs)]
+        examples = APPLICATIONS[job.model].epoch if job.model in APPLICATIONS else job.total_steps * course.first
+        planned = sum(examples / size / speeds[self.gpu_type, size] for size in expected)
         most = inf if self.overtime is None else float(max(floor(floor(planned) * self.overtime), 1))
         return BatchPlan(
             tuple(sizes[1:]), examples, job.total_steps, speeds, self.gpu_type, tuple(expected), self.lag, most
@@ -216,13 +203,24 @@ def _table(jobs: Path, named: str | None, beside: str) -> Path | None:
 
 
 def read_throughputs(path: Path) -> Speeds:
-    """Read a table of steps/s by GPU type, model, batch size and GPUs; 0 means that a job does not fit in memory."""
-    found: dict[tuple[str, int], dict[tuple[str, int], float]] = {}
+    """Read a table of steps/s by GPU type, model, batch size and GPUs; 0 means that a job does not fit in memory.
+
+    Raise InvalidInputError if the file cannot be read, or a row is invalid.
+    """
+    speeds = defaultdict[tuple[str, int], dict[tuple[str, int], float]](dict)
     for row in read_rows(path, ("gpu_type", "model", "batch_size", "gpus", "steps_per_s")):
         size = max(row.integer("batch_size", at_least=0), 1)
-        of_job = found.setdefault((row.text("model"), row.integer("gpus", at_least=1)), {})
-        of_job[row.text("gpu_type"), size] = row.number("steps_per_s", at_least=0)
-    return found
+        key = (row.text("model"), row.integer("gpus", at_least=1))
+        speeds[key][row.text("gpu_type"), size] = row.number("steps_per_s", at_least=0)
+    return speeds
+
+
+def _read_doublings(path: Path) -> Doublings:
+    doublings = {}
+    for row in read_rows(path, ("model", "batch_size", "gpus", "doubles_at_epochs")):
+        key = (row.text("model"), row.integer("batch_size", at_least=1), row.integer("gpus", at_least=1))
+        doublings[key] = _epochs(row)
+    return doublings
 
 
 def _epochs(row: Row) -> Sequence[int]:
@@ -238,7 +236,7 @@ def _course(job: _Listed, doublings: Doublings) -> Course:
             what = f"mode is {job.mode!r}, must be static, because the epochs of {job.model} are unknown"
             raise bad_line(job.row.path, job.row.line, what)
         return Course(job.model, job.mode, job.size, 1)
-    steps = ceil(APPLICATIONS[job.model].examples / job.size)
+    steps = ceil(APPLICATIONS[job.model].epoch / job.size)
     if (epochs := ceil(job.total_steps / steps)) > MOST_EPOCHS:
         raise bad_line(job.row.path, job.row.line, f"the job has {epochs} epochs, must be at most {MOST_EPOCHS}")
     return Course(job.model, job.mode, job.size, epochs, doublings.get((job.model, job.size, job.gpus), ()))
@@ -247,12 +245,12 @@ def _course(job: _Listed, doublings: Doublings) -> Course:
 def _trace_rows(path: Path) -> Iterator[_Listed]:
     for number, row in enumerate(good_rows(path, GAVEL.layout)):
         arrival, duration, gpus, job_type, total_steps = read_gavel_row(row)
-        if (said := _JOB_TYPE.fullmatch(job_type)) is None:
+        if (match := _JOB_TYPE.fullmatch(job_type)) is None:
             raise row.error("job_type", "a model, or a model (batch size N)")
         mode = row.one_of("mode", {mode: mode for mode in MODES}) if "mode" in row.values else "static"
+        size = int(match["size"] or 1)
         # Gavel's simulator numbers the jobs.
-        size = int(said["size"] or 1)
-        yield _Listed(row, str(number), said["model"], size, gpus, mode, total_steps, arrival, duration)
+        yield _Listed(row, str(number), match["model"], size, gpus, mode, total_steps, arrival, duration)
 
 
 def _csv_row(row: Row) -> _Listed:

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import exp, log
 from typing import NamedTuple
 
@@ -15,27 +16,22 @@ from polluxsim.common.durations import HOUR
 from polluxsim.hardware.placements import JobId
 from polluxsim.workloads.job import Job
 
-Runs = list[tuple[float, bool]]  # how long jobs ran, rising, and whether each is complete
+Runs = list[tuple[float, bool]]  # run times, rising, and whether each job is complete
 
-LEAST_ALIKE = 5
-"""A first estimate needs this many similar jobs that ran for longer; otherwise less similar jobs are taken."""
+LEAST_SIMILAR = 5
+"""Similar jobs that ran for longer, below which a first estimate uses less similar jobs."""
 
-MANY_ALIKE = 50  # with this many jobs of one owner that ran for longer, jobs of other owners are not used
-PRIOR_JOBS = 4  # the typical duration of the wider kind counts as much as this number of jobs of the kind itself
+ENOUGH_OF_OWNER = 50  # jobs of one owner that ran for longer, from which on jobs of other owners are not used
+PRIOR_JOBS = 4  # number of jobs of a kind that count as much as the typical duration of the next wider kind
 LEAST_DURATION = 60.0  # lower bound of a duration if no job has run for longer [s]
-
-LEAST_PIECES = 24
-"""Minimum number of pieces into which the past is cut: few pieces would make an arrival rate seem too certain."""
+LEAST_PIECES = 24  # number of pieces of the past, below which an arrival rate would seem too certain
 
 
 class Seen(NamedTuple):
-    """A submitted job, and how much of its duration it has run [s], or [M0-steps] for a job with a profile.
-
-    A complete job has run its whole duration. The duration of an unfinished job is not known.
-    """
+    """A submitted job. The duration of an unfinished job is not known."""
 
     job: Job
-    ran: float
+    ran: float  # its run time so far [s], or its progress [M0-steps] for a job with a profile
     is_complete: bool
 
 
@@ -53,6 +49,9 @@ class Draw:
     Arrivals are pieces of the past, drawn at random from a resample of all pieces, so that they include the uncertainty
     about the arrival rate. Pieces are hours, or shorter if the past is less than a day.
 
+    `seen` has the jobs submitted until `time` [s]. `durations` has the total time of each unfinished job without a
+    profile [s], and `length` is the length of a piece [s].
+
     Source: Künsch, "The jackknife and the bootstrap for general stationary observations" (Annals of Statistics 1989),
     for pieces; Hill, "Posterior distribution of percentiles" (JASA 1968), for the gaps between factors; Efron, "The two
     sample problem with censored data" (1967), for unfinished jobs; Tanner and Wong, "The calculation of posterior
@@ -62,66 +61,70 @@ class Draw:
     def __init__(self, seen: Sequence[Seen], time: float, rng: np.random.Generator) -> None:
         self._rng = rng
         # Resampling the jobs includes the uncertainty about typical durations, which similar jobs share.
-        again = [seen[place] for place in rng.integers(len(seen), size=len(seen))] if seen else []
-        known = sorted((each for each in again if _is_unknown(each.job)), key=lambda each: each.ran)
-        self.durations = self._durations([each for each in seen if _is_unknown(each.job)], known)
+        resample = [seen[index] for index in rng.integers(len(seen), size=len(seen))] if seen else []
+        past = sorted((each for each in resample if _has_duration(each.job)), key=lambda each: each.ran)
+        self.durations = self._durations([each for each in seen if _has_duration(each.job)], past)
         count = max(round(time / HOUR), LEAST_PIECES)
         self.length = time / count
         self._pieces: list[list[Job]] = [[] for _ in range(count)]
         for each in seen:
             self._pieces[min(int(each.job.submit_time / self.length), count - 1)].append(each.job)
-        self._world = rng.integers(count, size=count)
-        self._number = 0
+        self._drawn_pieces = rng.integers(count, size=count)
+        self._num_arrivals = 0
 
     def arrivals(self, start: float) -> Iterator[Job]:
-        """Yield the jobs of another piece, from a time on [s]."""
-        piece = int(self._rng.choice(self._world))
+        """Yield the jobs of another piece, which begins at `start` [s]."""
+        piece = int(self._rng.choice(self._drawn_pieces))
+        shift = start - piece * self.length
         for job in self._pieces[piece]:
-            self._number += 1
-            later = start - piece * self.length
+            self._num_arrivals += 1
             yield replace(
                 job,
-                job_id=f"{job.job_id}~{self._number}",
-                submit_time=job.submit_time + later,
+                job_id=f"{job.job_id}~{self._num_arrivals}",
+                submit_time=job.submit_time + shift,
                 duration=self.durations.get(job.job_id, job.duration),
-                deadline=None if job.deadline is None else job.deadline + later,
+                deadline=None if job.deadline is None else job.deadline + shift,
                 after=(),
                 cancel_time=None,
                 line=0,
             )
 
-    def _durations(self, seen: Sequence[Seen], known: Sequence[Seen]) -> dict[JobId, float]:
-        """Return the total time of each unfinished job [s], drawn from known jobs in order of how long they ran."""
+    def _durations(self, seen: Sequence[Seen], past: Sequence[Seen]) -> dict[JobId, float]:
+        """Return the duration of each unfinished job in `seen` [s], drawn from `past`, jobs in order of run time."""
         unfinished = [each for each in seen if not each.is_complete]
-        alike = defaultdict[object, list[tuple[float, bool]]](list)
-        for each in known:
+        runs = defaultdict[object, Runs](list)  # by kind of job
+        for each in past:
             for kind in _kinds(each.job):
-                alike[kind].append((each.ran, each.is_complete))
-        first = {
-            each.job.job_id: self._drawn(each.ran, 1.0, _Alike(alike, each.job, LEAST_ALIKE)) for each in unfinished
-        }
-        typical = _typical(known, first)
-        factors: Runs = sorted((each.ran / typical(each.job), each.is_complete) for each in known)
-        found: dict[JobId, float] = {}
+                runs[kind].append((each.ran, each.is_complete))
+        first: dict[JobId, float] = {}
         for each in unfinished:
-            own = _Alike({kind: alike[kind] for kind in _owner_kinds(each.job)}, each.job, MANY_ALIKE)
-            if len(own(each.ran)) >= MANY_ALIKE:
-                found[each.job.job_id] = self._drawn(each.ran, 1.0, own)
+            similar = [runs[kind] for kind in _kinds(each.job) if kind in runs]
+            first[each.job.job_id] = self._drawn(each.ran, 1.0, partial(_enough_longer, similar, LEAST_SIMILAR))
+        typical = _typical(past, first)
+        factors: Runs = sorted((each.ran / typical(each.job), each.is_complete) for each in past)
+        durations: dict[JobId, float] = {}
+        for each in unfinished:
+            of_owner = partial(_enough_longer, [runs[kind] for kind in _owner_kinds(each.job)], ENOUGH_OF_OWNER)
+            if len(of_owner(each.ran)) >= ENOUGH_OF_OWNER:
+                durations[each.job.job_id] = self._drawn(each.ran, 1.0, of_owner)
             else:
                 unit = typical(each.job)
-                found[each.job.job_id] = unit * self._drawn(each.ran / unit, unit, lambda ran: _longer(factors, ran))
-        return found
+                durations[each.job.job_id] = unit * self._drawn(each.ran / unit, unit, partial(_longer, factors))
+        return durations
 
     def _drawn(self, ran: float, unit: float, longer_than: Callable[[float], Runs]) -> float:
-        """Return the duration of a job that has run for some time, drawn from longer jobs, in units [s]."""
+        """Return the duration of a job that has run for `ran`, drawn from jobs that ran for longer.
+
+        Both are relative to `unit` [s].
+        """
         rng, least = self._rng, ran
         while longer := longer_than(least):
-            place = int(rng.integers(len(longer) + 1))
-            before = longer[place - 1][0] if place else least
-            if place == len(longer):
+            index = int(rng.integers(len(longer) + 1))
+            before = longer[index - 1][0] if index else least
+            if index == len(longer):
                 least = before
                 break
-            upper, is_complete = longer[place]
+            upper, is_complete = longer[index]
             if is_complete:
                 share, lower = rng.random(), max(before, 1.0 / unit)
                 return float(max(lower, least) ** (1 - share) * upper**share)
@@ -129,35 +132,30 @@ class Draw:
         return float(max(least, LEAST_DURATION / unit) / (1 - rng.random()) ** 0.5)
 
 
-class _Alike:
-    """The jobs of the narrowest kind with enough jobs that ran for longer than a given time."""
-
-    def __init__(self, alike: Mapping[object, Runs], job: Job, least: int) -> None:
-        self._kinds = [alike[kind] for kind in _kinds(job) if kind in alike]
-        self._least = least
-
-    def __call__(self, ran: float) -> Runs:
-        longer: Runs = []
-        for runs in self._kinds:
-            longer = _longer(runs, ran)
-            if len(longer) >= self._least:
-                break
-        return longer
+def _enough_longer(similar: Sequence[Runs], least: int, ran: float) -> Runs:
+    """Return the longer runs of the first, narrowest kind with at least `least` longer runs, else of the last kind."""
+    longer: Runs = []
+    for runs in similar:
+        longer = _longer(runs, ran)
+        if len(longer) >= least:
+            break
+    return longer
 
 
 def _longer(runs: Runs, ran: float) -> Runs:
+    """Return the runs that are longer than `ran`."""
     return runs[bisect_right(runs, (ran, True)) :]
 
 
-def _typical(known: Sequence[Seen], first: Mapping[JobId, float]) -> Callable[[Job], float]:
-    """Return a function that gives a job's typical duration [s]; `first` are estimates for unfinished jobs."""
+def _typical(past: Sequence[Seen], first: Mapping[JobId, float]) -> Callable[[Job], float]:
+    """Return a function that gives a job's typical duration [s]; `first` has estimates for unfinished jobs [s]."""
     logs, counts = defaultdict[object, float](float), defaultdict[object, int](int)
-    for each in known:
+    for each in past:
         duration = each.ran if each.is_complete else first[each.job.job_id]
         for kind in _kinds(each.job):
             logs[kind] += log(max(duration, 1.0))
             counts[kind] += 1
-    overall = logs[None] / counts[None] if known else log(LEAST_DURATION)
+    overall = logs[None] / counts[None] if past else log(LEAST_DURATION)
 
     def typical(job: Job) -> float:
         mean = overall
@@ -168,7 +166,8 @@ def _typical(known: Sequence[Seen], first: Mapping[JobId, float]) -> Callable[[J
     return typical
 
 
-def _is_unknown(job: Job) -> bool:
+def _has_duration(job: Job) -> bool:
+    """Return whether a job is described by a duration alone, neither by a profile nor by a plan."""
     return job.duration is not None and job.plan is None
 
 
@@ -178,5 +177,6 @@ def _kinds(job: Job) -> tuple[object, ...]:
 
 
 def _owner_kinds(job: Job) -> tuple[object, ...]:
+    """Return the kinds of jobs of the same user or queue; empty if both are unknown."""
     owner = job.user or job.queue
     return ((owner, job.num_replicas), owner) if owner else ()

@@ -17,8 +17,11 @@ from polluxsim.common.tables import Row, read_number
 from polluxsim.hardware.hosts import UNLIMITED, Host
 from polluxsim.hardware.placements import MOST_SECONDS, JobId
 from polluxsim.models.known_duration import ELASTIC, RIGID, BatchPlan, Speeds, TypeSpeeds
-from polluxsim.models.sensitivity import Curve, Sensitivity, is_curve
+from polluxsim.models.sensitivity import Curve, Sensitivity, are_pairs, is_curve
 from polluxsim.models.stages import Stages
+
+MOST_COUNT = 10**9  # largest number of GPUs or examples of one job, to catch errors in workloads
+MOST_SPEED = 1e12  # largest speed, in any unit
 
 
 def is_name(value: object) -> bool:
@@ -40,38 +43,33 @@ def _is_count(value: object) -> bool:
 
 def _are_speeds(value: object) -> bool:
     """Return whether a value is pairs (GPUs, speed) with rising numbers of GPUs."""
-    if not isinstance(value, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+    if not are_pairs(value):
         return False
-    is_known = all(_is_count(gpus) and _is_within(ulp(0.0), MOST_SPEED, speed) for gpus, speed in value)
-    return is_known and all(fewer[0] < more[0] for fewer, more in pairwise(value))
+    is_valid = all(_is_count(gpus) and _is_within(ulp(0.0), MOST_SPEED, speed) for gpus, speed in value)
+    return is_valid and all(fewer[0] < more[0] for fewer, more in pairwise(value))
 
 
 def _are_type_speeds(value: object) -> bool:
     """Return whether a value is pairs (GPU type, speed) with different types."""
-    if not isinstance(value, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+    if not are_pairs(value) or not _are_names(tuple(name for name, _ in value)):
         return False
-    return _are_names(tuple(name for name, _ in value)) and all(
-        _is_within(0.0, MOST_SPEED, speed) for _, speed in value
-    )
+    return all(_is_within(0.0, MOST_SPEED, speed) for _, speed in value)
 
 
 def _are_stages(value: object) -> bool:
-    """Return whether a value is the time of a step, > 0, and the times of its stages, one of them > 0."""
+    """Return whether a value is the time of a step, > 0, and the times of its stages, one of them > 0 [s]."""
     if not isinstance(value, tuple) or len(value) != len(Stages._fields):
         return False
     return bool(value[0]) and any(value[1:]) and all(_is_within(0.0, MOST_SECONDS, time) for time in value)
 
 
-MOST_COUNT = 10**9  # largest number of GPUs or examples of one job, to catch errors in workloads
-MOST_SPEED = 1e12  # largest speed, in any unit
-
 _KeyT = TypeVar("_KeyT")
-
-BETWEEN = "with spaces or semicolons between them"
+_SEPARATED = "with spaces or semicolons between them"
 
 
 @lru_cache(maxsize=1 << 12)
 def _split(text: str) -> tuple[str, ...]:
+    """Return the names in a text with semicolons, or else spaces, between them."""
     parts = text.split(";") if ";" in text else text.split()
     return tuple(part.strip() for part in parts if part.strip())
 
@@ -81,46 +79,47 @@ def _names(row: Row, column: str) -> tuple[str, ...]:
     value = row.values[column]
     names = _split(value) if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise row.error(column, f"names {BETWEEN}, or a list of names")
+        raise row.error(column, f"names {_SEPARATED}, or a list of names")
     return tuple(names)
 
 
-def _by(what: str, key_of: Callable[[str], _KeyT | None], row: Row, column: str) -> tuple[tuple[_KeyT, float], ...]:
-    """Return pairs (key, speed) from texts KEY:speed, in a list or with spaces or semicolons between them."""
+def _pairs(what: str, key_of: Callable[[str], _KeyT | None], row: Row, column: str) -> tuple[tuple[_KeyT, float], ...]:
+    """Return pairs (key, speed) from texts KEY:speed, in a list or in a text as in `_names`."""
     pairs = []
     for text in _names(row, column):
         name, _, speed = text.rpartition(":")
         key, number = key_of(name), read_number(speed)
         if key is None or number is None:
-            raise row.error(column, f"{what}:speed pairs {BETWEEN}")
-        pairs.append((key, number or 0.0))
+            raise row.error(column, f"{what}:speed pairs {_SEPARATED}")
+        pairs.append((key, number))
     return tuple(pairs)
 
 
 def _whole(text: str) -> int | None:
+    """Return the whole number in a text, or None."""
     number = read_number(text)
     return int(number) if number is not None and number.is_integer() else None
 
 
 def curve_of(row: Row, column: str) -> Curve:
-    """Return speeds by an amount."""
-    return _by("amount", read_number, row, column)
+    """Return speeds by amount per GPU from a cell with texts amount:speed; raise InvalidInputError for another cell."""
+    return _pairs("amount", read_number, row, column)
 
 
 def _stages(row: Row, column: str) -> Stages:
     """Return the times of a step and its stages from a list of four numbers, or from a text as in `_names`."""
     times = [read_number(name) for name in _names(row, column)]
     if len(times) != len(Stages._fields) or None in times:
-        raise row.error(column, f"four times [s] {BETWEEN}: step, load, compute, network")
+        raise row.error(column, f"four times [s] {_SEPARATED}: step, load, compute, network")
     return Stages(*(time or 0.0 for time in times))
 
 
 class Kind(NamedTuple):
-    """Kind of the values of a field: the check of a value, the requirement in words, and the reader of a cell."""
+    """Kind of the values of a field."""
 
     is_valid: Callable[[object], bool]
-    requirement: str
-    read: Callable[[Row, str], Any]
+    requirement: str  # end of the message "must be …"
+    read: Callable[[Row, str], Any]  # returns the value in a column of a row
 
 
 def _kind(is_valid: Callable[[object], bool], requirement: str, read: Callable[[Row, str], Any]) -> dict[str, Kind]:
@@ -138,11 +137,11 @@ _COUNT = _kind(_is_count, f"a whole number from 1 to {MOST_COUNT:g}", Row.intege
 _AMOUNT = _kind(partial(_is_within, ulp(0.0), UNLIMITED), f"a number above 0, up to {UNLIMITED:g}", Row.number)
 _CURVE = _kind(is_curve, "pairs of an amount, rising, and a speed, not falling, all above 0", curve_of)
 _NUMBER = _kind(partial(_is_within, -float_info.max, float_info.max), "a finite number", Row.number)
-_SPEEDS = _kind(_are_speeds, "pairs of a GPU count, rising, and a speed above 0", partial(_by, "GPUs", _whole))
+_SPEEDS = _kind(_are_speeds, "pairs of a GPU count, rising, and a speed above 0", partial(_pairs, "GPUs", _whole))
 _TYPE_SPEEDS = _kind(
     _are_type_speeds,
     "pairs of a GPU type and a speed of 0 or more, each type once",
-    partial(_by, "TYPE", lambda name: name or None),
+    partial(_pairs, "TYPE", lambda name: name or None),
 )
 _STAGES = _kind(
     _are_stages, "the time of a step, above 0, and of its load, compute and network, one above 0 [s]", _stages
@@ -150,7 +149,7 @@ _STAGES = _kind(
 
 
 class InvalidJobError(InvalidInputError):
-    """Error about the value of a field of a job."""
+    """The value of a field of a job is invalid."""
 
     def __init__(self, job: object, field: str, value: object, allowed: str) -> None:
         super().__init__(job, field, value, allowed)
@@ -163,95 +162,53 @@ class InvalidJobError(InvalidInputError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as its user submits it.
+    """A job as its user submits it. Raise InvalidJobError if the value of a field is invalid."""
 
-    Parameters
-    ----------
-    job_id
-        Name, unique in the workload.
-    submit_time
-        Time of submission [s since the start of the workload].
-    application
-        Name of the application; `RIGID` for a job without a profile.
-    num_replicas
-        GPUs that the user requests.
-    batch_size
-        Total batch size that the user requests [examples].
-    line
-        Line in the file of the workload, for messages; 0 if there is no file.
-    duration
-        Time that a job without a profile needs on its GPUs [s]; None for a job with a profile.
-    user, queue
-        User and queue (virtual cluster, partition or tenant), or None if unknown.
-    priority
-        Priority for policies that use it; larger values go first.
-    deadline
-        Time by which the user wants the job to complete [s since the start of the workload].
-    time_limit
-        Longest time on GPUs that the user promises [s].
-    after
-        Names of the jobs that must complete before this job is submitted.
-    gpu_types
-        GPU types that the job can use; empty for all types.
-    min_replicas, max_replicas
-        Smallest and largest number of GPUs that the user allows, or None.
-    cancel_time
-        Time when the user cancels the job [s since the start of the workload].
-    type_speeds
-        Speeds of a job without a profile, as pairs (GPU type, speed). At speed 1 the job takes `duration`. Speed 0
-        means that the batch does not fit into memory. It cannot use other types. Empty if all types are equally fast.
-    speeds
-        Speeds of a job without a profile on other numbers of GPUs, as pairs (GPUs, speed) with rising numbers, in any
-        unit. `duration` is the time on `num_replicas` GPUs. Empty if the number of GPUs is fixed.
-    stages
-        Times that a step spends on each resource, for jobs that share GPUs by resource; None if unknown.
-    cpus, memory
-        CPUs and memory that the user requests on all nodes together [cores; GB], or None.
-    cpu_speeds, memory_speeds
-        Speed against the CPUs and the memory of each GPU [cores; GB], relative to the profile or the duration. The
-        speeds are pairs (amount, speed) with rising amounts and non-decreasing speeds. The lower of both speeds counts.
-        Empty if CPUs and memory have no effect, or if the profile states the speeds.
-    plan
-        Batch sizes over time of a job without a profile, with their speeds; `duration` is the time of the plan. None
-        if the batch size is fixed.
-    job_name
-        Name that the user gives to similar jobs, or the application that a log states; not unique. None if unknown.
-    qos
-        Quality of service or priority class, by name; None if unknown.
-
-    Raises
-    ------
-    InvalidJobError
-        If the value of a field is invalid.
-    """
-
-    job_id: JobId = field(metadata=_NAME)
-    submit_time: float = field(metadata=_TIME)
-    application: str = field(metadata=_NAME)
-    num_replicas: int = field(metadata=_COUNT)
-    batch_size: int = field(metadata=_COUNT)
-    line: int = 0
+    job_id: JobId = field(metadata=_NAME)  # name, unique in the workload
+    submit_time: float = field(metadata=_TIME)  # time of submission [s since the start of the workload]
+    application: str = field(metadata=_NAME)  # name of the application; `RIGID` for a job without a profile
+    num_replicas: int = field(metadata=_COUNT)  # GPUs that the user requests
+    batch_size: int = field(metadata=_COUNT)  # total batch size that the user requests [examples]
+    line: int = 0  # line in the file of the workload, for messages; 0 if there is no file
+    # Time that a job without a profile needs on its GPUs [s]; None for a job with a profile.
     duration: float | None = field(default=None, metadata=_LENGTH)
-    user: str | None = field(default=None, metadata=_NAME)
-    queue: str | None = field(default=None, metadata=_NAME)
-    priority: float = field(default=0.0, metadata=_NUMBER)
+    user: str | None = field(default=None, metadata=_NAME)  # user, or None if unknown
+    queue: str | None = field(default=None, metadata=_NAME)  # queue (virtual cluster, partition or tenant), or None
+    priority: float = field(default=0.0, metadata=_NUMBER)  # larger values go first; policies may use it
+    # Time by which the user wants the job to complete [s since the start of the workload].
     deadline: float | None = field(default=None, metadata=_TIME)
-    time_limit: float | None = field(default=None, metadata=_LENGTH)
+    time_limit: float | None = field(default=None, metadata=_LENGTH)  # longest time on GPUs that the user promises [s]
+    # Names of the jobs that must complete before this job is submitted.
     after: tuple[JobId, ...] = field(default=(), metadata=_NAMES)
-    gpu_types: tuple[str, ...] = field(default=(), metadata=_NAMES)
-    min_replicas: int | None = field(default=None, metadata=_COUNT)
-    max_replicas: int | None = field(default=None, metadata=_COUNT)
+    gpu_types: tuple[str, ...] = field(default=(), metadata=_NAMES)  # GPU types that it can use; empty for all
+    min_replicas: int | None = field(default=None, metadata=_COUNT)  # fewest GPUs that the user allows, or None
+    max_replicas: int | None = field(default=None, metadata=_COUNT)  # most GPUs that the user allows, or None
+    # Time when the user cancels the job [s since the start of the workload].
     cancel_time: float | None = field(default=None, metadata=_TIME)
+    # Speeds of a job without a profile on other numbers of GPUs, as pairs (GPUs, speed) with rising numbers, in any
+    # unit. `duration` is the time on `num_replicas` GPUs. Empty if the number of GPUs is fixed.
     speeds: Speeds = field(default=(), metadata=_SPEEDS)
+    # Speeds of a job without a profile, as pairs (GPU type, speed). At speed 1 the job takes `duration`. Speed 0 means
+    # that the batch does not fit into memory. It cannot use other types. Empty if all types are equally fast.
     type_speeds: TypeSpeeds = field(default=(), metadata=_TYPE_SPEEDS)
+    # Times that a step spends on each resource, for jobs that share GPUs by resource; None if unknown.
     stages: Stages | None = field(default=None, metadata=_STAGES)
+    # CPUs that the user requests on all nodes together [cores], or None.
     cpus: float | None = field(default=None, metadata=_AMOUNT)
+    # Memory that the user requests on all nodes together [GB], or None.
     memory: float | None = field(default=None, metadata=_AMOUNT)
+    # Speed against the CPUs of each GPU [cores], relative to the profile or the duration: pairs (amount, speed) with
+    # rising amounts and non-decreasing speeds. The lower of this speed and the next one counts. Empty if CPUs have no
+    # effect, or if the profile states the speeds.
     cpu_speeds: Curve = field(default=(), metadata=_CURVE)
+    # Speed against the memory of each GPU [GB], in the form of `cpu_speeds`.
     memory_speeds: Curve = field(default=(), metadata=_CURVE)
+    # Batch sizes over time of a job without a profile, with their speeds; `duration` is the time of the plan. None if
+    # the batch size is fixed.
     plan: BatchPlan | None = None
+    # Name that the user gives to similar jobs, or the application that a log states; not unique. None if unknown.
     job_name: str | None = field(default=None, metadata=_NAME)
-    qos: str | None = field(default=None, metadata=_NAME)
+    qos: str | None = field(default=None, metadata=_NAME)  # quality of service or priority class, or None
 
     def __post_init__(self) -> None:
         if not self._is_plainly_right():

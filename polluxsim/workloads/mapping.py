@@ -32,6 +32,7 @@ from polluxsim.workloads.source import check_whole
 from polluxsim.workloads.workload import Job, Workload
 
 Requests = Callable[[str, TraceJob, np.random.Generator], "Configuration"]
+"""Function that draws the request of a job of a trace for an application."""
 
 # Source: Pollux (OSDI '21), §5.1, and its artifact.
 CLASSES: Sequence[tuple[str, float, tuple[str, ...]]] = (
@@ -44,7 +45,7 @@ CLASSES: Sequence[tuple[str, float, tuple[str, ...]]] = (
 
 
 def classify(gpu_time: float) -> tuple[str, tuple[str, ...]] | None:
-    """Return the size class of a job by its GPU time, and the applications of the class; None from 1000 GPU-hours on.
+    """Return the size class of a job by its GPU time [GPU s], and its applications; None from 1000 GPU-hours on.
 
     >>> classify(2 * 3600.0)
     ('M', ('deepspeech2', 'bert'))
@@ -61,17 +62,17 @@ def check_profiles(profiles: Mapping[str, Profile]) -> None:
 
 
 # Source of all constants: how the workloads of Pollux (OSDI '21), §5.2, were configured.
-REPLICA_CHOICES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48)
-LONGEST_TRAINING = 12.0 * HOUR
-LEAST_SCALING, MOST_SCALING = 0.5, 0.8
-GPUS_PER_NODE = 4
+REPLICA_CHOICES = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48)  # GPUs of a tuned request
+LONGEST_TRAINING = 12.0 * HOUR  # [s]
+LEAST_SCALING, MOST_SCALING = 0.5, 0.8  # speedup over one GPU, divided by the number of GPUs [1]
+GPUS_PER_NODE = 4  # GPUs of each node for which requests are tuned
 
 
 class Configuration(NamedTuple):
-    """Request of a user: GPUs, and the total batch size [examples]."""
+    """Request of a user."""
 
-    num_replicas: int
-    batch_size: int
+    num_replicas: int  # requested GPUs
+    batch_size: int  # total [examples]
 
 
 def tuned_configurations(profile: Profile, largest: int = REPLICA_CHOICES[-1]) -> tuple[Configuration, ...]:
@@ -82,16 +83,15 @@ def tuned_configurations(profile: Profile, largest: int = REPLICA_CHOICES[-1]) -
     tuned configurations, return the best on one GPU. A configuration on more than `largest` GPUs is replaced by the
     best on `largest`.
     """
-    alone_time, alone = _best(profile, 1)
+    time_alone, best_alone = _best(profile, 1)
     choices = []
     for replicas in REPLICA_CHOICES[1:]:
         if replicas > profile.application.most_replicas(profile.application.max_batch_size):
             break
         time, configuration = _best(profile, replicas)
-        if time < LONGEST_TRAINING and LEAST_SCALING < alone_time / time / replicas < MOST_SCALING:
-            choices.append(configuration)
-    fitting = (each if each.num_replicas <= largest else _best(profile, largest)[1] for each in choices)
-    return tuple(fitting) or (alone,)
+        if time < LONGEST_TRAINING and LEAST_SCALING < time_alone / time / replicas < MOST_SCALING:
+            choices.append(configuration if replicas <= largest else _best(profile, largest)[1])
+    return tuple(choices) or (best_alone,)
 
 
 def _best(profile: Profile, replicas: int) -> tuple[float, Configuration]:
@@ -134,7 +134,10 @@ KNOWN_RULES = f"one of {', '.join(RULES)}, or a class as module.Class"
 
 
 def find_rule(name: str) -> MappingRule:
-    """Return the rule with a name in `RULES`, or an object of a class given as module.Class."""
+    """Return the rule with a name in `RULES`, or an object of a class given as module.Class.
+
+    Raise InvalidConfigError if there is no such rule.
+    """
     if name in RULES:
         return RULES[name]()
     module, _, attribute = name.rpartition(".")
@@ -184,17 +187,18 @@ def realistic_requests(profiles: Mapping[str, Profile], usable: Sequence[TraceJo
 
 
 def _class_of(job: TraceJob) -> str:
+    """Return the name of a job's size class; empty from 1000 GPU-hours on."""
     found = classify(job.gpu_time)
     return "" if found is None else found[0]
 
 
 @dataclass(frozen=True)
 class MappingReport:
-    """Numbers of mapped jobs by application, and of jobs that were left out by reason."""
+    """Numbers of jobs that were mapped and left out."""
 
-    jobs: int
-    left_out: Mapping[str, int]
-    applications: Mapping[str, int]
+    jobs: int  # of the trace
+    left_out: Mapping[str, int]  # by reason
+    applications: Mapping[str, int]  # mapped jobs by application
 
     def as_text(self) -> str:
         """Return the report as lines."""
@@ -208,30 +212,17 @@ class MappingReport:
 
 @dataclass(frozen=True)
 class MappedTrace:
-    """A workload that maps the jobs of a trace to applications with profiles.
+    """A workload that maps the jobs of a trace to applications. Raise InvalidConfigError if a setting is invalid."""
 
-    Parameters
-    ----------
-    path
-        Trace in Parquet, as `polluxsim log import` and `polluxsim workload generate` write it.
-    rule
-        Rule that maps a job to an application: a name in `RULES`, module.Class, or an object.
-    tuned
-        Whether jobs request tuned GPUs and batch sizes, or the trace's GPUs and the initial batch size per GPU.
-    seed
-        Seed of the draws.
-    select
-        Selection of jobs.
-    gpu_types
-        GPU type for each type in the log, as in `TraceReplay`. None, the default, lets all jobs use any type, because
-        profiles may have other types than the log.
-    """
-
-    path: str
+    path: str  # trace in Parquet, as `polluxsim log import` and `polluxsim workload generate` write it
+    # Rule that maps a job to an application: a name in `RULES`, module.Class, or an object.
     rule: str | MappingRule = DEFAULT_RULE
+    # Whether jobs request tuned GPUs and batch sizes, or the trace's GPUs and the initial batch size per GPU.
     tuned: bool = True
-    seed: int = 0
-    select: Selection = field(default_factory=Selection)
+    seed: int = 0  # seed of the draws
+    select: Selection = field(default_factory=Selection)  # selection of jobs
+    # GPU type for each type in the log, as in `TraceReplay`. None, the default, lets all jobs use any type, because
+    # profiles may have other types than the log.
     gpu_types: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
@@ -247,7 +238,10 @@ class MappedTrace:
         return replace(workload, notes=tuple(report.notes()))
 
     def map(self, profiles: Mapping[str, Profile]) -> tuple[Workload, MappingReport]:
-        """Map the trace; return the workload and a report."""
+        """Map the trace; return the workload and a report.
+
+        Raise InvalidInputError if no job is left, and the errors of `stand_ins` and `find_rule`.
+        """
         rule = find_rule(self.rule) if isinstance(self.rule, str) else self.rule
         _, jobs = read_trace(Path(self.path))
         usable, left_out = self.select.select(jobs), self.select.left_out(jobs)
@@ -268,15 +262,14 @@ class MappedTrace:
             )
             for logged, job in pairs
         )
-        workload = Workload(mapped, source=self.path)
-        if left := len(usable) - len(workload.jobs):
-            left_out["no application by the rule"] = left
-        report = MappingReport(len(jobs), left_out, Counter(job.application for job in workload.jobs))
-        if not workload.jobs:
+        if unmapped := len(usable) - len(mapped):
+            left_out["no application by the rule"] = unmapped
+        if not mapped:
             raise InvalidInputError(
                 f"{self.path}: none of {len(jobs)} jobs is left: {_counts(left_out)}; choose other jobs"
             )
-        return workload, report
+        report = MappingReport(len(jobs), left_out, Counter(job.application for job in mapped))
+        return Workload(mapped, source=self.path), report
 
 
 def map_jobs(
@@ -334,8 +327,10 @@ def stand_ins(
 
 
 def _counts(counts: Mapping[str, int]) -> str:
+    """Return numbers by name as text, largest first."""
     return ", ".join(f"{count} × {name}" for name, count in _by_count(counts))
 
 
 def _by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return pairs of a name and its number, largest number first."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

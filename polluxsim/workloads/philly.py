@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +32,8 @@ from polluxsim.workloads.source import check_whole, draw
 from polluxsim.workloads.workload import Job, Workload
 
 # Source of all constants: Pollux (OSDI '21), §5.1, and its artifact.
-CLOCK_SHIFT = 2 * HOUR
-WINDOW_HOURS = 8
+CLOCK_SHIFT = 2 * HOUR  # time of day in UTC at which the window of submissions begins [s]
+WINDOW_HOURS = 8  # length of the window [h]
 
 
 @dataclass(frozen=True)
@@ -42,24 +43,16 @@ class PhillySample:
     Jobs of a minute or more and less than 1000 GPU-hours, submitted in an 8-hour window of any day, are drawn without
     replacement.
 
-    Parameters
-    ----------
-    path
-        philly.csv, as in the artifact of Pollux, or a trace in Parquet with times of day (UTC is used).
-    num_jobs
-        Number of jobs.
-    tuned
-        Whether jobs request tuned GPUs and batch sizes, or the trace's GPUs and the initial batch size per GPU.
-    seed
-        Seed of the draws.
-
     Source: Pollux (OSDI '21), §5.1, and its artifact.
+
+    Raise InvalidConfigError if the seed is invalid.
     """
 
-    path: str
-    num_jobs: int = 160
+    path: str  # philly.csv, as in the artifact of Pollux, or a trace in Parquet with times of day (UTC is used)
+    num_jobs: int = 160  # number of jobs
+    # Whether jobs request tuned GPUs and batch sizes, or the trace's GPUs and the initial batch size per GPU.
     tuned: bool = True
-    seed: int = 0
+    seed: int = 0  # seed of the draws
 
     def __post_init__(self) -> None:
         check_whole("seed", self.seed)
@@ -79,7 +72,7 @@ class PhillySample:
 
 
 def _folded(path: Path) -> list[TraceJob]:
-    """Return a trace's jobs with submissions as time of day on the shifted clock [s].
+    """Return a trace's jobs with submissions as times of day, counted from `CLOCK_SHIFT` [s].
 
     The last trace is cached, because the runs of a sweep draw from one trace, and reading it takes a second.
     """
@@ -108,33 +101,21 @@ def _read_philly(path: Path) -> list[TraceJob]:
     return jobs
 
 
-MOST_HOURS = 10_000
-MOST_JOBS = 10_000_000
-LARGEST_REQUEST = REPLICA_CHOICES[-1]
+MOST_HOURS = 10_000  # [h]; this limit and the next one catch errors in settings
+MOST_JOBS = 10_000_000  # largest number of jobs
+LARGEST_REQUEST = REPLICA_CHOICES[-1]  # [GPUs]
 
 
 @dataclass(frozen=True)
 class PhillyLike:
-    """Independent jobs over a window of hours, like the paper's workloads.
+    """Independent jobs over a window of hours, like the paper's workloads."""
 
-    Parameters
-    ----------
-    num_jobs
-        Number of jobs.
-    hours
-        Length of the window [h]. Arrival rates repeat those of the trace from 02 to 10 h UTC.
-    tuned
-        Whether jobs request tuned GPUs and batch sizes, or GPUs as in the trace and the initial batch size per GPU.
-    seed
-        Seed of the draws.
-    largest_request
-        Largest number of GPUs of a request, so that gangs fit on a GPU type with few GPUs.
-    """
-
-    num_jobs: int = 160
-    hours: int = 8
+    num_jobs: int = 160  # number of jobs
+    hours: int = 8  # length of the window [h]; arrival rates repeat those of the trace from 02 to 10 h UTC
+    # Whether jobs request tuned GPUs and batch sizes, or GPUs as in the trace and the initial batch size per GPU.
     tuned: bool = True
-    seed: int = 0
+    seed: int = 0  # seed of the draws
+    # Largest number of GPUs of a request, so that gangs fit on a GPU type with few GPUs.
     largest_request: int = LARGEST_REQUEST
 
     def __post_init__(self) -> None:
@@ -152,8 +133,8 @@ class PhillyLike:
         times = np.sort(hours * HOUR + rng.integers(0, HOUR, self.num_jobs))
         applications = {name: names for name, _, names in CLASSES}
         classes = draw(CLASS_SHARES, self.num_jobs, rng)
-        known = (name for names in applications.values() for name in names)
-        tuned = {name: tuned_configurations(profiles[name], self.largest_request) for name in known}
+        every_name = chain.from_iterable(applications.values())
+        tuned = {name: tuned_configurations(profiles[name], self.largest_request) for name in every_name}
         jobs = []
         for index, (time, size_class) in enumerate(zip(times.tolist(), classes, strict=True)):
             names = applications[size_class]
@@ -168,30 +149,16 @@ class PhillyLike:
 
 @dataclass(frozen=True)
 class PhillyLikeReplay:
-    """Jobs of `ReplayLike`, mapped to applications with profiles by their size classes.
+    """Jobs of `ReplayLike`, mapped to applications with profiles by their size classes."""
 
-    Parameters
-    ----------
-    hours
-        Length of the window [h].
-    start
-        Start of the window after Monday midnight UTC [h]; the paper's workloads have the hours from 02 to 10.
-    rate
-        Arrival-rate multiplier of bursts; 1 is for the cluster of the trace, with 2,490 GPUs [1].
-    tuned
-        Whether jobs request tuned GPUs and batch sizes, or the load's GPUs and the initial batch size per GPU.
-    seed
-        Seed of the draws.
-    heartbeat
-        Whether the periodic jobs are included.
-    """
-
-    hours: int = 8
+    hours: int = 8  # length of the window [h]
+    # Start of the window after Monday midnight UTC [h]; the paper's workloads have the hours from 02 to 10.
     start: int = 2
-    rate: float = 0.4
+    rate: float = 0.4  # arrival-rate multiplier of bursts; 1 is for the cluster of the trace, with 2,490 GPUs [1]
+    # Whether jobs request tuned GPUs and batch sizes, or the load's GPUs and the initial batch size per GPU.
     tuned: bool = True
-    seed: int = 0
-    heartbeat: bool = False
+    seed: int = 0  # seed of the draws
+    heartbeat: bool = False  # whether the periodic jobs are included
 
     def __post_init__(self) -> None:
         self._source()
@@ -214,6 +181,7 @@ class PhillyLikeReplay:
 def _realistic(
     profile: Profile, size_class: str, rng: np.random.Generator, largest: int = LARGEST_REQUEST
 ) -> Configuration:
+    """Return a request with GPUs as in the trace, at most `largest`, and the initial batch size on each GPU."""
     limits = profile.application
     (gpus,) = draw(GPUS_BY_CLASS[size_class], 1, rng)
     gpus = min(gpus, largest, limits.max_batch_size // limits.init_batch_size)
@@ -225,27 +193,16 @@ LEAST_SLACK = 1.2  # smallest time from submission to deadline, relative to the 
 
 @dataclass(frozen=True)
 class PhillyLikeRigid:
-    """Rigid jobs of `ReplayLike` of a minute or more, and less than 1000 GPU-hours.
+    """Rigid jobs of `ReplayLike` of a minute or more, and less than 1000 GPU-hours."""
 
-    Parameters
-    ----------
-    hours, start, rate
-        Window and arrival-rate multiplier, as in `ReplayLike`.
-    most_gpus
-        Jobs with more GPUs are left out.
-    slack
-        Largest time from submission to deadline, relative to the duration. Deadlines are drawn uniformly from 1.2 to
-        this value. None for jobs without deadlines.
-    seed
-        Seed of the draws.
-    """
-
-    hours: int = 8
-    start: int = 2
-    rate: float = 0.4
-    most_gpus: int = 64
+    hours: int = 8  # length of the window [h]
+    start: int = 2  # start of the window after Monday midnight UTC [h]
+    rate: float = 0.4  # arrival-rate multiplier of bursts, as in `ReplayLike` [1]
+    most_gpus: int = 64  # GPUs of the largest job; larger jobs are left out
+    # Largest time from submission to deadline, relative to the duration [1]. Deadlines are drawn uniformly from 1.2 to
+    # this value. None for jobs without deadlines.
     slack: float | None = None
-    seed: int = 0
+    seed: int = 0  # seed of the draws
 
     def __post_init__(self) -> None:
         check_whole("most_gpus", self.most_gpus, least=1)

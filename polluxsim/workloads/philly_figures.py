@@ -34,23 +34,10 @@ SIZE_CLASSES: Mapping[str, int] = {"one": 1, "few": 2, "tens": 10, "many": 50}
 """Kinds of bursts, and the fewest jobs of each. Bursts of kind `many` start at different hours."""
 
 SIZE_TAIL: Mapping[int, float] = {
-    1: 1.0,
-    2: 0.3746,
-    3: 0.1917,
-    5: 0.1045,
-    10: 0.0575,
-    20: 0.0347,
-    50: 0.0247,
-    70: 0.0212,
-    100: 0.0133,
-    150: 0.0095,
-    200: 0.008,
-    300: 0.0055,
-    500: 0.002,
-    700: 0.0007,
-    1000: 0.0002,
-}
-"""Share of bursts with that many jobs or more [1]."""
+    1: 1.0, 2: 0.3746, 3: 0.1917, 5: 0.1045, 10: 0.0575, 20: 0.0347, 50: 0.0247, 70: 0.0212, 100: 0.0133, 150: 0.0095,
+    200: 0.008, 300: 0.0055, 500: 0.002, 700: 0.0007, 1000: 0.0002,
+}  # fmt: skip
+"""Share of bursts by their least number of jobs [1]."""
 
 MOST_JOBS = 1063  # jobs of the largest burst
 
@@ -86,11 +73,8 @@ USUAL_GPUS: Mapping[str, Mapping[int, float]] = {
 """GPUs of most jobs of a burst, by kind of burst [% of jobs]."""
 
 MIXED: Mapping[str, tuple[float, float]] = {
-    "one": (0, 0),
-    "few": (0.165, 0.379),
-    "tens": (0.171, 0.272),
-    "many": (0.060, 0.016),
-}
+    "one": (0, 0), "few": (0.165, 0.379), "tens": (0.171, 0.272), "many": (0.060, 0.016),
+}  # fmt: skip
 """Share of bursts with several numbers of GPUs, and share of their jobs that differ from most jobs of the burst [1]."""
 
 DIFFERING_FROM_ONE: Mapping[int, float] = {2: 252, 4: 212, 8: 141, 16: 14, 32: 7}
@@ -131,8 +115,7 @@ LIKENESS = 0.83
 ACTIVITY_VARIANCE = 0.1  # variance of a day's load relative to the mean load of weekdays or weekends [1]
 
 OUTAGES_PER_DAY, OUTAGE_HOURS = 4 / 80, 3.5
-"""Number of periods without submissions per day, and their mean length [1/day, h]; in the trace they have 8.1, 3.7, 2.7
-and 1.5 h."""
+"""Rate [1/day] and mean length [h] of periods without submissions; the trace has four, of 8.1, 3.7, 2.7 and 1.5 h."""
 
 # The heartbeat: a job of one GPU that a virtual cluster submits every ten minutes.
 

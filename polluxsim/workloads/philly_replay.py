@@ -23,17 +23,19 @@ from polluxsim.workloads.source import check_whole, draw
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-KINDS = tuple(figures.SIZE_CLASSES)
+KINDS = tuple(figures.SIZE_CLASSES)  # kinds of bursts
 NUM_TENANTS = len(figures.TENANTS[KINDS[0]])
+LEAST_SHARE = 1e-6  # share of bursts that are larger than the largest burst of the trace [1]
+ROUNDING = 1e-9  # more than the error of rounding of a size [jobs]
 
 
 class RigidJobs(NamedTuple):
-    """Jobs without a profile as arrays of shape (jobs,)."""
+    """Jobs without a profile as arrays of shape (J,)."""
 
     times: Integers  # submissions from Monday midnight UTC [s]
     durations: Integers  # [s]
     gpus: Integers
-    tenants: Integers  # numbers of virtual clusters, from 0
+    tenants: Integers  # indices of virtual clusters
 
     def only(self, which: NDArray[np.generic]) -> RigidJobs:
         """Return the jobs that a mask or indices select."""
@@ -41,12 +43,12 @@ class RigidJobs(NamedTuple):
 
 
 class _Bursts(NamedTuple):
-    """Bursts in order of arrival, as arrays of shape (bursts,): start [s], jobs, index in `KINDS`, tenant."""
+    """Bursts in order of arrival, as arrays of shape (B,)."""
 
-    starts: Floats
-    sizes: Integers
-    kinds: Integers
-    tenants: Integers
+    starts: Floats  # from Monday midnight UTC [s]
+    sizes: Integers  # [jobs]
+    kinds: Integers  # indices of `KINDS`
+    tenants: Integers  # indices of virtual clusters
 
 
 def draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) -> RigidJobs:
@@ -55,19 +57,19 @@ def draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) ->
     `rate` multiplies the arrival rate of bursts and the number of virtual clusters of the trace.
     """
     bursts = _draw_bursts(first, last, rate, rng)
-    # `of` is the burst of each job, `place` its number in the burst.
-    of = np.repeat(np.arange(len(bursts.sizes)), bursts.sizes)
-    place = np.arange(len(of)) - (np.cumsum(bursts.sizes) - bursts.sizes)[of]
-    kinds = bursts.kinds[of]
-    offsets = _offsets(bursts, of, place, rng)
+    burst_of = np.repeat(np.arange(len(bursts.sizes)), bursts.sizes)  # index of the burst of each job
+    ranks = np.arange(len(burst_of)) - (np.cumsum(bursts.sizes) - bursts.sizes)[burst_of]  # index of each job in it
+    offsets = _offsets(bursts, burst_of, ranks, rng)
     starts = _apart(bursts, offsets[np.cumsum(bursts.sizes) - 1], rng)
-    gpus = _gpus(bursts, of, place, rng)
-    own, common = rng.standard_normal(len(of)), rng.standard_normal(len(bursts.sizes))[of]
+    gpus = _gpus(bursts, burst_of, ranks, rng)
+    own, common = rng.standard_normal(len(burst_of)), rng.standard_normal(len(bursts.sizes))[burst_of]
     scores = np.sqrt(figures.LIKENESS) * common + np.sqrt(1 - figures.LIKENESS) * own
-    return RigidJobs(starts[of] + offsets, _durations(kinds, gpus, ndtr(scores)), gpus, bursts.tenants[of])
+    durations = _durations(bursts.kinds[burst_of], gpus, ndtr(scores))
+    return RigidJobs(starts[burst_of] + offsets, durations, gpus, bursts.tenants[burst_of])
 
 
 def _draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) -> _Bursts:
+    """Return the bursts that arrive from hour `first` to hour `last`. Large bursts have their own rhythm."""
     rates = figures.BURSTS_PER_HOUR * rate * _activity(first, last, rng)
     large = figures.SIZE_TAIL[figures.SIZE_CLASSES[KINDS[-1]]]
     small_rates = rates * (1 - large) * _rhythm(first, last, figures.STARTS_BY_HOUR, figures.WEEKEND)
@@ -110,35 +112,36 @@ def _arrivals(first: int, rates: Floats, rng: np.random.Generator) -> Floats:
 
 
 def _sizes(shares: Floats) -> Integers:
-    """Return the sizes that these shares of bursts reach, by power laws between the figures."""
-    least = 1e-6
+    """Return the sizes that these shares of bursts reach [jobs], by power laws between the figures."""
     sizes = _each(log, [figures.MOST_JOBS + 1, *reversed(list(figures.SIZE_TAIL))])
-    tail = _each(log, [least, *reversed(list(figures.SIZE_TAIL.values()))])
-    drawn = _each(exp, np.interp(_each(log, np.maximum(shares, least)), tail, sizes)) + 1e-9
-    return drawn.astype(np.int64).clip(1, figures.MOST_JOBS)
+    tail = _each(log, [LEAST_SHARE, *reversed(list(figures.SIZE_TAIL.values()))])
+    drawn = _each(exp, np.interp(_each(log, np.maximum(shares, LEAST_SHARE)), tail, sizes))
+    return (drawn + ROUNDING).astype(np.int64).clip(1, figures.MOST_JOBS)
 
 
 def _by_kind(kinds: Integers, weights: Mapping[str, Sequence[float]], rng: np.random.Generator) -> Integers:
-    """Return numbers from 0 drawn by the weights of each burst's kind."""
+    """Return an index for each burst, drawn by the weights of its kind, shape (B,)."""
     drawn = np.zeros(len(kinds), np.int64)
-    for number, kind in enumerate(KINDS):
-        these = np.flatnonzero(kinds == number)
-        drawn[these] = draw(dict(enumerate(weights[kind])), len(these), rng)
+    for index, kind in enumerate(KINDS):
+        of_kind = np.flatnonzero(kinds == index)
+        drawn[of_kind] = draw(dict(enumerate(weights[kind])), len(of_kind), rng)
     return drawn
 
 
-def _offsets(bursts: _Bursts, of: Integers, place: Integers, rng: np.random.Generator) -> Integers:
-    """Return the time of each job after the first job of its burst [s]."""
-    gaps = np.floor(_quantiles(bursts.kinds[of], figures.GAP_SHARES, figures.GAPS, rng.uniform(size=len(of))))
-    passed = np.cumsum(np.where(place == 0, 0, gaps).astype(np.int64))
-    return passed - passed[np.flatnonzero(place == 0)][of]
+def _offsets(bursts: _Bursts, burst_of: Integers, ranks: Integers, rng: np.random.Generator) -> Integers:
+    """Return the time of each job after the first job of its burst [s], shape (J,)."""
+    kinds, shares = bursts.kinds[burst_of], rng.uniform(size=len(burst_of))
+    pauses = np.floor(_quantiles(kinds, figures.GAP_SHARES, figures.GAPS, shares))
+    passed = np.cumsum(np.where(ranks == 0, 0, pauses).astype(np.int64))
+    return passed - passed[np.flatnonzero(ranks == 0)][burst_of]
 
 
 def _apart(bursts: _Bursts, lengths: Integers, rng: np.random.Generator) -> Integers:
-    """Return the starts of bursts, delayed so that the bursts of a tenant do not merge [s].
+    """Return the starts of bursts of these lengths [s], delayed so that the bursts of a tenant do not merge [s].
 
-    A burst waits for the end of the previous burst of its tenant and for a pause: s(k) = max(a(k), s(k-1) + c(k-1)).
-    This is C(k) + max over j ≤ k of a(j) - C(j), where C is the cumulative sum of c.
+    A burst waits for the end of the previous burst of its tenant and for a pause: s(k) = max(a(k), s(k-1) + c(k-1)),
+    where a is the arrival and c is the length with the pause. This is C(k) + max over j ≤ k of a(j) - C(j), where C(k)
+    is the sum of all c before k.
     """
     starts = np.floor(bursts.starts).astype(np.int64)
     pauses = figures.BURST_GAP + 1 + rng.exponential(figures.BURST_GAP, len(starts)).astype(np.int64)
@@ -150,40 +153,40 @@ def _apart(bursts: _Bursts, lengths: Integers, rng: np.random.Generator) -> Inte
     return starts
 
 
-def _gpus(bursts: _Bursts, of: Integers, place: Integers, rng: np.random.Generator) -> Integers:
-    """Return the GPUs of the jobs. The durations are equal in a burst, except for the last jobs of a mixed burst."""
+def _gpus(bursts: _Bursts, burst_of: Integers, ranks: Integers, rng: np.random.Generator) -> Integers:
+    """Return the GPUs of the jobs, shape (J,). They are equal in a burst, except for the last jobs of a mixed burst."""
     usual, differing = np.ones((2, len(bursts.sizes)), np.int64)
-    same = bursts.sizes.copy()
-    for number, kind in enumerate(KINDS):
-        these = np.flatnonzero(bursts.kinds == number)
-        usual[these] = draw(figures.USUAL_GPUS[kind], len(these), rng)
-        mixed, share = figures.MIXED[kind]
-        chosen = these[rng.uniform(size=len(these)) < mixed]
-        same[chosen] -= np.maximum(1, (bursts.sizes[chosen] * share).astype(np.int64))
-    for most, weights in ((usual == 1, figures.DIFFERING_FROM_ONE), (usual > 1, figures.DIFFERING_FROM_MORE)):
-        differing[most] = draw(weights, most.sum(), rng)
-    return np.where(place < same[of], usual[of], differing[of])
+    num_usual = bursts.sizes.copy()  # jobs of each burst with the usual number of GPUs
+    for index, kind in enumerate(KINDS):
+        of_kind = np.flatnonzero(bursts.kinds == index)
+        usual[of_kind] = draw(figures.USUAL_GPUS[kind], len(of_kind), rng)
+        share_mixed, share_differing = figures.MIXED[kind]
+        mixed = of_kind[rng.uniform(size=len(of_kind)) < share_mixed]
+        num_usual[mixed] -= np.maximum(1, (bursts.sizes[mixed] * share_differing).astype(np.int64))
+    for which, weights in ((usual == 1, figures.DIFFERING_FROM_ONE), (usual > 1, figures.DIFFERING_FROM_MORE)):
+        differing[which] = draw(weights, which.sum(), rng)
+    return np.where(ranks < num_usual[burst_of], usual[burst_of], differing[burst_of])
 
 
 def _durations(kinds: Integers, gpus: Integers, shares: Floats) -> Integers:
-    """Return the durations at these quantiles of similar jobs [s]."""
+    """Return the durations of jobs at these quantiles of similar jobs [s], shape (J,)."""
     alone = {kind: _each(log, row) for kind, row in figures.DURATIONS_ALONE.items()}
     logs = _quantiles(kinds, figures.DURATION_SHARES, alone, shares)
-    counts = list(figures.DURATIONS_BY_GPUS)
-    for number, (_, row) in enumerate(figures.DURATIONS_BY_GPUS.items()):
-        these = np.searchsorted(counts, gpus, side="right") - 1 == number
-        logs[these] = np.interp(shares[these], figures.DURATION_SHARES, _each(log, row))
+    rows = np.searchsorted(list(figures.DURATIONS_BY_GPUS), gpus, side="right") - 1
+    for index, row in enumerate(figures.DURATIONS_BY_GPUS.values()):
+        which = rows == index
+        logs[which] = np.interp(shares[which], figures.DURATION_SHARES, _each(log, row))
     return _each(exp, logs).round().astype(np.int64)
 
 
 def _quantiles(
     kinds: Integers, points: Sequence[float], rows: Mapping[str, Sequence[float] | Floats], shares: Floats
 ) -> Floats:
-    """Return the quantiles at `shares`, linear between the points of a table with a row for each kind."""
+    """Return the quantiles of jobs at `shares`, shape (J,), linear between the points of a table by kind."""
     values = np.zeros(len(kinds))
-    for number, kind in enumerate(KINDS):
-        these = kinds == number
-        values[these] = np.interp(shares[these], points, rows[kind])
+    for index, kind in enumerate(KINDS):
+        which = kinds == index
+        values[which] = np.interp(shares[which], points, rows[kind])
     return values
 
 
@@ -192,9 +195,9 @@ def _each(function: Callable[[float], float], values: Iterable[float]) -> Floats
     return np.array([function(value) for value in values], dtype=np.float64)
 
 
-WARM_UP = 24
+WARM_UP = 24  # hours before the start that are drawn too, so that bursts are in progress at the start [h]
 MOST_HOURS = 20_000  # ten times the trace, with about a million jobs, drawn in ten seconds [h]
-HIGHEST_RATE = 1000.0
+HIGHEST_RATE = 1000.0  # to catch errors in settings
 MONDAY = datetime(2017, 9, 25, tzinfo=UTC)  # hour 0, the midnight before the first complete Monday of the trace
 
 CITATION = "generated by the statistics of the Philly trace (Jeon et al., ATC '19, CC-BY-4.0)"
@@ -207,6 +210,8 @@ class ReplayLike:
     Bursts arrive at a rate that depends on the hour, the weekday and a random activity of each day. The jobs of a burst
     belong to one virtual cluster, mostly have the same number of GPUs, and have similar durations. Some periods of a
     few hours have no submissions.
+
+    Raise InvalidConfigError if a parameter is invalid.
     """
 
     hours: int = 1920  # length [h]; 1,920 are the trace's 80 days, with about 81,000 jobs
@@ -227,7 +232,6 @@ class ReplayLike:
         """Return the jobs in order of submission; a short period may have no jobs."""
         # Separate streams, so that the bursts do not depend on the heartbeat.
         streams = [np.random.default_rng(child) for child in np.random.SeedSequence(self.seed).spawn(3)]
-        # Start a day earlier, so that bursts are in progress at the start.
         first, last = self.start - WARM_UP, self.start + self.hours
         parts = [draw_bursts(first, last, self.rate, streams[0])]
         if self.heartbeat:
@@ -239,20 +243,20 @@ class ReplayLike:
 
 
 def trace_jobs(jobs: RigidJobs, start: int) -> list[TraceJob]:
-    """Return generated jobs as jobs of a trace, with submissions after hour `start` [s]."""
+    """Return generated jobs as jobs of a trace, with submissions counted from hour `start` [h]."""
     times = (jobs.times - start * HOUR).astype(float).tolist()
     columns = (_names(jobs), times, jobs.durations.astype(float).tolist(), jobs.gpus.tolist(), _tenants(jobs))
     return [TraceJob(*row, JobStatus.COMPLETED) for row in zip(*columns, strict=True)]
 
 
 def no_job(what: object, source: ReplayLike) -> InvalidInputError:
-    """Return the error about a load without jobs."""
+    """Return the error about a load without jobs; `what` names the load."""
     drawn = f"{source.hours} h at rate {source.rate:g} with seed {source.seed}"
     return InvalidInputError(f"{what}: no job is submitted in {drawn}; use more hours or another seed")
 
 
 def write_replay(source: ReplayLike, path: Path) -> RigidJobs:
-    """Draw the jobs and write them as a trace in Parquet."""
+    """Draw the jobs, write them as a trace in Parquet, and return them. Raise InvalidInputError if there are none."""
     jobs = source.draw()
     if not len(jobs.times):
         raise no_job(path, source)
@@ -280,7 +284,7 @@ def _tenants(jobs: RigidJobs) -> list[str]:
 
 
 def _beats(first: int, last: int, rng: np.random.Generator) -> RigidJobs:
-    """Return the periodic jobs of the hours from `first` to `last`."""
+    """Return the periodic jobs from hour `first` to hour `last`."""
     most = (last - first) * HOUR // figures.BEAT_INTERVAL
     beats = np.cumsum(draw(figures.BEAT_STEPS, most, rng))
     times = first * HOUR + figures.BEAT_PHASE + figures.BEAT_INTERVAL * beats[beats < most]
@@ -290,7 +294,7 @@ def _beats(first: int, last: int, rng: np.random.Generator) -> RigidJobs:
 
 
 def _is_silent(times: NDArray[np.int64], first: int, last: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Return which times are in a period without submissions."""
+    """Return which times [s] are in a period without submissions, shape (J,)."""
     count = rng.poisson(figures.OUTAGES_PER_DAY * (last - first) / 24)
     starts = rng.uniform(first, last, count) * HOUR
     ends = starts + rng.exponential(figures.OUTAGE_HOURS * HOUR, count)

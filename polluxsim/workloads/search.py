@@ -16,17 +16,17 @@ from polluxsim.models.profile import Profile
 from polluxsim.workloads.source import check_whole
 from polluxsim.workloads.workload import Job, Workload
 
-FIRST = 10  # number of first trials, with uniform draws of the parameters
-GOOD = 0.25  # share of the best complete trials, near which later trials are drawn
-NEAR = 0.1  # standard deviation of these draws [share of a parameter's range]
+UNIFORM_TRIALS = 10  # complete trials before which points are drawn uniformly
+BEST_SHARE = 0.25  # share of the best complete trials, near which later points are drawn
+SPREAD = 0.1  # standard deviation of these draws [share of a parameter's range]
 
 
 class HyperParameters(NamedTuple):
     """Learning rate, momentum and weight decay of SGD."""
 
-    learning_rate: float
-    momentum: float
-    weight_decay: float
+    learning_rate: float  # from 1e-3 to 1
+    momentum: float  # from 0.5 to 0.99
+    weight_decay: float  # from 1e-5 to 1e-2
 
 
 def parameters_at(point: NDArray[np.float64]) -> HyperParameters:
@@ -40,19 +40,19 @@ class Sampler:
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
-        self._scored: list[tuple[float, NDArray[np.float64]]] = []
+        self.scored: list[tuple[float, NDArray[np.float64]]] = []  # scores and points of the complete trials
 
     def propose(self) -> NDArray[np.float64]:
         """Return the next point, shape (3,)."""
-        if len(self._scored) < FIRST:
+        if len(self.scored) < UNIFORM_TRIALS:
             return self._rng.random(3)
-        best = sorted(self._scored, key=lambda scored: -scored[0])[: round(GOOD * len(self._scored))]
+        best = sorted(self.scored, key=lambda scored: -scored[0])[: round(BEST_SHARE * len(self.scored))]
         centre = best[self._rng.integers(len(best))][1]
-        return np.clip(self._rng.normal(centre, NEAR), 0.0, 1.0)
+        return np.clip(self._rng.normal(centre, SPREAD), 0.0, 1.0)
 
     def learn(self, point: NDArray[np.float64], score: float) -> None:
         """Keep the score of a point."""
-        self._scored.append((score, point))
+        self.scored.append((score, point))
 
 
 def surrogate_accuracy(parameters: HyperParameters) -> float:
@@ -71,61 +71,49 @@ def surrogate_accuracy(parameters: HyperParameters) -> float:
 
 
 class Trials:
-    """The trials of one search. Each job is a copy of the template with another name and time."""
+    """The trials of one search. Each job is a copy of the template with another name and time.
 
-    def __init__(self, template: Job, num_trials: int, seed: int) -> None:
-        self.scores: dict[str, tuple[HyperParameters, float]] = {}
+    `first` has the `at_once` jobs that are submitted at the start.
+    """
+
+    def __init__(self, template: Job, num_trials: int, at_once: int, seed: int) -> None:
+        self.sampler = Sampler(seed)
         self._template = template
         self._num_trials = num_trials
-        self._sampler = Sampler(seed)
-        self._running: dict[str, NDArray[np.float64]] = {}
+        self._running: dict[str, NDArray[np.float64]] = {}  # point of each running trial, by the name of its job
         self._num_started = 0
+        self.first = tuple(self._start(0.0) for _ in range(at_once))
 
-    def start(self, time: float) -> Job:
+    def after(self, job: Job, time: float) -> Sequence[Job]:
+        """Keep the score of a complete trial, and return the next trial, submitted at `time` [s], if any."""
+        point = self._running.pop(job.job_id)
+        self.sampler.learn(point, surrogate_accuracy(parameters_at(point)))
+        return (self._start(time),) if self._num_started < self._num_trials else ()
+
+    def _start(self, time: float) -> Job:
         """Return the job of the next trial, submitted at `time` [s]."""
         self._num_started += 1
         name = f"trial-{self._num_started:0{len(str(self._num_trials))}d}"
-        self._running[name] = self._sampler.propose()
+        self._running[name] = self.sampler.propose()
         like = self._template
         return Job(name, time, like.application, like.num_replicas, like.batch_size)
-
-    def after(self, job: Job, time: float) -> Sequence[Job]:
-        """Keep the score of a complete trial, and return the next trial, if any."""
-        point = self._running.pop(job.job_id)
-        score = surrogate_accuracy(parameters_at(point))
-        self.scores[job.job_id] = (parameters_at(point), score)
-        self._sampler.learn(point, score)
-        return (self.start(time),) if self._num_started < self._num_trials else ()
 
 
 @dataclass(frozen=True)
 class HyperParameterSearch:
     """Trials of one application. When a trial is complete, the next is submitted.
 
-    Parameters
-    ----------
-    application
-        Application of every trial.
-    num_trials
-        Number of trials.
-    at_once
-        Number of trials at the same time.
-    num_replicas
-        Requested GPUs of a trial.
-    batch_size
-        Requested batch size of a trial [examples]; None for the initial batch size.
-    seed
-        Seed of the searcher.
+    Raise InvalidConfigError if a setting is invalid.
 
     Source: Pollux (OSDI '21), §5.4.2 and Table 3.
     """
 
-    application: str = "cifar10"
-    num_trials: int = 100
-    at_once: int = 4
-    num_replicas: int = 4
-    batch_size: int | None = None
-    seed: int = 0
+    application: str = "cifar10"  # application of every trial
+    num_trials: int = 100  # number of trials
+    at_once: int = 4  # number of trials at the same time
+    num_replicas: int = 4  # requested GPUs of a trial
+    batch_size: int | None = None  # requested batch size of a trial [examples]; None for the initial batch size
+    seed: int = 0  # seed of the searcher
 
     def __post_init__(self) -> None:
         if not 1 <= self.at_once <= self.num_trials:
@@ -141,14 +129,6 @@ class HyperParameterSearch:
             raise UnknownApplicationError(f"workload.application is {self.application!r}, must be {known}")
         batch_size = profile.application.init_batch_size if self.batch_size is None else self.batch_size
         template = Job("trial", 0.0, self.application, self.num_replicas, batch_size)
+        new_search = partial(Trials, template, self.num_trials, self.at_once, self.seed)
         followers = self.num_trials - self.at_once
-        first, arrivals = self._first(template)[1], partial(self._arrivals, template)
-        return Workload(first, "search", new_arrivals=arrivals, num_followers=followers)
-
-    def _arrivals(self, template: Job) -> Trials:
-        return self._first(template)[0]
-
-    def _first(self, template: Job) -> tuple[Trials, tuple[Job, ...]]:
-        """Return a new search and its first trials."""
-        trials = Trials(template, self.num_trials, self.seed)
-        return trials, tuple(trials.start(0.0) for _ in range(self.at_once))
+        return Workload(new_search().first, "search", new_arrivals=new_search, num_followers=followers)

@@ -20,24 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Selection:
-    """Selection of the jobs of a trace.
+    """Selection of the jobs of a trace. Raise InvalidConfigError if a parameter is invalid."""
 
-    Parameters
-    ----------
-    start, hours
-        Window: start, counted from the trace's first submission, and length; null is to the end [h].
-    min_duration
-        Shortest duration [s].
-    max_gpu_hours
-        Jobs with this GPU time or more are left out [GPU h].
-    statuses
-        States of jobs at their end; null is any state. Jobs without a state in the trace are used.
-    """
-
-    start: float = 0.0
-    hours: float | None = None
-    min_duration: float = 60.0
-    max_gpu_hours: float = 1000.0
+    start: float = 0.0  # start of the window, counted from the trace's first submission [h]
+    hours: float | None = None  # length of the window [h]; null is to the end
+    min_duration: float = 60.0  # shortest duration [s]
+    max_gpu_hours: float = 1000.0  # jobs with this GPU time or more are left out [GPU h]
+    # States of jobs at their end; null is any state. Jobs without a state in the trace are used.
     statuses: Sequence[str] | None = ("completed",)
 
     def __post_init__(self) -> None:
@@ -53,10 +42,10 @@ class Selection:
 
     def left_out(self, jobs: Iterable[TraceJob]) -> Counter[str]:
         """Return the number of jobs that are left out, by reason."""
-        return Counter(reason for job in jobs if (reason := self.objection(job)))
+        return Counter(filter(None, map(self.objection, jobs)))
 
     def in_window(self, jobs: Iterable[TraceJob]) -> list[TraceJob]:
-        """Return the jobs with submissions counted from the start of the window [s]."""
+        """Return the jobs with submissions from the start of the window [s]."""
         return [job._replace(submit_time=job.submit_time - self.start * HOUR) for job in jobs]
 
     def objection(self, job: TraceJob) -> str:
@@ -66,16 +55,13 @@ class Selection:
             return "submitted outside the window"
         if self.statuses is not None and job.status is not None and job.status not in self.statuses:
             return f"status {job.status}"
-        return "no GPU" if job.num_gpus <= 0 else self._objection_to_size(job)
-
-    def _objection_to_size(self, job: TraceJob) -> str:
+        if job.num_gpus <= 0:
+            return "no GPU"
         if job.duration is None:
             return "no duration in the trace"
         if job.duration < self.min_duration:
             return f"shorter than {self.min_duration:g} s"
-        if job.gpu_time >= self.max_gpu_hours * HOUR:
-            return f"{self.max_gpu_hours:g} GPU-hours or more"
-        return ""
+        return f"{self.max_gpu_hours:g} GPU-hours or more" if job.gpu_time >= self.max_gpu_hours * HOUR else ""
 
 
 class UniqueNames:

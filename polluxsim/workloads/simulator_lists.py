@@ -29,7 +29,7 @@ class GavelJobs(GavelList):
 
 
 MURI_COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "iteration_time")
-MILLISECOND = 1e-3
+MILLISECOND = 1e-3  # [s]
 STAGES = ("resource_time_0", "resource_time_1", "resource_time_2")
 PROFILED_TO_REAL = 1.015  # time of an iteration divided by its profiled time. Source: Muri's simulator
 
@@ -42,15 +42,10 @@ class MuriJobs:
     `iteration_time` × 1.015, not `duration`. Guaranteed jobs (`priority` 0) have priority 0, opportunistic jobs have a
     lower priority. Jobs with `resource_time_0` to `resource_time_2`, the stages of an iteration, can share GPUs.
 
-    Parameters
-    ----------
-    path
-        Path of the file (.csv).
-
     Source: Zhao et al., "Multi-Resource Interleaving for Deep Learning Training" (SIGCOMM '22), and its simulator.
     """
 
-    path: str
+    path: str  # path of the file (.csv)
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the jobs."""
@@ -80,12 +75,12 @@ def _muri_job(row: Row) -> Job:
 
 Table: TypeAlias = "Mapping[tuple[str, int], Speeds]"  # iterations/s by GPUs, for each model and global batch size
 
-BATCH_SIZE = "global_batch_size"
+BATCH_SIZE = "global_batch_size"  # column of a table of throughputs; the other columns are numbers of GPUs
 GPUS = re.compile("[1-9][0-9]{0,8}")
 
 
 class _Columns(NamedTuple):
-    """Names of the columns that have different names in the published files."""
+    """Names in one file of the columns whose names differ between the published files."""
 
     submit_time: str
     deadline: str
@@ -96,18 +91,12 @@ class _Columns(NamedTuple):
 class ElasticFlowJobs:
     """Jobs of a file of ElasticFlow's simulator.
 
-    Parameters
-    ----------
-    path
-        Path of the file (.csv).
-    throughputs
-        Folder with a table MODEL.csv of every model: iterations/s by global batch size and GPUs. An empty cell, `nan`
-        and 0 mean "not measured". By default the model of a job is the name of its application.
-
     Source: Gu et al., "ElasticFlow" (ASPLOS '23), and its simulator.
     """
 
-    path: str
+    path: str  # path of the file (.csv)
+    # Folder with a table MODEL.csv of every model: iterations/s by global batch size and GPUs. An empty cell, `nan` and
+    # 0 mean "not measured". By default the model of a job is the name of its application.
     throughputs: str | None = None
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
@@ -129,7 +118,10 @@ class ElasticFlowJobs:
 
 
 def read_throughputs(folder: Path) -> Table:
-    """Read a folder of tables MODEL.csv, with a row for each global batch size and a column for each number of GPUs."""
+    """Read a folder of tables MODEL.csv, with a row for each global batch size and a column for each number of GPUs.
+
+    Raise InvalidInputError if there is no table, or a table is invalid.
+    """
     tables = {
         (path.stem, row.integer(BATCH_SIZE, at_least=1)): _speeds(row)
         for path in sorted(folder.glob("*.csv"))
@@ -141,13 +133,15 @@ def read_throughputs(folder: Path) -> Table:
 
 
 def _speeds(row: Row) -> Speeds:
+    """Return the measured speeds of a batch size by number of GPUs [iterations/s]."""
     counts = [name for name in row.values if name != BATCH_SIZE]
     if wrong := [name for name in counts if not GPUS.fullmatch(name)]:
         raise bad_line(row.path, 1, f"column {wrong[0]!r} must be {BATCH_SIZE} or a number of GPUs")
     if any(int(fewer) >= int(more) for fewer, more in pairwise(counts)):
         raise bad_line(row.path, 1, f"the numbers of GPUs are {', '.join(counts)}, must be rising")
-    known = [name for name in counts if row.has(name) and str(row.value(name)).lower() != "nan"]
-    measured = tuple((int(name), speed) for name in known if (speed := row.number(name, at_least=0)))
+    filled = [name for name in counts if row.has(name) and str(row.value(name)).lower() != "nan"]
+    speeds = [(int(name), row.number(name, at_least=0)) for name in filled]
+    measured = tuple((gpus, speed) for gpus, speed in speeds if speed)
     if not measured:
         raise bad_line(row.path, row.line, "the row must have at least one speed > 0")
     return measured
@@ -177,11 +171,9 @@ def _measured(table: Table, row: Row, columns: _Columns) -> Job:
     """Return a job with measured speeds."""
     model, batch_size = row.text("model_name"), row.integer("batch_size", at_least=1)
     if (speeds := table.get((model, batch_size))) is None:
-        known = sorted(str(size) for name, size in table if name == model)
-        raise row.error(
-            "batch_size" if known else "model_name",
-            f"{', '.join(known)} for {model}" if known else ", ".join(sorted({name for name, _ in table})),
-        )
+        if sizes := sorted(str(size) for name, size in table if name == model):
+            raise row.error("batch_size", f"{', '.join(sizes)} for {model}")
+        raise row.error("model_name", ", ".join(sorted({name for name, _ in table})))
     num_replicas = row.integer("num_gpu", at_least=1)
     if not speeds[0][0] <= num_replicas <= speeds[-1][0]:
         raise row.error("num_gpu", f"{speeds[0][0]} to {speeds[-1][0]}, as measured for {model} at {batch_size}")

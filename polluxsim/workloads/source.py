@@ -39,6 +39,6 @@ _ValueT = TypeVar("_ValueT")
 
 
 def draw(values: Mapping[_ValueT, float], count: int, rng: np.random.Generator) -> Sequence[_ValueT]:
-    """Return values drawn in proportion to their weights."""
-    names, weights = list(values), np.array(list(values.values()), dtype=float)
-    return [names[index] for index in rng.choice(len(names), count, p=weights / weights.sum()).tolist()]
+    """Return `count` of the values, drawn with replacement in proportion to their weights."""
+    choices, weights = list(values), np.array(list(values.values()), dtype=float)
+    return [choices[index] for index in rng.choice(len(choices), count, p=weights / weights.sum()).tolist()]

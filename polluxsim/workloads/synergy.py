@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polluxsim.common.durations import HOUR
+from polluxsim.common.durations import HOUR, MINUTE
 from polluxsim.common.errors import check_choice, check_range, invalid_setting
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import Row, read_rows
@@ -23,18 +23,16 @@ from polluxsim.workloads.workload import Job, Workload
 
 MODELS = "synergy-models.csv"
 
-MINUTE = 60.0
 SHORT, LONG = (1.5, 3.0), (3.0, 4.0)  # limits of x for short and long jobs of 10^x minutes, with uniform x
-
-SHARE_OF_SHORT = 0.8
+SHARE_OF_SHORT = 0.8  # share of short jobs [1]
 
 
 class Model(NamedTuple):
-    """A model with its speeds by CPUs and memory per GPU, relative to 3 CPUs and 62.5 GB."""
+    """A model with its speeds, relative to the speed with 3 CPUs and 62.5 GB per GPU."""
 
     name: str
-    cpu_speeds: Curve
-    memory_speeds: Curve
+    cpu_speeds: Curve  # by CPUs per GPU [cores]
+    memory_speeds: Curve  # by memory per GPU [GB]
 
 
 @dataclass(frozen=True)
@@ -43,28 +41,18 @@ class SplitLoad:
 
     Durations hold for 3 CPUs and 62.5 GB per GPU.
 
-    Parameters
-    ----------
-    num_jobs
-        Number of jobs.
-    jobs_per_hour
-        Mean number of submissions per hour.
-    split
-        Relative numbers of jobs by task: image, language, speech.
-    gpus
-        Relative numbers of jobs by requested GPUs.
-    seed
-        Seed of the draws.
-
     Source: Mohan et al., Synergy (OSDI '22), §5.1, and its published simulator (MIT), from which
     `synergy-models.csv` has the throughputs. Durations: Gavel (OSDI '20), §7.1.
+
+    Raise InvalidConfigError if a parameter is invalid.
     """
 
-    num_jobs: int = 1000
-    jobs_per_hour: float = 8.0
+    num_jobs: int = 1000  # number of jobs
+    jobs_per_hour: float = 8.0  # mean number of submissions per hour
+    # Relative numbers of jobs by task: image, language, speech.
     split: Mapping[str, float] = field(default_factory=lambda: {"image": 20.0, "language": 70.0, "speech": 10.0})
-    gpus: Mapping[int, float] = field(default_factory=lambda: {1: 1.0})
-    seed: int = 0
+    gpus: Mapping[int, float] = field(default_factory=lambda: {1: 1.0})  # relative numbers of jobs by requested GPUs
+    seed: int = 0  # seed of the draws
 
     def __post_init__(self) -> None:
         check_whole("num_jobs", self.num_jobs, least=1)
@@ -82,20 +70,20 @@ class SplitLoad:
         """Draw the jobs."""
         rng, tasks = np.random.default_rng(self.seed), models_by_task()
         times = np.cumsum(rng.exponential(HOUR / self.jobs_per_hour, self.num_jobs))
-        names, gpus = draw(self.split, self.num_jobs, rng), draw(self.gpus, self.num_jobs, rng)
+        job_tasks, gpus = draw(self.split, self.num_jobs, rng), draw(self.gpus, self.num_jobs, rng)
         is_short = rng.random(self.num_jobs) < SHARE_OF_SHORT
         powers = np.where(is_short, rng.uniform(*SHORT, self.num_jobs), rng.uniform(*LONG, self.num_jobs))
         jobs = list[Job]()
-        for time, task, count, power in zip(times.tolist(), names, gpus, powers.tolist(), strict=True):
-            model = tasks[task][int(rng.integers(len(tasks[task])))]
-            name, speeds = f"{model.name}-{len(jobs)}", model._asdict()
-            del speeds["name"]
-            jobs.append(Job.rigid(name, time, count, MINUTE * 10.0**power, len(jobs) + 1, **speeds))
+        for time, task, count, power in zip(times.tolist(), job_tasks, gpus, powers.tolist(), strict=True):
+            name, cpu_speeds, memory_speeds = tasks[task][int(rng.integers(len(tasks[task])))]
+            job_id, duration, line = f"{name}-{len(jobs)}", MINUTE * 10.0**power, len(jobs) + 1
+            speeds = {"cpu_speeds": cpu_speeds, "memory_speeds": memory_speeds}
+            jobs.append(Job.rigid(job_id, time, count, duration, line, **speeds))
         return Workload(tuple(jobs), source="split load")
 
 
 def models_by_task() -> Mapping[str, list[Model]]:
-    """Return the measured models by task."""
+    """Return the measured models by task. Raise InvalidInputError if the table of the models is invalid."""
     found = defaultdict[str, list[Model]](list)
     for row in read_rows(shipped("workloads") / MODELS, ("model", "task", "cpu_speeds", "memory_speeds")):
         model = Model(row.text("model"), _measured(row, "cpu_speeds"), _measured(row, "memory_speeds"))

@@ -40,51 +40,31 @@ class TraceReplay:
     Jobs without GPUs or without a known duration are left out. A job with a share of a GPU gets a whole GPU. The notes
     of the workload count both.
 
-    Parameters
-    ----------
-    path
-        File that `polluxsim log import` or `polluxsim workload generate` wrote (.parquet).
-    most_gpus
-        Jobs with more GPUs are left out and counted. With None, no jobs are left out, and all must fit the cluster.
-    most_jobs
-        Number of jobs to use, counted from the first job; None uses all.
-    cancel
-        Whether cancelled jobs of the log are cancelled at their time in the log, even if they wait longer. Otherwise
-        they run for their time in the log.
-    start, hours
-        Window: start, counted from the first submission of the log, and length; None is to the end [h].
-    load_factor
-        Arrival-rate multiplier.
-    share
-        Part of the jobs to draw: a quarter of the log for a cluster of a quarter of its size.
-    resample_hours
-        Length of the pieces into which the log is cut [h], like 168 for weeks. The same number of pieces is drawn with
-        replacement for each seed and replayed one after the other. The last piece counts if the log contains at least
-        95 % of it. None replays the log in its order.
-    seed
-        Seed of both draws.
-    queue
-        Field of the log that gives the queues of the jobs: `tenant` or `partition`.
-    gpu_types
-        GPU type for each type in the log, in addition to the known names
-        (`polluxsim.hardware.gpu_types.OTHER_NAMES`); an empty name means any type. None lets all jobs use any type.
-    priorities
-        Priority of each QOS of the log, in place of the priority in the log. A job whose QOS is missing here keeps the
-        priority in the log, or 0.
+    Raise InvalidConfigError if a parameter is invalid.
     """
 
-    path: str
+    path: str  # file that `polluxsim log import` or `polluxsim workload generate` wrote (.parquet)
+    # GPUs of the largest job; larger jobs are left out and counted. With None, all jobs must fit the cluster.
     most_gpus: int | None = None
-    most_jobs: int | None = None
+    most_jobs: int | None = None  # largest number of jobs, counted from the first job; None uses all
+    # Whether cancelled jobs of the log are cancelled at their time in the log, even if they wait longer. Otherwise they
+    # run for their time in the log.
     cancel: bool = False
-    start: float = 0.0
-    hours: float | None = None
-    load_factor: float = 1.0
-    share: float = 1.0
+    start: float = 0.0  # start of the window, counted from the first submission of the log [h]
+    hours: float | None = None  # length of the window [h]; None is to the end
+    load_factor: float = 1.0  # arrival-rate multiplier [1]
+    share: float = 1.0  # part of the jobs to draw [1]: a quarter of the log for a cluster of a quarter of its size
+    # Length of the pieces into which the log is cut [h], like 168 for weeks. The same number of pieces is drawn with
+    # replacement for each seed and replayed one after the other. The last piece counts if the log contains 95 % of it.
+    # None replays the log in its order.
     resample_hours: float | None = None
-    seed: int = 0
-    queue: str = "tenant"
+    seed: int = 0  # seed of both draws
+    queue: str = "tenant"  # field of the log with the queues of the jobs
+    # GPU type for each type in the log, in addition to the known names (`polluxsim.hardware.gpu_types.OTHER_NAMES`); an
+    # empty name means any type. None lets all jobs use any type.
     gpu_types: Mapping[str, str] | None = field(default_factory=dict)
+    # Priority of each QOS of the log, in place of the priority in the log. A job whose QOS is missing here keeps the
+    # priority in the log, or 0.
     priorities: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -127,26 +107,27 @@ class TraceReplay:
         drawn = np.random.default_rng([self.seed, 1]).integers(count, size=count).tolist()
         return tuple(
             job
-            for place, piece in enumerate(drawn)
-            for job in _moved(pieces[piece], (place - piece) * length, f"~{place + 1}")
+            for index, piece in enumerate(drawn)
+            for job in _moved(pieces[piece], (index - piece) * length, f"~{index + 1}")
         )
 
     def _jobs(self, path: Path, notes: Counter[str]) -> Iterator[Job]:
+        """Yield the jobs of the replay, and count the jobs that are left out or changed in `notes`."""
         jobs = read_trace(path)[1]
         names, arrays = UniqueNames(job.job for job in jobs), _Arrays()
         types = NamedTypes(self.gpu_types, (job.gpu_type for job in jobs))
         self._check_priorities(jobs)
         drawn = np.random.default_rng(self.seed).random(len(jobs)) < self.share
-        taken = 0
+        num_used = 0
         for row, job in enumerate(jobs, start=1):
-            if taken == self.most_jobs:
+            if num_used == self.most_jobs:
                 return
-            if what := self._why_not(job, is_drawn=bool(drawn[row - 1])):
-                notes[what] += 1
+            if reason := self._why_not(job, is_drawn=bool(drawn[row - 1])):
+                notes[reason] += 1
                 continue
             if job.num_gpus != ceil(job.num_gpus):
                 notes["jobs with a share of a GPU given a whole one"] += 1
-            taken += 1
+            num_used += 1
             try:
                 yield self._job(job, names.next_of(job.job), row, arrays, types)
             except InvalidJobError as error:
@@ -173,6 +154,7 @@ class TraceReplay:
         )
 
     def _check_priorities(self, jobs: Sequence[TraceJob]) -> None:
+        """Raise InvalidConfigError if `priorities` names a QOS that is not in the log."""
         known = {job.qos for job in jobs if job.qos} if self.priorities else set()
         if unknown := sorted(set(self.priorities) - known):
             there = f"its QOS are {listed(sorted(known))}" if known else "its jobs have no QOS"
@@ -185,8 +167,8 @@ class TraceReplay:
         """Return the time at which the job was cancelled in the log; None if the cancellation has no effect [s]."""
         if not self.cancel or job.status != JobStatus.CANCELLED or job.queueing_delay is None or job.duration is None:
             return None
-        submitted = self._submit_time(job)
-        return max(submitted, submitted + job.queueing_delay + job.duration)
+        submit_time = self._submit_time(job)
+        return max(submit_time, submit_time + job.queueing_delay + job.duration)
 
     def _submit_time(self, job: TraceJob) -> float:
         """Return the submission of a job in the replay [s]."""

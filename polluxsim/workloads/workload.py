@@ -32,8 +32,8 @@ __all__ = [
 DEFAULT = "philly-like-160.csv"
 COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
 COMMON_COLUMNS = ("name", "time", "num_replicas")
-DURATION = "duration"
-_COLUMN_OF = {"job_id": "name", "submit_time": "time"}
+DURATION = "duration"  # column of jobs without a profile
+_COLUMN_OF = {"job_id": "name", "submit_time": "time"}  # by field of `Job`, for columns with another name
 
 
 class Arrivals(Protocol):
@@ -44,10 +44,10 @@ class Arrivals(Protocol):
 
 
 class NothingFollows:
-    """Rule without new jobs."""
+    """Rule by which no job follows."""
 
     def after(self, job: Job, time: float) -> Sequence[Job]:
-        """Return no jobs."""
+        """Return no job."""
         return ()
 
 
@@ -55,25 +55,15 @@ class NothingFollows:
 class Workload:
     """Jobs in the order of submission. Jobs with equal times keep the order in which they are given.
 
-    Parameters
-    ----------
-    jobs
-        The jobs.
-    source
-        Source of the jobs for messages, like the path of a file.
-    notes
-        Notes on jobs that were left out or changed when the jobs were read, with counts.
-    new_arrivals
-        Function that returns, for a run, the rule by which new jobs follow completed jobs.
-    num_followers
-        Expected number of these new jobs, for the display of progress.
+    Raise InvalidInputError if two jobs have the same name, or a job waits for a missing job or for itself.
     """
 
-    jobs: tuple[Job, ...]
-    source: str = "workload"
-    notes: tuple[str, ...] = ()
+    jobs: tuple[Job, ...]  # in the order of submission
+    source: str = "workload"  # source of the jobs for messages, like the path of a file
+    notes: tuple[str, ...] = ()  # notes on jobs that were left out or changed when the jobs were read, with counts
+    # Function that returns, for a run, the rule by which new jobs follow completed jobs.
     new_arrivals: Callable[[], Arrivals] = NothingFollows
-    num_followers: int = 0
+    num_followers: int = 0  # expected number of these new jobs, for the display of progress
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "jobs", tuple(sorted(self.jobs, key=lambda job: job.submit_time)))
@@ -92,13 +82,13 @@ class Workload:
         return {job.job_id: job for job in self.jobs}
 
     def _check_order(self, jobs: Mapping[str, Job]) -> None:
-        """Check that jobs wait only for jobs of the workload, and not in a circle."""
-        later = {name: job.after for name, job in jobs.items() if job.after}
-        for name, names in later.items():
+        """Raise InvalidInputError if a job waits for a job that is not in the workload, or for itself."""
+        earlier = {name: job.after for name, job in jobs.items() if job.after}
+        for name, names in earlier.items():
             if missing := [other for other in names if other not in jobs]:
                 raise self.error(jobs[name], f"after has {missing[0]!r}, must have names of jobs in this workload")
         try:
-            TopologicalSorter(later).prepare()
+            TopologicalSorter(earlier).prepare()
         except CycleError as error:
             circle = error.args[1]
             raise self.error(jobs[circle[0]], f"waits for itself: {' after '.join(reversed(circle))}") from None
@@ -115,9 +105,10 @@ class Workload:
         return next((job for job in self.jobs if job.is_rigid), None)
 
     def check(self, profiles: Mapping[str, Profile], cluster: Cluster, *, shrinks: bool = False) -> None:
-        """Raise the error about the first job that cannot run on a cluster.
+        """Raise InvalidInputError about the first job that cannot run on a cluster.
 
-        With `shrinks`, a job may run on a type with fewer GPUs than it requests.
+        The error is an UnknownApplicationError if the job has no profile. With `shrinks`, a job may run on a type with
+        fewer GPUs than it requests.
         """
         for job in self.jobs:
             if not job.is_rigid and job.application not in profiles:
@@ -127,28 +118,18 @@ class Workload:
             profile = None if job.is_rigid else profiles[job.application]
             reasons = {name: why_not(job, profile, cluster, name, shrinks=shrinks) for name in cluster.types}
             if all(reasons.values()):
-                each = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-                one = next(iter(reasons.values())) if len(reasons) == 1 else f"fits no GPU type of the cluster: {each}"
-                raise self.error(job, str(one))
+                first, *others = reasons.values()
+                by_type = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+                raise self.error(job, f"fits no GPU type of the cluster: {by_type}" if others else str(first))
 
 
 @dataclass(frozen=True)
 class OneJob:
-    """A workload of one job that starts at its initial batch size.
+    """A workload of one job that starts at its initial batch size."""
 
-    Parameters
-    ----------
-    application
-        Name of the application.
-    num_replicas
-        Requested GPUs.
-    duration
-        Duration on these GPUs [s]; None for a job with the application's profile.
-    """
-
-    application: str
-    num_replicas: int = 1
-    duration: float | None = None
+    application: str  # name of the application
+    num_replicas: int = 1  # requested GPUs
+    duration: float | None = None  # duration on these GPUs [s]; None for a job with the application's profile
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Return the workload."""
@@ -160,15 +141,10 @@ class OneJob:
 
 @dataclass(frozen=True)
 class WorkloadFile:
-    """A workload in a file.
+    """A workload in a file."""
 
-    Parameters
-    ----------
-    path
-        CSV or Parquet with the columns of `read_workload`, or a job list of Gavel's simulator (.trace); by default the
-        workload that comes with polluxsim.
-    """
-
+    # CSV or Parquet with the columns of `read_workload`, or a job list of Gavel's simulator (.trace); by default the
+    # workload that comes with polluxsim.
     path: str | None = None
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
@@ -182,15 +158,9 @@ class WorkloadFile:
 
 @dataclass(frozen=True)
 class ShippedFile:
-    """A workload in a file that comes with polluxsim.
+    """A workload in a file that comes with polluxsim."""
 
-    Parameters
-    ----------
-    name
-        Name of the file in the folder `workloads`.
-    """
-
-    name: str = DEFAULT
+    name: str = DEFAULT  # name of the file in the folder `workloads`
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the workload."""
@@ -212,7 +182,10 @@ def read_workload(path: Path) -> Workload:
 
 
 def workload_from_frame(frame: pd.DataFrame) -> Workload:
-    """Return the workload of a table with the columns of `read_workload`. Errors count rows from 1."""
+    """Return the workload of a table with the columns of `read_workload`.
+
+    Raise InvalidInputError, as `read_workload` does. Its messages count rows from 1.
+    """
     needed = COMMON_COLUMNS if DURATION in frame.columns else COLUMNS
     if missing := [name for name in needed if name not in frame.columns]:
         named = ", ".join(map(repr, missing))
@@ -242,6 +215,7 @@ def _job(row: Row, options: Sequence[str]) -> Job:
 
 
 def _profiled(row: Row, given: Mapping[str, Any]) -> Job:
+    """Return the job of a row without a duration; `given` has its optional fields."""
     if missing := [name for name in COLUMNS if name not in row.values]:
         named, needed = ", ".join(map(repr, missing)), ", ".join(COLUMNS)
         what = f"missing column {named}; the row must have {needed}, or {DURATION} for a job without a profile"
@@ -252,6 +226,7 @@ def _profiled(row: Row, given: Mapping[str, Any]) -> Job:
 
 
 def _rigid(row: Row, given: Mapping[str, Any]) -> Job:
+    """Return the job of a row with a duration; `given` has its optional fields."""
     for name in ("application", "batch_size"):
         if row.has(name):
             raise row.error(name, f"empty in a row with a {DURATION}, because the job has no profile")
@@ -281,6 +256,7 @@ def write_workload(workload: Workload, path: Path) -> None:
 
 
 def _cell(workload: Workload, job: Job, name: str) -> object:
+    """Return the value of a job in an optional column of a workload file."""
     value = getattr(job, name)
     if not isinstance(value, tuple):
         return "" if value is None else value

@@ -162,6 +162,11 @@ def test_a_wrong_group_of_nodes_is_one_line(group, words):
         Cluster.of_groups([[1, 4, "t4"], [1, 4]])
 
 
+@pytest.mark.parametrize("group", [[1, 4, None], {"nodes": 1, "gpus": 4, "type": None}])
+def test_a_type_of_none_is_not_stated(group):
+    assert Cluster.of_groups([group]) == Cluster.of_groups([[1, 4]])
+
+
 def test_groups_come_back_and_name_their_types():
     mine = {"name": "mine", "memory": 24, "price": 0.5}
     cluster = Cluster.of_groups([[2, 4, "t4"], {"nodes": 1, "gpus": 8, "type": mine}, [1, 2, "t4"]])

@@ -14,9 +14,10 @@ from log_samples import FIXTURES, SAMPLES
 
 from polluxsim.common.errors import PolluxSimError
 from polluxsim.logs.formats import FORMATS
+from polluxsim.logs.formats.base import LogJob
 from polluxsim.logs.formats.json_rows import JsonRow
 from polluxsim.logs.formats.log_rows import TableFormat
-from polluxsim.logs.formats.philly import read_job
+from polluxsim.logs.formats.philly import PHILLY_RAW
 from polluxsim.logs.import_report import as_text
 from polluxsim.logs.importing import import_trace
 
@@ -233,7 +234,7 @@ def test_raw_philly_figures_are_those_of_a_plain_count(tmp_path, record):
     def seconds(text):
         return None if text in (None, "", "None") else datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
-    job = read_job(JsonRow(tmp_path, 1, record, UTC))
+    job = PHILLY_RAW.parse(JsonRow(tmp_path, 1, record, UTC))
     runs = [
         (
             seconds(one["end_time"]) - seconds(one["start_time"]),
@@ -243,9 +244,12 @@ def test_raw_philly_figures_are_those_of_a_plain_count(tmp_path, record):
         if seconds(one["end_time"]) is not None and seconds(one["start_time"]) is not None
     ]
     usable = [(time, gpus) for time, gpus in runs if time > 0 and gpus > 0]
-    assert job.run_time == (sum(time for time, _ in usable) if usable else None)
-    assert job.gpu_time == (sum(time * gpus for time, gpus in usable) if usable else None)
-    assert job.has_hole == (len(runs) < len(record["attempts"]))
+    assert isinstance(job, LogJob) == bool(usable and seconds(record["submitted_time"]) is not None)
+    if isinstance(job, LogJob):
+        figures = dict(zip(PHILLY_RAW.extras, job.extras, strict=True))
+        assert job.duration == sum(time for time, _ in usable)
+        assert figures["gpu_time"] == sum(time * gpus for time, gpus in usable)
+        assert figures["has_hole"] == (len(runs) < len(record["attempts"]))
 
 
 @fuzzing

@@ -59,11 +59,11 @@ def test_the_searcher_learns_from_scores() -> None:
     job = toy_job("trial")
     scores = []
     for seed in range(6):
-        trials = Trials(job, 60, seed)
-        under_way = [trials.start(0.0) for _ in range(4)]
+        trials = Trials(job, 60, 4, seed)
+        under_way = list(trials.first)
         while under_way:
             under_way += trials.after(under_way.pop(0), 0.0)
-        scores.append([score for _, score in trials.scores.values()])
+        scores.append([score for score, _ in trials.sampler.scored])
     early, late = (sum(sum(s[part]) for s in scores) for part in (slice(0, 10), slice(50, 60)))
     assert late > 1.05 * early
     assert len({tuple(s) for s in scores}) == 6

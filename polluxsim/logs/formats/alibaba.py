@@ -34,6 +34,8 @@ PAI_JOB_COLUMNS = ("job_name", "inst_id", "user", "status", "start_time", "end_t
 
 PAI_JOB_TABLE = "pai_job_table.csv"  # table of the jobs, beside the table of their tasks
 
+PERCENT = 100  # the plan columns count hundredths of a core and of a GPU
+
 PAI_STATES = {
     "Terminated": JobStatus.COMPLETED,
     "Failed": JobStatus.FAILED,
@@ -58,7 +60,7 @@ OPENB_PHASES = {
 def _parse_pai(row: LogRow) -> LogJob | Dropped:
     status = row.one_of("status", PAI_STATES)
     # A task without a plan for GPUs leaves the cell empty.
-    per_instance = row.within("plan_gpu", 0, 1e6) / 100 if row.has("plan_gpu") else 0.0
+    per_instance = row.within("plan_gpu", 0, 1e6) / PERCENT if row.has("plan_gpu") else 0.0
     if status is None or not row.has("start_time"):
         return row.dropped(Reason.NEVER_RAN)
     if per_instance == 0:
@@ -79,19 +81,19 @@ def _parse_pai(row: LogRow) -> LogJob | Dropped:
         extras=(
             instances,
             row.word("gpu_type"),
-            instances * row.within("plan_cpu", 0, 1e6) / 100 if row.has("plan_cpu") else None,
+            instances * row.within("plan_cpu", 0, 1e6) / PERCENT if row.has("plan_cpu") else None,
             instances * row.within("plan_mem", 0, 1e6) if row.has("plan_mem") else None,
-            None,
+            None,  # the queueing delay, which `_of_job` adds
         ),
     )
 
 
 class _Submission(NamedTuple):
-    """The values of a job in the job table; the time is on the log's clock [s]."""
+    """The values of a job in the job table."""
 
     user: str | None
     status: JobStatus | None
-    time: float
+    time: float  # submission, on the log's clock [s]
 
 
 class PaiFormat(TableFormat):
@@ -149,14 +151,16 @@ def _as_pai_gang(first: LogJob, task: LogJob) -> LogJob:
     start = min(first.submitted, task.submitted)
     end = max(job.submitted + (job.duration or 0.0) for job in (first, task))
     gang = as_gang(first, task, PAI2020.extras)
-    instances, cpus, memory = (_sum(first.extras[place], task.extras[place]) for place in (0, 2, 3))
-    extras = (instances, gang.extras[1], cpus, memory, None)
-    return gang._replace(submitted=start, duration=end - start, extras=extras)
+    extras: list[object] = list(map(_sum, first.extras, task.extras))
+    gpu_type = PAI2020.extras.index("gpu_type")
+    extras[gpu_type] = gang.extras[gpu_type]
+    return gang._replace(submitted=start, duration=end - start, extras=tuple(extras))
 
 
 def _sum(first: object, second: object) -> float | None:
-    known = [number for number in (first, second) if isinstance(number, int | float)]
-    return sum(known) if known else None
+    """Return the sum of the numbers among two values; None if neither is a number."""
+    numbers = [value for value in (first, second) if isinstance(value, int | float)]
+    return sum(numbers) if numbers else None
 
 
 def _of_job(task: LogJob, name: str, jobs: Mapping[str, _Submission]) -> LogJob:

@@ -52,7 +52,7 @@ class LogJob(NamedTuple):
     user: str | None = None
     tenant: str | None = None
     status: JobStatus | None = None
-    attempts: int | None = None
+    attempts: int | None = None  # number of starts; None if the log does not say
     extras: tuple[object, ...] = ()  # values of the further columns of the format, in the order of `Format.extras`
     oddities: tuple[str, ...] = ()  # suspicious values, by a constant text for each kind
 

@@ -36,9 +36,9 @@ class GavelRow(NamedTuple):
 
     arrival: float  # [s]
     duration: float | None  # [s]; only in Shockwave's lists
-    gpus: int
-    job_type: str
-    total_steps: int
+    gpus: int  # number of GPUs
+    job_type: str  # model, perhaps with its batch size
+    total_steps: int  # optimiser steps at the first batch size
 
 
 def read_gavel_row(row: LogRow) -> GavelRow:

@@ -21,8 +21,7 @@ MAX_OBJECT = 1 << 23
 """Longest value read [characters]: if no value ends by then, the text is broken and must not fill the memory."""
 
 BLANKS = " \t\r\n"
-
-IN_NUMBERS = "0123456789.eE+-"
+IN_NUMBERS = "0123456789.eE+-"  # characters of which a number consists
 
 
 def read_objects(path: Path, key: str | None = None) -> Iterator[tuple[int, dict[str, object]]]:
@@ -78,6 +77,7 @@ class _Window:
             raise self._error(f"found {mark!r} after the end of the object; remove the rest of the file")
 
     def _list(self) -> Iterator[tuple[int, dict[str, object]]]:
+        """Yield each object of a list, and the line on which it begins."""
         self._expect("[", "[, the start of a list of jobs")
         if self._next() == "]":
             self._expect("]", "]")
@@ -105,6 +105,7 @@ class _Window:
             self._read(CHUNK)
 
     def _expect(self, mark: str, allowed: str) -> None:
+        """Move past a mark; if another character is next, raise an error with the words of `allowed`."""
         if (found := self._next()) != mark:
             what = f"expected {allowed}; found {found!r}" if found else f"the file ends before {allowed}"
             raise self._error(what)
@@ -132,6 +133,7 @@ class _Window:
             return value
 
     def _read(self, size: int) -> None:
+        """Read up to `size` bytes, and discard the text that is already parsed."""
         raw = self._file.read(size)
         self._ended = not raw
         try:
@@ -143,6 +145,7 @@ class _Window:
         self._at = 0
 
     def _broken(self, error: ValueError | RecursionError) -> InvalidInputError:
+        """Return the error about a value that the JSON decoder cannot read."""
         if isinstance(error, json.JSONDecodeError):
             self._line += self._text.count("\n", self._at, error.pos)
             if self._ended and error.pos >= len(self._text.rstrip()):
@@ -167,16 +170,19 @@ class JsonRow(PlacedRow):
 
     def child(self, key: str) -> JsonRow:
         """Return the object under a key, or an empty object if the key is missing."""
-        value = self.values.get(key)
-        if value is None:
-            value = {}
+        value = {} if self.values.get(key) is None else self.values[key]
         if not isinstance(value, dict):
             raise self.error(key, "an object")
         return self.part(value, f"{key}.")
 
-    def children(self, key: str) -> list[JsonRow]:
-        """Return the objects of the list under a key, none if there is no list."""
-        return [self.part(value, f"{key}[].") for value in self.objects(key)] if self.has(key) else []
+    def children(self, key: str, *, is_required: bool = False) -> list[JsonRow]:
+        """Return the objects of the list under a key; none without a list, if it is not required."""
+        if not is_required and not self.has(key):
+            return []
+        value = self.value(key)
+        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+            raise self.error(key, "a list of objects")
+        return [self.part(item, f"{key}[].") for item in value]
 
     def value(self, column: str) -> object:
         """Return the value of a key."""
@@ -210,13 +216,6 @@ class JsonRow(PlacedRow):
             zoned, local = "with its zone, like 2024-01-01T00:00:00Z", "like 2017-10-02 08:00:00, or None"
             raise self.error(key, f"a time {zoned if self.zone is None else local}")
         return seconds
-
-    def objects(self, key: str) -> list[dict[str, object]]:
-        """Return the objects of the list under a key."""
-        value = self.value(key)
-        if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-            raise self.error(key, "a list of objects")
-        return value
 
     def error(self, column: str, allowed: str) -> BadRowError:
         """Return the error that the value of a key is not `allowed`."""

@@ -25,7 +25,7 @@ UNITS = {
 """Values of the units of quantities."""
 
 LIMITS = {"cpu": 1e9, "memory": 1e18, "gpu": MAX_GPUS}  # largest amounts read: cores, bytes, GPUs
-GIGA = 1e9  # bytes of a GB
+GIGA = 1e9  # a GB [bytes]
 
 FINISHED = {"Succeeded": JobStatus.COMPLETED, "Failed": JobStatus.FAILED}
 """Reasons in Kueue's condition Finished that state how a job ended. Versions before 0.8 write JobFinished only."""
@@ -60,8 +60,8 @@ class _Resources(NamedTuple):
         gpus = dict[str, float]()
         for name in row.values:
             if name.removeprefix("requests.").endswith("/gpu"):
-                kind = name.removeprefix("requests.")
-                gpus[kind] = max(gpus.get(kind, 0.0), _quantity(row, name, "gpu"))
+                resource = name.removeprefix("requests.")
+                gpus[resource] = max(gpus.get(resource, 0.0), _quantity(row, name, "gpu"))
         cpus, memory = (_quantity(row, name, name) if row.has(name) else None for name in ("cpu", "memory"))
         return cls(sum(gpus.values()), cpus, None if memory is None else memory / GIGA)
 
@@ -72,8 +72,8 @@ class _Resources(NamedTuple):
     def plus(self, other: _Resources) -> _Resources:
         """Return the resources of both."""
         cpus, memory = (
-            None if mine is None and its is None else (mine or 0.0) + (its or 0.0)
-            for mine, its in ((self.cpus, other.cpus), (self.memory, other.memory))
+            None if first is None and second is None else (first or 0.0) + (second or 0.0)
+            for first, second in ((self.cpus, other.cpus), (self.memory, other.memory))
         )
         return _Resources(self.gpus + other.gpus, cpus, memory)
 
@@ -82,7 +82,7 @@ NOTHING = _Resources(0.0, None, None)
 
 
 def _quantity(row: JsonRow, key: str, kind: str) -> float:
-    """Return an amount of a resource [cores, bytes or GPUs]."""
+    """Return an amount of a resource [cores, bytes or GPUs]; `kind` is a key of `LIMITS`."""
     value = row.value(key)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return row.within(key, 0, LIMITS[kind])
@@ -204,11 +204,11 @@ def _class_of(spec: JsonRow) -> str | None:
 
 
 class _VolcanoJob(NamedTuple):
-    """The values of a Volcano Job for its PodGroup: start, end [s since 1970-01-01 UTC], duration [s] and status."""
+    """The values that a Volcano Job adds to its PodGroup, None if unknown."""
 
-    start: float | None
-    end: float | None
-    duration: float | None
+    start: float | None  # [s since 1970-01-01 UTC]
+    end: float | None  # [s since 1970-01-01 UTC]
+    duration: float | None  # [s]
     status: JobStatus | None
     retries: int
 
@@ -233,7 +233,7 @@ class VolcanoFormat(JsonFormat):
 
 
 def _note(row: JsonRow, jobs: dict[str, _VolcanoJob], priorities: dict[str, float]) -> None:
-    """Remember a Job or a priority class by name."""
+    """Write a Job to `jobs`, or the value of a priority class to `priorities`, by its name."""
     if row.values.get("kind") == "PriorityClass":
         priorities[row.child("metadata").text("name")] = row.within("value", -(2**31), 2**31)
     elif row.values.get("kind") == "Job":
@@ -241,7 +241,7 @@ def _note(row: JsonRow, jobs: dict[str, _VolcanoJob], priorities: dict[str, floa
 
 
 def _volcano_job(status: JsonRow) -> _VolcanoJob:
-    """Return the values that a Job adds to its workload. Its conditions are the history of its phases."""
+    """Return the values of a Job from its status, whose conditions are the history of its phases."""
     history = [(each.text("status"), _instant(each, "lastTransitionTime")) for each in status.children("conditions")]
     phase = status.child("state").word("phase")
     return _VolcanoJob(
@@ -254,6 +254,7 @@ def _volcano_job(status: JsonRow) -> _VolcanoJob:
 
 
 def _duration(status: JsonRow) -> float:
+    """Return the run time of a Job [s]."""
     text = status.text("runningDuration")
     if not (match := DURATION.fullmatch(text)):
         raise status.error("runningDuration", "a duration like 1h2m3.5s")
@@ -262,10 +263,11 @@ def _duration(status: JsonRow) -> float:
 
 
 def _parse_volcano(row: JsonRow, jobs: Mapping[str, _VolcanoJob], priorities: Mapping[str, float]) -> LogJob | Dropped:
+    """Return the job of a PodGroup, with the values of its Job and its priority class; drop any other object."""
     kind = row.text("kind")
     if kind != "PodGroup":
-        _note(row, {}, {})
-        known = {"Job": "Volcano Job, told with its PodGroup", "PriorityClass": "priority class"}
+        _note(row, {}, {})  # raises the error of a bad object
+        known = {"Job": "Volcano Job, counted with its PodGroup", "PriorityClass": "priority class"}
         return row.dropped(known.get(kind, "neither a PodGroup nor a Job"))
     metadata, spec = row.child("metadata"), row.child("spec")
     resources = _Resources.of(spec.child("minResources"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from pathlib import Path
@@ -16,7 +16,7 @@ from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Form
 
 MAX_LINE = 1 << 20  # Longest line [bytes]. A longer line is not a row and must not fill the memory.
 MAX_COUNT = 10**9  # largest whole number in a log [1]
-MAX_GPUS = 1e6  # largest number of GPUs of one job [GPUs]
+MAX_GPUS = 1e6  # largest number of GPUs of one job
 
 BLANKS = frozenset(("", "none", "null", "nan", "nat", "n/a", "unknown"))
 """Words of logs for a missing value, in small letters."""
@@ -25,7 +25,7 @@ _ValueT = TypeVar("_ValueT")
 
 
 class PlacedRow(Row):
-    """One row of a log with checks of numbers."""
+    """One row of a log. The methods that read a cell raise the error of `error` if its value is invalid."""
 
     @property
     def place(self) -> Place:
@@ -160,7 +160,7 @@ class Layout:
 
 
 def read_rows(path: Path, layout: Layout, zone: tzinfo | None = None) -> Iterator[LogRow | BadRowError]:
-    """Yield the rows of a table. Empty lines are not rows."""
+    """Yield the rows of a table. Blank lines are not rows. Raise InvalidInputError if the header is wrong."""
     lines = read_lines(path)
     header = list(layout.columns)
     if layout.has_header:
@@ -171,6 +171,7 @@ def read_rows(path: Path, layout: Layout, zone: tzinfo | None = None) -> Iterato
 
 
 def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) -> list[str]:
+    """Return the names of the columns in the first line; raise InvalidInputError if a required column is missing."""
     line, text = first
     if isinstance(text, BadRowError):
         raise InvalidInputError(str(text))
@@ -180,21 +181,16 @@ def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) ->
     names = [name.strip() for name in cells]
     if len(set(names)) != len(names):
         raise bad_line(path, line, "the header has a column name twice")
-    missing = [repr(name) for name in layout.columns if name not in names]
-    missing += [" or ".join(map(repr, group)) for group in layout.alternatives if not set(group) & set(names)]
-    if missing:
-        raise bad_line(
-            path, line, f"the header lacks {', '.join(missing)}; it has {_shortened(names)}; choose another format"
-        )
+    groups = (*((name,) for name in layout.columns), *layout.alternatives)
+    if missing := [" or ".join(map(repr, group)) for group in groups if not set(group) & set(names)]:
+        found = ", ".join(map(repr, names))
+        shown = found if len(found) <= 200 else found[:197] + "..."
+        raise bad_line(path, line, f"the header lacks {', '.join(missing)}; it has {shown}; choose another format")
     return names
 
 
-def _shortened(names: Sequence[str]) -> str:
-    text = ", ".join(map(repr, names))
-    return text if len(text) <= 200 else text[:197] + "..."
-
-
 def _cells(path: Path, line: int, text: str, header: list[str], layout: Layout) -> dict[str, str] | BadRowError:
+    """Return the cells of a line by column, or the error about the line."""
     cells = _split(text, layout)
     if cells is None:
         return BadRowError(path, line, "its quotes do not match", text)
@@ -207,6 +203,7 @@ def _cells(path: Path, line: int, text: str, header: list[str], layout: Layout) 
 
 
 def _split(text: str, layout: Layout) -> list[str] | None:
+    """Return the cells of a line; None if its quotes do not match."""
     if not layout.quoted or '"' not in text:
         return text.split(layout.delimiter)
     # One reader for each line, because no cell spans lines and an open quote must not swallow the following rows.
@@ -223,6 +220,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str | BadRowError]]:
 
 
 def _decoded_lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, str | BadRowError]]:
+    """Yield lines as `read_lines` does, without holding more than `MAX_LINE` bytes of a line."""
     number = 0
     while raw := file.readline(MAX_LINE):
         number += 1
@@ -241,7 +239,7 @@ def _decoded_lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, str | BadR
 
 
 def good_rows(path: Path, layout: Layout) -> Iterator[LogRow]:
-    """Yield the rows of a table; raise the first bad row."""
+    """Yield the rows of a table; raise the BadRowError of the first bad row."""
     for row in read_rows(path, layout):
         if isinstance(row, BadRowError):
             raise row
@@ -249,7 +247,7 @@ def good_rows(path: Path, layout: Layout) -> Iterator[LogRow]:
 
 
 def counts_beside(source: Path, name: str, columns: tuple[str, ...]) -> list[int]:
-    """Return the whole numbers in the last column of a table beside a log, or an empty list without the table."""
+    """Return the whole numbers in the last column of the table `name` beside a log; empty if there is no table."""
     path = (source if source.is_dir() else source.parent) / name
     return [row.count(columns[-1]) for row in good_rows(path, Layout(columns))] if path.is_file() else []
 
@@ -258,7 +256,7 @@ _RowT = TypeVar("_RowT", bound=PlacedRow)
 
 
 def parsed(row: _RowT | BadRowError, parse: Callable[[_RowT], LogJob | Dropped]) -> Entry:
-    """Return the entry of a row. An entry may also be an error about the row."""
+    """Return what `parse` returns for a row, or the error about the row."""
     try:
         return row if isinstance(row, BadRowError) else parse(row)
     except BadRowError as error:

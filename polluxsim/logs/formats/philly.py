@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from polluxsim.logs.formats.base import Clock, Dropped, JobStatus, LogJob, Reason
@@ -18,7 +18,7 @@ def _parse_csv(row: LogRow) -> LogJob:
     same = math.isclose(row.within("gpu_time", 0, 1e17), duration * num_gpus, abs_tol=1.0)
     return LogJob(
         place=row.place,
-        # The file has no job names, so only the line number tells two jobs apart.
+        # The file has no job names.
         job=f"philly-{row.line}",
         submitted=row.time("timestamp"),
         duration=duration,
@@ -38,115 +38,30 @@ PHILLY = TableFormat(
     clock=Clock.LOCAL,
     time_zone="UTC",
     files="philly.csv",
-    cluster_gpus=lambda source: PHILLY_GPUS,
+    cluster_gpus=lambda _: PHILLY_GPUS,
 )
 
 
 STATUSES = {"Pass": JobStatus.COMPLETED, "Killed": JobStatus.CANCELLED, "Failed": JobStatus.FAILED}
 
 
-class Attempt(NamedTuple):
-    """One try of a job: start and end [s since 1970-01-01 UTC; None is a hole], its GPUs and its servers."""
+class _Attempt(NamedTuple):
+    """One try of a job."""
 
-    start: float | None
-    end: float | None
+    start: float | None  # [s since 1970-01-01 UTC]; None if it is missing
+    end: float | None  # [s since 1970-01-01 UTC]; None if it is missing
     num_gpus: int
     num_servers: int
 
     @property
     def duration(self) -> float | None:
-        """Return the run time of the attempt; it is negative if the attempt ended before it started.
-
-        None if a time is missing [s].
-        """
+        """Return the run time [s]: None if a time is missing, negative if the attempt ended before it started."""
         return None if self.start is None or self.end is None else self.end - self.start
 
 
-@dataclass(frozen=True)
-class PhillyJob:
-    """One job of the raw log, and the figures that studies of Philly derive from it."""
-
-    job_id: str
-    user: str
-    tenant: str  # virtual cluster
-    status: JobStatus
-    submitted: float | None  # [s since 1970-01-01 UTC]; None if it is missing
-    attempts: tuple[Attempt, ...]  # in the order of the log
-
-    @property
-    def usable(self) -> tuple[Attempt, ...]:
-        """Return the attempts that held GPUs for a known time above 0 s."""
-        return tuple(attempt for attempt in self.attempts if attempt.num_gpus > 0 and (attempt.duration or 0) > 0)
-
-    @property
-    def gpus_first(self) -> int | None:
-        """Return the GPUs of the first attempt [GPUs]."""
-        return self.attempts[0].num_gpus if self.attempts else None
-
-    @property
-    def gpus_max(self) -> int | None:
-        """Return the most GPUs of any attempt [GPUs]."""
-        return max((attempt.num_gpus for attempt in self.attempts), default=None)
-
-    @property
-    def servers_first(self) -> int | None:
-        """Return the servers of the first attempt [1]."""
-        return self.attempts[0].num_servers if self.attempts else None
-
-    @property
-    def run_time(self) -> float | None:
-        """Return the time on GPUs summed over usable attempts [s]."""
-        return sum(attempt.duration or 0 for attempt in self.usable) if self.usable else None
-
-    @property
-    def elapsed(self) -> float | None:
-        """Return the time from the start of the first attempt to the end of the last one [s], as the log's notebook."""
-        if not self.attempts:
-            return None
-        start, end = self.attempts[0].start, self.attempts[-1].end
-        return None if start is None or end is None else end - start
-
-    @property
-    def gpu_time(self) -> float | None:
-        """Return GPUs times seconds, summed over usable attempts [GPU s]."""
-        if not self.usable:
-            return None
-        return sum(attempt.num_gpus * (attempt.duration or 0) for attempt in self.usable)
-
-    @property
-    def queueing_delay(self) -> float | None:
-        """Return the time from submission to the first attempt's start [s]."""
-        if not self.attempts or self.attempts[0].start is None or self.submitted is None:
-            return None
-        return self.attempts[0].start - self.submitted
-
-    @property
-    def has_hole(self) -> bool:
-        """Return whether any attempt lacks a time."""
-        return any(attempt.duration is None for attempt in self.attempts)
-
-    @property
-    def in_philly_csv(self) -> bool:
-        """Return whether the artifact's `philly.csv` would have it: passed, no hole, some time on GPUs."""
-        return self.status is JobStatus.COMPLETED and not self.has_hole and bool(self.usable)
-
-
-def read_job(row: JsonRow) -> PhillyJob:
-    """Return the job that an object describes; raise BadRowError if a key is missing or has a value of another kind."""
-    return PhillyJob(
-        job_id=row.text("jobid"),
-        user=row.text("user"),
-        tenant=row.text("vc"),
-        status=row.one_of("status", STATUSES),
-        submitted=row.time("submitted_time"),
-        attempts=tuple(_attempt(row.part(attempt, "attempts[].")) for attempt in row.objects("attempts")),
-    )
-
-
-def _attempt(row: JsonRow) -> Attempt:
-    servers = [row.part(detail, "detail[].") for detail in row.objects("detail")]
-    gpus = [(server.text("ip"), _length(server, "gpus")) for server in servers]
-    return Attempt(
+def _attempt(row: JsonRow) -> _Attempt:
+    gpus = [(server.text("ip"), _length(server, "gpus")) for server in row.children("detail", is_required=True)]
+    return _Attempt(
         start=row.time("start_time"),
         end=row.time("end_time"),
         num_gpus=sum(count for _, count in gpus),
@@ -162,48 +77,58 @@ def _length(row: JsonRow, key: str) -> int:
 
 
 def _parse_raw(row: JsonRow) -> LogJob | Dropped:
-    job = read_job(row)
-    if job.submitted is None:
+    """Return the job of an object, with the figures that studies of Philly derive from its attempts."""
+    job_id, user, tenant = row.text("jobid"), row.text("user"), row.text("vc")
+    status, submitted = row.one_of("status", STATUSES), row.time("submitted_time")
+    attempts = list(map(_attempt, row.children("attempts", is_required=True)))
+    runs = [(attempt.num_gpus, attempt.duration or 0.0) for attempt in attempts]
+    usable = [(gpus, duration) for gpus, duration in runs if gpus > 0 and duration > 0]
+    if submitted is None:
         return row.dropped("no submission time")
-    if not job.usable:
-        return row.dropped(_why_unusable(job))
+    if not usable:
+        return row.dropped(_why_unusable(attempts))
+    start, end = attempts[0].start, attempts[-1].end
+    delay = None if start is None else start - submitted
+    has_hole = any(attempt.duration is None for attempt in attempts)
+    oddities = {
+        Reason.END_BEFORE_START: any(duration < 0 for _, duration in runs),
+        Reason.START_BEFORE_SUBMISSION: delay is not None and delay < 0,
+        "an attempt without start or end, not counted in the duration": has_hole,
+        "attempts with different numbers of GPUs": len({gpus for gpus, _ in usable}) > 1,
+    }
     return LogJob(
         place=row.place,
-        job=job.job_id,
-        submitted=job.submitted,
-        duration=job.run_time,
-        num_gpus=job.usable[0].num_gpus,
-        user=job.user,
-        tenant=job.tenant,
-        status=job.status,
-        attempts=len(job.attempts),
+        job=job_id,
+        submitted=submitted,
+        duration=sum(duration for _, duration in usable),
+        num_gpus=usable[0][0],
+        user=user,
+        tenant=tenant,
+        status=status,
+        attempts=len(attempts),
         extras=(
-            len(job.usable), job.gpus_first, job.gpus_max, job.servers_first,
-            job.elapsed, job.gpu_time, job.queueing_delay, job.has_hole, job.in_philly_csv,
+            len(usable),
+            attempts[0].num_gpus,
+            max(gpus for gpus, _ in runs),
+            attempts[0].num_servers,
+            None if start is None or end is None else end - start,
+            sum(gpus * duration for gpus, duration in usable),
+            delay,
+            has_hole,
+            # The artifact's `philly.csv` has the passed jobs without a hole.
+            status is JobStatus.COMPLETED and not has_hole,
         ),
-        oddities=_oddities(job),
-    )  # fmt: skip
+        oddities=tuple(oddity for oddity, is_found in oddities.items() if is_found),
+    )
 
 
-def _why_unusable(job: PhillyJob) -> str:
-    if not job.attempts:
+def _why_unusable(attempts: Sequence[_Attempt]) -> str:
+    """Return why no attempt held GPUs for a known time above 0 s."""
+    if not attempts:
         return "no attempt"
-    if all(attempt.duration is None for attempt in job.attempts):
+    if all(attempt.duration is None for attempt in attempts):
         return "no attempt with both start and end"
     return "no attempt with GPUs for more than 0 s"
-
-
-def _oddities(job: PhillyJob) -> tuple[str, ...]:
-    found: list[str] = []
-    if any((attempt.duration or 0) < 0 for attempt in job.attempts):
-        found.append(Reason.END_BEFORE_START)
-    if (job.queueing_delay or 0) < 0:
-        found.append(Reason.START_BEFORE_SUBMISSION)
-    if job.has_hole:
-        found.append("an attempt without start or end, not counted in the duration")
-    if len({attempt.num_gpus for attempt in job.usable}) > 1:
-        found.append("attempts with different numbers of GPUs")
-    return tuple(found)
 
 
 PHILLY_RAW = JsonFormat(

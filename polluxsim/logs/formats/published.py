@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from polluxsim.logs.formats.base import ENDED, Clock, Dropped, LogJob, Reason, oddities_of_times
 from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, counts_beside
@@ -29,6 +28,7 @@ def _why_dropped(row: LogRow, *, needs_end: bool = True) -> str:
 
 
 def _ended_job(row: LogRow, duration: float, extras: tuple[object, ...] = (), tenant: str | None = None) -> LogJob:
+    """Return the job of a row with a duration [s]; the extras `num_nodes` and `queueing_delay` follow `extras`."""
     submitted, start = row.time("submit_time"), row.time("start_time")
     return LogJob(
         place=row.place,
@@ -53,8 +53,7 @@ def _parse_seren(row: LogRow) -> LogJob | Dropped:
 def _parse_kalos(row: LogRow) -> LogJob | Dropped:
     if reason := _why_dropped(row):
         return row.dropped(reason)
-    # Kalos counts its duration column from submission; the time on GPUs is from start to end.
-    row.seconds("duration")
+    row.seconds("duration")  # only checked: it counts from the submission, and the time on GPUs from the start
     duration = row.time("end_time") - row.time("start_time")
     return row.dropped(Reason.END_BEFORE_START) if duration < 0 else _ended_job(row, duration, (row.word("type"),))
 
@@ -87,11 +86,6 @@ def _parse_helios(row: LogRow) -> LogJob | Dropped:
     return _ended_job(row, row.seconds("duration"), tenant=row.word("vc"))
 
 
-def _helios_gpus(source: Path) -> int | None:
-    """Return the largest number of GPUs of the cluster on any day, from the table beside the log [GPUs]."""
-    return max(counts_beside(source, "cluster_gpu_number.csv", ("date", "total")), default=0) or None
-
-
 HELIOS = TableFormat(
     name="helios",
     citation="SenseTime Helios, Hu et al., SC '21, CC-BY-4.0",
@@ -102,7 +96,8 @@ HELIOS = TableFormat(
     time_zone="Asia/Shanghai",
     extras=("num_nodes", "queueing_delay"),
     files="cluster_log.csv",
-    cluster_gpus=_helios_gpus,
+    # The largest number of GPUs on any day.
+    cluster_gpus=lambda log: max(counts_beside(log, "cluster_gpu_number.csv", ("date", "total")), default=0) or None,
 )
 
 

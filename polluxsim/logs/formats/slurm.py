@@ -134,6 +134,7 @@ def _duration(row: LogRow, start: float | None, end: float | None) -> float | No
 
 
 def _elapsed(row: LogRow, column: str) -> float:
+    """Return a duration like 1-02:03:04 [s]."""
     match = ELAPSED.fullmatch(row.values[column].strip())
     if not match:
         raise row.error(column, "a time like 1-02:03:04 (days-hours:minutes:seconds)")
@@ -142,6 +143,7 @@ def _elapsed(row: LogRow, column: str) -> float:
 
 
 def _time_limit(row: LogRow) -> float | None:
+    """Return the time limit [s], None for a job without its own limit. `TimelimitRaw` is in minutes."""
     if row.has("TimelimitRaw") and row.word("TimelimitRaw") not in NO_LIMIT:
         return row.seconds("TimelimitRaw") * 60 or None
     if row.has("Timelimit") and row.word("Timelimit") not in NO_LIMIT:
@@ -152,15 +154,15 @@ def _time_limit(row: LogRow) -> float | None:
 class _Gpus(NamedTuple):
     """GPUs of a job, their type if all GPUs have one type, and the number of types."""
 
-    number: int
-    type: str | None = None
-    types: int = 0
+    number: int  # number of GPUs
+    type: str | None = None  # None if the GPUs have several types or an unknown type
+    types: int = 0  # number of types
 
 
 def _gpus_of(row: LogRow) -> _Gpus:
     """Return the allocated GPUs, or the requested GPUs if the log does not state the allocation.
 
-    If a cluster does not account for types, the requested type is the type of the job.
+    If the allocation states no type, the requested type is the type of the job.
     """
     for column, read in (("AllocTRES", _tres), ("AllocGRES", _gres), ("ReqTRES", _tres)):
         if row.has(column):
@@ -171,14 +173,16 @@ def _gpus_of(row: LogRow) -> _Gpus:
 
 
 def _gpus_of_list(row: LogRow, column: str, read: Callable[[LogRow, str, str], tuple[str | None, int] | None]) -> _Gpus:
+    """Return the GPUs in a list of resources; `read` returns the type and number of one entry."""
     entries = [found for text in row.values[column].strip().split(",") if (found := read(row, column, text))]
     typed = {name: count for name, count in entries if name is not None}
-    # The untyped entry counts the typed ones too, so that adding both would count them twice.
+    # The untyped entry also counts the GPUs of the typed entries.
     total = next((count for name, count in reversed(entries) if name is None), sum(typed.values()))
     return _Gpus(total, next(iter(typed)) if len(typed) == 1 else None, len(typed))
 
 
 def _tres(row: LogRow, column: str, text: str) -> tuple[str | None, int] | None:
+    """Return the type and number of GPUs in an entry of a TRES list; None for another resource."""
     if not text.startswith(("gres/gpu=", "gres/gpu:")):
         if "=" not in text:
             raise row.error(column, "a list like cpu=8,gres/gpu=4,node=1")
@@ -190,6 +194,7 @@ def _tres(row: LogRow, column: str, text: str) -> tuple[str | None, int] | None:
 
 
 def _gres(row: LogRow, column: str, text: str) -> tuple[str | None, int] | None:
+    """Return the type and number of GPUs in an entry of a GRES list; None for another resource."""
     if not text.removeprefix("gres").lstrip(":/").startswith("gpu"):
         return None
     match = GRES.fullmatch(text)
@@ -247,6 +252,7 @@ def _gangs(entries: Iterable[Entry], throttles: Mapping[str, int]) -> Iterator[E
 
 
 def _gang_of(job: LogJob) -> str:
+    """Return the id of a heterogeneous job; empty for other jobs."""
     return job.job.partition("+")[0] if "+" in job.job else ""
 
 
@@ -331,6 +337,7 @@ def _number_or_blank(row: JsonRow, key: str) -> str:
 
 
 def _job_id(row: JsonRow, array: JsonRow, het: JsonRow) -> str:
+    """Return the id of a job in the form of `JOB_ID`."""
     if first := _number_or_blank(het, "job_id"):
         return f"{first}+{_scalar(het, 'job_offset') or 0}"
     if first := _number_or_blank(array, "job_id"):

@@ -80,15 +80,17 @@ STATUSES: Mapping[str, JobStatus | None] = {
 
 
 class Source(NamedTuple):
-    """The source of one key: a column, entries of a list in it, and the factor from its unit."""
+    """The source of the values of one key."""
 
     column: str
-    entries: tuple[str, ...] = ()
-    factor: float = 1.0
+    entries: tuple[str, ...] = ()  # names of the entries of a list in the column; empty if the column is no list
+    factor: float = 1.0  # from the unit of the column to the unit of the key
 
 
 def parse_columns(text: str) -> dict[str, Source]:
     """Return a map of columns that a user writes as KEY=COLUMN,KEY=COLUMN.
+
+    Raise InvalidConfigError if the text has another form, or a key is unknown or given twice.
 
     >>> parse_columns("submit=created_at,gpus=tres:1001:1002,time_limit=minutes*60")["gpus"]
     Source(column='tres', entries=('1001', '1002'), factor=1.0)
@@ -117,8 +119,8 @@ class _Mapped:
     """One row whose values are read by the keys of the map."""
 
     row: LogRow
-    columns: Mapping[str, Source]
-    is_relative: bool
+    columns: Mapping[str, Source]  # by key
+    is_relative: bool  # whether times count from an unknown start
 
     def has(self, key: str) -> bool:
         return key in self.columns and self.row.has(self.columns[key].column)
@@ -127,7 +129,7 @@ class _Mapped:
         return self.row.word(self.columns[key].column) if key in self.columns else None
 
     def number(self, key: str, low: float, high: float) -> float | None:
-        """Return a number in the unit of the key, None if the cell is blank."""
+        """Return a number from `low` to `high` in the unit of the key, None if the cell is blank."""
         if not self.has(key):
             return None
         source = self.columns[key]
@@ -153,7 +155,11 @@ class _Mapped:
         return None if number is None else int(number)
 
     def time(self, key: str, submitted: float | None = None) -> float | None:
-        """Return a time [s], or None if the cell is empty. Slurm's database has 0 for a missing start or end."""
+        """Return a time [s], or None if the cell is blank.
+
+        A time of 0 s after a later submission `submitted` [s] is unknown, because Slurm's database has 0 for a missing
+        start or end.
+        """
         if not self.has(key):
             return None
         source = self.columns[key]
@@ -172,6 +178,7 @@ class _Mapped:
 
 
 def _job(mapped: _Mapped) -> LogJob | Dropped:
+    """Return the job of a row, or the row as dropped."""
     row = mapped.row
     gpus, submitted = mapped.number("gpus", 0, MAX_GPUS) or 0.0, mapped.time("submit")
     if submitted is None:
@@ -233,17 +240,21 @@ class MappedTable(Format):
     columns: Mapping[str, Source] = field(default_factory=dict)  # by key; empty until `for_source` reads a table
 
     def for_source(self, source: Path, columns: str) -> MappedTable:
-        """Return the format with the columns and the clock of a table."""
+        """Return the format with the columns and the clock of a table.
+
+        Raise InvalidConfigError if `columns` is not a map of columns of the table, and InvalidInputError if the table
+        has no rows or a needed key has no column.
+        """
         mapped, path = parse_columns(columns), source_files(source, self.files)[0]
         rows = [row for row in islice(_rows(path, None), HEAD) if isinstance(row, LogRow)]
         if not rows:
             raise InvalidInputError(f"{path}: no row with values in the first {HEAD}; give a table with jobs")
         names = list(dict.fromkeys(name for row in rows for name in row.values))
-        for key, one in mapped.items():
-            if one.column not in names:
+        for key, (column, *_) in mapped.items():
+            if column not in names:
                 raise InvalidConfigError(
-                    f"--columns maps {key} to {one.column!r}, which is not a column of {path}; "
-                    f"{allowed_among(one.column, names)}"
+                    f"--columns maps {key} to {column!r}, which is not a column of {path}; "
+                    f"{allowed_among(column, names)}"
                 )
         mapped = {key: Source(key) for key in KEYS if key in names} | mapped
         if missing := [key for key in NEEDED if key not in mapped]:
@@ -281,6 +292,7 @@ def _rows(path: Path, zone: tzinfo | None) -> Iterator[LogRow | BadRowError]:
 
 
 def _objects_by_line(path: Path) -> Iterator[tuple[int, dict[str, object] | BadRowError]]:
+    """Yield the object, or the error, of each line that is not blank, and the number of the line."""
     for line, text in read_lines(path):
         if isinstance(text, BadRowError):
             yield line, text

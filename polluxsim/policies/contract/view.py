@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from polluxsim.common.durations import first_round
-from polluxsim.hardware.gpu_types import ANY, NOBODY_SAYS, GpuType, NodeTypes
+from polluxsim.hardware.gpu_types import ANY, UNKNOWN_TYPES, GpuType, NodeTypes
 from polluxsim.hardware.hosts import Host
 from polluxsim.hardware.placements import Allocation, Gpu, Gpus, JobId, Placement
 from polluxsim.hardware.restarts import RESTART_DELAY, RestartDelays
@@ -193,7 +193,7 @@ class ClusterView:
     nodes: NodeCounts | None = None  # requested and allowed numbers of nodes, or None if the number is fixed
     health: Health = HEALTHY  # failures of nodes
     # GPU type of each node. Empty if all GPUs are equal and their type is not stated.
-    node_types: NodeTypes = NOBODY_SAYS
+    node_types: NodeTypes = UNKNOWN_TYPES
     hosts: tuple[Host, ...] = ()  # CPUs [cores] and memory [GB] of each node. Empty if they do not limit jobs.
     # The use of the GPUs.
     sharing: SharedGpus = NOT_SHARED  # use of GPUs that several jobs share

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_range
-from polluxsim.hardware.gpu_types import NOBODY_SAYS
+from polluxsim.hardware.gpu_types import UNKNOWN_TYPES
 from polluxsim.hardware.placements import Allocation, JobId, Placement, num_replicas
 from polluxsim.policies.contract.view import ClusterView, Decision, JobProxy, JobView, Traits
 from polluxsim.policies.pollux.annealing import AnnealingSearch
@@ -60,7 +60,7 @@ def with_like_nodes(view: ClusterView) -> tuple[ClusterView, Sequence[int]]:
         owners += [node] * len(sizes)
     free = list(parts)
     jobs = [JobProxy(job, placement=_on_parts(job.placement, owners, free)) for job in view.jobs]
-    return replace(view, gpus_per_node=tuple(parts), jobs=jobs, standing=None, node_types=NOBODY_SAYS), owners
+    return replace(view, gpus_per_node=tuple(parts), jobs=jobs, standing=None, node_types=UNKNOWN_TYPES), owners
 
 
 def _on_parts(placement: Placement, owners: Sequence[int], free: list[int]) -> Placement:

@@ -8,7 +8,7 @@ import sys
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from polluxsim.models.overlap import overlapped
+from polluxsim.models.profile import overlapped
 from polluxsim.models.throughput import ThroughputParams, step_time
 
 seconds = st.floats(1e-7, 1e4)
