@@ -44,7 +44,10 @@ VALUES: Mapping[str, Mapping[str, Callable[[str], list[str]]]] = {
     "size": dict.fromkeys(
         ("-o", "--output"), lambda value: ["--figure", value] if value.lower().endswith(FIGURES) else []
     ),
-    **dict.fromkeys(("workload generate", "workload map"), {"--hours": lambda value: ["--duration", f"{value}h"]}),
+    **{
+        command: {"--hours": lambda value: ["--duration", f"{value}h"]}
+        for command in ("workload generate", "workload map")
+    },
     "when": {"--calibrate": lambda value: ["--calibrate", "--times", value] if value.isdecimal() else []},
 }
 """Options whose values changed: the present words of a former value, or [] if a value is not a former one."""
@@ -54,7 +57,7 @@ LISTS = {"arena": ("--policies", "--scenarios")}  # options whose values were fo
 OVERRIDE = re.compile(r"[+~]*[\w./@:]+=")
 
 
-def tell_former(former: str, present: str) -> None:
+def print_former(former: str, present: str) -> None:
     """Print a line about a former spelling."""
     print(
         f"polluxsim: {former} is now {present}; a later release removes the former spelling",
@@ -67,12 +70,12 @@ def present_command(words: Sequence[str]) -> list[str]:
     """Return a command line with the present name of its command."""
     first, rest = words[0], list(words[1:])
     if first in COMMANDS:
-        tell_former(f"polluxsim {first}", f"polluxsim {COMMANDS[first]}")
+        print_former(f"polluxsim {first}", f"polluxsim {COMMANDS[first]}")
         return [*COMMANDS[first].split(), *rest]
     # A what-if is of a log if its subject is a file, or if it states the number of nodes.
     has_nodes = any(re.match("--nodes(=|$)", word) for word in rest)
     if first == "whatif" and (has_nodes or (rest and Path(rest[0]).is_file())):
-        tell_former("polluxsim whatif LOG", "polluxsim log whatif LOG")
+        print_former("polluxsim whatif LOG", "polluxsim log whatif LOG")
         return ["log", *words]
     return list(words)
 
@@ -85,14 +88,14 @@ def present_options(command: str, words: Sequence[str]) -> list[str]:
     for word in rest:
         name, equals, value = word.partition("=")
         if name in renamed:
-            tell_former(name, renamed[name])
+            print_former(name, renamed[name])
             name = renamed[name]
         if name not in changed:
             result.append(f"{name}{equals}{value}")
             continue
         value = value if equals else next(rest, "")
         if present := changed[name](value) if value else []:
-            tell_former(f"{name} {value}", " ".join(present))
+            print_former(f"{name} {value}", " ".join(present))
             result += present
         else:
             result += [f"{name}{equals}{value}"] if equals or not value else [name, value]
@@ -113,7 +116,7 @@ def _joined(options: Sequence[str], words: Sequence[str]) -> list[str]:
             values = list(takewhile(_is_value, rest))
             del rest[: len(values)]
             if len(values) > 1:
-                tell_former(f"{word} {' '.join(values)}", f"{word} {','.join(values)}")
+                print_former(f"{word} {' '.join(values)}", f"{word} {','.join(values)}")
             result += [",".join(values)] if values else []
     return result
 
@@ -128,5 +131,5 @@ def present_positional(command: str, rest: Sequence[str]) -> list[str]:
     if command not in POSITIONALS or len(rest) != 1 or not _is_value(rest[0]):
         return []
     option = POSITIONALS[command]
-    tell_former(f"{rest[0]} without an option", f"{option} {rest[0]}")
+    print_former(f"{rest[0]} without an option", f"{option} {rest[0]}")
     return [option, rest[0]]

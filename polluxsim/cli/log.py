@@ -14,9 +14,6 @@ from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 if TYPE_CHECKING:
     from polluxsim.studies.log_replays import LogWhatIf
 
-EXAMPLE = "example-sacct.txt"  # file of the shipped example log
-
-
 LOG_FORMATS = {
     "philly-raw": "Philly of Microsoft, the published JSON log",
     "philly": "Philly, the file philly.csv of Pollux's artifact",
@@ -51,12 +48,12 @@ SACCT = (
 
 
 class _Example(Action):
-    """Print the example log."""
+    """Action of --example: print the example log and end."""
 
     def __call__(self, parser: ArgumentParser, *_: Any) -> NoReturn:
         from polluxsim.common.shipped import shipped
 
-        print((shipped("traces") / EXAMPLE).read_text(encoding="utf-8"), end="")
+        print((shipped("traces") / "example-sacct.txt").read_text(encoding="utf-8"), end="")
         parser.exit()
 
 
@@ -87,7 +84,7 @@ def _import(options: Namespace) -> None:
     from polluxsim.logs.import_report import as_text
     from polluxsim.logs.importing import import_trace
 
-    if len(options.gpus or [0]) > 1:
+    if options.gpus and len(options.gpus) > 1:
         numbers = ",".join(map(str, options.gpus))
         raise InvalidConfigError(
             f"--gpus is {numbers}, must be one number, because the log is of one cluster; leave out the others"
@@ -203,6 +200,7 @@ def _whatif(options: Namespace) -> None:
 
 
 def _print_waits(found: LogWhatIf) -> None:
+    """Print the mean and the percentiles of the wait in each case as a table."""
     from polluxsim.look.console import console
     from polluxsim.look.tables import boxed
 

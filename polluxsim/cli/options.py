@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, Protocol
 
 from polluxsim.common.durations import UNITS, from_clock
 
-Kind = Callable[[str], object]  # type of the value of an option
+Kind = Callable[[str], object]
+"""Type of an option: a function of the text that returns the value, or raises ArgumentTypeError if it is invalid."""
 
 
 def text(word: str) -> str:
@@ -26,7 +27,7 @@ def path(word: str) -> Path:
 
 
 def count_from(least: int) -> Callable[[str], int]:
-    """Return the type of a whole number of at least `least`."""
+    """Return the type of whole numbers of at least `least`, written with digits only."""
 
     def parse(word: str) -> int:
         if not (word.isascii() and word.removeprefix("-").isdecimal()) or int(word) < least:
@@ -49,6 +50,26 @@ def number(word: str) -> float:
     if not 0 < value < float("inf"):
         raise ArgumentTypeError(f"is {word}, must be a number above 0")
     return value
+
+
+LARGEST = 1e15  # largest number in the description of a model; larger numbers would overflow in its formulas
+
+
+def number_from(least: float, *, whole: bool = False) -> Callable[[str], float]:
+    """Return the type of a number from `least` to `LARGEST`, which may be written like 124e6."""
+
+    def parse(word: str) -> float:
+        value = number(word)
+        if not least <= value <= LARGEST or (whole and value % 1):
+            kind = "whole number" if whole else "number"
+            raise ArgumentTypeError(f"is {word}, must be a {kind} from {least:g} to {LARGEST:g}")
+        return value
+
+    return parse
+
+
+whole_number = number_from(1, whole=True)
+quantity = number_from(1e-9)
 
 
 def share(word: str) -> float:
@@ -86,16 +107,16 @@ def duration_from_0(word: str) -> float:
 
 
 def once_in(unit: str, name: str, kind: Callable[[str], float] = duration) -> Callable[[str], float]:
-    """Return the type of the duration `name`, whose number without a unit was once in `unit`."""
+    """Return the type of the duration `name` [s]. A number without a unit has the former unit of the option, `unit`."""
 
     def parse(word: str) -> float:
         try:
             float(word)
         except ValueError:
             return kind(word)
-        from polluxsim.cli.former import tell_former
+        from polluxsim.cli.former import print_former
 
-        tell_former(f"{name} {word}", f"{name} {word}{unit}")
+        print_former(f"{name} {word}", f"{name} {word}{unit}")
         return kind(f"{word}{unit}")
 
     return parse
@@ -128,7 +149,7 @@ def numbers(word: str) -> list[float]:
 
 
 def node_counts(word: str) -> list[int]:
-    """Return numbers of nodes. Times with a sign are relative to the first time.
+    """Return numbers of nodes. Numbers with a sign are relative to the first number.
 
     >>> node_counts("8,+4,-2")
     [8, 12, 6]
@@ -265,19 +286,21 @@ OPTIONS: Mapping[str, Option] = {
     "status": Option("status of the jobs to use, or 'any'", "STATUS", text, repeated=True),
     # Profile cards.
     "gpu": Option("GPU types; the card is for the first type whose memory suffices", "A,B", names),
-    "params": Option("number of parameters", "N", number),
-    "seq": Option("length of an example [tokens]", "N", number),
-    "layers": Option("number of layers (default: estimated from the parameters)", "N", number),
-    "hidden": Option("width of a layer (default: estimated from the parameters)", "N", number),
+    "params": Option("number of parameters", "N", number_from(1)),
+    "seq": Option("length of an example [tokens]", "N", whole_number),
+    "layers": Option("number of layers (default: estimated from the parameters)", "N", whole_number),
+    "hidden": Option("width of a layer (default: estimated from the parameters)", "N", whole_number),
     "vocab": Option("size of the vocabulary; 0 for a classifier", "N", count_from(0)),
     "trainable": Option("share of trained parameters, below 1 with adapters (default: 1)", "SHARE", share),
-    "tokens": Option("training set [tokens] (default: 20 for each parameter, Hoffmann et al. 2022)", "N", number),
-    "batch": Option("initial batch size [examples] (default: half a million tokens)", "N", number),
-    "max-batch": Option("largest batch size [examples] (default: 16 times the initial batch size)", "N", number),
-    "noise-scale": Option("gradient noise scale [examples] (default: from the loss, Kaplan et al. 2020)", "N", number),
-    "loss": Option("loss of a trained model [nats] (default: from the tokens)", "N", number),
+    "tokens": Option("training set [tokens] (default: 20 for each parameter, Hoffmann et al. 2022)", "N", quantity),
+    "batch": Option("initial batch size [examples] (default: half a million tokens)", "N", whole_number),
+    "max-batch": Option("largest batch size [examples] (default: 16 times the initial batch size)", "N", whole_number),
+    "noise-scale": Option(
+        "gradient noise scale [examples] (default: from the loss, Kaplan et al. 2020)", "N", quantity
+    ),
+    "loss": Option("loss of a trained model [nats] (default: from the tokens)", "N", quantity),
     "utilisation": Option("utilisation of the GPU's peak in a pass (default: of the GPU type)", "SHARE", share),
-    "network": Option("bandwidth of a node in one direction [Gbit/s] (default: of the GPU type)", "N", number),
+    "network": Option("bandwidth of a node in one direction [Gbit/s] (default: of the GPU type)", "N", quantity),
     "recompute": Option("the backward pass computes the activations again, which saves memory"),
     "title": Option("title of the application (default: the name)", "TEXT"),
 }  # fmt: skip
@@ -291,38 +314,20 @@ class TakesArguments(Protocol):
     """A parser, or a group of mutually exclusive options."""
 
     def add_argument(self, *spellings: str, **more: Any) -> Any:
-        """Add an option."""
+        """Declare an option."""
 
 
 def take(
     parser: TakesArguments,
     name: str,
     *,
-    default: Any = None,
-    note: str = "",
+    default: Any = None,  # value without the option; the help text states it
+    note: str = "",  # purpose of the option in this command, after its meaning
     required: bool = False,
-    choices: Collection[str] = (),
-    once: bool = False,
+    choices: Collection[str] = (),  # allowed values; empty for all
+    once: bool = False,  # whether the command takes an option once that other commands take several times
 ) -> None:
-    """Let a command take an option.
-
-    Parameters
-    ----------
-    parser
-        The parser of the command.
-    name
-        A key of `OPTIONS`.
-    default
-        Value without the option. The help text states it.
-    note
-        What the command does with the option, in addition to the option's meaning.
-    required
-        Whether the command needs the option.
-    choices
-        Allowed values.
-    once
-        Whether the command takes an option once that other commands take several times.
-    """
+    """Let a command take an option of `OPTIONS`."""
     option = OPTIONS[name]
     spellings = [*([SHORT[name]] if name in SHORT else []), f"--{name}"]
     repeated = option.repeated and not once
@@ -352,7 +357,7 @@ def take_forms(parser: ArgumentParser, *forms: str) -> None:
 
 
 def as_setting(option: str) -> str:
-    """Return the end of an error about an option that is the name of a setting."""
+    """Return the end of an error about an option that is the name of a setting; "" for other options."""
     from polluxsim.common.shipped import shipped
 
     name = option.strip("-")

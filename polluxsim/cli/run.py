@@ -161,8 +161,9 @@ def user_folders(arguments: Sequence[str]) -> list[Path]:
     folders = [] if options.config_dir is None else [options.config_dir]
     if search_paths := [word for word in options.overrides if word.startswith(SEARCH_PATH)]:
         value = OverridesParser.create().parse_override(search_paths[0]).value()
-        names = [name.removeprefix("file://") for name in value if isinstance(name, str)] if isinstance(value, list) else []
-        folders += [name for name in names if "://" not in name]
+        places = value if isinstance(value, list) else []
+        names = [place.removeprefix("file://") for place in places if isinstance(place, str)]
+        folders += [name for name in names if "://" not in name]  # not pkg:// and other places of Hydra
     return list(map(Path, folders))
 
 
