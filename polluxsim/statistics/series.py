@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
@@ -24,29 +25,29 @@ _TIME = attrgetter("time")
 
 
 class Share(NamedTuple):
-    """The numbered GPUs of a job, and its speed there relative to its speed alone."""
+    """The numbered GPUs of a job that shares GPUs."""
 
     gpus: Gpus
-    speed: float
+    speed: float  # relative to the speed alone
 
 
 ALONE = Share((), 1.0)  # share of a job that shares no GPU
 
 
 class Stretch(NamedTuple):
-    """A period: its start [s], the speed of the job relative to its speed alone, and the other jobs on its GPUs."""
+    """A period in which a job has the same speed and the same other jobs on its GPUs."""
 
-    start: float
-    speed: float
-    others: Mapping[str, Share]
+    start: float  # [s]
+    speed: float  # relative to the speed alone
+    others: Mapping[str, Share]  # by job
 
 
 class Instant(NamedTuple):
-    """The changes at one time [s]: allocations by job, in their order, and numbered GPUs by job."""
+    """The changes at one time."""
 
-    time: float
-    changes: Mapping[str, Sequence[AllocationRecord]]
-    shares: Mapping[str, Share]
+    time: float  # [s]
+    changes: Mapping[str, Sequence[AllocationRecord]]  # by job, in their order
+    shares: Mapping[str, Share]  # by job
 
 
 def instants(allocations: Iterable[AllocationRecord], sharing: Iterable[SharingRecord]) -> Iterator[Instant]:
@@ -74,14 +75,13 @@ def shares_of(result: Result, job: str) -> list[Stretch]:
     now, found = dict[str, Share](), list[Stretch]()
     for time, _, shares in instants(result.allocation_records, result.sharing_records):
         now |= shares
-        mine = now.get(job, ALONE)
-        if not mine.gpus and not found:
+        own = now.get(job, ALONE)
+        if not own.gpus and not found:
             continue
-        there = set(mine.gpus)
-        common = {name: tuple(sorted(there.intersection(each.gpus))) for name, each in now.items() if name != job}
+        common = {name: tuple(sorted({*own.gpus} & {*each.gpus})) for name, each in now.items() if name != job}
         others = {name: Share(gpus, now[name].speed) for name, gpus in common.items() if gpus}
-        if not found or found[-1][1:] != (mine.speed, others):
-            found.append(Stretch(time, mine.speed, others))
+        if not found or found[-1][1:] != (own.speed, others):
+            found.append(Stretch(time, own.speed, others))
     return found
 
 
@@ -96,8 +96,8 @@ class Steps(NamedTuple):
 
     def at(self, moments: ArrayLike) -> Array:
         """Return the value at each time, after a step at exactly that time."""
-        places = np.searchsorted(self.times, np.asarray(moments, float), side="right")
-        return np.concatenate([[0.0], self.values])[places]
+        steps = np.searchsorted(self.times, np.asarray(moments, float), side="right")
+        return np.concatenate([[0.0], self.values])[steps]
 
     def means(self, edges: Array) -> Array:
         """Return the mean over each bin, shape (n,), of bins with edges of shape (n + 1,)."""
@@ -107,6 +107,7 @@ class Steps(NamedTuple):
 
 
 def _counted(changes: Iterable[tuple[float, int]]) -> Steps:
+    """Return the sum of all changes up to each time, given changes with their times [s]."""
     events = np.fromiter(chain.from_iterable(changes), float).reshape(-1, 2)
     events = events[np.argsort(events[:, 0], kind="stable")]
     return Steps(events[:, 0], np.cumsum(events[:, 1]))
@@ -133,6 +134,7 @@ def waiting_jobs(result: Result) -> Steps:
 
 
 def _arrivals_and_ends(result: Result) -> Iterator[tuple[float, int]]:
+    """Yield (time, 1) at the submission of each job, and (time, −1) at its end [s]."""
     for job in submitted(result):
         yield job.submit_time, 1
         if job.left_at is not None:
@@ -154,6 +156,7 @@ def gpus_in_use(result: Result, nodes: Collection[int] | None = None) -> Steps:
 
 
 def _changes_of_gpus(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
+    """Yield the time of each allocation [s] and the additional GPUs of its job."""
     held = dict[str, int]()
     for record in result.allocation_records:
         pairs = zip(record.nodes, record.gpus, strict=True)
@@ -164,10 +167,11 @@ def _changes_of_gpus(result: Result, nodes: Collection[int] | None) -> Iterator[
 
 def _changes_of_sharing(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
     """Yield the correction of GPUs in use for sharing: a shared GPU is in use once, but several jobs hold it."""
+    if not result.sharing_records:
+        return
     held: dict[str, Gpus] = {}
     saved = 0
-    instant = instants(result.allocation_records, result.sharing_records) if result.sharing_records else ()
-    for time, _, shares in instant:
+    for time, _, shares in instants(result.allocation_records, result.sharing_records):
         held |= {job: share.gpus for job, share in shares.items()}
         named = [gpu for gpus in held.values() for gpu in gpus if nodes is None or gpu[0] in nodes]
         now = len(named) - len(set(named))
@@ -181,7 +185,7 @@ def nodes_up(result: Result) -> Steps:
 
 
 def cost(result: Result, moments: Array) -> Array:
-    """Return the cost of all nodes up to each moment, in the unit of the cluster's `node_price`.
+    """Return the cost of all nodes up to each moment [s], in the unit of the cluster's `node_price`, shape (n,).
 
     The number of nodes does not change before the first recorded round.
     """
@@ -194,18 +198,19 @@ def cost(result: Result, moments: Array) -> Array:
 
 
 def is_adaptive(result: Result) -> bool:
-    """Return whether a job ever trained at a statistical efficiency below 1. Rigid jobs have efficiency 1."""
+    """Return whether a job trained at a statistical efficiency below 1. Rigid jobs have efficiency 1."""
     return any(0 < record.efficiency < MOST_EFFICIENCY for record in result.round_records)
 
 
 def _of_rounds(result: Result, column: str) -> Steps:
+    """Return a column of the table of rounds as a function of time."""
     records = result.round_records
     times, values = (np.fromiter(map(attrgetter(name), records), float, len(records)) for name in ("time", column))
     return Steps(times, values)
 
 
 def bin_edges(end_time: float, bin_width: float) -> Array:
-    """Return the edges of bins from 0 to the end of the run [s]. The last bin may be shorter.
+    """Return the edges of bins from 0 to the end of the run, shape (n + 1,) [s]. The last bin may be narrower.
 
     >>> bin_edges(70.0, 30.0).tolist()
     [0.0, 30.0, 60.0, 70.0]
@@ -215,10 +220,10 @@ def bin_edges(end_time: float, bin_width: float) -> Array:
 
 
 def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
-    """Return the mean GPUs in use in each bin, and their mean efficiency.
+    """Return the mean number of GPUs in use in each bin, and their mean statistical efficiency, shape (n,) each.
 
-    The edges have shape (n + 1,) [s]. The bins add up to the GPU time of all jobs. The mean efficiency is
-    weighted by GPU time, with the value of the last round. The value is nan in a bin in which no GPU is in use.
+    The edges have shape (n + 1,) [s]. The bins add up to the GPU time of all jobs. The efficiency at a time is that of
+    the last round. Its mean is weighted by GPU time, and nan in a bin without GPUs in use.
     """
     gpus = gpus_in_use(result)
     efficiency = _of_rounds(result, "efficiency")
@@ -226,26 +231,26 @@ def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
     cuts = np.unique(np.concatenate([edges, *inside, np.clip([result.end_time], edges[0], edges[-1])]))
     starts, lengths = cuts[:-1], np.diff(cuts)
     gpu_time = gpus.at(starts) * lengths * (starts < result.end_time)
-    place = np.searchsorted(edges, starts, side="right") - 1
-    total = np.bincount(place, gpu_time, len(edges) - 1)
-    weighted = np.bincount(place, gpu_time * efficiency.at(starts), len(edges) - 1)
+    bins = np.searchsorted(edges, starts, side="right") - 1
+    total = np.bincount(bins, gpu_time, len(edges) - 1)
+    weighted = np.bincount(bins, gpu_time * efficiency.at(starts), len(edges) - 1)
     mean = np.divide(weighted, total, out=np.full(len(total), np.nan), where=total > 0)
     return total / np.diff(edges), mean
 
 
 def _with_times(result: Result) -> list[JobRecord]:
-    """Return the jobs that are complete or cut off. The table of runs counts their completion times."""
+    """Return the jobs that are complete or cut off, whose completion times the metrics of a run count."""
     return [job for job in submitted(result) if job.status in (Status.COMPLETED, Status.CUT_OFF)]
 
 
 def completion_hours(result: Result) -> tuple[Array, int]:
-    """Return the completion times of complete jobs [h], and the number of complete or cut-off jobs."""
+    """Return the completion times of complete jobs, shape (n,) [h], and the number of complete or cut-off jobs."""
     jobs = _with_times(result)
     return np.array([job.jct for job in jobs if job.jct is not None], float) / HOUR, len(jobs)
 
 
 def fairness(result: Result) -> Array:
-    """Return the finish-time fairness of the jobs with a known value."""
+    """Return the finish-time fairness ρ of the jobs with a known value, shape (n,)."""
     known = (job.finish_time_fairness for job in result.job_records)
     return np.array([rho for rho in known if rho is not None], float)
 
@@ -253,8 +258,8 @@ def fairness(result: Result) -> Array:
 def cumulative(values: ArrayLike, count: int | None = None, most: int | None = None) -> tuple[Array, Array]:
     """Return an empirical distribution: sorted values, and the share of values up to each.
 
-    There are `count` values, by default n. The known values have shape (n,); the unknown ones are larger. If there
-    are more than `most` points, points at even ranks are kept, among them the first and the last.
+    The known values have shape (n,). There are `count` values, by default n; the unknown ones are larger. Of more than
+    `most` points, points at even ranks are kept, among them the first and the last.
     """
     known = np.sort(np.asarray(values, float))
     shares = np.arange(1, len(known) + 1) / max(len(known) if count is None else count, 1)
@@ -274,62 +279,62 @@ def hours_by_application(result: Result) -> dict[str, Array]:
 
 
 class Spread(NamedTuple):
-    """Completion times of jobs: mean, 10th and 90th percentile [h], and the number of jobs."""
+    """Spread of values of jobs, in the unit of the values."""
 
     mean: float
-    low: float
-    high: float
+    low: float  # 10th percentile
+    high: float  # 90th percentile
     jobs: int
 
 
-def spread_of(hours: Array) -> Spread:
-    """Return the mean and percentiles of completion times, shape (n,) [h]."""
-    low, high = np.percentile(hours, (10, 90))
-    return Spread(float(hours.mean()), float(low), float(high), len(hours))
+def spread_of(values: Array) -> Spread:
+    """Return the mean and the percentiles of values, shape (n,)."""
+    low, high = np.percentile(values, (10, 90))
+    return Spread(float(values.mean()), float(low), float(high), len(values))
 
 
-NOBODY = "nobody named"
+NOBODY = "nobody named"  # name of the jobs without a user or queue
 
 
 class Rank(NamedTuple):
-    """The submitted jobs of a user or queue. `place` is 1 for the longest mean wait.
+    """The submitted jobs of a user or queue."""
 
-    `wait` is the mean time from submission to the first GPU, or to the end of a job that never had one [s].
-    `total_wait` is the mean time without a GPU [s]. `jct` is the mean JCT of completed jobs [s], None without one.
-    """
-
-    place: int
+    place: int  # 1 for the longest mean wait
     jobs: int
-    wait: float
-    total_wait: float
-    jct: float | None
-    gpu_seconds: float
+    wait: float  # mean time from submission to the first GPU, or to the end of a job that never had a GPU [s]
+    total_wait: float  # mean time without a GPU [s]
+    jct: float | None  # mean JCT of completed jobs [s]; None without any
+    gpu_seconds: float  # GPU time of all jobs [GPU s]
 
 
 def ranks(results: Iterable[Result], by: str) -> dict[str, Rank]:
-    """Return the ranks of users or queues (`by`) over the jobs of all runs, the longest mean wait first."""
-    jobs: Mapping[str, list[JobRecord]] = defaultdict(list)
-    waits: Mapping[str, list[float]] = defaultdict(list)
-    total_waits = defaultdict[str, float](float)
+    """Return the ranks of users or queues (`by`: "user" or "queue") over the jobs of all runs, by name.
+
+    The longest mean wait comes first. Raise InvalidInputError if no job has a user or queue.
+    """
+    jobs: Mapping[str, list[tuple[JobRecord, Result]]] = defaultdict(list)
     for result in results:
         for job in result.job_records:
             if job.submit_time < result.end_time:
-                name = getattr(job, by) or NOBODY
-                jobs[name].append(job)
-                start, end = lifetime(result, job)
-                waits[name].append(end - start if job.queueing_delay is None else job.queueing_delay)
-                total_waits[name] += waiting_time(job, result.end_time)
+                jobs[getattr(job, by) or NOBODY].append((job, result))
     if not jobs.keys() - {NOBODY}:
         raise InvalidInputError(f"no job of these runs has a {by}; give runs of a workload that names them")
-    means = {name: sum(found) / len(found) for name, found in waits.items()}
-    order = sorted(means, key=lambda name: (-means[name], name))
-    return {name: _rank(place, jobs[name], means[name], total_waits[name]) for place, name in enumerate(order, start=1)}
+    found = {name: _rank(of_name) for name, of_name in jobs.items()}
+    order = sorted(found, key=lambda name: (-found[name].wait, name))
+    return {name: found[name]._replace(place=place) for place, name in enumerate(order, start=1)}
 
 
-def _rank(place: int, jobs: Sequence[JobRecord], wait: float, total_wait: float) -> Rank:
-    jcts = [job.jct for job in jobs if job.jct is not None]
+def _rank(jobs: Sequence[tuple[JobRecord, Result]]) -> Rank:
+    """Return the means of jobs, without a place."""
+    waits, jcts = list[float](), list[float]()
+    for job, result in jobs:
+        start, end = lifetime(result, job)
+        waits.append(end - start if job.queueing_delay is None else job.queueing_delay)
+        jcts += [] if job.jct is None else [job.jct]
+    total_wait = sum(waiting_time(job, result.end_time) for job, result in jobs)
+    gpu_seconds = sum(job.gpu_seconds for job, _ in jobs)
     jct = sum(jcts) / len(jcts) if jcts else None
-    return Rank(place, len(jobs), wait, total_wait / len(jobs), jct, sum(job.gpu_seconds for job in jobs))
+    return Rank(0, len(jobs), sum(waits) / len(jobs), total_wait / len(jobs), jct, gpu_seconds)
 
 
 def failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:
@@ -356,28 +361,28 @@ def failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # largest numbers of GPUs of groups of jobs of similar size
 
 
-def size_name(place: int) -> str:
-    """Return the numbers of GPUs of a group of `SIZES`.
+def size_name(size: int) -> str:
+    """Return the range of GPUs of a size, given as an index of `SIZES`, or their number for larger sizes.
 
-    >>> [size_name(place) for place in (0, 2, 9)]
+    >>> [size_name(size) for size in (0, 2, 9)]
     ['1', '3–4', '> 256']
     """
-    if place == len(SIZES):
+    if size == len(SIZES):
         return f"> {SIZES[-1]}"
-    first = SIZES[place - 1] + 1 if place else 1
-    return f"{first}" if first == SIZES[place] else f"{first}–{SIZES[place]}"
+    first = SIZES[size - 1] + 1 if size else 1
+    return f"{first}" if first == SIZES[size] else f"{first}–{SIZES[size]}"
 
 
 def waits_and_slowdowns(result: Result) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
-    """Return waiting times in total [s] and slowdowns of complete jobs, by the place of their size in `SIZES`.
+    """Return waiting times in total [s] and slowdowns of complete jobs, by the size of the jobs as for `size_name`.
 
-    The size is the number of GPUs that a job asks for. The slowdown is the JCT over the time with GPUs.
+    The size is that of the number of GPUs that a job asks for. The slowdown is the JCT over the time with GPUs.
     """
     waits: dict[int, list[float]] = {}
     slowdowns: dict[int, list[float]] = {}
     for job in result.job_records:
         if job.jct is not None and job.run_time and job.num_replicas:
-            place = int(np.searchsorted(SIZES, job.num_replicas))
-            waits.setdefault(place, []).append(max(job.jct - job.run_time, 0.0))
-            slowdowns.setdefault(place, []).append(job.jct / job.run_time)
+            size = bisect_left(SIZES, job.num_replicas)
+            waits.setdefault(size, []).append(max(job.jct - job.run_time, 0.0))
+            slowdowns.setdefault(size, []).append(job.jct / job.run_time)
     return waits, slowdowns
