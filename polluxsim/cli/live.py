@@ -70,7 +70,7 @@ class History(NamedTuple):
     """Data of the sparklines at the rounds shown. All lists have one entry for each round."""
 
     times: list[float]  # [s]
-    gpus: list[float]  # GPUs in use
+    gpus: list[float]  # that jobs hold
     queue: list[float]  # waiting jobs
     efficiency: list[float]  # statistical [1]
 

@@ -30,7 +30,7 @@ from polluxsim.studies.paper.experiments import DATA, Arm, Experiment, Inputs
 from polluxsim.studies.paper.published import UNITS, Kind, Published, Rule
 from polluxsim.studies.plan import Entry, composer, name_of
 
-GROUPS = ("cluster", "engine", "policy", "profiles", "workload")
+GROUPS = ("cluster", "engine", "policy", "profiles", "workload")  # parts that are checked before the runs of an arm
 
 
 class Planned(NamedTuple):
@@ -54,7 +54,8 @@ class Plan(NamedTuple):
 def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[str] = ()) -> Plan:
     """Return the runs of an experiment. `seeds` is a number as for `Inputs.units`.
 
-    An override in `extra` applies to the arms that have its setting, unless the arm itself overrides the setting.
+    An override in `extra` applies to the arms that have its setting, unless the arm itself overrides the setting. Raise
+    InvalidConfigError if an override is invalid, and InvalidInputError if an input is missing or unreadable.
     """
     composing, name = composer(), f"+{experiment.group}={experiment.name}"
     units = {
@@ -63,15 +64,14 @@ def planned(experiment: Experiment, inputs: Inputs, seeds: int, extra: Sequence[
     }
     runs = list[Planned]()
     for arm, own_units in units.items():
-        own, reaching = inputs.placed(arm), list[str]()
-        for number, unit in enumerate(own_units):
-            if number == 0:
-                config = composing.compose([name, *unit.overrides, *own])
-                reaching = [text for text in extra if reaches(text, config)]
-            overrides = (name, *unit.overrides, *reaching, *own)
-            if number or reaching:
-                config = composing.compose(overrides)
-            if number == 0:
+        own, applicable = inputs.placed(arm), list[str]()
+        if own_units:
+            config = composing.compose([name, *own_units[0].overrides, *own])
+            applicable = [text for text in extra if reaches(text, config)]
+        for index, unit in enumerate(own_units):
+            overrides = (name, *unit.overrides, *applicable, *own)
+            config = composing.compose(overrides)
+            if index == 0:
                 for group in GROUPS:
                     build(config, group)
             values = resolved(without_hydra(config))
@@ -126,6 +126,11 @@ class Made(NamedTuple):
         table: pd.DataFrame = pq.read_table(self.folder / "jobs.parquet").to_pandas()
         return table
 
+    def jcts(self) -> dict[str, float]:
+        """Return the completion time of each job [s], NaN if it did not complete."""
+        jobs = self.jobs()
+        return dict(zip(jobs["job"], jobs["jct"], strict=True))
+
     def read(self) -> Run:
         """Return the run with all its records."""
         return read_run(self.folder)
@@ -160,8 +165,8 @@ class Runs:
         chosen = [run for run in self.made if workload in (None, run.workload) and seed in (None, run.seed)]
         found = []
         for arm in dict.fromkeys(run.arm for run in chosen):
-            read = tuple(run.read() for run in chosen if run.arm == arm)
-            found.append(Group(arm.name, policy_name(settings_of(read[0])), read))
+            of_arm = tuple(run.read() for run in chosen if run.arm == arm)
+            found.append(Group(arm.name, policy_name(settings_of(of_arm[0])), of_arm))
         return found
 
 
@@ -185,7 +190,7 @@ def gathered(experiment: Experiment, inputs: Inputs, plan: Sequence[Planned], fo
 VALUES = "published_runs.csv"
 """File of the published values of single workloads, for users with only some of the workloads."""
 
-METRICS = ("average JCT", "99th percentile JCT", "mean JCT imagenet", "last completion")
+METRICS = ("average JCT", "99th percentile JCT", "mean JCT imagenet", "last completion")  # columns of this file [s]
 
 CORRELATION = "correlation of log JCTs"
 MEDIAN_DIFFERENCE = "median difference of JCTs"
@@ -208,17 +213,20 @@ def over_the_same_workloads(runs: Runs) -> list[Published]:
 
 
 def _over(runs: Runs, row: Published) -> Published:
+    """Return a published value over the workloads that ran; not judged if the value over them is unknown."""
     arms = [row.arm, *([row.against] if row.against else [])]
     ran = [runs.workloads(arm) for arm in arms]
     if not row.workloads or not all(ran) or all(workload_numbers(row.workloads) == set(workloads) for workloads in ran):
         return row
-    known = [runs.experiment.published_runs.get(arm, "") for arm in arms]
-    times = [[_values().get((run, each, row.metric)) for each in own] for run, own in zip(known, ran, strict=True)]
-    means = [None if None in each else sum(filter(None, each)) / len(each) for each in times]
-    if not row.by_simulator or None in means or len(set(map(frozenset, ran))) > 1:
+    names = [runs.experiment.published_runs.get(arm, "") for arm in arms]
+    means = list[float]()
+    for name, workloads in zip(names, ran, strict=True):
+        values = [_values().get((name, workload, row.metric)) for workload in workloads]
+        known = [value for value in values if value is not None]
+        means += [sum(known) / len(known)] if len(known) == len(values) else []
+    if not row.by_simulator or len(means) < len(arms) or len(set(map(frozenset, ran))) > 1:
         return replace(row, measured=Rule(Kind.NONE), embedded=Rule(Kind.NONE))
-    first, *against = [mean for mean in means if mean is not None]
-    value = first / against[0] - 1 if against else first
+    value = means[0] / means[1] - 1 if row.against else means[0]
     return replace(row, value=value / UNITS[row.unit], step=0.0, workloads=",".join(ran[0]))
 
 
@@ -234,6 +242,7 @@ def workload_numbers(text: str) -> set[str]:
 
 @cache
 def _values() -> Mapping[tuple[str, str, str], float]:
+    """Return the published values of single workloads [s], by run, workload and metric."""
     rows = read_rows(shipped("experiments") / VALUES, ("run", "workload", *METRICS))
     return {
         (row.text("run"), str(row.values["workload"]), metric): row.number(metric, above=0)
@@ -244,7 +253,10 @@ def _values() -> Mapping[tuple[str, str, str], float]:
 
 
 def published_times(artifact: Path, run: str, workload: str) -> Mapping[str, float]:
-    """Return the completion time of every job of a run of Pollux's artifact [s], none if the artifact lacks it."""
+    """Return the completion time [s] of every job of a run of Pollux's artifact; {} if the artifact lacks the run.
+
+    Raise InvalidInputError if the file of the run is unreadable.
+    """
     path = artifact / run / "summary.json"
     if not run or not path.is_file():
         return {}
@@ -272,7 +284,7 @@ def read_job_times(path: Path, policy: str = "") -> dict[str, float]:
     """Read the completion time of each completed job [s].
 
     A CSV file has `job_id` and `jct_s` or `listed_jct_s`, empty for jobs that did not complete. A JSON file has a list
-    `jct_s` in order of job numbers, or one under `policies` for each policy.
+    `jct_s` in order of job numbers, or one under `policies` for each policy. Raise InvalidInputError for other content.
     """
     if path.suffix == ".csv":
         columns = ("jct_s", "listed_jct_s")
