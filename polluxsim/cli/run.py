@@ -188,7 +188,8 @@ def run(arguments: Sequence[str]) -> None:
     explained = with_meanings() if {"--help", "-h"} & set(arguments) else nullcontext()
     mode = nullcontext() if may_set_mode(arguments) else mode_from_options()
     try:
-        with searched_first(folders := user_folders(arguments)), explained, mode:
+        folders = user_folders(arguments)
+        with searched_first(folders), explained, mode:
             report_replaced(folders)
             if not folders and not any(word.startswith(NEEDS_LAUNCHERS) for word in arguments):
                 scan_plugins()

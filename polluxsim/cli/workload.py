@@ -45,11 +45,16 @@ def write_drawn(source: Source, options: Namespace) -> None:
 @contextmanager
 def options_named() -> Iterator[None]:
     """Name the options of the command in errors about the settings of a workload."""
+
+    def option(setting: re.Match[str]) -> str:
+        name = setting[1] or setting[2]
+        return f"--{OPTION_NAMES.get(name, name)}"
+
     try:
         yield
     except (InvalidConfigError, InvalidInputError) as error:
-        named = SETTING.sub(lambda found: f"--{OPTION_NAMES.get(setting := found[1] or found[2], setting)}", str(error))
-        raise type(error)(named.replace("profiles.path is", "--profiles is")) from None
+        message = SETTING.sub(option, str(error)).replace("profiles.path is", "--profiles is")
+        raise type(error)(message) from None
 
 
 def check_workload_name(output: Path) -> None:

@@ -185,12 +185,13 @@ def _zeros_note(setting: str, metric: Metric, change: Measured) -> str:
 
 def verdict(table: SettingsTable) -> str:
     """Return a sentence that lists the differences whose 95 % interval excludes 0."""
-    known = [
-        (metric.title, label, cell.change)
+    changes = [
+        (metric.title, label, row[name].change)
         for name, metric in table.metrics.items()
         for label, row in table.cells.items()
-        if (cell := row.get(name)) is not None and cell.change is not None
+        if name in row
     ]
+    known = [(title, label, change) for title, label, change in changes if change is not None]
     judged = [(title, label, change) for title, label, change in known if change.is_judged]
     if not judged:
         most = max((change.num_units for _, _, change in known), default=0)

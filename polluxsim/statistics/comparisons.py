@@ -218,8 +218,9 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
     for label, other in baselines(rows, labels, baseline).items():
         if label != other:
             is_cut_off = bool({label, other} & cut_off)
-            known = [name for name, metric in metrics.items() if not (is_cut_off and metric.unit == "h")]
-            changes = {name: change for name in known if (change := samples.change(name, label, other)) is not None}
+            shown = [name for name, metric in metrics.items() if not (is_cut_off and metric.unit == "h")]
+            of_pairs = {name: samples.change(name, label, other) for name in shown}
+            changes = {name: change for name, change in of_pairs.items() if change is not None}
             gains = _gains(keyed[label], keyed[other])
             found.append(Against(label, other, metrics, changes, gains, is_cut_off))
     return found

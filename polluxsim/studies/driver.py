@@ -298,13 +298,13 @@ def _copy_to_cache(entries: Sequence[Entry], cache: Path) -> None:
 
 def _chosen(launcher: Sequence[str], config_dirs: Sequence[Path], folder: Path, workers: int | None) -> Workers:
     """Return the workers that overrides choose and set."""
-    loader = (composing := composer(config_dirs, launcher)).loader
+    composing = composer(config_dirs, launcher)
     overrides = [*composing.common, f"hydra.sweep.dir={quoted(str(folder))}"]
     try:
-        config: DictConfig = loader.load_configuration(CONFIG_NAME, overrides, RunMode.MULTIRUN)
+        config: DictConfig = composing.loader.load_configuration(CONFIG_NAME, overrides, RunMode.MULTIRUN)
     except HydraException as error:
         raise InvalidConfigError(hydra_in_words(error)) from error
-    return chosen_workers(config, HydraContext(config_loader=loader, callbacks=Callbacks()), workers)
+    return chosen_workers(config, HydraContext(config_loader=composing.loader, callbacks=Callbacks()), workers)
 
 
 @contextmanager

@@ -73,15 +73,17 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
     samples = samples_of(rows, arms, shown, _pooled(rows, x, by))
     first = dict(zip(reversed(arms), reversed(rows), strict=True))
     baseline = baselines(rows, arms)[arms[0]]
-    means = {arm: mean for arm in first if (mean := samples.mean(metric, arm, *shown[metric].limits)) is not None}
+    means = {arm: samples.mean(metric, arm, *shown[metric].limits) for arm in first}
     changes = {arm: samples.change(metric, arm, baseline) for arm in first if arm != baseline}
     known = [change for change in changes.values() if change is not None and change.estimate.low is not None]
     points = {}
     for line, arm, place in zip(lines, arms, places, strict=True):
-        points[line, arm] = _point(place, means[arm].estimate, _estimate(changes.get(arm)) if known else None)
+        if (mean := means[arm]) is not None:
+            points[line, arm] = _point(place, mean.estimate, _estimate(changes.get(arm)) if known else None)
     row = first[baseline]
     against = str(row[x]) if x == POLICIES else in_words(x, row.get(x))
-    return Drawn(_series(points), names, _note(known or list(means.values()), against if known else ""))
+    shown_means = [mean for mean in means.values() if mean is not None]
+    return Drawn(_series(points), names, _note(known or shown_means, against if known else ""))
 
 
 def _estimate(change: Measured | None) -> Estimate:

@@ -95,22 +95,22 @@ def _standings(played: Played, scenario: str, samples: Samples, metrics: Mapping
         if row["scenario"] == scenario:
             left[row["policy"]] += sum(row.get(name) or 0 for name in NOT_SERVED)
     limits = {name: (0.0, 100.0) if metric is SHARE else metric.limits for name, metric in metrics.items()}
-    means = {
-        policy: {name: mean for name, ends in limits.items() if (mean := samples.mean(name, policy, *ends))}
-        for policy in left
-    }
+    means = dict[str, dict[str, Measured]]()
+    for policy in left:
+        found = {name: samples.mean(name, policy, *ends) for name, ends in limits.items()}
+        means[policy] = {name: mean for name, mean in found.items() if mean is not None}
     best = {name: _best(means, name, metric, left) for name, metric in metrics.items()}
     best_at = {
         policy: frozenset(name for name, other in best.items() if other and _are_equal(known, means[other], name))
         for policy, known in means.items()
     }
     shared = Counter(name for names in best_at.values() for name in names)
-    found = []
+    standings = []
     for policy, known in means.items():
         tied_at = frozenset(name for name in best_at[policy] if shared[name] > 1)
         changes = dict(_changes(samples, policy, best))
-        found.append(Standing(policy, known, changes, left[policy], best_at[policy], tied_at))
-    return sorted(found, key=lambda one: (one.left > 0, _value(one.means, RANKED)))
+        standings.append(Standing(policy, known, changes, left[policy], best_at[policy], tied_at))
+    return sorted(standings, key=lambda one: (one.left > 0, _value(one.means, RANKED)))
 
 
 def _are_equal(means: Mapping[str, Measured], others: Mapping[str, Measured], metric: str) -> bool:

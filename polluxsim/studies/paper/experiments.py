@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -46,7 +45,7 @@ class Arm:
     @property
     def data(self) -> list[str]:
         """Return the paths that the experiment needs in the folder of other systems' data."""
-        return [path for text in self.overrides if (path := text.partition(f"={DATA}/")[2])]
+        return list(filter(None, (text.partition(f"={DATA}/")[2] for text in self.overrides)))
 
 
 @dataclass(frozen=True)
@@ -235,9 +234,8 @@ class Inputs:
             return {}
         at_load = "workloads" if arm.load == 1 else f"workloads-{arm.load:.1f}"
         folder = self.workloads / (at_load if arm.request == "tuned" else f"workloads-{arm.request}")
-        paths = folder.glob("workload-*.csv")
-        numbered = {found[1]: path for path in paths if (found := re.fullmatch(r"workload-(\d+)", path.stem))}
-        return dict(sorted(numbered.items(), key=lambda pair: int(pair[0])))
+        numbered = {path.stem.removeprefix("workload-"): path for path in folder.glob("workload-*.csv")}
+        return {number: numbered[number] for number in sorted(filter(str.isdecimal, numbered), key=int)}
 
 
 def _quoted(path: Path) -> str:
