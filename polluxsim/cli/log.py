@@ -7,7 +7,7 @@ import re
 from argparse import Action, ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from polluxsim.cli.options import OPTIONS, SETTINGS, path, take, take_output
+from polluxsim.cli.options import OPTIONS, SETTINGS, path, request_of, take, take_output
 from polluxsim.common.durations import HOUR, length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 
@@ -133,15 +133,7 @@ def _calibrate(options: Namespace) -> None:
     from polluxsim.look.tables import boxed
     from polluxsim.studies.log_replays import CalibrateRequest, calibrate
 
-    request = CalibrateRequest(
-        options.log,
-        options.gpus,
-        options.policies,
-        options.gpus_per_node,
-        options.output,
-        options.names,
-        options.workers,
-    )
+    request = request_of(CalibrateRequest, options, folder=options.output, overrides=options.names)
     found, waits = calibrate(request)
     lines = [("policy", "GPUs", "off by [h]", "mean wait [h]", "rank correlation")]
     for match in found:
@@ -176,17 +168,9 @@ def _whatif(options: Namespace) -> None:
     from polluxsim.records.folders import info_of
     from polluxsim.studies.log_replays import LogWhatIfRequest, log_whatif, not_monotone
 
-    request = LogWhatIfRequest(
-        options.log,
-        options.nodes,
-        options.output,
-        loads=options.load,
-        policies=options.policies,
-        failures=list(dict.fromkeys(ON_RATE if word == ON else word for word in options.failures)),
-        percentiles=options.percentile,
-        gpus_per_node=options.gpus_per_node,
-        overrides=options.names,
-    )
+    options.failures = list(dict.fromkeys(ON_RATE if word == ON else word for word in options.failures))
+    others = {"loads": options.load, "percentiles": options.percentile, "overrides": options.names}
+    request = request_of(LogWhatIfRequest, options, folder=options.output, **others)
     found = log_whatif(request)
     mean = length(found.recorded.mean())
     print(f"{len(found.recorded)} jobs waited {mean} on average in the log; replayed on {request.nodes[0]} nodes: "

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from polluxsim.common.durations import UNITS, from_clock
+
+Request = TypeVar("Request")
 
 Kind = Callable[[str], object]
 """Type of an option: a function of the text that returns the value, or raises ArgumentTypeError if it is invalid."""
@@ -307,7 +310,6 @@ OPTIONS: Mapping[str, Option] = {
 """Options by name, grouped by subject."""
 
 SHORT = {"output": "-o"}  # options with a short form
-FORMS = ("markdown", "latex", "csv", "json")  # options that choose the form of the output
 
 
 class TakesArguments(Protocol):
@@ -354,6 +356,15 @@ def take_forms(parser: ArgumentParser, *forms: str) -> None:
     group = parser.add_mutually_exclusive_group()
     for form in forms:
         group.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=OPTIONS[form].meaning)
+
+
+def request_of(kind: type[Request], options: Namespace, **others: object) -> Request:
+    """Return a request with the options that have the names of its fields, and with other values.
+
+    A field keeps its default if its option is not given.
+    """
+    named = {field.name: getattr(options, field.name, None) for field in fields(cast("Any", kind))}
+    return kind(**{name: value for name, value in named.items() if value is not None} | others)
 
 
 def as_setting(option: str) -> str:

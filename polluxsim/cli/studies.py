@@ -8,7 +8,7 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from polluxsim.cli.commands import NO
-from polluxsim.cli.options import SETTINGS, take, take_output
+from polluxsim.cli.options import SETTINGS, request_of, take, take_output
 from polluxsim.common.errors import InvalidConfigError
 
 if TYPE_CHECKING:
@@ -86,17 +86,8 @@ def _arena(options: Namespace) -> int:
     from polluxsim.studies.arena.contest import ArenaRequest, arena
     from polluxsim.studies.arena.playing import RUNS
 
-    request = ArenaRequest(
-        options.policies or (),
-        options.suite,
-        options.scenarios or (),
-        seeds=options.seeds,
-        metrics=options.user_metric or (),
-        folder=options.output,
-        workers=options.workers,
-        launcher=options.names,
-        reports=options.reports,
-    )
+    metrics = options.user_metric or ()
+    request = request_of(ArenaRequest, options, metrics=metrics, folder=options.output, launcher=options.names)
     found = arena(request)
     screen = console()
     screen.print(Markdown(found.text) if screen.is_terminal else found.text, markup=False)
@@ -139,19 +130,7 @@ def _size(options: Namespace) -> int:
         from polluxsim.look.plot.style import check_ending
 
         check_ending(options.figure)
-    request = SizeRequest(
-        options.target,
-        tuple(options.names),
-        log=options.log,
-        highest_load=options.highest_load,
-        existing=options.existing,
-        limit=options.limit,
-        step=options.step,
-        seeds=options.seeds,
-        folder=options.output,
-        workers=options.workers,
-    )
-    answer = size(request)
+    answer = size(request_of(SizeRequest, options, overrides=tuple(options.names), folder=options.output))
     print_without_effect(options.output)
     _print_answer(answer)
     if answer.same_seeds:

@@ -33,9 +33,9 @@ class Estimate(NamedTuple):
         """Return half the interval's width, or None without an interval."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
-    def scaled(self, factor: float, offset: float = 0.0) -> Estimate:
-        """Return `factor` times the estimate plus `offset`; the factor is positive."""
-        return Estimate(*(None if end is None else factor * end + offset for end in self))  # type: ignore[arg-type]
+    def as_change(self) -> Estimate:
+        """Return a ratio minus 1."""
+        return Estimate(*(None if end is None else end - 1.0 for end in self))  # type: ignore[arg-type]
 
 
 def mean(values: ArrayLike, least: float = 0.0, most: float = inf) -> Estimate:
@@ -257,7 +257,7 @@ class Samples:
         logs = log_ratios(values[:, 0], values[:, 1])
         with np.errstate(invalid="ignore"):  # -inf and inf in one workload have no mean
             units = independent(np.column_stack([values, logs]), _workloads(runs))[:, 2]
-        change = _measured(ratio_of_geometric_means(units).scaled(1.0, -1.0), units, runs)
+        change = _measured(ratio_of_geometric_means(units).as_change(), units, runs)
         return change._replace(zeros=int((~np.isfinite(logs)).sum()))
 
     def measured(self, quantity: Quantity) -> Measured | None:
@@ -279,7 +279,7 @@ class Samples:
         units = independent(runs.to_numpy(dtype=float), _workloads(runs))
         if not np.isfinite(units).all():
             return _measured(Estimate(inf, None, None), units, runs)
-        return _measured(ratio_of_means(units[:, 0], units[:, 1]).scaled(1.0, -1.0), units, runs)
+        return _measured(ratio_of_means(units[:, 0], units[:, 1]).as_change(), units, runs)
 
     def _runs(self, metric: str, *arms: str) -> pd.DataFrame | None:
         """Return the values of the runs that all arms have in common, a column for each arm, or None without any."""

@@ -184,19 +184,6 @@ def nodes_up(result: Result) -> Steps:
     return _of_rounds(result, "nodes")
 
 
-def cost(result: Result, moments: Array) -> Array:
-    """Return the cost of all nodes up to each moment [s], in the unit of the cluster's `node_price`, shape (n,).
-
-    The number of nodes does not change before the first recorded round.
-    """
-    so_far, hourly = _of_rounds(result, "cost"), _of_rounds(result, "hourly_cost")
-    last, times = Steps(so_far.times, so_far.times).at(moments), np.asarray(moments, float)
-    later = so_far.at(moments) + hourly.at(moments) * (times - last) / HOUR
-    if not so_far.times.size or not (first := so_far.times[0]):
-        return later
-    return np.where(times < first, so_far.values[0] * times / first, later)
-
-
 def is_adaptive(result: Result) -> bool:
     """Return whether a job trained at a statistical efficiency below 1. Rigid jobs have efficiency 1."""
     return any(0 < record.efficiency < MOST_EFFICIENCY for record in result.round_records)

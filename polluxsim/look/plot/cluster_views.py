@@ -1,4 +1,4 @@
-"""Figures of a cluster over time: the queue, the job on each GPU, and the cost of failures."""
+"""Figures of a cluster over time: the queue, the job on each GPU, and the cost of failures. Widths are in [cm]."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def queue(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
     """Draw the jobs that are submitted and hold no GPU, over time.
 
     A line is the mean over the runs of a group in bins of `bin_width` [s], with a band from the smallest to the largest
-    value of a run. The width of the figure is in [cm].
+    value of a run.
     """
     figure, axes = new_panel(width)
     lines = {}
@@ -66,10 +66,7 @@ def queue(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
 
 @styled
 def gpu_map(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
-    """Draw the job on each GPU over time, for the first run of each group. Nodes that are down are hatched.
-
-    The width is in [cm].
-    """
+    """Draw the job on each GPU over time, for the first run of each group. Nodes that are down are hatched."""
     runs = [group.runs[0] for group in groups]
     gpus = [sum(cluster_of(run).gpus_per_node) for run in runs]
     heights = [max(2.5, min(0.055 * count, 9.0)) for count in gpus]
@@ -127,7 +124,7 @@ def failures(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     """Draw the nodes that are down over time, and the GPU time that failures cost so far.
 
     The nodes are those of the first run of each group. GPU time is lost on nodes that are down, and where a failure
-    undid training. The width is in [cm]. Raise InvalidInputError if a run has no failures.
+    undid training. Raise InvalidInputError if a run has no failures.
     """
     runs = [group.runs[0] for group in groups]
     found = [_losses(run) for run in runs]

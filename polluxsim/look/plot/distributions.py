@@ -135,9 +135,8 @@ def jct_by_application(groups: Sequence[Group], width: float = ONE_COLUMN) -> Dr
     rows = len(names) * max(len(groups), 2)
     figure = new_figure(width, 1.6 + 0.27 * rows)
     axes = figure.subplots()
-    offsets = _offsets(len(groups), 0.8, 0.3)[::-1]
     handles = {}
-    for group, look, row, offset in zip(groups, looks_of(groups), found, offsets, strict=True):
+    for group, look, row, offset in zip(groups, looks_of(groups), found, _offsets(groups, 0.8, 0.3)[::-1], strict=True):
         mean, low, high, _ = np.array([row[name] for name in names if name in row]).reshape(-1, 4).T
         y = np.array([index for index, name in enumerate(names) if name in row]) + offset
         axes.hlines(y, low, high, color=look.color, linewidth=1.3)
@@ -156,9 +155,9 @@ def jct_by_application(groups: Sequence[Group], width: float = ONE_COLUMN) -> Dr
     return figure
 
 
-def _offsets(count: int, width: float, most: float) -> NDArray[np.float64]:
+def _offsets(groups: Sequence[Group], width: float, most: float) -> NDArray[np.float64]:
     """Return the offsets of markers around a tick, within a width, at most some distance apart [steps of ticks]."""
-    return (np.arange(float(count)) - (count - 1) / 2) * min(width / count, most)
+    return (np.arange(float(len(groups))) - (len(groups) - 1) / 2) * min(width / len(groups), most)
 
 
 def spreads(group: Group) -> dict[str, Spread]:
@@ -181,9 +180,8 @@ def slowdown_by_size(groups: Sequence[Group], width: float = ONE_COLUMN) -> Draw
         raise InvalidInputError(f"{groups[0].runs[0].name}: no job that asks for GPUs is complete; give another run")
     figure, axes = new_panel(width)
     handles = {}
-    for group, look, slowdowns, offset in zip(
-        groups, looks_of(groups), found, _offsets(len(groups), 0.7, 0.25), strict=True
-    ):
+    offsets = _offsets(groups, 0.7, 0.25)
+    for group, look, slowdowns, offset in zip(groups, looks_of(groups), found, offsets, strict=True):
         values = [slowdowns[size] for size in sizes if size in slowdowns]
         low, middle, high = np.array([np.percentile(each, [10, 50, 90]) for each in values]).T
         x = np.array([index for index, size in enumerate(sizes) if size in slowdowns]) + offset

@@ -1,4 +1,7 @@
-"""Figures of single jobs over time: contention, GPUs, batch size, efficiency (Figure 6 of the paper)."""
+"""Figures of single jobs over time: contention, GPUs, batch size, efficiency (Figure 6 of the paper).
+
+The width of every figure is in [cm].
+"""
 
 from __future__ import annotations
 
@@ -64,8 +67,7 @@ def job_life(
     """Draw the active jobs of the cluster, and GPUs, batch size and efficiency of jobs, over time.
 
     The panels of efficiency and speed are left out if no life states them. `contention` contains the active jobs: one
-    curve for all lives of one run, otherwise one curve for each life. A line marks the fork of each of the groups. The
-    width is in [cm].
+    curve for all lives of one run, otherwise one curve for each life. A line marks the fork of each of the groups.
     """
     panels: list[tuple[str, Sequence[Curve | None]]] = [
         ("active jobs", contention),

@@ -14,7 +14,7 @@ from polluxsim.look.job_progress import own_profiles
 from polluxsim.look.plot.cluster_views import failures, gpu_map, queue
 from polluxsim.look.plot.distributions import fairness_cdf, jct_by_application, jct_cdf, slowdown_by_size
 from polluxsim.look.plot.job_life import job_life, lives_of
-from polluxsim.look.plot.request import PlotRequest
+from polluxsim.look.plot.request import OF_PROFILES, PlotRequest
 from polluxsim.look.plot.scaling import decision_labels, decision_times, read_times, scaling
 from polluxsim.look.plot.style import Drawing, darkened
 from polluxsim.look.plot.sweep import sweep
@@ -132,9 +132,7 @@ _DRAW: Mapping[str, Callable[[PlotRequest, Subject], Drawing]] = {
     "job": _job,
     "fairness-cdf": _of_jobs(fairness_cdf),
     "sweep": _sweep,
-    "throughput": _of_profiles,
     "scaling": _scaling,
-    "batch-size": _of_profiles,
-    "goodput": _of_profiles,
-    "training": _of_profiles,
+    **dict.fromkeys(OF_PROFILES, _of_profiles),
 }
+"""Functions that draw a figure, by kind."""

@@ -1,4 +1,7 @@
-"""Figures of profiles: throughput, batch sizes and statistical efficiency (Figures 3, 1 and 2 of the paper)."""
+"""Figures of profiles: throughput, batch sizes and statistical efficiency (Figures 3, 1 and 2 of the paper).
+
+The width of every figure is in [cm].
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def throughput(
 ) -> Drawing:
     """Draw two panels for each application: throughput by GPUs, and by batch size.
 
-    `names` are those of the points and of the lines in the legend. The width is in [cm].
+    `names` are those of the points and of the lines in the legend.
     """
     pairs = 2 if width > 12 and len(speeds) > 1 else 1  # applications side by side
     rows = -(-len(speeds) // pairs)
@@ -89,10 +92,7 @@ MOST_SIZES = 6  # largest number of batch sizes in the figure of the training
 
 @styled
 def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
-    """Draw throughput by packed GPUs at a small and at a large batch size, and the best batch size by stage.
-
-    The width is in [cm].
-    """
+    """Draw throughput by packed GPUs at a small and at a large batch size, and the best batch size by stage."""
     limits = profile.application
     figure, (left, right) = _panels(width, 2)
     sizes = [max(profile.batch_sizes[len(profile.batch_sizes) // 2 - 1], limits.init_batch_size), limits.max_batch_size]
@@ -126,7 +126,7 @@ def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
 def goodputs(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     """Draw the goodput against the batch size on several numbers of packed GPUs, in both halves of the training.
 
-    A star marks the batch size with the highest goodput on each number of GPUs. The width is in [cm].
+    A star marks the batch size with the highest goodput on each number of GPUs.
     """
     figure, panels = _panels(width, len(STAGES))
     named = []
@@ -156,7 +156,7 @@ def goodputs(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
 def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     """Draw the statistical efficiency over training for several batch sizes, and the validation metric if measured.
 
-    Cards do not contain the validation metric: its panel is left out. The width is in [cm].
+    Cards do not contain the validation metric: its panel is left out.
     """
     limits = profile.application
     sizes = evenly_spaced(profile.batch_sizes)

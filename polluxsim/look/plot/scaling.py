@@ -1,4 +1,7 @@
-"""Figures against the size of the cluster: the duration of scheduling decisions, and the metric of a target."""
+"""Figures against the size of the cluster: the duration of scheduling decisions, and the metric of a target.
+
+The width of every figure is in [cm].
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,17 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.tables import read_rows
 from polluxsim.look.colours import PALETTE, Look, looks
-from polluxsim.look.plot.style import GREY, ONE_COLUMN, TWO_COLUMNS, Drawing, legend, new_figure, plain, styled
+from polluxsim.look.plot.style import (
+    GREY,
+    ONE_COLUMN,
+    TWO_COLUMNS,
+    Drawing,
+    legend,
+    new_figure,
+    new_panel,
+    plain,
+    styled,
+)
 from polluxsim.look.run_facts import num_gpus
 from polluxsim.metrics.target import Target
 from polluxsim.records.results import TimingRecord
@@ -67,7 +80,7 @@ def scaling(times: pd.DataFrame, policies: dict[str, str] | None = None, width: 
     """Draw the median time of decisions, with bars from the 10th to the 90th percentile.
 
     `times` has a row for each decision, with `COLUMNS`. `policies` contains the policy of each label, which decides the
-    colour. The width is in [cm]. Raise InvalidInputError if there are no decisions.
+    colour. Raise InvalidInputError if there are no decisions.
     """
     if times.empty:
         raise InvalidInputError("there are no times of decisions")
@@ -127,17 +140,13 @@ def _ticks(axes: Axes, values: pd.Series[float]) -> None:
 
 
 @styled
-def draw_levels(
-    target: Target, curve: Mapping[float, Estimate], answer: float | None, x: str, width: float = ONE_COLUMN
-) -> Drawing:
+def draw_levels(target: Target, curve: Mapping[float, Estimate], answer: float | None, x: str) -> Drawing:
     """Draw the metric of a target [s; 1 for ρ] by level of `x`, its bound, and the level that is the answer.
 
     Means have 95 % intervals. Levels at which jobs were left are not drawn. Above the bound, the axis is logarithmic.
-    The width is in [cm].
     """
     _, factor = target.unit
-    figure = new_figure(width, 0.62 * width)
-    axes = figure.subplots()
+    figure, axes = new_panel(ONE_COLUMN)
     points = [(level, *found) for level, found in curve.items() if np.isfinite(found.value)]
     x_values, means, low, high = np.array(points, dtype=float).reshape(-1, 4).T
     axes.set_yscale("symlog", linthresh=max(target.bound / factor, 1e-9))

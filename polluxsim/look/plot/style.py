@@ -78,6 +78,8 @@ GREY = "#6F6F6F"  # of reference lines and notes
 
 FONT_SIZE = 7.0  # of names and notes in a panel [pt]
 
+MOST_HOUR_TICKS = 9  # largest number of distances between the ticks of a time axis
+
 
 @contextmanager
 def in_style() -> Iterator[None]:
@@ -196,11 +198,11 @@ def time_axis(axes: Axes) -> None:
     hour_ticks(axes)
 
 
-def hour_ticks(axes: Axes, most: int = 9) -> None:
-    """Put at most `most` ticks on a time axis [h], at round times of day or at days."""
+def hour_ticks(axes: Axes) -> None:
+    """Put ticks on a time axis [h], at round times of day or at days."""
     low, high = axes.get_xlim()
     widths = (1 / 60, 1 / 12, 0.25, 0.5, 1, 2, 3, 4, 6, 12, 24, 48, 72, 168, 336)
-    width = next((width for width in widths if (high - low) / width <= most), 672)
+    width = next((width for width in widths if (high - low) / width <= MOST_HOUR_TICKS), 672)
     axes.xaxis.set_major_locator(MultipleLocator(width))
     if width < 0.5:  # minutes have no round numbers of hours
         axes.xaxis.set_major_formatter(lambda hours, _: clock(HOUR * hours)[:-3])

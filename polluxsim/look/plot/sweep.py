@@ -1,4 +1,4 @@
-"""A metric of many runs against one setting, with intervals (Figure 8 of the paper)."""
+"""A metric of many runs against one setting, with intervals (Figure 8 of the paper). Widths are in [cm]."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def sweep(
 
     `frame` is as for `settings_table`, `x` a setting or `policy`, and `by` the settings that have a line for each value
     (default: all that differ). Pairs of runs have intervals of the change against one value. Runs without the setting
-    are a level line. The width is in [cm].
+    are a level line.
     """
     drawn = drawn_of(frame, x, metric, by)
     figure, axes = new_panel(width)

@@ -1,4 +1,4 @@
-"""Figures of GPUs in use, efficiency and nodes over time (Figures 5 and 9 of the paper)."""
+"""Figures of GPUs in use, efficiency and nodes over time (Figures 5 and 9 of the paper). Widths are in [cm]."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
     """Draw GPUs in use over time, by type if all runs have several equal types, and the efficiency weighted by GPUs.
 
     A line is the mean over the runs of a group in bins of `bin_width` [s], with a band from the smallest to the largest
-    value of a run. The width of the figure is in [cm].
+    value of a run.
     """
     types = _nodes_by_type(groups)
     figure = new_figure(width, (8.0 if width <= 10 else 9.0) + 3.0 * (max(len(types), 1) - 1))
@@ -113,12 +113,9 @@ def _named(axes: Axes, text: str, height: float) -> None:
 
 
 @styled
-def nodes_over_time(runs: Mapping[str, Result], width: float = ONE_COLUMN) -> Drawing:
-    """Draw the number of nodes that are up, and the efficiency of their GPUs, for at most five runs by name.
-
-    The width is in [cm].
-    """
-    figure = new_figure(width, 8.0)
+def nodes_over_time(runs: Mapping[str, Result]) -> Drawing:
+    """Draw the number of nodes that are up, and the efficiency of their GPUs, for at most five runs by name."""
+    figure = new_figure(ONE_COLUMN, 8.0)
     upper, lower = figure.subplots(2, sharex=True)
     lines = {}
     for (name, result), look in zip(runs.items(), looks([*POLICY_COLOURS][: len(runs)]), strict=True):

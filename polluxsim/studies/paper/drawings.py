@@ -55,13 +55,13 @@ class Line(NamedTuple):
 
 
 @styled
-def dumbbell(findings: Sequence[Finding], width: float = TWO_COLUMNS) -> Drawing:
-    """Draw every quantity of findings, a panel for each metric. Our values must be finite. The width is in cm."""
+def dumbbell(findings: Sequence[Finding]) -> Drawing:
+    """Draw every quantity of findings, a panel for each metric. Our values must be finite."""
     panels: dict[tuple[str, bool], list[list[Finding]]] = {}
     for group in by_quantity(finding for finding in findings if finding.rule.kind is not Kind.EVERY_JOB):
         panels.setdefault((group[0].published.metric, bool(group[0].published.against)), []).append(group)
     sizes = [PANEL_HEIGHT + LINE_HEIGHT * len(groups) for groups in panels.values()]
-    figure = new_figure(width, sum(sizes))
+    figure = new_figure(TWO_COLUMNS, sum(sizes))
     axes = figure.subplots(len(panels), squeeze=False, height_ratios=sizes)[:, 0]
     for panel, ((metric, is_change), groups) in zip(axes, panels.items(), strict=True):
         unit = unit_of([finding for group in groups for finding in group])
