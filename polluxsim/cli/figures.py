@@ -91,7 +91,7 @@ def _report(options: Namespace) -> None:
     write_report(options.runs, options.output, options.baseline)
 
 
-TIMELINE_SUFFIXES = (".json", ".json.gz")
+TIMELINE_SUFFIXES = (".json", ".json.gz")  # ends of the names of timelines
 
 
 def add_timeline(parser: ArgumentParser) -> None:

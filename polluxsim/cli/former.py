@@ -54,7 +54,7 @@ VALUES: Mapping[str, Mapping[str, Callable[[str], list[str]]]] = {
 
 LISTS = {"arena": ("--policies", "--scenarios")}  # options whose values were formerly separate words, by command
 
-OVERRIDE = re.compile(r"[+~]*[\w./@:]+=")
+OVERRIDE = re.compile(r"[+~]*[\w./@:]+=")  # beginning of an override of a setting
 
 
 def print_former(former: str, present: str) -> None:

@@ -49,7 +49,7 @@ LEAST_FOR_LINES = 60  # least width of the terminal for sparklines [characters]
 FREE, DOWN, USED = "·", "×", "█"  # characters for a free GPU, for a GPU of a node that is down, and for a job
 UPPER_HALF, LOWER_HALF, LEFT_HALF = "▀", "▄", "▌"  # two jobs in one character: the second has the background colour
 LEVELS = " ▁▂▃▄▅▆▇█"  # characters of a sparkline, from 0 to the largest value
-DIM, BOLD = Style(dim=True), Style(bold=True)
+DIM, BOLD = Style(dim=True), Style(bold=True)  # of secondary and of important text
 
 
 class Shown(NamedTuple):

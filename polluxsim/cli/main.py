@@ -36,7 +36,7 @@ MOST_CHARACTERS = 380  # longest message of an error [characters]: at most five 
 END_CHARACTERS = 140  # end of a longer message that is printed [characters]
 DEFAULT_WIDTH = 80  # width of a terminal that does not state its width [characters]
 
-HELP = ("-h", "--help")
+HELP = ("-h", "--help")  # options that ask for a help text
 
 # Everything slow to import is imported by the command that needs it, so that --help answers at once.
 

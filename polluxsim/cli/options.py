@@ -166,11 +166,11 @@ def node_counts(word: str) -> list[int]:
     raise ArgumentTypeError(f"is {word!r}, must be the existing number of nodes, then numbers to try: 8,12 or 8,+4")
 
 
+# Parts of help texts that several commands have.
 RUNS = "folder of a finished run or of a sweep"
 RUN = "folder of a finished run"
 DATASET = ", or a sweep's Parquet dataset"
 SETTINGS = "settings of every run, like workload.hours=48 or engine.restart_delay=30"
-
 REPEATED = "give the option once for each"
 POLICIES = "policies, each with its settings in parentheses: 'easy,quotas(gpus={research: 4})'"
 

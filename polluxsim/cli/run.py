@@ -44,11 +44,11 @@ from polluxsim.run.execution import Execution, resolved
 from polluxsim.run.interrupt import interruptible, results_written, uninterrupted
 from polluxsim.run.progress_line import progress
 
-MULTIRUN = {"-m", "--multirun"}
+MULTIRUN = {"-m", "--multirun"}  # options that ask for a sweep
 
 FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")  # settings of the output of a run and of a sweep
 
-SEARCH_PATH = "hydra.searchpath="
+SEARCH_PATH = "hydra.searchpath="  # beginning of the override that names folders of configurations
 
 SWEEPS = {"choice", "glob", "interval", "range", "shuffle", "sort"}  # functions of Hydra that give several values
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from polluxsim.metrics.summary import Summary
     from polluxsim.records.storage import Run
 
-TENANTS = ("user", "queue")
+TENANTS = ("user", "queue")  # values of --ranks
 
 LONGEST_NAME = 24  # runs in folders with longer names, as in sweeps, are named by settings that differ [characters]
 

@@ -49,10 +49,10 @@ LEAST_ON_DARK = 0.22  # least relative luminance of a line on a dark page
 
 
 class Look(NamedTuple):
-    """How one line is drawn, as matplotlib names it; dashes are in line widths."""
+    """The look of a line, in the words of matplotlib."""
 
     color: str
-    linestyle: str | tuple[float, tuple[float, ...]]
+    linestyle: str | tuple[float, tuple[float, ...]]  # as in `DASHES`
     marker: str
 
 

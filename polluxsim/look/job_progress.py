@@ -129,7 +129,7 @@ class Lives(NamedTuple):
     progress: NDArray[np.float32]  # share of the work that is done [1], as exact as `progress_of`
 
 
-NO_LIVES = Lives(np.zeros(0, np.uint32), np.zeros(0), np.zeros(0, np.float32), np.zeros(0, np.float32))
+NO_LIVES = Lives(np.zeros(0, np.uint32), np.zeros(0), np.zeros(0, np.float32), np.zeros(0, np.float32))  # no points
 
 
 def lives_of(result: Result, profiles: Mapping[str, Profile], delay: Delay) -> Lives:

@@ -198,7 +198,7 @@ class _Holding:
     now: AllocationRecord | None = None
     slots: tuple[Slot, ...] = ()
     placed: float = 0.0  # [s]
-    starts: int = 0
+    starts: int = 0  # number of allocations so far
     last: Stay | None = None  # the stay that ended last
     came_from: Stay | None = None
     share: Share = ALONE
@@ -238,7 +238,7 @@ class Occupancy(NamedTuple):
     job: NDArray[np.int64]  # index among the job records
     row: NDArray[np.int64]  # the first GPU, counted over all nodes
     rows: NDArray[np.int64]  # number of GPUs, all of one node
-    gpus_per_node: tuple[int, ...]
+    gpus_per_node: tuple[int, ...]  # of the cluster, by node
     node_types: NodeTypes = NOBODY_SAYS
     shared: Parts | None = None  # None if no jobs share GPUs
 

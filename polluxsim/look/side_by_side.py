@@ -22,7 +22,7 @@ MOST_COLUMNS = 4  # most runs side by side; more runs are shown by their setting
 MOST_POINTS = 400  # largest number of points in the drawing of active jobs
 WIDTH, HEIGHT = 600, 60  # size of this drawing [px]
 
-COLOURS = {"better": "green", "worse": "red"}
+COLOURS = {"better": "green", "worse": "red"}  # of differences
 
 
 class SideBySide:

@@ -22,10 +22,10 @@ ROUNDING = 1e-12  # log ratios below this size, and spreads below this share of 
 
 
 class Estimate(NamedTuple):
-    """A value and the ends of its 95 % interval, which are None if there are too few units for an interval."""
+    """A value with its 95 % interval, in one unit."""
 
     value: float
-    low: float | None
+    low: float | None  # end of the interval; None if there are too few units for an interval
     high: float | None
 
     @property
@@ -205,7 +205,7 @@ class Measured(NamedTuple):
     """A mean or a change, and the independent units that it is computed from."""
 
     estimate: Estimate  # the value of a change is nan if `zeros` is not 0
-    num_units: int
+    num_units: int  # number of units
     units: str  # "workloads", or "seeds" if there are too few workloads
     zeros: int = 0  # number of pairs of runs in which only one value is 0
 

@@ -84,7 +84,7 @@ def check_column(frame: pd.DataFrame, name: str, kind: str) -> None:
         )
 
 
-PARQUET = ".parquet"
+PARQUET = ".parquet"  # end of the names of datasets
 
 
 def runs_at(folders: Sequence[Path]) -> list[Run]:
@@ -116,6 +116,7 @@ def frame_at(paths: Sequence[Path]) -> pd.DataFrame:
 
 
 def _dataset(path: Path) -> pd.DataFrame:
+    """Read a Parquet dataset. Raise InvalidInputError if it does not exist or is unreadable."""
     if not path.exists():
         raise InvalidInputError(f"{path}: no such file; check the path")
     try:

@@ -89,10 +89,10 @@ MOST_EFFICIENCY = 1 - 1e-6  # an efficiency above this value counts as 1
 
 
 class Steps(NamedTuple):
-    """A step function of time: the value from each time on [s], and 0 before the first time. Shapes (n,)."""
+    """A step function of time: the value from each time on, and 0 before the first time."""
 
-    times: Array
-    values: Array
+    times: Array  # rising, shape (n,) [s]
+    values: Array  # shape (n,)
 
     def at(self, moments: ArrayLike) -> Array:
         """Return the value at each time, after a step at exactly that time."""

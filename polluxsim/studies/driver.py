@@ -45,7 +45,7 @@ from polluxsim.studies.plan import (
 if TYPE_CHECKING:
     import pandas as pd
 
-DATASET = SWEEP_FILE
+DATASET = SWEEP_FILE  # file of the table of a sweep
 TIMING = "sweep-timing.parquet"  # file of the wall-clock times of a sweep
 LOCK = ".lock"  # file that locks the folder of a sweep
 CACHE_LOCK = ".cache-lock"  # file that locks a cache, which may be the folder of a sweep

@@ -39,7 +39,7 @@ class CalibrateRequest:
     log: Path  # a log with queueing delays that `polluxsim log import` wrote
     gpus: Sequence[int]  # cluster sizes to try [GPUs], multiples of gpus_per_node
     policies: Sequence[str] = ("fifo", "easy", "conservative", "multifactor")
-    gpus_per_node: int = 8
+    gpus_per_node: int = 8  # GPUs of each node
     folder: Path = Path("calibrated")  # for the runs; finished runs in it are reused
     overrides: Sequence[str] = ()  # settings of every run, like `workload.hours=24`
     workers: int | None = None  # number of processes; None: one for each core
@@ -129,7 +129,7 @@ def _pairs(run: Path, recorded: Mapping[str, float]) -> tuple[NDArray[np.float64
     return ours, theirs
 
 
-PERCENTILES = ("p50", "p90", "p95", "p99")
+PERCENTILES = ("p50", "p90", "p95", "p99")  # of the wait
 
 OFF = "off"  # value of `failures` for replays in which no node fails
 
@@ -138,7 +138,7 @@ class Case(NamedTuple):
     """One replay of a what-if of a log."""
 
     policy: str
-    nodes: int
+    nodes: int  # number of nodes
     load: float  # factor of the arrival rate of the log
     failures: str  # an entry of cluster/failures, or `off`
 
@@ -160,7 +160,7 @@ class LogWhatIfRequest:
     policies: Sequence[str] = ("fifo", "easy")
     failures: Sequence[str] = (OFF,)  # entries of cluster/failures, or `off`
     percentiles: Sequence[str] = ("p95",)  # of the wait
-    gpus_per_node: int = 8
+    gpus_per_node: int = 8  # GPUs of each node
     overrides: Sequence[str] = ()  # settings of every run
 
     def __post_init__(self) -> None:

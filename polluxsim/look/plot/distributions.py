@@ -43,7 +43,7 @@ Sample = tuple[NDArray[np.float64], int]  # values of the jobs that have one, sh
 
 MOST_TICKS = 15  # a time axis whose ends differ by less than this factor has ticks between the powers of ten
 
-FAIRNESS = "finish_time_fairness"
+FAIRNESS = "finish_time_fairness"  # column of the table of jobs
 
 
 @styled

@@ -100,6 +100,7 @@ def job_life(
 
 
 def _scales(rows: Sequence[Axes]) -> None:
+    """Set the scales of the panels: counts, the batch size, shares, and the time below the last panel."""
     for axes in rows[:2]:
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))

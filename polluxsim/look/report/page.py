@@ -284,7 +284,7 @@ def _asset(name: str) -> str:
     return (files("polluxsim.look.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-SUFFIXES = (".html", ".htm")
+SUFFIXES = (".html", ".htm")  # ends of the names of reports
 
 
 @nothing_collected()

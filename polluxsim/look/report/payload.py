@@ -25,7 +25,7 @@ from polluxsim.records.storage import Run
 
 NEVER = -1.0  # placeholder for the time of an event that did not happen
 
-STATUSES = tuple(Status)
+STATUSES = tuple(Status)  # in the order of their numbers in a column
 
 COMPRESSION = 4  # level of zlib. A page of 82,247 jobs is 6 % larger than at level 9, and packed in 1/20 of the time
 

@@ -270,8 +270,8 @@ OF_GANGS: Mapping[str, Sentence] = {
 """Sentences for the reasons of policies for rigid jobs, by kind."""
 
 
-_SENTENCES = {**OF_GANGS, **OF_ELASTIC}
-_PARTS = {**PLACE, **GANG_PARTS, **ELASTIC_PARTS}
+_SENTENCES = {**OF_GANGS, **OF_ELASTIC}  # by kind of the reason
+_PARTS = {**PLACE, **GANG_PARTS, **ELASTIC_PARTS}  # parts of sentences, by name
 
 
 def sentence(record: ReasonRecord) -> str:

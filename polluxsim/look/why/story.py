@@ -31,10 +31,10 @@ GpusByNode = dict[int, int]
 
 
 class Stage(NamedTuple):
-    """A period in a job's life [s] with equal GPUs by node, or without any."""
+    """A period in the life of a job with equal GPUs by node, or without any."""
 
-    start: float
-    end: float
+    start: float  # [s]
+    end: float  # [s]
     before: Mapping[int, int]  # GPUs by node before the stage
     gpus: Mapping[int, int]  # GPUs by node
     batch_sizes: tuple[int, ...]  # total batch sizes in order [examples]
@@ -55,11 +55,11 @@ class Stage(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The cluster at one time: GPUs that each job holds, and the number of GPUs that any job holds."""
+    """The cluster at one time."""
 
-    holders: Mapping[str, int]
-    active_jobs: int
-    gpus_in_use: int
+    holders: Mapping[str, int]  # GPUs that a job holds, by job
+    active_jobs: int  # jobs submitted and not complete
+    gpus_in_use: int  # a shared GPU counts once
 
 
 def stages(run: Run, job: JobRecord) -> list[Stage]:

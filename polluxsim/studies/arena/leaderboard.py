@@ -16,9 +16,9 @@ from polluxsim.statistics.estimates import ROUNDING, Measured, Sample, Samples
 from polluxsim.statistics.metric_lines import METRICS, metric_of
 from polluxsim.studies.arena.playing import Played, Player
 
-RANKED = "avg_jct"
+RANKED = "avg_jct"  # the metric that decides the ranking
 COMPARED = (RANKED, "p99_jct", "makespan", "p99_fairness", "gpu_hours", "restarts", "deadlines_met", "decision_time")
-"""Metrics that are compared, before the user's; the first decides the ranking."""
+"""Metrics that are compared, besides those of the user."""
 
 SHARE = replace(METRICS["deadlines_met"], unit="percent")
 """Declaration of `deadlines_met` in an arena, which has shares of the jobs in per cent."""

@@ -52,7 +52,7 @@ class Phase(NamedTuple):
     """Means over a phase, weighted by time."""
 
     length: float  # time with GPUs in this phase [s]
-    gpus: float
+    gpus: float  # of the job
     batch_size: float  # in total [examples]
     batch_size_per_gpu: float  # [examples]
     efficiency: float  # statistical

@@ -17,6 +17,7 @@ from polluxsim.common.tables import Row, read_rows
 from polluxsim.statistics.estimates import Estimate, Measured, Samples
 
 COLUMNS = ("metric", "arm", "against", "value", "unit", "measured", "embedded", "workloads", "source", "note")
+"""Columns of a file of published values; `Published` explains them."""
 
 UNITS: Mapping[str, float] = {"h": HOUR, "min": MINUTE, "s": 1.0, "%": 0.01, "jobs": 1.0, "1": 1.0}
 """Factors that convert published values to seconds and shares. A change is mean / mean − 1."""
@@ -67,7 +68,7 @@ class Verdict(NamedTuple):
     passed: bool | None
 
 
-NOT_JUDGED = Verdict("–", None)
+NOT_JUDGED = Verdict("–", None)  # for rules that judge nothing
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ from polluxsim.studies.paper.verdict_tables import (
     verdict_table,
 )
 
-FIGURE_ENDINGS = (".png", ".pdf")
+FIGURE_ENDINGS = (".png", ".pdf")  # formats in which figures are written
 
 GROWTH = 1.5  # factor by which the number of seeds grows in each step of --until
 
@@ -66,7 +66,7 @@ class Request:
 
     inputs: Inputs
     seeds: int  # number of seeds at first
-    most_seeds: int
+    most_seeds: int  # largest number of seeds
     precision: float | None  # seeds are added until intervals have this relative half-width; None adds none
     extra: tuple[str, ...]  # overrides of the runs that have the setting
     folder: Path  # for figures and tables
@@ -209,7 +209,7 @@ SHORT_EXPERIMENTS = ("table2",)  # the experiments on Pollux's own numbers that 
 CONFORMANCE_COLUMNS = ("system", "case", "number", "published", "ours", "difference", "tolerance", "verdict")
 """Columns of the table of a conformance, as `conformance_cells` fills them."""
 
-VERDICT_WORDS = {True: "met", False: "not met", None: "not run"}
+VERDICT_WORDS = {True: "met", False: "not met", None: "not run"}  # by `Verdict.passed`
 
 
 def conformance_experiments(inputs: Inputs, *, everything: bool) -> list[Experiment]:

@@ -192,13 +192,13 @@ VALUES = "published_runs.csv"
 
 METRICS = ("average JCT", "99th percentile JCT", "mean JCT imagenet", "last completion")  # columns of this file [s]
 
+# Metrics that compare each job's completion time with the published one.
 CORRELATION = "correlation of log JCTs"
 MEDIAN_DIFFERENCE = "median difference of JCTs"
 P90_DIFFERENCE = "90th percentile difference of JCTs"
 SAME_JOBS = "jobs completed as published"
 
 PER_JOB = (CORRELATION, MEDIAN_DIFFERENCE, P90_DIFFERENCE, SAME_JOBS)
-"""Metrics that compare each job's completion time with the published one."""
 
 
 def over_the_same_workloads(runs: Runs) -> list[Published]:

@@ -12,6 +12,8 @@ from polluxsim.common.durations import HOUR, MINUTE
 from polluxsim.studies.paper.published import BOUNDS, Finding, Published, in_points
 
 COLUMNS = ("", "ours", "95 % interval", "paper", "off", "verdict", "published simulator", "off", "verdict")
+"""Headings: the quantity, our value, and its comparison with the paper and with the published simulator."""
+
 LEFT = (0, 5, 8)  # indices of the columns with text, which are aligned to the left
 
 STYLES = {True: "green", False: "red", None: "dim"}  # of verdicts, by `Verdict.passed`
