@@ -6,15 +6,17 @@ import re
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from polluxsim.common.durations import UNITS, from_clock
 
 Request = TypeVar("Request")
+Value = TypeVar("Value")
 
 Kind = Callable[[str], object]
-"""Type of an option: a function of the text that returns the value, or raises ArgumentTypeError if it is invalid."""
+"""Type of an option: a function of the text that returns the value, and raises ArgumentTypeError if it is invalid."""
 
 
 def text(word: str) -> str:
@@ -29,69 +31,43 @@ def path(word: str) -> Path:
     return Path(text(word))
 
 
-def count_from(least: int) -> Callable[[str], int]:
-    """Return the type of whole numbers of at least `least`, written with digits only."""
+def type_of(
+    read: Callable[[str], Value | None], is_valid: Callable[[Value], bool], words: str
+) -> Callable[[str], Value]:
+    """Return the type of the valid values that `read` returns.
 
-    def parse(word: str) -> int:
-        if not (word.isascii() and word.removeprefix("-").isdecimal()) or int(word) < least:
-            raise ArgumentTypeError(f"is {word}, must be a whole number of at least {least}")
-        return int(word)
+    The error about an invalid text states the allowed values in words. `read` returns None or raises ValueError for a
+    text without a value.
+    """
 
-    return parse
-
-
-count = count_from(1)
-index = count_from(0)
-
-
-def number(word: str) -> float:
-    """Return a number above 0."""
-    try:
-        value = float(word)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise ArgumentTypeError(f"is {word}, must be a number above 0")
-    return value
-
-
-LARGEST = 1e15  # largest number in the description of a model; larger numbers would overflow in its formulas
-
-
-def number_from(least: float, *, whole: bool = False) -> Callable[[str], float]:
-    """Return the type of a number from `least` to `LARGEST`, which may be written like 124e6."""
-
-    def parse(word: str) -> float:
-        value = number(word)
-        if not least <= value <= LARGEST or (whole and value % 1):
-            kind = "whole number" if whole else "number"
-            raise ArgumentTypeError(f"is {word}, must be a {kind} from {least:g} to {LARGEST:g}")
+    def parse(word: str) -> Value:
+        try:
+            value = read(word)
+        except ValueError:
+            value = None
+        if value is None or not is_valid(value):
+            raise ArgumentTypeError(f"is {word}, must be {words}")
         return value
 
     return parse
 
 
-whole_number = number_from(1, whole=True)
-quantity = number_from(1e-9)
+def _whole(word: str) -> int | None:
+    """Return a whole number that is written with digits only."""
+    return int(word) if word.isascii() and word.removeprefix("-").isdecimal() else None
 
 
-def share(word: str) -> float:
-    """Return a number above 0 and at most 1."""
-    try:
-        value = number(word)
-    except ArgumentTypeError:
-        value = float("inf")
-    if value > 1:
-        raise ArgumentTypeError(f"is {word}, must be a number above 0 and at most 1")
-    return value
+LARGEST = 1e15  # largest number in the description of a model; larger numbers would overflow in its formulas
 
-
-def time(word: str) -> float:
-    """Return a time since the start of a run [s]: 90, 90min, 1.5h, H:MM or H:MM:SS."""
-    seconds = from_clock(word)
-    if seconds is None or not 0 <= seconds < float("inf"):
-        raise ArgumentTypeError(f"is {word}, must be a time like 90min, 1.5h, H:MM:SS, or a number of seconds")
-    return seconds
+count = type_of(_whole, lambda value: value >= 1, "a whole number of at least 1")
+index = type_of(_whole, lambda value: value >= 0, "a whole number of at least 0")
+number = type_of(float, lambda value: 0 < value < inf, "a number above 0")
+share = type_of(float, lambda value: 0 < value <= 1, "a number above 0 and at most 1")
+quantity = type_of(float, lambda value: 1e-9 <= value <= LARGEST, f"a number from 1e-09 to {LARGEST:g}")
+size = type_of(float, lambda value: 1 <= value <= LARGEST, f"a number from 1 to {LARGEST:g}")
+whole_size = type_of(size, lambda value: value % 1 == 0, f"a whole number from 1 to {LARGEST:g}")
+time = type_of(from_clock, lambda value: 0 <= value < inf, "a time like 90min, 1.5h, H:MM:SS, or a number of seconds")
+"""Type of a time since the start of a run [s]."""
 
 
 def duration(word: str) -> float:
@@ -289,15 +265,15 @@ OPTIONS: Mapping[str, Option] = {
     "status": Option("status of the jobs to use, or 'any'", "STATUS", text, repeated=True),
     # Profile cards.
     "gpu": Option("GPU types; the card is for the first type whose memory suffices", "A,B", names),
-    "params": Option("number of parameters", "N", number_from(1)),
-    "seq": Option("length of an example [tokens]", "N", whole_number),
-    "layers": Option("number of layers (default: estimated from the parameters)", "N", whole_number),
-    "hidden": Option("width of a layer (default: estimated from the parameters)", "N", whole_number),
-    "vocab": Option("size of the vocabulary; 0 for a classifier", "N", count_from(0)),
+    "params": Option("number of parameters", "N", size),
+    "seq": Option("length of an example [tokens]", "N", whole_size),
+    "layers": Option("number of layers (default: estimated from the parameters)", "N", whole_size),
+    "hidden": Option("width of a layer (default: estimated from the parameters)", "N", whole_size),
+    "vocab": Option("size of the vocabulary; 0 for a classifier", "N", index),
     "trainable": Option("share of trained parameters, below 1 with adapters (default: 1)", "SHARE", share),
     "tokens": Option("training set [tokens] (default: 20 for each parameter, Hoffmann et al. 2022)", "N", quantity),
-    "batch": Option("initial batch size [examples] (default: half a million tokens)", "N", whole_number),
-    "max-batch": Option("largest batch size [examples] (default: 16 times the initial batch size)", "N", whole_number),
+    "batch": Option("initial batch size [examples] (default: half a million tokens)", "N", whole_size),
+    "max-batch": Option("largest batch size [examples] (default: 16 times the initial batch size)", "N", whole_size),
     "noise-scale": Option(
         "gradient noise scale [examples] (default: from the loss, Kaplan et al. 2020)", "N", quantity
     ),
