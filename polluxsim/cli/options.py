@@ -65,7 +65,9 @@ number = type_of(float, lambda value: 0 < value < inf, "a number above 0")
 share = type_of(float, lambda value: 0 < value <= 1, "a number above 0 and at most 1")
 quantity = type_of(float, lambda value: 1e-9 <= value <= LARGEST, f"a number from 1e-09 to {LARGEST:g}")
 size = type_of(float, lambda value: 1 <= value <= LARGEST, f"a number from 1 to {LARGEST:g}")
-whole_size = type_of(size, lambda value: value % 1 == 0, f"a whole number from 1 to {LARGEST:g}")
+whole_size = type_of(
+    float, lambda value: value % 1 == 0 and 1 <= value <= LARGEST, f"a whole number from 1 to {LARGEST:g}"
+)
 time = type_of(from_clock, lambda value: 0 <= value < inf, "a time like 90min, 1.5h, H:MM:SS, or a number of seconds")
 """Type of a time since the start of a run [s]."""
 
