@@ -112,9 +112,7 @@ def add_paper_conformance(parser: ArgumentParser) -> None:
 def _conformance(options: Namespace) -> int:
     from polluxsim.common.files import appearing_whole
     from polluxsim.look.console import console
-    from polluxsim.studies.paper.reproduction import (
-        Request,
-        batch_of,
+    from polluxsim.studies.paper.conformance import (
         conformance_experiments,
         conformance_frame,
         conformance_table,
@@ -122,6 +120,7 @@ def _conformance(options: Namespace) -> int:
         left_out,
         why_not,
     )
+    from polluxsim.studies.paper.reproduction import Request, batch_of
     from polluxsim.studies.paper.runs import Place
 
     inputs = _inputs(options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from math import inf
@@ -78,30 +78,19 @@ def _not_admitted(words: Words) -> str:
     return words.say(f"It is not admitted: {why}")
 
 
-def _configuration(words: Words, role: str) -> tuple[str, float]:
-    """Return a configuration in a reason of Sia, as text, and its worth relative to the slowest configuration.
+def _configuration(role: str, template: str) -> Callable[[Words], str]:
+    """Return the phrase about a configuration of Sia, from a template with its GPUs and its worth.
 
-    The number of a configuration has the name "ROLE GPUS", like "best 4 t4". Raise KeyError if no number has this role.
+    A reason has the worth, relative to the slowest configuration, under the name "ROLE GPUS", like "best 4 t4".
     """
-    for name, worth in words.numbers.items():
-        if name.startswith(f"{role} "):
-            return name.removeprefix(f"{role} "), worth
-    raise KeyError(role)
 
+    def phrase(words: Words) -> str:
+        for name, worth in words.numbers.items():
+            if name.startswith(f"{role} "):
+                return template.format(name.removeprefix(f"{role} "), worth)
+        raise KeyError(role)
 
-def _has(words: Words) -> str:
-    gpus, worth = _configuration(words, "has")
-    return f"It has {gpus}, {worth:.3g} times its slowest configuration"
-
-
-def _best(words: Words) -> str:
-    gpus, worth = _configuration(words, "best")
-    return f"{gpus} would be worth {worth:.3g}"
-
-
-def _idle(words: Words) -> str:
-    gpus, worth = _configurations(words)["idle"]
-    return f"{gpus} would fit on idle GPUs and be worth {worth:.3g}"
+    return phrase
 
 
 ELASTIC_PARTS: Mapping[str, Sentence] = {
@@ -110,9 +99,9 @@ ELASTIC_PARTS: Mapping[str, Sentence] = {
         "[, {speedup_fewer:.2f} with one fewer]; restart factor {restart_factor:.2f}."
     ),
     "use": _use,
-    "has": _has,
-    "best": _best,
-    "idle": _idle,
+    "has": _configuration("has", "It has {}, {:.3g} times its slowest configuration"),
+    "best": _configuration("best", "{} would be worth {:.3g}"),
+    "idle": _configuration("idle", "{} would fit on idle GPUs and be worth {:.3g}"),
 }
 """Parts of the sentences of policies for elastic jobs. Under Pollux, a job has speedup 1 on a fair share."""
 

@@ -24,7 +24,13 @@ from polluxsim.records.storage import Run
 from polluxsim.statistics.estimates import Sample
 from polluxsim.statistics.series import bin_edges, usage_by_bin
 from polluxsim.studies.paper.published import EQUAL, KNOWN
-from polluxsim.studies.paper.runs import Runs, compare_job_times, job_times_file, published_times, read_job_times
+from polluxsim.studies.paper.published_runs import (
+    compare_job_times,
+    job_times_file,
+    published_times,
+    read_job_times,
+)
+from polluxsim.studies.paper.runs import Runs
 
 Array = NDArray[np.float64]
 
