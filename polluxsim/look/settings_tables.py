@@ -17,8 +17,8 @@ from polluxsim.look.why.phrases import count_range
 from polluxsim.metrics.declared import Metric
 from polluxsim.records.results import Result
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS, Measured
+from polluxsim.statistics.job_values import Rank, ranks
 from polluxsim.statistics.metric_lines import change_text, with_interval
-from polluxsim.statistics.series import Rank, ranks
 
 if TYPE_CHECKING:
     from polluxsim.statistics.comparisons import Against, Cell, FromFork, SettingsTable

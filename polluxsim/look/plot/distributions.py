@@ -29,7 +29,7 @@ from polluxsim.look.plot.style import (
 )
 from polluxsim.records.results import Result
 from polluxsim.statistics.groups import Group
-from polluxsim.statistics.series import (
+from polluxsim.statistics.job_values import (
     Spread,
     completion_hours,
     cumulative,

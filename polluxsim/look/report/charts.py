@@ -12,18 +12,18 @@ from polluxsim.common.durations import HOUR
 from polluxsim.look.colours import Look, application_colour, on_page
 from polluxsim.look.occupancy import Occupancy
 from polluxsim.records.results import Result
-from polluxsim.statistics.metric_lines import OVER_TIME
-from polluxsim.statistics.series import (
+from polluxsim.statistics.job_values import (
     Spread,
     completion_hours,
     cumulative,
     fairness,
     hours_by_application,
-    is_adaptive,
     size_name,
     spread_of,
     waits_and_slowdowns,
 )
+from polluxsim.statistics.metric_lines import OVER_TIME
+from polluxsim.statistics.series import is_adaptive
 
 Array = NDArray[np.float64]
 

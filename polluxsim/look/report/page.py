@@ -40,6 +40,7 @@ from polluxsim.records.storage import Run, read_reasons, read_run
 from polluxsim.records.tables import nothing_collected
 from polluxsim.statistics.forks import FROM_FORK, fork_of, fork_times, parts_from_fork
 from polluxsim.statistics.groups import baseline_first, grouped, settings_of
+from polluxsim.statistics.job_values import fairness
 from polluxsim.statistics.metric_lines import (
     METRICS,
     OF_JOBS,
@@ -50,7 +51,7 @@ from polluxsim.statistics.metric_lines import (
     first_of_same_jobs,
     metric_lines,
 )
-from polluxsim.statistics.series import fairness, is_adaptive
+from polluxsim.statistics.series import is_adaptive
 
 SCRIPTS = (
     "data", "format", "curves", "chart", "timeline", "map", "cluster", "groups", "table", "jobs", "job", "saving",
