@@ -20,8 +20,6 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from polluxsim.cli.commands import in_words, similar_option
-from polluxsim.cli.help_of_run import with_meanings
 from polluxsim.cli.options import as_setting, take, take_output
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.shipped import shipped
@@ -121,6 +119,8 @@ def check_options(arguments: Sequence[str]) -> None:
             "run: --config-dir is given twice, but it takes one folder; name more with hydra.searchpath=[DIR,DIR]"
         )
     if unknown:
+        from polluxsim.cli.commands import similar_option
+
         name = unknown[0].partition("=")[0]
         actions = [*own_parser()._actions, *parser._actions]
         hint = as_setting(name) or similar_option(name, actions)
@@ -141,6 +141,8 @@ def _check_values(argument: str) -> None:
 
 
 def _wrong_option(error: ArgumentError) -> InvalidConfigError:
+    from polluxsim.cli.commands import in_words
+
     return InvalidConfigError(f"run: {in_words(str(error))} ('polluxsim run --help' says more)")
 
 
@@ -185,7 +187,11 @@ def run(arguments: Sequence[str]) -> None:
     check_options(arguments)
     sys.argv = ["polluxsim run", *as_hydra_takes(arguments)]
     outcome = _Outcome(live=own.live)
-    explained = with_meanings() if {"--help", "-h"} & set(arguments) else nullcontext()
+    explained: AbstractContextManager[None] = nullcontext()
+    if {"--help", "-h"} & set(arguments):
+        from polluxsim.cli.help_of_run import with_meanings
+
+        explained = with_meanings()
     mode = nullcontext() if may_set_mode(arguments) else mode_from_options()
     try:
         folders = user_folders(arguments)

@@ -35,8 +35,8 @@ def sweep_by_command(
     folder of finished runs that are copied instead of made. Raise SweepError if a run fails.
     """
     folder = Path(config.hydra.sweep.dir)
+    processes = chosen_workers(config, context, workers)  # may set defaults, before the configuration is read-only
     planned = _composed(plan, folder, config, context)
-    processes = chosen_workers(config, context, workers)
     done, entries, table = complete(planned, folder, processes, None if cache is None else Path(cache))
     with appearing_whole(folder / "multirun.yaml") as temporary:
         OmegaConf.save(config, temporary)
