@@ -27,7 +27,8 @@ from polluxsim.statistics.estimates import Sample, Samples
 from polluxsim.studies.paper.experiments import Experiment, Inputs, experiment_names, read_experiment
 from polluxsim.studies.paper.measures import measure
 from polluxsim.studies.paper.published import Finding, Kind, compare
-from polluxsim.studies.paper.runs import Made, Place, Plan, Runs, gathered, make_runs, over_the_same_workloads, planned
+from polluxsim.studies.paper.published_runs import over_the_same_workloads
+from polluxsim.studies.paper.runs import Made, Place, Plan, Runs, gathered, make_runs, planned
 from polluxsim.workloads.workload import read_workload
 
 if TYPE_CHECKING:

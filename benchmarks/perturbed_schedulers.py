@@ -42,10 +42,10 @@ from polluxsim.records.storage import write_run
 from polluxsim.run.composing import without_hydra
 from polluxsim.run.execution import Execution
 from polluxsim.statistics.estimates import Samples
+from polluxsim.studies.paper.conformance import with_data
 from polluxsim.studies.paper.experiments import Experiment, Inputs, other_systems, read_experiment
 from polluxsim.studies.paper.measures import measure
 from polluxsim.studies.paper.published import Finding, Kind, Rule, compare, judge
-from polluxsim.studies.paper.reproduction import with_data
 from polluxsim.studies.paper.runs import Made, Runs, planned
 from polluxsim.studies.paper.verdict_tables import difference_text
 from polluxsim.studies.plan import composer

@@ -12,6 +12,7 @@ import pandas as pd
 from polluxsim.api.parts import (
     Choice,
     ClusterLike,
+    Given,
     Part,
     PolicyLike,
     WorkloadLike,
@@ -102,19 +103,11 @@ class Moment(moment.Moment[RunT]):
         """
         parts: dict[str, Part] = {} if policy is None else {"policy": policy_part(policy)}
         parts |= {} if cluster is None else {"cluster": cluster_part(cluster)}
-        jobs, left_out = () if add is None else tuple(self._jobs(add)), tuple(without)
-        chosen = {group: part for group, part in parts.items() if isinstance(part, Choice)}
-        given = {group: part for group, part in parts.items() if not isinstance(part, Choice)}
-        request = moment.WhatIfRequest(
-            {group: (part.name, part.settings) for group, part in chosen.items()},
-            {group: (part.value, part.description) for group, part in given.items()},
-            drop_nodes=drop_nodes,
-            without=left_out,
-            added=jobs,
-            seed=seed,
-        )
-        run = self.fork_with(request)
-        counts = {"node(s) dropped": len(drop_nodes), "job(s) left out": len(left_out), "job(s) added": len(jobs)}
+        added, left_out = () if add is None else tuple(self._jobs(add)), tuple(without)
+        chosen = {group: (part.name, part.settings) for group, part in parts.items() if isinstance(part, Choice)}
+        given = {group: (part.value, part.description) for group, part in parts.items() if isinstance(part, Given)}
+        run = self.fork_with(moment.WhatIfRequest(chosen, given, drop_nodes, left_out, added, seed))
+        counts = {"node(s) dropped": len(drop_nodes), "job(s) left out": len(left_out), "job(s) added": len(added)}
         changes = [*_names(parts), *(f"{count} {what}" for what, count in counts.items() if count)]
         changes += [] if seed is None else [f"seed {seed}"]
         name = f"{run.name} from {clock(self.time)} with {', '.join(changes) or 'no changes'}"
@@ -155,6 +148,7 @@ class Moment(moment.Moment[RunT]):
         return forecast_frame(forecast(self, None if jobs is None else tuple(jobs), forks, arrivals=assumed))
 
     def _jobs(self, workload: WorkloadLike) -> Sequence[Job]:
+        """Return the jobs of a workload."""
         part = workload_part(workload)
         if isinstance(part, Choice):
             entry = {} if part.name is None else {part.group: part.name}

@@ -21,21 +21,25 @@ from polluxsim.policies.contract.view import Policy
 from polluxsim.run.configurations import entries, report_replaced, searched_first
 from polluxsim.workloads.workload import Workload, workload_from_frame
 
-# Names of the functions below that differ from the name of their configuration group.
-_FUNCTIONS = {"engine": "settings"}
+_FUNCTIONS = {"engine": "settings"}  # names of functions of this module that differ from those of their groups
+
+TABLES = (".csv", ".parquet")  # ends of the names of workload files
+
+MOST_SHOWN = 80  # longest text of a value in an error [characters]
 
 
 @dataclass(frozen=True, repr=False)
 class Choice:
-    """A configuration file of a group, with changed settings."""
+    """A configuration file of a group, with changed settings. Raise InvalidConfigError if the file does not exist."""
 
     group: str  # the group: policy, agent, cluster, workload, profiles, engine
     name: str | None = None  # name of the YAML file; None for the default
     settings: Mapping[str, object] = field(default_factory=dict)  # values by the name of the setting
 
     def __post_init__(self) -> None:
-        if self.name is not None and self.name not in (names := entries(self.group)):
-            raise InvalidConfigError(f"{self.group}={self.name} is unknown, {allowed_among(self.name, names)}")
+        if self.name is not None and self.name not in entries(self.group):
+            known = allowed_among(self.name, entries(self.group))
+            raise InvalidConfigError(f"{self.group}={self.name} is unknown, {known}")
 
     def __repr__(self) -> str:
         words = [] if self.name is None else [repr(self.name)]
@@ -140,14 +144,15 @@ def settings(name: str | None = None, /, **settings: object) -> Choice:
     return Choice("engine", name, settings)
 
 
-TABLES = (".csv", ".parquet")
-
 AgentLike: TypeAlias = "Choice | str | BatchRule"
 PolicyLike: TypeAlias = "Choice | str | Policy"
 ClusterLike: TypeAlias = "Choice | str | Cluster | tuple[int, int]"
 WorkloadLike: TypeAlias = "Choice | str | Path | Workload | pd.DataFrame"
 ProfilesLike: TypeAlias = "Choice | str | Path | Mapping[str, Profile]"
 SettingsLike: TypeAlias = "Choice | str | EngineSettings"
+
+
+# The following functions raise InvalidConfigError if a value is neither a choice nor an object that fits.
 
 
 @dataclass(frozen=True)
@@ -172,7 +177,7 @@ def agent_part(agent: AgentLike) -> Part:
 
 
 def _part_with(method: str, group: str, value: object, kinds: str) -> Part:
-    """Return a choice, or an object that has a method."""
+    """Return a choice, or an object that has a method. Errors list the allowed `kinds` of values."""
     if value is None or isinstance(value, str | Choice):
         return _choice(group, value)
     if isinstance(value, type):
@@ -248,7 +253,7 @@ def described(value: object) -> dict[str, object]:
 def _plain(value: object) -> object:
     """Return a value as a configuration states it.
 
-    A dataclass that is not frozen may have other state, so it is returned unchanged.
+    A dataclass that is not frozen may have other state: it is returned unchanged.
     """
     frozen = is_dataclass(value) and getattr(value, "__dataclass_params__").frozen  # noqa: B009
     return described(value) if frozen else value
@@ -262,6 +267,7 @@ def _is_plain(value: object) -> bool:
 
 
 def _choice(group: str, choice: Choice | str | None) -> Choice:
+    """Return the choice of a configuration file by its name, or a given choice of this group."""
     if not isinstance(choice, Choice):
         return Choice(group, choice)
     if choice.group != group:
@@ -270,13 +276,13 @@ def _choice(group: str, choice: Choice | str | None) -> Choice:
 
 
 def _described_cluster(cluster: Cluster) -> dict[str, object]:
-    """Return the call that makes an equal cluster, if a configuration can state it."""
+    """Return the call that makes an equal cluster if a configuration can state it; otherwise the name of the class."""
     parts = {name: getattr(cluster, name) for name in ("failures", "spot", "repairs")}
-    said = {name: _plain(part) for name, part in parts.items()}
-    if not _is_plain(said):
+    stated = {name: _plain(part) for name, part in parts.items()}
+    if not _is_plain(stated):
         return {"object": _name_of(cluster)}
     if Cluster.of_groups(cluster.groups, **parts) == cluster:
-        return {"_target_": "polluxsim.hardware.clusters.Cluster.of_groups", "groups": cluster.groups, **said}
+        return {"_target_": "polluxsim.hardware.clusters.Cluster.of_groups", "groups": cluster.groups, **stated}
     if cluster.least_nodes is None or len(cluster.groups) > 1:
         return described(cluster)
     return {
@@ -286,8 +292,8 @@ def _described_cluster(cluster: Cluster) -> dict[str, object]:
         "gpus_per_node": cluster.gpus_per_node[0],
         "startup_time": cluster.startup_time,
         "node_price": cluster.node_price,
-        "failures": said["failures"],
-        "spot": said["spot"],
+        "failures": stated["failures"],
+        "spot": stated["spot"],
     }
 
 
@@ -296,5 +302,6 @@ def _name_of(value: object) -> str:
 
 
 def _invalid(name: str, value: object, kinds: str) -> InvalidConfigError:
-    shown = " ".join(repr(value).split())
-    return InvalidConfigError(f"{name} is {shown if len(shown) <= 80 else shown[:77] + '...'}, must be {kinds}")
+    text = " ".join(repr(value).split())
+    text = text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
+    return InvalidConfigError(f"{name} is {text}, must be {kinds}")

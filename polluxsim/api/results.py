@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 
 def figure_of(kind: str, subject: Subject, options: Mapping[str, object]) -> Drawing:
-    """Draw a figure of runs; the kinds and options are those of `polluxsim plot`."""
+    """Draw a figure of runs. The kinds and options are those of `polluxsim plot`.
+
+    Raise InvalidConfigError for an invalid option, and InvalidInputError if the runs lack the data of the figure.
+    """
     from polluxsim.look.plot.kinds import draw  # noqa: PLC0415  (matplotlib is slow to load)
 
     request = PlotRequest.of(kind, options)
@@ -46,7 +49,7 @@ def figure_of(kind: str, subject: Subject, options: Mapping[str, object]) -> Dra
 class Result(Run):
     """A finished run with its results as tables.
 
-    A result is a `Run` with the attributes `name`, `info` (the contents of run.json: configuration, seed, versions and
+    A result is a `Run` with the attributes `name`, `info` (the content of run.json: configuration, seed, versions and
     summary) and `result` (the records).
     """
 
@@ -67,7 +70,7 @@ class Result(Run):
 
     @cached_property
     def metrics(self) -> Summary | None:
-        """Return the metrics, None of a run without jobs."""
+        """Return the metrics; None for a run without jobs."""
         return summarise(self.result)
 
     def summary(self) -> pd.DataFrame:
@@ -89,13 +92,19 @@ class Result(Run):
         return Path(folder)
 
     def at(self, time: float | str) -> Moment[Result]:
-        """Return the run at a time, from which it can be forked. Times are seconds, `3h` or `3:00:00`."""
+        """Return the run at a time, from which it can be forked. Times are seconds, `3h` or `3:00:00`.
+
+        Raise InvalidInputError if the run ends earlier, or cannot be repeated.
+        """
         from polluxsim.api.futures import Moment  # noqa: PLC0415  (a moment's futures are results)
 
         return Moment(self, instant(time))
 
     def why(self, job: str, time: float) -> str:
-        """Return the state of a job at a time [s] and the reason for it, as `polluxsim why` prints them."""
+        """Return the state of a job at a time [s] and the reason for it, as `polluxsim why` prints them.
+
+        Raise InvalidInputError if there is no such job.
+        """
         return at(self, self.result.reason_records, find_job(self, job), time)
 
     def plot(self, kind: str, **options: object) -> Drawing:
@@ -159,7 +168,7 @@ class Comparison:
 
     @cached_property
     def metrics(self) -> dict[str, Summary]:
-        """Return the metrics of each run."""
+        """Return the metrics of each run. Raise InvalidInputError if a run has no jobs."""
         found = {name: summarise(run.result) for name, run in self.runs.items()}
         if empty := [name for name, summary in found.items() if summary is None]:
             raise InvalidInputError(f"{empty[0]}: a run without jobs has nothing to show")
@@ -187,7 +196,7 @@ class Comparison:
 
         The table has a row for each setting and metric: the baseline, the ratio of geometric means over pairs minus 1,
         its 95 % interval (nan for fewer than three pairs), and the number of pairs. `by` is the setting to compare,
-        like `policy`.
+        like `policy`. Raise InvalidInputError if the runs have only one setting.
         """
         return frame_of_comparisons(compared(tuple(self.runs.values()), by))
 
@@ -212,6 +221,7 @@ class Comparison:
 
 
 def _report(runs: Sequence[Run], path: str | PathLike[str]) -> Path:
+    """Write the report of runs, and return its path."""
     from polluxsim.look.report.page import subject_of, write_subjects  # noqa: PLC0415  (few scripts need it)
 
     write_subjects([subject_of(run, run.result.reason_records) for run in runs], Path(path))
@@ -232,6 +242,8 @@ def compare(runs: Mapping[str, Run], baseline: str | None = None) -> Comparison:
     ------
     InvalidInputError
         If the baseline is not the name of a run.
+    TypeError
+        If the runs have no names.
 
     Examples
     --------

@@ -47,7 +47,7 @@ REFRESH = 0.25  # time between two updates of the bar [s]
 
 
 def progress_shown(workload: Workload, cluster: Cluster, *, wanted: bool) -> AbstractContextManager[Watcher]:
-    """Yield a watcher that shows the progress: a bar in a notebook, a line on a terminal, nothing elsewhere."""
+    """Yield a watcher that shows the progress if it is wanted: a bar in a notebook, a line on a terminal."""
     if not wanted:
         return nullcontext(ignore)
     return _bar(workload) if _in_notebook() else progress(workload, cluster)
@@ -166,7 +166,7 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
     >>> len(result.jobs)
     160
     """
-    parts = _parts(workload, policy=policy, agent=agent, cluster=cluster, profiles=profiles, settings=settings)
+    parts = _parts(workload=workload, policy=policy, agent=agent, cluster=cluster, profiles=profiles, settings=settings)
     execution = Execution(_configuration(parts, seed), {**_given(parts), "metrics": metrics or {}})
     with (
         progress_shown(execution.workload, execution.cluster, wanted=progress and in_main_thread()) as show,
@@ -213,8 +213,11 @@ def start(
 
 
 def starter(workload: WorkloadLike | None = None, **others: Any) -> Callable[[int], tuple[Simulation, Policy]]:
-    """Return a function that starts a run with a seed. The configuration is composed once for all seeds."""
-    parts = _parts(workload, **others)
+    """Return a function that starts a run with a seed. The configuration is composed once for all seeds.
+
+    The arguments are those of `simulate`. Raise InvalidConfigError for an invalid one.
+    """
+    parts = _parts(workload=workload, **others)
     config = _configuration(parts, 0)
 
     def begin(seed: int) -> tuple[Simulation, Policy]:
@@ -224,23 +227,15 @@ def starter(workload: WorkloadLike | None = None, **others: Any) -> Callable[[in
     return begin
 
 
-def _parts(
-    workload: WorkloadLike | None,
-    *,
-    policy: PolicyLike | None = None,
-    agent: AgentLike | None = None,
-    cluster: ClusterLike | None = None,
-    profiles: ProfilesLike | None = None,
-    settings: SettingsLike | None = None,
-) -> dict[str, Part]:
+def _parts(*, agent: AgentLike | None = None, **others: Any) -> dict[str, Part]:
     """Return the parts by group. Without an agent, the policy decides how jobs choose batch sizes."""
     return {
         **({} if agent is None else {"agent": agent_part(agent)}),
-        "profiles": profiles_part(profiles),
-        "workload": workload_part(workload),
-        "cluster": cluster_part(cluster),
-        "policy": policy_part(policy),
-        "engine": settings_part(settings),
+        "profiles": profiles_part(others.get("profiles")),
+        "workload": workload_part(others.get("workload")),
+        "cluster": cluster_part(others.get("cluster")),
+        "policy": policy_part(others.get("policy")),
+        "engine": settings_part(others.get("settings")),
     }
 
 
@@ -256,9 +251,9 @@ def _configuration(parts: Mapping[str, Part], seed: int) -> DictConfig:
 
 
 def stated(arguments: Mapping[str, Any], seed: int) -> tuple[DictConfig, list[str]]:
-    """Return the configuration of a run that another process can make, and the choices in words.
+    """Return the configuration of a run that another process can make, and its overrides in words.
 
-    Raise an InvalidConfigError if a configuration cannot state a part of the run.
+    Raise InvalidConfigError if a configuration cannot state a part of the run.
     """
     parts = _parts(**arguments)
     words = []
@@ -286,6 +281,7 @@ def _given(parts: Mapping[str, Part]) -> dict[str, Any]:
 
 
 def _name(policy: Part) -> str:
+    """Return the name of a run, which is that of its policy."""
     if isinstance(policy, Choice):
         return policy.name or default_entry("policy")
     return type(policy.value).__name__

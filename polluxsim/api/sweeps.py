@@ -33,7 +33,7 @@ class Table:
     settings: SettingsTable
 
     def frame(self) -> pd.DataFrame:
-        """Return the numbers: a row per setting, columns (metric, part): mean, low, high, change, …."""
+        """Return the numbers: a row per setting, and a column for each metric and part, like mean or change."""
         return frame_of_settings(self.settings)
 
     def markdown(self) -> str:
@@ -86,6 +86,11 @@ class Sweep:
             Columns of `frame`. The default is six metrics.
         baseline
             Baseline, like `policy.p=-1` or `policy=pollux`. The default is the setting of the first run.
+
+        Raises
+        ------
+        InvalidInputError
+            If a column is missing or not a number, or no run is the baseline.
         """
         return Table(settings_table(self.frame, metrics, baseline))
 
@@ -186,17 +191,14 @@ def _one_after_another(
 def _kept(
     plan: Sequence[tuple[dict[str, Any], int]], folder: Path, workers: int | None, metrics: Mapping[str, Metric] | None
 ) -> Sweep:
-    """Make the missing runs of a sweep in a folder."""
+    """Make the missing runs of a sweep in a folder, in several processes, and return the sweep."""
     if metrics:
         what = f"metrics has {next(iter(metrics))!r}, but a sweep in several processes cannot state an object"
         raise InvalidConfigError(
             f"{what}; leave out folder and workers, or use metrics.NAME=MODULE.ATTRIBUTE of the command"
         )
-    entries = []
-    for named, seed in plan:
-        config, words = stated(named, seed)
-        entries.append(entry_of(words, config, folder))
-    run_entries(entries, folder, workers=workers)
+    runs = [stated(named, seed) for named, seed in plan]
+    run_entries([entry_of(words, config, folder) for config, words in runs], folder, workers=workers)
     return read_sweep(folder)
 
 

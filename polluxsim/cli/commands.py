@@ -26,12 +26,12 @@ class Command(NamedTuple):
     names: bool = False  # whether names stand among the settings
 
     def takes(self, word: str) -> bool:
-        """Return whether a word may stand among the settings: Setting KEY=VALUE, or ~KEY to delete one."""
+        """Return whether a word may stand among the settings: KEY=VALUE, or ~KEY to delete a setting."""
         return self.names or "=" in word or word.startswith("~")
 
 
 class Group(NamedTuple):
-    """Commands on one subject, whose names share their first word."""
+    """Commands on one subject. Their names begin with the same word."""
 
     summary: str
     commands: tuple[str, ...]
@@ -122,8 +122,8 @@ def parser_of(name: str) -> Parser:
 
 def statuses(command: Command) -> str:
     """Return the exit statuses of a command in a sentence."""
-    no = f" {NO} {command.no}," if command.no else ""
-    return f"Exit status: 0 after success,{no} 2 for wrong input."
+    failure = f" {NO} {command.no}," if command.no else ""
+    return f"Exit status: 0 after success,{failure} 2 for wrong input."
 
 
 class _Help(argparse.HelpFormatter):
@@ -151,7 +151,7 @@ class Parser(argparse.ArgumentParser):
             parser.epilog = f"{before}{statuses}\n\n{example}{after}"
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Return the options and the other arguments. The output may be among the other arguments."""
+        """Return the options and the other arguments. A required output may be missing until `check` is called."""
         self._needed = [action for action in self._actions if action.required and action.dest == "output"]
         for action in self._needed:
             action.required = False
@@ -168,25 +168,23 @@ class Parser(argparse.ArgumentParser):
         return super().format_help()
 
     def check(self, options: argparse.Namespace) -> None:
-        """Raise an error if the command needs an output and none is given."""
+        """Raise InvalidConfigError if the command needs an output and none is given."""
         missing = [action for action in self._needed if getattr(options, action.dest) is None]
         if missing:
-            self.error(f"{_named(missing[0])} is missing; give it as {_named(missing[0])} {missing[0].metavar}")
+            name = missing[0].option_strings[-1]
+            self.error(f"{name} is missing; give it as {name} {missing[0].metavar}")
 
     def refuse(self, words: Sequence[str]) -> NoReturn:
-        """Raise an error about arguments that are unknown to the command."""
+        """Raise InvalidConfigError about arguments that are unknown to the command."""
         word = words[0].partition("=")[0]
-        known = [name for action in self._actions for name in action.option_strings if name.startswith("--")]
         if not word.startswith("-"):
             self.error(f"there is no place for the argument {words[0]!r}; leave it out")
-        # Dashes would make all options alike.
-        meant = did_you_mean(word.strip("-"), [name.strip("-") for name in known]).replace("mean ", "mean --")
-        if COMMANDS[self.prog.partition(" ")[2]].overrides:
-            meant = as_setting(word) or meant
-        self.error(f"there is no option {word}{meant or _elsewhere(word, self.prog)}")
+        hint = as_setting(word) if COMMANDS[self.prog.partition(" ")[2]].overrides else ""
+        hint = hint or similar_option(word, self._actions) or _elsewhere(word, self.prog)
+        self.error(f"there is no option {word}{hint}")
 
     def error(self, message: str) -> NoReturn:
-        """Raise an error. For a wrong choice, the message names the most similar choice."""
+        """Raise InvalidConfigError with a message of argparse in plain words."""
         command = self.prog.partition(" ")[2]
         raise InvalidConfigError(f"{command}: {in_words(message)} ('{self.prog} --help' says more)")
 
@@ -214,12 +212,15 @@ def in_words(message: str) -> str:
     return message
 
 
-def _named(action: argparse.Action) -> str:
-    return action.option_strings[-1]
+def similar_option(word: str, actions: Sequence[argparse.Action]) -> str:
+    """Return the end of an error message that names the option most similar to a word, or "" if none is similar."""
+    options = [option for action in actions for option in action.option_strings if option.startswith("--")]
+    # Compared with their dashes, all options would be similar.
+    return did_you_mean(word.strip("-"), [option.strip("-") for option in options]).replace("mean ", "mean --")
 
 
 def _elsewhere(option: str, program: str) -> str:
-    """Return the end of an error message about an option that only another command has."""
+    """Return the end of an error message about an option that only another command has; "" if no command has it."""
     if option in ("-o", "--output"):
         return f" in '{program}', which prints its result; write it to a file with > FILE"
     for name, former in FORMER_OPTIONS.items():

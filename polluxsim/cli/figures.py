@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from polluxsim.cli.options import DATASET, path, take, take_output, take_run, take_runs
 from polluxsim.common.durations import MINUTE
@@ -22,69 +24,43 @@ def add_plot(parser: ArgumentParser) -> None:
     )
     kinds = parser.add_subparsers(title="kinds", metavar="KIND", required=True, dest="kind")
     for kind, summary in FIGURE_KINDS.items():
-        one = kinds.add_parser(kind, help=summary.replace("%", "%%"))
-        one.description = f"Draw {summary}."
-        one.epilog = f"Example: polluxsim plot {kind}{FIGURE_EXAMPLES.get(kind, ' SWEEP')} -o {kind}.pdf"
-        _OPTIONS.get(kind, _runs)(one)
-        take_output(one, "file to write, .png, .pdf or .svg", f"{kind}.png")
-        take(one, "width", note=f"(default: {PlotRequest(kind, x='').width_in_cm:g})")
-        take(one, "dark")
-        one.set_defaults(action=_plot)
+        of_kind = kinds.add_parser(kind, help=summary.replace("%", "%%"))
+        of_kind.description = f"Draw {summary}."
+        of_kind.epilog = f"Example: polluxsim plot {kind}{FIGURE_EXAMPLES.get(kind, ' SWEEP')} -o {kind}.pdf"
+        _take_options(of_kind, kind)
+        take_output(of_kind, "file to write, .png, .pdf or .svg", f"{kind}.png")
+        take(of_kind, "width", note=f"(default: {PlotRequest(kind, x='').width_in_cm:g})")
+        take(of_kind, "dark")
+        of_kind.set_defaults(action=_plot)
 
 
-def _runs(parser: ArgumentParser) -> None:
-    take_runs(parser)
-    take(parser, "each")
+ALSO = {"sweep": DATASET, "scaling": ", or the .csv file of a benchmark"}  # inputs besides folders of runs, by kind
 
-
-def _usage(parser: ArgumentParser) -> None:
-    _runs(parser)
-    take(parser, "bin", note="(default: 30min)")
-
-
-def _job(parser: ArgumentParser) -> None:
-    take_runs(parser)
-    take(parser, "job", note="(default: the job with the most GPU time)")
-    take(parser, "profiles", note="give it if the profiles of the run have been moved")
-
-
-def _sweep(parser: ArgumentParser) -> None:
-    take_runs(parser, DATASET)
-    take(parser, "x", required=True)
-    take(parser, "metric", default="avg_jct", once=True)
-    take(parser, "by", note="it has a line for each value (default: all settings that differ)")
-
-
-def _profiles(parser: ArgumentParser) -> None:
-    parser.add_argument("profiles", nargs="?", type=path, metavar="PROFILES",
-                        help="folder of measured profiles or of cards (default: the cards of polluxsim)")  # fmt: skip
-
-
-def _one_profile(parser: ArgumentParser) -> None:
-    _profiles(parser)
-    take(parser, "application", once=True, note="(default: cifar10)")
-
-
-def _throughput(parser: ArgumentParser) -> None:
-    _profiles(parser)
-    take(parser, "cards", note="cards to compare (default: the model of the agents, fitted to PROFILES)")
-    take(parser, "application", note="(default: all)")
-
-
-def _scaling(parser: ArgumentParser) -> None:
-    take_runs(parser, ", or the .csv file of a benchmark")
-
-
-_OPTIONS = {
-    **dict.fromkeys(("usage", "queue"), _usage),
-    "job": _job,
-    "sweep": _sweep,
-    "throughput": _throughput,
-    "scaling": _scaling,
-    "batch-size": _one_profile,
-    "goodput": _one_profile,
-    "training": _one_profile,
+TAKEN: Mapping[str, Mapping[str, Any]] = {
+    "bin": {"note": "(default: 30min)"},
+    "job": {"note": "(default: the job with the most GPU time)"},
+    "profiles": {"note": "give it if the profiles of the run have been moved"},
+    "x": {"required": True},
+    "metric": {"default": "avg_jct", "once": True},
+    "by": {"note": "it has a line for each value (default: all settings that differ)"},
+    "cards": {"note": "cards to compare (default: the model of the agents, fitted to PROFILES)"},
+    "application": {"once": True, "note": "(default: cifar10)"},
 }
+"""Arguments of `take` for each option."""
+
+
+def _take_options(parser: ArgumentParser, kind: str) -> None:
+    """Declare what a kind of figure draws, and its options."""
+    names = list(OPTIONS[kind])
+    if kind in OF_PROFILES:
+        names.remove("profiles")
+        folder = "folder of measured profiles or of cards (default: the cards of polluxsim)"
+        parser.add_argument("profiles", nargs="?", type=path, metavar="PROFILES", help=folder)
+    else:
+        take_runs(parser, ALSO.get(kind, ""))
+    for name in names:
+        has_several = (kind, name) == ("throughput", "application")
+        take(parser, name, **({"note": "(default: all)"} if has_several else TAKEN.get(name, {})))
 
 
 def _plot(options: Namespace) -> None:
@@ -115,7 +91,7 @@ def _report(options: Namespace) -> None:
     write_report(options.runs, options.output, options.baseline)
 
 
-TIMELINE_SUFFIXES = (".json", ".json.gz")
+TIMELINE_SUFFIXES = (".json", ".json.gz")  # ends of the names of timelines
 
 
 def add_timeline(parser: ArgumentParser) -> None:

@@ -6,10 +6,11 @@ import json
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, Any
 
-from polluxsim.cli.loading import read_to_make_again, tell_classes
 from polluxsim.cli.options import take, take_forms, take_output, take_run
 from polluxsim.common.durations import clock, length
 from polluxsim.common.errors import InvalidConfigError
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     from polluxsim.run.forecasts import Check
     from polluxsim.run.resampling import Arrivals
 
-GROUPS = ("policy", "cluster")
+GROUPS = ("policy", "cluster")  # configuration groups that a fork can change
 
 OTHERWISE = "otherwise"  # folder of the run with the changes, inside the folder of a what-if
+
+TIMES_OF_CALIBRATION = 8  # default number of times of `when --calibrate`
 
 
 def add_whatif(parser: ArgumentParser) -> None:
@@ -49,9 +52,6 @@ def add_whatif(parser: ArgumentParser) -> None:
 
 
 def _whatif(options: Namespace) -> None:
-    from dataclasses import replace
-    from time import time
-
     from polluxsim.look.console import console
     from polluxsim.look.descriptions import labels, without_effect
     from polluxsim.look.settings_tables import comparison_text
@@ -66,51 +66,49 @@ def _whatif(options: Namespace) -> None:
         what = f"no change is given for {options.run}"
         raise InvalidConfigError(f"{what}; give one with KEY=VALUE, --drop-node, --without or --add")
     started = time()
-    run = read_to_make_again(options)
-    tell_classes(run)
+    run = _run_to_repeat(options)
+    _check_classes(run)
     if options.names:
         import_from_here()  # a class that the user names, as for `polluxsim run`
     moment = Moment(run, options.at)
     added = () if options.add is None else read_workload(options.add).jobs
     entries = _entries(options.names)
     request = WhatIfRequest(entries, drop_nodes=options.drop_node, without=options.without, added=added)
-    place = f"{options.run.resolve().name}-at-{length(moment.time)}".replace(" ", "")
+    name = f"{options.run.resolve().name}-at-{length(moment.time)}".replace(" ", "")
     folder = options.output
-    others, stayed = [], []
-    for number in range(options.seeds):
-        seed = moment.config.seed + number if number else None
-        ending = f"-seed{seed}" if number else ""
-        otherwise = moment.fork_with(replace(request, seed=seed))
+    changed, unchanged = [], []
+    for index in range(options.seeds):
+        seed = moment.config.seed + index if index else None
+        ending = f"-seed{seed}" if index else ""
+        fork = moment.fork_with(replace(request, seed=seed))
         if folder is None:
-            folder = _free(options.run.with_name(place), otherwise)
-        others.append(_kept(otherwise, folder / f"{OTHERWISE}{ending}", started))
-        stayed.append(_kept(moment.fork_with(WhatIfRequest(seed=seed)), folder / f"as-it-was{ending}", started))
-    shown = [stayed[0], others[0]]
+            folder = _free(options.run.with_name(name), fork)
+        changed.append(_written(fork, folder / f"{OTHERWISE}{ending}", started))
+        unchanged.append(_written(moment.fork_with(WhatIfRequest(seed=seed)), folder / f"as-it-was{ending}", started))
+    shown = [unchanged[0], changed[0]]
     summaries = dict(zip(labels(shown), (summarise(run.result) for run in shown), strict=True))
     console().print(SideBySide({name: summary for name, summary in summaries.items() if summary is not None}))
-    print(fork_sentence(others[0]))
+    print(fork_sentence(changed[0]))
     print()
-    print(comparison_text(compared([*stayed, *others]), compared_from_forks([*stayed, *others])))
-    for sentence in without_effect([(others[0].name, others[0].info)]):
+    print(comparison_text(compared([*unchanged, *changed]), compared_from_forks([*unchanged, *changed])))
+    for sentence in without_effect([(changed[0].name, changed[0].info)]):
         print(sentence)
     print(f"wrote {folder}")
 
 
-def _free(folder: Path, otherwise: Run) -> Path:
+def _free(folder: Path, fork: Run) -> Path:
     """Return the first folder among NAME, NAME-2, NAME-3, … that does not contain a what-if with other changes."""
     from itertools import count
 
     from polluxsim.run.claim import numbered, recorded_settings, settings_in
 
     candidates = (numbered(folder, number) for number in count(1))
-    mine = recorded_settings(otherwise.info)
-    return next(path for path in candidates if settings_in(path / OTHERWISE) in (None, mine))
+    settings = recorded_settings(fork.info)
+    return next(path for path in candidates if settings_in(path / OTHERWISE) in (None, settings))
 
 
-def _kept(run: Run, folder: Path, since: float) -> Run:
-    """Write a fork as a run, and return it with the name of its folder."""
-    from dataclasses import replace
-
+def _written(run: Run, folder: Path, since: float) -> Run:
+    """Write a fork as a run, and return it with the name of its folder. The command began at `since` [s since 1970]."""
     from polluxsim.records.storage import write_run
     from polluxsim.run.claim import claimed, recorded_settings
 
@@ -119,8 +117,8 @@ def _kept(run: Run, folder: Path, since: float) -> Run:
     return replace(run, name=folder.name)
 
 
-def _apart(overrides: list[str]) -> Iterator[str]:
-    """Yield overrides; replace a policy with settings in brackets by one override for each setting."""
+def _single_settings(overrides: list[str]) -> Iterator[str]:
+    """Yield overrides, with an override for each setting of a policy with settings in brackets."""
     from polluxsim.run.configurations import policy_text
 
     for override in overrides:
@@ -134,7 +132,7 @@ def _entries(overrides: list[str]) -> dict[str, tuple[str | None, dict[str, Any]
 
     names: dict[str, str] = {}
     settings: dict[str, dict[str, Any]] = {}
-    for override in _apart(overrides):
+    for override in _single_settings(overrides):
         key, equals, value = override.partition("=")
         group, _, name = key.partition(".")
         if group not in GROUPS or not equals:
@@ -149,9 +147,6 @@ def _entries(overrides: list[str]) -> dict[str, tuple[str | None, dict[str, Any]
         else:
             names[group] = value
     return {group: (names.get(group), settings.get(group, {})) for group in dict.fromkeys([*names, *settings])}
-
-
-TIMES_OF_CALIBRATION = 8
 
 
 def add_when(parser: ArgumentParser) -> None:
@@ -178,8 +173,8 @@ def add_when(parser: ArgumentParser) -> None:
 def _when(options: Namespace) -> None:
     if options.times and not options.calibrate:
         raise InvalidConfigError("--times cannot be used without --calibrate; add --calibrate, or leave out --times")
-    run = read_to_make_again(options)
-    tell_classes(run)
+    run = _run_to_repeat(options)
+    _check_classes(run)
     if options.calibrate:
         _calibrate(run, options, options.times or TIMES_OF_CALIBRATION)
     else:
@@ -187,6 +182,7 @@ def _when(options: Namespace) -> None:
 
 
 def _arrivals(name: str) -> Arrivals:
+    """Return the arrivals that a forecast assumes: none, recent ones, or the jobs of the workload file `name`."""
     from polluxsim.run.resampling import NONE, RECENT, Arrivals
     from polluxsim.workloads.workload import read_workload
 
@@ -194,6 +190,7 @@ def _arrivals(name: str) -> Arrivals:
 
 
 def _forecast(run: Run, options: Namespace) -> pd.DataFrame:
+    """Return the forecasts of jobs at the time of `--at`, and show the progress."""
     from polluxsim.common.progress_line import progress_line
     from polluxsim.run.forecasts import forecast, forecast_frame
     from polluxsim.run.moment import Moment
@@ -217,6 +214,7 @@ def _print_forecast(frame: pd.DataFrame, form: str | None) -> None:
 
 
 def _print_table(frame: pd.DataFrame) -> None:
+    """Print the forecasts as a table for the terminal."""
     from polluxsim.look.console import console
     from polluxsim.look.tables import boxed
 
@@ -229,9 +227,9 @@ def _print_table(frame: pd.DataFrame) -> None:
 
 
 def _cells(times: Sequence[float]) -> tuple[str, str]:
-    """Return the median and the interval in words. A time after the end of the futures is shown without a number.
+    """Return the median and the interval of a time in words, from its 10 %, 50 % and 90 % quantiles [s].
 
-    The interval of a time that is equal in all futures is "exact".
+    A time after the end of the futures has no number. The interval of a time that is equal in all futures is "exact".
     """
     if not times:
         return "", ""
@@ -242,6 +240,7 @@ def _cells(times: Sequence[float]) -> tuple[str, str]:
 
 
 def _calibrate(run: Run, options: Namespace, times: int) -> None:
+    """Forecast at a number of times, and print how often the recorded times were inside their intervals."""
     from polluxsim.common.progress_line import progress_line
     from polluxsim.run.forecasts import calibration, forecast_checks
     from polluxsim.run.workers import num_cores
@@ -256,7 +255,7 @@ def _calibrate(run: Run, options: Namespace, times: int) -> None:
 
 
 def calibration_lines(check: Check) -> list[str]:
-    """Return a line about calibration, and one about sharpness if there are naive forecasts to compare with."""
+    """Return a line about the calibration, and one about the widths of intervals if there are naive forecasts."""
     from polluxsim.look.why.phrases import percent
 
     share = f", {percent(check.held / check.uncertain)}" if check.uncertain else ""
@@ -294,30 +293,30 @@ def _why(options: Namespace) -> None:
     from polluxsim.look.why.story import at, find_job, story, waits
     from polluxsim.records.storage import read_reasons
 
-    moment = options.at
-    run = read_to_make_again(options)
+    time = options.at
+    run = _run_to_repeat(options)
     job = find_job(run, options.job)
     recorded = read_reasons(options.run)
     reasons = recorded or ()
     screen = console()
-    if moment is None:
+    if time is None:
         screen.print(story(run, reasons, job))
     else:
-        screen.print(at(run, reasons, job, moment), markup=False)
-        if not options.brief and waits(run, job, moment):
-            screen.print(_otherwise(run, job, moment), markup=False)
-    if note := _what_is_missing(options.job, recorded):
+        screen.print(at(run, reasons, job, time), markup=False)
+        if not options.brief and waits(run, job, time):
+            screen.print(_least_changes(run, job, time), markup=False)
+    if note := _note_on_missing_reasons(options.job, recorded):
         screen.print(note, markup=False)
 
 
-def _otherwise(run: Run, job: JobRecord, time: float) -> str:
-    """Return after which least changes a job would have run that waits at a time [s], in a sentence."""
+def _least_changes(run: Run, job: JobRecord, time: float) -> str:
+    """Return a sentence on the smallest changes that would have let a job run that waits at a time [s]."""
     from polluxsim.common.errors import PolluxSimError
     from polluxsim.look.why.story import would_have_run
     from polluxsim.run.moment import Moment, Trial
 
     try:
-        tell_classes(run)
+        _check_classes(run)
         moment = Moment(run, time)
         trial = Trial(moment, job.job)
         if not trial.is_there:
@@ -332,9 +331,38 @@ def _otherwise(run: Run, job: JobRecord, time: float) -> str:
     return would_have_run(moment.time, least.nodes, gpus, (least.places, ahead))
 
 
-def _what_is_missing(name: str, recorded: Sequence[ReasonRecord] | None) -> str | None:
+def _note_on_missing_reasons(name: str, recorded: Sequence[ReasonRecord] | None) -> str | None:
     if recorded is None:
         return "No reasons were recorded in this run (it has no reasons.parquet); this is what the allocations say."
     if not any(reason.job == name for reason in recorded):
         return "The policy gave no reasons for this job; this is what the allocations say."
     return None
+
+
+def _run_to_repeat(options: Namespace) -> Run:
+    """Return the run of `options.run`, which may load classes from the modules of `--allow-classes`."""
+    from polluxsim.records.storage import read_run
+
+    modules = tuple(options.allow_classes)
+    for module in modules:
+        if module.partition(".")[0] in {*sys.stdlib_module_names, "polluxsim"}:
+            what = f"--allow-classes {module}: a module of Python or polluxsim cannot be allowed"
+            raise InvalidConfigError(f"{what}; name a module of the current folder or an installed package")
+    if modules:
+        import_from_here()
+    return replace(read_run(options.run), allow_classes=modules)
+
+
+def _check_classes(run: Run) -> None:
+    """Check the classes that the settings of a run and of its ancestors name. Print a line for each foreign class."""
+    from hydra.utils import get_object
+
+    from polluxsim.records.storage import RUN_FILE
+    from polluxsim.run.building import check_classes
+    from polluxsim.run.forks import ancestry
+
+    source, configs = f"{run.name}/{RUN_FILE}", [info.get("config", {}) for info in ancestry(run)]
+    found = [name for config in configs for name in check_classes(config, source, run.allow_classes)]
+    for name in dict.fromkeys(found):
+        file = getattr(sys.modules[get_object(name).__module__], "__file__", None)
+        print(f"polluxsim: {source} names {name}, loaded from {file}", file=sys.stderr)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 COMMANDS = {
@@ -35,16 +36,28 @@ POSITIONALS = {
         ("log import", "workload generate", "workload sample", "workload map", "profile fit", "profile card"), "-o"
     ),
 }
-"""Former positional arguments that became options."""
+"""Options that replace former positional arguments, by command."""
+
+FIGURES = (".png", ".pdf", ".svg")  # formerly the output of `size` was a figure
+
+VALUES: Mapping[str, Mapping[str, Callable[[str], list[str]]]] = {
+    "size": dict.fromkeys(
+        ("-o", "--output"), lambda value: ["--figure", value] if value.lower().endswith(FIGURES) else []
+    ),
+    **{
+        command: {"--hours": lambda value: ["--duration", f"{value}h"]}
+        for command in ("workload generate", "workload map")
+    },
+    "when": {"--calibrate": lambda value: ["--calibrate", "--times", value] if value.isdecimal() else []},
+}
+"""Options whose values changed: the present words of a former value, or [] if a value is not a former one."""
 
 LISTS = {"arena": ("--policies", "--scenarios")}  # options whose values were formerly separate words, by command
 
-FIGURES = (".png", ".pdf", ".svg")
-OUTPUT = ("-o", "--output")
-OVERRIDE = re.compile(r"[+~]*[\w./@:]+=")
+OVERRIDE = re.compile(r"[+~]*[\w./@:]+=")  # beginning of an override of a setting
 
 
-def tell_former(former: str, present: str) -> None:
+def print_former(former: str, present: str) -> None:
     """Print a line about a former spelling."""
     print(
         f"polluxsim: {former} is now {present}; a later release removes the former spelling",
@@ -57,31 +70,36 @@ def present_command(words: Sequence[str]) -> list[str]:
     """Return a command line with the present name of its command."""
     first, rest = words[0], list(words[1:])
     if first in COMMANDS:
-        tell_former(f"polluxsim {first}", f"polluxsim {COMMANDS[first]}")
+        print_former(f"polluxsim {first}", f"polluxsim {COMMANDS[first]}")
         return [*COMMANDS[first].split(), *rest]
     # A what-if is of a log if its subject is a file, or if it states the number of nodes.
     has_nodes = any(re.match("--nodes(=|$)", word) for word in rest)
     if first == "whatif" and (has_nodes or (rest and Path(rest[0]).is_file())):
-        tell_former("polluxsim whatif LOG", "polluxsim log whatif LOG")
+        print_former("polluxsim whatif LOG", "polluxsim log whatif LOG")
         return ["log", *words]
     return list(words)
 
 
 def present_options(command: str, words: Sequence[str]) -> list[str]:
-    """Return the arguments of a command with the present names of its options."""
-    known = OPTIONS.get(command, {})
+    """Return the arguments of a command with the present spellings of its options."""
+    renamed, changed = OPTIONS.get(command, {}), VALUES.get(command, {})
     result = list[str]()
-    for word in _joined(LISTS.get(command, ()), words):
+    rest = iter(_joined(LISTS.get(command, ()), words))
+    for word in rest:
         name, equals, value = word.partition("=")
-        present = known.get(name, name)
-        if present != name:
-            tell_former(name, present)
-        result.append(f"{present}{equals}{value}")
-    if command == "size":
-        return _with_figure(result)
-    if command in ("workload generate", "workload map"):
-        return _with_durations(result)
-    return _with_times(result) if command == "when" else result
+        if name in renamed:
+            print_former(name, renamed[name])
+            name = renamed[name]
+        if name not in changed:
+            result.append(f"{name}{equals}{value}")
+            continue
+        value = value if equals else next(rest, "")
+        if present := changed[name](value) if value else []:
+            print_former(f"{name} {value}", " ".join(present))
+            result += present
+        else:
+            result += [f"{name}{equals}{value}"] if equals or not value else [name, value]
+    return result
 
 
 def _joined(options: Sequence[str], words: Sequence[str]) -> list[str]:
@@ -90,70 +108,28 @@ def _joined(options: Sequence[str], words: Sequence[str]) -> list[str]:
     >>> _joined(["--policies"], ["--policies", "fifo", "hydra/launcher=ray"])
     ['--policies', 'fifo', 'hydra/launcher=ray']
     """
-    result = list[str]()
-    left = list(words)
-    while left:
-        word = left.pop(0)
+    result, rest = list[str](), list(words)
+    while rest:
+        word = rest.pop(0)
         result.append(word)
         if word in options:
-            values = list[str]()
-            while left and not left[0].startswith("-") and not OVERRIDE.match(left[0]):
-                values.append(left.pop(0))
+            values = list(takewhile(_is_value, rest))
+            del rest[: len(values)]
             if len(values) > 1:
-                tell_former(f"{word} {' '.join(values)}", f"{word} {','.join(values)}")
+                print_former(f"{word} {' '.join(values)}", f"{word} {','.join(values)}")
             result += [",".join(values)] if values else []
     return result
 
 
-def _with_figure(words: Sequence[str]) -> list[str]:
-    """Return the arguments of `size` after replacing `-o`, which formerly named the figure."""
-    result = list(words)
-    for place, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name not in OUTPUT:
-            continue
-        value = value if equals else "".join(words[place + 1 : place + 2])
-        if value.lower().endswith(FIGURES):
-            tell_former(f"{name} {value}", f"--figure {value}")
-            result[place] = f"--figure{equals}{value if equals else ''}"
-    return result
-
-
-def _with_durations(words: Sequence[str]) -> list[str]:
-    """Return the arguments of a command whose option `--duration` was formerly `--hours`."""
-    result, hours = list[str](), False
-    for word in words:
-        name, equals, value = word.partition("=")
-        if hours or (name == "--hours" and equals):
-            value = word if hours else value
-            tell_former(f"--hours {value}", f"--duration {value}h")
-            result.append(f"--duration={value}h")
-        elif name != "--hours":
-            result.append(word)
-        hours = name == "--hours" and not equals
-    return [*result, "--duration"] if hours else result
-
-
-def _with_times(words: Sequence[str]) -> list[str]:
-    """Return the arguments of `when`, whose option `--calibrate` formerly took a number."""
-    result = list[str]()
-    for place, word in enumerate(words):
-        name, equals, value = word.partition("=")
-        if name == "--calibrate" and equals:
-            tell_former(word, f"--calibrate --times {value}")
-            result += [name, "--times", value]
-        elif word.isdecimal() and place and words[place - 1] == "--calibrate":
-            tell_former(f"--calibrate {word}", f"--calibrate --times {word}")
-            result += ["--times", word]
-        else:
-            result.append(word)
-    return result
+def _is_value(word: str) -> bool:
+    """Return whether a word is neither an option nor an override."""
+    return not word.startswith("-") and not OVERRIDE.match(word)
 
 
 def present_positional(command: str, rest: Sequence[str]) -> list[str]:
     """Return the option that replaces a leftover argument, if the argument is a former spelling."""
-    if command not in POSITIONALS or len(rest) != 1 or rest[0].startswith("-") or OVERRIDE.match(rest[0]):
+    if command not in POSITIONALS or len(rest) != 1 or not _is_value(rest[0]):
         return []
     option = POSITIONALS[command]
-    tell_former(f"{rest[0]} without an option", f"{option} {rest[0]}")
+    print_former(f"{rest[0]} without an option", f"{option} {rest[0]}")
     return [option, rest[0]]

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from polluxsim.workloads.workload import Workload
 
 KeyReader = Callable[[bool], str]
+"""Function that returns the last pressed key, or "". Its argument is whether it waits for a key."""
 
 CELLS = ((6, True), (4, True), (2, True), (1, True), (1, False))
 """Characters for a GPU, and whether nodes show their numbers, from the largest form to the smallest."""
@@ -45,32 +46,33 @@ CELLS = ((6, True), (4, True), (2, True), (1, True), (1, False))
 JOB_WIDTH = 28  # characters for a job in the list of running jobs
 LEAST_FOR_LINES = 60  # least width of the terminal for sparklines [characters]
 
-FREE, DOWN, USED, BOTH, LEFT = "·", "×", "█", "▀", "▌"
-LEVELS = " ▁▂▃▄▅▆▇█"
-DIM, BOLD = Style(dim=True), Style(bold=True)
+FREE, DOWN, USED = "·", "×", "█"  # characters for a free GPU, for a GPU of a node that is down, and for a job
+UPPER_HALF, LOWER_HALF, LEFT_HALF = "▀", "▄", "▌"  # two jobs in one character: the second has the background colour
+LEVELS = " ▁▂▃▄▅▆▇█"  # characters of a sparkline, from 0 to the largest value
+DIM, BOLD = Style(dim=True), Style(bold=True)  # of secondary and of important text
 
 
 class Shown(NamedTuple):
     """State of the run that a frame shows."""
 
-    record: RoundRecord
+    record: RoundRecord  # of the last round
     allocation: Allocation
     waiting: Sequence[JobId]
     num_ended: int
     num_jobs: int
-    mean_jct: float | None
-    down: Sequence[int] = ()
-    gpu_time: Mapping[str, float] = {}
-    shares: Mapping[JobId, tuple[Gpus, float]] = MappingProxyType({})
+    mean_jct: float | None  # of the complete jobs [s]; None without any
+    down: Sequence[int] = ()  # nodes that are down
+    gpu_time: Mapping[str, float] = {}  # shares of the GPU time, by its use [1]
+    shares: Mapping[JobId, tuple[Gpus, float]] = MappingProxyType({})  # numbered GPUs and relative speed, by job
 
 
 class History(NamedTuple):
-    """Data of the sparklines at the rounds shown: times [s], GPUs in use, waiting jobs, efficiency."""
+    """Data of the sparklines at the rounds shown. All lists have one entry for each round."""
 
-    times: list[float]
-    gpus: list[float]
-    queue: list[float]
-    efficiency: list[float]
+    times: list[float]  # [s]
+    gpus: list[float]  # that jobs hold
+    queue: list[float]  # waiting jobs
+    efficiency: list[float]  # statistical [1]
 
 
 class Picture:
@@ -82,14 +84,14 @@ class Picture:
     def __init__(self, workload: Workload, cluster: Cluster) -> None:
         self._cluster = cluster
         self._workload = workload
-        self._order = {job.job_id: number for number, job in enumerate(workload.jobs)}
+        self._order = {job.job_id: index for index, job in enumerate(workload.jobs)}  # order of submission
         self._applications = {job.job_id: job.application for job in workload.jobs}
         self._history = History([], [], [], [])
         self._started = perf_counter()
         self.keys = ""
-        self._styles: dict[JobId | None, Style] = {None: DIM}
+        self._styles: dict[JobId | None, Style] = {None: DIM}  # of free GPUs, and of jobs that were drawn
         self._shown: Shown | None = None
-        self._on: dict[Gpu, list[JobId]] = {}
+        self._on: dict[Gpu, list[JobId]] = {}  # jobs on the numbered GPUs
 
     def show(self, run: Simulation) -> None:
         """Show the last round of a run in the next frame.
@@ -103,25 +105,18 @@ class Picture:
         # After the last job, the record of the last round still contains its GPUs.
         is_over = run.num_ended == total
         last = run.last_round._replace(active_jobs=0, gpus_in_use=0) if is_over else run.last_round
+        allocation = {} if is_over else run.allocation
         self._shown = Shown(
-            last,
-            {} if is_over else run.allocation,
-            run.waiting,
-            run.num_ended,
-            total,
-            run.mean_jct,
-            run.down,
-            gpu_time,
-            run.shares,
+            last, allocation, run.waiting, run.num_ended, total, run.mean_jct, run.down, gpu_time, run.shares
         )
-        for job in (*self._shown.allocation, *self._shown.waiting):
+        for job in (*allocation, *run.waiting):
             self._order.setdefault(job, len(self._order))
         now = (last.time, last.gpus_in_use, len(run.waiting), last.efficiency)
         for column, value in zip(self._history, now, strict=True):
             column.append(value)
 
     def paused(self, seconds: float) -> None:
-        """Do not count a pause in the time that the run has taken [s]."""
+        """Leave a pause [s] out of the wall-clock time of the run."""
         self._started += seconds
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -134,20 +129,20 @@ class Picture:
         lines += [*self._grid(self._shown, width, height - len(lines) - 5), []]
         lines += [*self._jobs(self._shown, width, height - len(lines) - 2), []]
         lines.append(self._queue(self._shown, width))
-        for number, line in enumerate(lines[:height]):
-            if number:
+        for index, line in enumerate(lines[:height]):
+            if index:
                 yield Segment.line()
             yield from Segment.adjust_line_length(line, width, pad=False)
 
     def _head(self, shown: Shown, width: int) -> Iterator[list[Segment]]:
         """Yield lines of numbers, the shares of GPU time, and the sparklines."""
-        line, room = list[Segment](), width
-        for number, fact in enumerate(self._facts(shown)):
-            if line and len(fact) + 3 > room:
+        line, free_width = list[Segment](), width
+        for index, fact in enumerate(self._facts(shown)):
+            if line and len(fact) + 3 > free_width:
                 yield line
-                line, room = [], width
-            line += [Segment("   " if line else ""), Segment(fact, BOLD if number == 0 else None)]
-            room -= len(fact) + 3
+                line, free_width = [], width
+            line += [Segment("   " if line else ""), Segment(fact, BOLD if index == 0 else None)]
+            free_width -= len(fact) + 3
         yield line
         if shown.gpu_time:
             shares = ", ".join(f"{name} {percent(share)}" for name, share in shown.gpu_time.items())
@@ -156,16 +151,18 @@ class Picture:
             yield list(self._sparklines(width // 3 - 15))
 
     def _facts(self, shown: Shown) -> Iterator[str]:
+        """Yield the numbers of the head as texts."""
         record, spent = shown.record, perf_counter() - self._started
         yield f"{clock(record.time)} simulated"
         yield f"{percent(shown.num_ended / max(shown.num_jobs, 1))} done"
         yield f"{shown.num_ended}/{shown.num_jobs} jobs complete   {record.active_jobs} active"
-        there = sum(self._cluster.gpus_per_node[: self._nodes_up(shown)])
-        yield f"{record.gpus_in_use}/{there} {OVER_TIME['gpus'].title}"
+        num_gpus = sum(self._cluster.gpus_per_node[: self._nodes_up(shown)])
+        yield f"{record.gpus_in_use}/{num_gpus} {OVER_TIME['gpus'].title}"
         if self._cluster.least_nodes is not None:
             yield f"{record.nodes} nodes, ${record.hourly_cost:,.2f} an hour"
-        if shared := sum(count > 1 for count in Counter(chain(*(gpus for gpus, _ in shown.shares.values()))).values()):
-            yield f"{shared} of them shared"
+        jobs_on = Counter(chain(*(gpus for gpus, _ in shown.shares.values())))
+        if num_shared := sum(count > 1 for count in jobs_on.values()):
+            yield f"{num_shared} of them shared"
         if shown.down:
             yield f"{OVER_TIME['nodes_down'].title}: {len(shown.down)}"
         if 0 < record.efficiency < MOST_EFFICIENCY:
@@ -181,8 +178,8 @@ class Picture:
         """Yield GPUs in use, queue and efficiency over the time so far, averaged over `width` bins."""
         times = np.array(self._history.times)
         edges = np.linspace(times[0], times[-1], width + 1)
-        tops = {"gpus": self._cluster.num_gpus, "queue": max(self._history.queue), "efficiency": 1.0}
-        for name, top in tops.items():
+        largest = {"gpus": self._cluster.num_gpus, "queue": max(self._history.queue), "efficiency": 1.0}
+        for name, top in largest.items():
             means = Steps(times, np.array(getattr(self._history, name), float)).means(edges)
             levels = np.clip(means / max(top, 1e-9) * (len(LEVELS) - 1), 0, len(LEVELS) - 1).round().astype(int)
             yield Segment(f"{OVER_TIME[name].title:>11} ", DIM)
@@ -195,48 +192,50 @@ class Picture:
         """Return the nodes with their GPUs in the largest form that fits. The last line counts the rest."""
         nodes = self._by_node(shown)
         size = max(map(len, nodes))
-        label = len(str(len(nodes) - 1)) + 1
-        for wide, labelled in CELLS:
-            cell = size * wide + labelled * label + 2
-            columns = width // cell
+        for gpu_width, has_labels in CELLS:
+            label_width = has_labels * (len(str(len(nodes) - 1)) + 1)
+            columns = width // (size * gpu_width + label_width + 2)
             rows = -(-len(nodes) // columns) if columns else height + 1
-            if rows <= (height // 2 if wide > 1 else height):
+            if rows <= (height // 2 if gpu_width > 1 else height):
                 return [
-                    [part for node in row for part in self._node(node, nodes, wide, size, label * labelled)]
+                    [part for node in row for part in self._node(node, nodes, gpu_width, size, label_width)]
                     for row in _rows(len(nodes), columns)
                 ]
         return self._folded(nodes, max(width // (size + 1), 1), max(height - 1, 1), size)
 
     def _node(
-        self, node: int, nodes: Sequence[list[JobId | None]], wide: int, size: int, label: int
+        self, node: int, nodes: Sequence[list[JobId | None]], gpu_width: int, size: int, label_width: int
     ) -> Iterator[Segment]:
-        if label:
-            yield Segment(f"{node:>{label - 1}} ", DIM)
+        """Yield a node, with spaces up to the `size` of the largest node [GPUs]. Widths are in characters."""
+        if label_width:
+            yield Segment(f"{node:>{label_width - 1}} ", DIM)
         free = DOWN if self._shown is not None and node in self._shown.down else FREE
-        for number, job in enumerate(nodes[node]):
-            if len(there := self._on.get((node, number), ())) > 1:
-                yield from self._split(there, wide)
+        for gpu, job in enumerate(nodes[node]):
+            jobs = self._on.get((node, gpu), ())
+            if len(jobs) > 1:
+                yield from self._split(jobs, gpu_width)
             else:
-                yield Segment((free if job is None else USED) * wide, self._style(job))
-        yield Segment(" " * (wide * (size - len(nodes[node])) + 2))
+                yield Segment((free if job is None else USED) * gpu_width, self._style(job))
+        yield Segment(" " * (gpu_width * (size - len(nodes[node])) + 2))
 
-    def _split(self, jobs: Sequence[JobId], wide: int) -> Iterator[Segment]:
+    def _split(self, jobs: Sequence[JobId], gpu_width: int) -> Iterator[Segment]:
         """Yield a shared GPU with a part for each job; for the first two jobs if it is one character wide."""
-        if wide == 1:
-            yield Segment(LEFT, self._style(jobs[0]) + Style(bgcolor=self._style(jobs[1]).color))
+        if gpu_width == 1:
+            yield Segment(LEFT_HALF, self._style(jobs[0]) + Style(bgcolor=self._style(jobs[1]).color))
         else:
-            yield from (Segment(USED, self._style(jobs[place * len(jobs) // wide])) for place in range(wide))
+            parts = (jobs[index * len(jobs) // gpu_width] for index in range(gpu_width))
+            yield from (Segment(USED, self._style(job)) for job in parts)
 
     def _folded(self, nodes: list[list[JobId | None]], columns: int, lines: int, size: int) -> list[list[Segment]]:
-        """Return lines of half blocks, each with two rows of nodes."""
+        """Return lines of half blocks, each with two rows of nodes. `size` is that of the largest node [GPUs]."""
         shown = min(len(nodes), 2 * lines * columns)
         grid = []
         for first in range(0, shown, 2 * columns):
             line = []
-            for column in range(columns):
-                pair = [nodes[n] if n < shown else [] for n in (first + column, first + columns + column)]
-                line += [self._half_blocks(*(gpus[i] if i < len(gpus) else None for gpus in pair)) for i in range(size)]
-                line.append(Segment(" "))
+            for column in range(first, first + columns):
+                pair = [nodes[node] if node < shown else [] for node in (column, column + columns)]
+                above, below = ([*gpus, *[None] * (size - len(gpus))] for gpus in pair)
+                line += [*map(self._half_blocks, above, below), Segment(" ")]
             grid.append(line)
         if hidden := nodes[shown:]:
             used = sum(job is not None for gpus in hidden for job in gpus)
@@ -245,11 +244,12 @@ class Picture:
         return grid
 
     def _half_blocks(self, above: JobId | None, below: JobId | None) -> Segment:
+        """Return one character for two GPUs."""
         if above is None and below is None:
             return Segment(FREE, DIM)
         if above is None or below is None:
-            return Segment("▄" if above is None else BOTH, self._style(above or below))
-        return Segment(BOTH, self._style(above) + Style(bgcolor=self._style(below).color))
+            return Segment(LOWER_HALF if above is None else UPPER_HALF, self._style(above or below))
+        return Segment(UPPER_HALF, self._style(above) + Style(bgcolor=self._style(below).color))
 
     def _by_node(self, shown: Shown) -> list[list[JobId | None]]:
         """Return the job on each GPU of the nodes that are up, in order of submission, free GPUs last.
@@ -264,9 +264,9 @@ class Picture:
                 self._on.setdefault(gpu, []).append(job)
             for node, gpus in shown.allocation[job] if job not in shown.shares else ():
                 whole[node] += [job] * gpus
-        left = list(map(iter, whole))
+        unnumbered = list(map(iter, whole))
         return [
-            [self._on[node, i][0] if (node, i) in self._on else next(left[node], None) for i in range(gpus)]
+            [self._on[node, i][0] if (node, i) in self._on else next(unnumbered[node], None) for i in range(gpus)]
             for node, gpus in enumerate(sizes)
         ]
 
@@ -275,17 +275,18 @@ class Picture:
         counts = {job: sum(gpus for _, gpus in placement) for job, placement in shown.allocation.items() if placement}
         largest = sorted(counts, key=lambda job: (-counts[job], self._order[job]))
         columns = max(width // JOB_WIDTH, 1)
-        found = []
+        grid = []
         for row in islice(_rows(len(largest), columns), max(lines, 0)):
             line = []
-            for job in (largest[number] for number in row):
+            for job in (largest[index] for index in row):
                 speed = shown.shares.get(job, ((), 1.0))[1]
                 name = f" {counts[job]:>3} {job}{'' if speed == 1 else f' {percent(speed)}'}"[: JOB_WIDTH - 3]
                 line += [Segment(USED * 2, self._style(job)), Segment(f"{name:<{JOB_WIDTH - 2}}")]
-            found.append(line)
-        return found
+            grid.append(line)
+        return grid
 
     def _queue(self, shown: Shown, width: int) -> list[Segment]:
+        """Return the line with the number and the names of the waiting jobs."""
         waiting = shown.waiting
         names = ", ".join(waiting[: max(width // 4, 1)])
         return [Segment(f"{OVER_TIME['queue'].title} {len(waiting)}{': ' if waiting else ''}", BOLD), Segment(names)]
@@ -299,22 +300,23 @@ class Picture:
 
 
 def _rows(count: int, columns: int) -> Iterator[range]:
+    """Yield the indices of each row of a grid of `count` items."""
     for first in range(0, count, columns):
         yield range(first, min(first + columns, count))
 
 
-PAUSE, QUIT = (" ", "p"), ("q", "Q")
-RUNNING, PAUSED = "space: pause, q: quit", "paused; space: go on, q: quit"
+PAUSE, QUIT = (" ", "p"), ("q", "Q")  # keys
+RUNNING, PAUSED = "space: pause, q: quit", "paused; space: go on, q: quit"  # explanations of the keys
 
 FRAME_TIME = 0.1  # least time between two frames [s]
-SHARE = 0.04  # largest share of the time that drawing frames may take
+MOST_DRAWING = 0.04  # largest share of the wall-clock time in which frames are drawn [1]
 
 
 @contextmanager
 def live_view(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
     """Yield a watcher that draws the cluster on standard error.
 
-    If standard error is not a terminal, print this message instead.
+    If standard error is not a terminal, print a message, and yield a watcher without a picture.
     """
     screen = Console(stderr=True)
     if not screen.is_terminal:
@@ -337,10 +339,7 @@ def live_view(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
 
 
 class Watch:
-    """Watcher that draws the cluster after a round, if a frame is due, and reacts to keys.
-
-    `key` returns the last pressed key, or "". Its argument says whether it waits for a key.
-    """
+    """Watcher that draws the cluster after a round, if a frame is due, and reacts to keys."""
 
     def __init__(self, picture: Picture, live: Live, key: KeyReader) -> None:
         self._picture, self._live, self._key, self._pace = picture, live, key, Pace()
@@ -395,8 +394,8 @@ def pressed_keys() -> Iterator[KeyReader]:
     before = termios.tcgetattr(file)
 
     def read(wait: bool) -> str:
-        is_there = select.select([file], [], [], None if wait else 0)[0]
-        return os.read(file, 64).decode("utf-8", "replace")[-1:] if is_there else ""
+        has_input = select.select([file], [], [], None if wait else 0)[0]
+        return os.read(file, 64).decode("utf-8", "replace")[-1:] if has_input else ""
 
     with ending_with(lambda: termios.tcsetattr(file, termios.TCSADRAIN, before)):
         tty.setcbreak(file)
@@ -416,4 +415,4 @@ class Pace:
         yield started >= self._next
         if started >= self._next:
             ended = perf_counter()
-            self._next = ended + max(FRAME_TIME, (ended - started) / SHARE)
+            self._next = ended + max(FRAME_TIME, (ended - started) / MOST_DRAWING)

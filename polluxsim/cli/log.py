@@ -7,15 +7,12 @@ import re
 from argparse import Action, ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from polluxsim.cli.options import OPTIONS, SETTINGS, path, take, take_output
+from polluxsim.cli.options import OPTIONS, SETTINGS, path, request_of, take, take_output
 from polluxsim.common.durations import HOUR, length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 
 if TYPE_CHECKING:
     from polluxsim.studies.log_replays import LogWhatIf
-
-EXAMPLE = "example-sacct.txt"  # file of the shipped example log
-
 
 LOG_FORMATS = {
     "philly-raw": "Philly of Microsoft, the published JSON log",
@@ -51,12 +48,12 @@ SACCT = (
 
 
 class _Example(Action):
-    """Print the example log."""
+    """Action of --example: print the example log and end."""
 
     def __call__(self, parser: ArgumentParser, *_: Any) -> NoReturn:
         from polluxsim.common.shipped import shipped
 
-        print((shipped("traces") / EXAMPLE).read_text(encoding="utf-8"), end="")
+        print((shipped("traces") / "example-sacct.txt").read_text(encoding="utf-8"), end="")
         parser.exit()
 
 
@@ -87,7 +84,7 @@ def _import(options: Namespace) -> None:
     from polluxsim.logs.import_report import as_text
     from polluxsim.logs.importing import import_trace
 
-    if len(options.gpus or [0]) > 1:
+    if options.gpus and len(options.gpus) > 1:
         numbers = ",".join(map(str, options.gpus))
         raise InvalidConfigError(
             f"--gpus is {numbers}, must be one number, because the log is of one cluster; leave out the others"
@@ -136,15 +133,7 @@ def _calibrate(options: Namespace) -> None:
     from polluxsim.look.tables import boxed
     from polluxsim.studies.log_replays import CalibrateRequest, calibrate
 
-    request = CalibrateRequest(
-        options.log,
-        options.gpus,
-        options.policies,
-        options.gpus_per_node,
-        options.output,
-        options.names,
-        options.workers,
-    )
+    request = request_of(CalibrateRequest, options, folder=options.output, overrides=options.names)
     found, waits = calibrate(request)
     lines = [("policy", "GPUs", "off by [h]", "mean wait [h]", "rank correlation")]
     for match in found:
@@ -179,17 +168,9 @@ def _whatif(options: Namespace) -> None:
     from polluxsim.records.folders import info_of
     from polluxsim.studies.log_replays import LogWhatIfRequest, log_whatif, not_monotone
 
-    request = LogWhatIfRequest(
-        options.log,
-        options.nodes,
-        options.output,
-        loads=options.load,
-        policies=options.policies,
-        failures=list(dict.fromkeys(ON_RATE if word == ON else word for word in options.failures)),
-        percentiles=options.percentile,
-        gpus_per_node=options.gpus_per_node,
-        overrides=options.names,
-    )
+    options.failures = list(dict.fromkeys(ON_RATE if word == ON else word for word in options.failures))
+    others = {"loads": options.load, "percentiles": options.percentile, "overrides": options.names}
+    request = request_of(LogWhatIfRequest, options, folder=options.output, **others)
     found = log_whatif(request)
     mean = length(found.recorded.mean())
     print(f"{len(found.recorded)} jobs waited {mean} on average in the log; replayed on {request.nodes[0]} nodes: "
@@ -203,6 +184,7 @@ def _whatif(options: Namespace) -> None:
 
 
 def _print_waits(found: LogWhatIf) -> None:
+    """Print the mean and the percentiles of the wait in each case as a table."""
     from polluxsim.look.console import console
     from polluxsim.look.tables import boxed
 

@@ -24,31 +24,31 @@ from polluxsim.run.interrupt import (
     results_written,
 )
 
-BAD_INPUT = 2
+BAD_INPUT = 2  # exit status after wrong input
 
 PIPE_CLOSED = 141
-"""Exit status if the reader of the output closed the pipe, equal to that of a Unix program that SIGPIPE ends."""
+"""Exit status if the reader of the output closed the pipe: the status of a Unix program that SIGPIPE ends."""
 
 WRONG_PATH = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-"""Errors about a path, but not errors about a full disk."""
+"""Errors about a path. Other errors of the operating system, like a full disk, do not depend on the path."""
 
-LONGEST_LINE = 380  # longest message of an error [characters]. It fits on a screen
-LAST_WORDS = 140  # part at the end of a longer message that is printed [characters]
-NO_WIDTH = 80  # width of a terminal that does not know its own [characters]
+MOST_CHARACTERS = 380  # longest message of an error [characters]: at most five lines of a terminal with 80 columns
+END_CHARACTERS = 140  # end of a longer message that is printed [characters]
+DEFAULT_WIDTH = 80  # width of a terminal that does not state its width [characters]
 
-HELP = ("-h", "--help")
+HELP = ("-h", "--help")  # options that ask for a help text
 
 # Everything slow to import is imported by the command that needs it, so that --help answers at once.
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command, by default the one on this process's command line, and return its exit status.
+    """Run one command, by default that of the command line of this process, and return its exit status.
 
     The status is 0 after success, 1 if the answer of the command is no, 2 for wrong input, 130 after an interrupt, and
     141 if the reader of the output closed the pipe.
     """
     begin_command()
-    if isinstance(sys.stdout, TextIOWrapper):  # print ρ as \u03c1 if the encoding of the output does not have it
+    if isinstance(sys.stdout, TextIOWrapper):  # an encoding without ρ prints \u03c1
         sys.stdout.reconfigure(errors="backslashreplace")
     with _warnings_in_one_line():
         return _status(list(sys.argv[1:] if arguments is None else arguments))
@@ -71,7 +71,7 @@ def _status(arguments: Sequence[str]) -> int:
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
         return _refused(f"{what}; check the path" if isinstance(error, WRONG_PATH) else what)
-    except ValueError:
+    except ValueError:  # Python's error for a write to a closed file
         if not sys.stdout.closed:
             raise
         return _refused("standard output was closed by code of the run, so that its results cannot be printed")
@@ -79,7 +79,7 @@ def _status(arguments: Sequence[str]) -> int:
 
 
 def _command(arguments: Sequence[str]) -> int:
-    """Run one command. The name of a command has one word, or two words if the command belongs to a group."""
+    """Run one command and return its exit status. Return 0 if the command line only asks for a help text."""
     if arguments and arguments[0] == "run":
         with ending_at_once(), exits_raised():
             from polluxsim.cli.run import run
@@ -87,8 +87,8 @@ def _command(arguments: Sequence[str]) -> int:
             run(arguments[1:])
             results_written()
             return 0
-    if shown := _shown(arguments):
-        print(shown)
+    if text := _help_text(arguments):
+        print(text)
         return 0
     with raising(), exits_raised():
         from polluxsim.cli.former import present_command
@@ -101,8 +101,8 @@ def _command(arguments: Sequence[str]) -> int:
         return status
 
 
-def _shown(arguments: Sequence[str]) -> str | None:
-    """Return the help or version that a command line without a command, or with only a group of commands, asks for."""
+def _help_text(arguments: Sequence[str]) -> str | None:
+    """Return the help or the version that a command line without a complete command asks for; None for a command."""
     from polluxsim.cli.commands import GROUPS, of_group, overview
 
     first, second = (*arguments, *HELP)[:2]
@@ -116,18 +116,18 @@ def _shown(arguments: Sequence[str]) -> str | None:
 def _refused(message: str) -> int:
     """Print an error in one line. Leave out the middle of a long message, because its end often says what to do."""
     line = " ".join(message.split())
-    if len(line) > LONGEST_LINE:
-        first, last = line[: LONGEST_LINE - LAST_WORDS - 3], line[-LAST_WORDS:]
+    if len(line) > MOST_CHARACTERS:
+        first, last = line[: MOST_CHARACTERS - END_CHARACTERS - 3], line[-END_CHARACTERS:]
         line = f"{first.rpartition(' ')[0] or first} … {last.partition(' ')[2] or last}"
-    _tell(line)
+    _print_message(line)
     return BAD_INPUT
 
 
-def _tell(line: str) -> None:
+def _print_message(line: str) -> None:
     """Print a line to standard error. On a terminal, break it between words."""
     line = f"polluxsim: {line}"
     if sys.stderr.isatty():
-        width = os.get_terminal_size(sys.stderr.fileno()).columns or NO_WIDTH
+        width = os.get_terminal_size(sys.stderr.fileno()).columns or DEFAULT_WIDTH
         line = fill(line, width, break_long_words=False, break_on_hyphens=False)
     print(line, file=sys.stderr)
 
@@ -154,7 +154,7 @@ def _warnings_in_one_line() -> Iterator[None]:
 
         def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if issubclass(category, FutureWarning):
-                _tell(str(message))
+                _print_message(str(message))
             else:
                 before(message, category, *where, **more)
 
@@ -163,7 +163,10 @@ def _warnings_in_one_line() -> Iterator[None]:
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
-    """Return the options of a command. Overrides may stand between the options, which argparse would refuse."""
+    """Return the options of a command from the words after `polluxsim`. Overrides may stand between the options.
+
+    Raise InvalidConfigError if there is no such command, or if the command does not take a word.
+    """
     from polluxsim.cli.commands import COMMANDS, parser_of
     from polluxsim.cli.former import present_options, present_positional
 
@@ -172,34 +175,35 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     parser = parser_of(name)
     options: argparse.Namespace
     options, rest = parser.parse_known_args(arguments)
-    if former := present_positional(name, rest):
-        position = len(arguments) - 1 - arguments[::-1].index(rest[0])
-        options, rest = parser.parse_known_args([*arguments[:position], *arguments[position + 1 :], *former])
+    if option := present_positional(name, rest):
+        last = len(arguments) - 1 - arguments[::-1].index(rest[0])
+        options, rest = parser.parse_known_args([*arguments[:last], *arguments[last + 1 :], *option])
     if rest and (not COMMANDS[name].overrides or any(word.startswith("-") or "=" not in word for word in rest)):
         parser.refuse(rest)
-    if rest:
+    if COMMANDS[name].overrides:
         options.names += rest
-    if COMMANDS[name].overrides and (other := [word for word in options.names if not COMMANDS[name].takes(word)]):
-        parser.refuse(other)
+        if unknown := [word for word in options.names if not COMMANDS[name].takes(word)]:
+            parser.refuse(unknown)
     parser.check(options)
     return options
 
 
 def _split(words: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the name of the command, and its arguments."""
+    """Return the name of the command, of one or two words, and its arguments."""
     from polluxsim.cli.commands import COMMANDS, GROUPS
 
-    for number in (1, 2):
-        if (name := " ".join(words[:number])) in COMMANDS and len(words) >= number:
-            return name, list(words[number:])
-    group = words[0] if words[0] in GROUPS else ""
-    known = GROUPS[group].commands if group else [*GROUPS, *(name for name in COMMANDS if " " not in name)]
-    word = words[1] if group else words[0]
-    more = f"polluxsim {group} --help" if group else "polluxsim --help"
+    for count in (1, 2):  # words of the name
+        if (name := " ".join(words[:count])) in COMMANDS:
+            return name, list(words[count:])
+    if words[0] in GROUPS:
+        before, word, known = f"{words[0]}: ", words[1], GROUPS[words[0]].commands
+        more = f"('polluxsim {words[0]} --help' says more)"
+    else:
+        before, word, known = "", words[0], tuple(name for name in (*GROUPS, *COMMANDS) if " " not in name)
+        more = "('polluxsim --help' says more)"
     if word.startswith("-"):
-        raise InvalidConfigError(f"{word} stands before the command; give the command first ('{more}' says more)")
-    what = f"{group + ': ' if group else ''}there is no command {word!r}, {allowed_among(word, known)}"
-    raise InvalidConfigError(f"{what} ('{more}' says more)")
+        raise InvalidConfigError(f"{word} stands before the command; give the command first {more}")
+    raise InvalidConfigError(f"{before}there is no command {word!r}, {allowed_among(word, known)} {more}")
 
 
 def _output_closed() -> int:

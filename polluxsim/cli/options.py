@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction
+from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
+from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from polluxsim.common.durations import UNITS, from_clock
 
-Kind = Callable[[str], object]  # type of the value of an option
+Request = TypeVar("Request")
+Value = TypeVar("Value")
+
+Kind = Callable[[str], object]
+"""Type of an option: a function of the text that returns the value, and raises ArgumentTypeError if it is invalid."""
 
 
 def text(word: str) -> str:
@@ -25,49 +31,45 @@ def path(word: str) -> Path:
     return Path(text(word))
 
 
-def count_from(least: int) -> Callable[[str], int]:
-    """Return the type of a whole number of at least `least`."""
+def type_of(
+    read: Callable[[str], Value | None], is_valid: Callable[[Value], bool], words: str
+) -> Callable[[str], Value]:
+    """Return the type of the valid values that `read` returns.
 
-    def parse(word: str) -> int:
-        if not (word.isascii() and word.removeprefix("-").isdecimal()) or int(word) < least:
-            raise ArgumentTypeError(f"is {word}, must be a whole number of at least {least}")
-        return int(word)
+    The error about an invalid text states the allowed values in words. `read` returns None or raises ValueError for a
+    text without a value.
+    """
+
+    def parse(word: str) -> Value:
+        try:
+            value = read(word)
+        except ValueError:
+            value = None
+        if value is None or not is_valid(value):
+            raise ArgumentTypeError(f"is {word}, must be {words}")
+        return value
 
     return parse
 
 
-count = count_from(1)
-index = count_from(0)
+def _whole(word: str) -> int | None:
+    """Return a whole number that is written with digits only."""
+    return int(word) if word.isascii() and word.removeprefix("-").isdecimal() else None
 
 
-def number(word: str) -> float:
-    """Return a number above 0."""
-    try:
-        value = float(word)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise ArgumentTypeError(f"is {word}, must be a number above 0")
-    return value
+LARGEST = 1e15  # largest number in the description of a model; larger numbers would overflow in its formulas
 
-
-def share(word: str) -> float:
-    """Return a number above 0 and at most 1."""
-    try:
-        value = number(word)
-    except ArgumentTypeError:
-        value = float("inf")
-    if value > 1:
-        raise ArgumentTypeError(f"is {word}, must be a number above 0 and at most 1")
-    return value
-
-
-def time(word: str) -> float:
-    """Return a time since the start of a run [s]: 90, 90min, 1.5h, H:MM or H:MM:SS."""
-    seconds = from_clock(word)
-    if seconds is None or not 0 <= seconds < float("inf"):
-        raise ArgumentTypeError(f"is {word}, must be a time like 90min, 1.5h, H:MM:SS, or a number of seconds")
-    return seconds
+count = type_of(_whole, lambda value: value >= 1, "a whole number of at least 1")
+index = type_of(_whole, lambda value: value >= 0, "a whole number of at least 0")
+number = type_of(float, lambda value: 0 < value < inf, "a number above 0")
+share = type_of(float, lambda value: 0 < value <= 1, "a number above 0 and at most 1")
+quantity = type_of(float, lambda value: 1e-9 <= value <= LARGEST, f"a number from 1e-09 to {LARGEST:g}")
+size = type_of(float, lambda value: 1 <= value <= LARGEST, f"a number from 1 to {LARGEST:g}")
+whole_size = type_of(
+    float, lambda value: value % 1 == 0 and 1 <= value <= LARGEST, f"a whole number from 1 to {LARGEST:g}"
+)
+time = type_of(from_clock, lambda value: 0 <= value < inf, "a time like 90min, 1.5h, H:MM:SS, or a number of seconds")
+"""Type of a time since the start of a run [s]."""
 
 
 def duration(word: str) -> float:
@@ -86,16 +88,16 @@ def duration_from_0(word: str) -> float:
 
 
 def once_in(unit: str, name: str, kind: Callable[[str], float] = duration) -> Callable[[str], float]:
-    """Return the type of the duration `name`, whose number without a unit was once in `unit`."""
+    """Return the type of the duration `name` [s]. A number without a unit has the former unit of the option, `unit`."""
 
     def parse(word: str) -> float:
         try:
             float(word)
         except ValueError:
             return kind(word)
-        from polluxsim.cli.former import tell_former
+        from polluxsim.cli.former import print_former
 
-        tell_former(f"{name} {word}", f"{name} {word}{unit}")
+        print_former(f"{name} {word}", f"{name} {word}{unit}")
         return kind(f"{word}{unit}")
 
     return parse
@@ -128,7 +130,7 @@ def numbers(word: str) -> list[float]:
 
 
 def node_counts(word: str) -> list[int]:
-    """Return numbers of nodes. Times with a sign are relative to the first time.
+    """Return numbers of nodes. Numbers with a sign are relative to the first number.
 
     >>> node_counts("8,+4,-2")
     [8, 12, 6]
@@ -142,11 +144,11 @@ def node_counts(word: str) -> list[int]:
     raise ArgumentTypeError(f"is {word!r}, must be the existing number of nodes, then numbers to try: 8,12 or 8,+4")
 
 
+# Parts of help texts that several commands have.
 RUNS = "folder of a finished run or of a sweep"
 RUN = "folder of a finished run"
 DATASET = ", or a sweep's Parquet dataset"
 SETTINGS = "settings of every run, like workload.hours=48 or engine.restart_delay=30"
-
 REPEATED = "give the option once for each"
 POLICIES = "policies, each with its settings in parentheses: 'easy,quotas(gpus={research: 4})'"
 
@@ -265,64 +267,47 @@ OPTIONS: Mapping[str, Option] = {
     "status": Option("status of the jobs to use, or 'any'", "STATUS", text, repeated=True),
     # Profile cards.
     "gpu": Option("GPU types; the card is for the first type whose memory suffices", "A,B", names),
-    "params": Option("number of parameters", "N", number),
-    "seq": Option("length of an example [tokens]", "N", number),
-    "layers": Option("number of layers (default: estimated from the parameters)", "N", number),
-    "hidden": Option("width of a layer (default: estimated from the parameters)", "N", number),
-    "vocab": Option("size of the vocabulary; 0 for a classifier", "N", count_from(0)),
+    "params": Option("number of parameters", "N", size),
+    "seq": Option("length of an example [tokens]", "N", whole_size),
+    "layers": Option("number of layers (default: estimated from the parameters)", "N", whole_size),
+    "hidden": Option("width of a layer (default: estimated from the parameters)", "N", whole_size),
+    "vocab": Option("size of the vocabulary; 0 for a classifier", "N", index),
     "trainable": Option("share of trained parameters, below 1 with adapters (default: 1)", "SHARE", share),
-    "tokens": Option("training set [tokens] (default: 20 for each parameter, Hoffmann et al. 2022)", "N", number),
-    "batch": Option("initial batch size [examples] (default: half a million tokens)", "N", number),
-    "max-batch": Option("largest batch size [examples] (default: 16 times the initial batch size)", "N", number),
-    "noise-scale": Option("gradient noise scale [examples] (default: from the loss, Kaplan et al. 2020)", "N", number),
-    "loss": Option("loss of a trained model [nats] (default: from the tokens)", "N", number),
+    "tokens": Option("training set [tokens] (default: 20 for each parameter, Hoffmann et al. 2022)", "N", quantity),
+    "batch": Option("initial batch size [examples] (default: half a million tokens)", "N", whole_size),
+    "max-batch": Option("largest batch size [examples] (default: 16 times the initial batch size)", "N", whole_size),
+    "noise-scale": Option(
+        "gradient noise scale [examples] (default: from the loss, Kaplan et al. 2020)", "N", quantity
+    ),
+    "loss": Option("loss of a trained model [nats] (default: from the tokens)", "N", quantity),
     "utilisation": Option("utilisation of the GPU's peak in a pass (default: of the GPU type)", "SHARE", share),
-    "network": Option("bandwidth of a node in one direction [Gbit/s] (default: of the GPU type)", "N", number),
+    "network": Option("bandwidth of a node in one direction [Gbit/s] (default: of the GPU type)", "N", quantity),
     "recompute": Option("the backward pass computes the activations again, which saves memory"),
     "title": Option("title of the application (default: the name)", "TEXT"),
 }  # fmt: skip
 """Options by name, grouped by subject."""
 
 SHORT = {"output": "-o"}  # options with a short form
-FORMS = ("markdown", "latex", "csv", "json")  # options that choose the form of the output
 
 
 class TakesArguments(Protocol):
     """A parser, or a group of mutually exclusive options."""
 
     def add_argument(self, *spellings: str, **more: Any) -> Any:
-        """Add an option."""
+        """Declare an option."""
 
 
 def take(
     parser: TakesArguments,
     name: str,
     *,
-    default: Any = None,
-    note: str = "",
+    default: Any = None,  # value without the option; the help text states it
+    note: str = "",  # purpose of the option in this command, after its meaning
     required: bool = False,
-    choices: Collection[str] = (),
-    once: bool = False,
+    choices: Collection[str] = (),  # allowed values; empty for all
+    once: bool = False,  # whether the command takes an option once that other commands take several times
 ) -> None:
-    """Let a command take an option.
-
-    Parameters
-    ----------
-    parser
-        The parser of the command.
-    name
-        A key of `OPTIONS`.
-    default
-        Value without the option. The help text states it.
-    note
-        What the command does with the option, in addition to the option's meaning.
-    required
-        Whether the command needs the option.
-    choices
-        Allowed values.
-    once
-        Whether the command takes an option once that other commands take several times.
-    """
+    """Let a command take an option of `OPTIONS`."""
     option = OPTIONS[name]
     spellings = [*([SHORT[name]] if name in SHORT else []), f"--{name}"]
     repeated = option.repeated and not once
@@ -351,8 +336,17 @@ def take_forms(parser: ArgumentParser, *forms: str) -> None:
         group.add_argument(f"--{form}", action="store_const", const=form, dest="form", help=OPTIONS[form].meaning)
 
 
+def request_of(kind: type[Request], options: Namespace, **others: object) -> Request:
+    """Return a request with the options that have the names of its fields, and with other values.
+
+    A field keeps its default if its option is not given.
+    """
+    named = {field.name: getattr(options, field.name, None) for field in fields(cast("Any", kind))}
+    return kind(**{name: value for name, value in named.items() if value is not None} | others)
+
+
 def as_setting(option: str) -> str:
-    """Return the end of an error about an option that is the name of a setting."""
+    """Return the end of an error about an option that is the name of a setting; "" for other options."""
     from polluxsim.common.shipped import shipped
 
     name = option.strip("-")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from polluxsim.studies.paper.experiments import Inputs
     from polluxsim.studies.paper.reproduction import Request
 
-ALL, LIST = "all", "list"
+ALL, LIST = "all", "list"  # names that stand for all tables and figures of Pollux, and for a list of the names
 DATA_FOLDER = "POLLUXSIM_DATA"  # environment variable with the folder of published data
 GENERATED_SEEDS = 8  # default number of generated workloads, as in the paper
 
@@ -55,7 +55,7 @@ def add_data(parser: ArgumentParser) -> None:
 def _reproduce(options: Namespace) -> int:
     """Reproduce the named tables and figures. Each is written as soon as its runs are finished.
 
-    The exit status is 1 if one of several could not be made, or with --check, if a published number is not met.
+    Return the exit status: 1 if one of several could not be made, or with --check, if a published number is not met.
     """
     from polluxsim.look.console import console
     from polluxsim.studies.paper.experiments import experiment_names, other_systems, read_experiment
@@ -82,6 +82,7 @@ def _reproduce(options: Namespace) -> int:
 
 
 def _request(options: Namespace, extra: Sequence[str]) -> Request:
+    """Return the request of a reproduction. `extra` contains the overrides: of runs, and of Hydra's launcher."""
     from polluxsim.studies.paper.experiments import Inputs
     from polluxsim.studies.paper.reproduction import Request
     from polluxsim.studies.paper.runs import Place
@@ -89,18 +90,16 @@ def _request(options: Namespace, extra: Sequence[str]) -> Request:
     if options.data is not None:
         _check_data(options.data)
     inputs = Inputs(options.profiles, options.workloads, options.jobs, options.data)
-    default = MEASURED_SEEDS if inputs.is_measured else GENERATED_SEEDS
-    seeds = default if options.seeds is None else options.seeds
+    seeds = options.seeds or (MEASURED_SEEDS if inputs.is_measured else GENERATED_SEEDS)
     place = Place(options.output / "runs", options.workers, tuple(word for word in extra if word.startswith("hydra")))
-    own = tuple(word for word in extra if not word.startswith("hydra"))
-    return Request(inputs, seeds, max(seeds, options.most_seeds), options.until, own, options.output, place)
+    of_runs = tuple(word for word in extra if not word.startswith("hydra"))
+    return Request(inputs, seeds, max(seeds, options.most_seeds), options.until, of_runs, options.output, place)
 
 
 def add_paper_conformance(parser: ArgumentParser) -> None:
     parser.description = (
         "Compare polluxsim with the published numbers of other simulators. The command makes the runs for which the "
-        "data folder has the inputs. A second call makes only the runs "
-        "that are missing."
+        "data folder has the inputs. A second call makes only the runs that are missing."
     )
     parser.epilog = "Example: polluxsim paper conformance --data DATA"
     add_data(parser)
@@ -113,9 +112,7 @@ def add_paper_conformance(parser: ArgumentParser) -> None:
 def _conformance(options: Namespace) -> int:
     from polluxsim.common.files import appearing_whole
     from polluxsim.look.console import console
-    from polluxsim.studies.paper.reproduction import (
-        Request,
-        batch_of,
+    from polluxsim.studies.paper.conformance import (
         conformance_experiments,
         conformance_frame,
         conformance_table,
@@ -123,6 +120,7 @@ def _conformance(options: Namespace) -> int:
         left_out,
         why_not,
     )
+    from polluxsim.studies.paper.reproduction import Request, batch_of
     from polluxsim.studies.paper.runs import Place
 
     inputs = _inputs(options)
@@ -147,10 +145,11 @@ def _check_data(folder: Path) -> None:
 
 
 def _inputs(options: Namespace) -> Inputs:
+    """Return the inputs of a conformance: measured profiles and workloads if the folder of data has osdi21/."""
     from polluxsim.studies.paper.experiments import Inputs
 
     if options.data is None:
         raise InvalidConfigError(f"the folder of published data is missing; give it with --data DIR or {DATA_FOLDER}")
     _check_data(options.data)
-    own = options.data / "osdi21" if (options.data / "osdi21").is_dir() else None
-    return Inputs(own, own, data=options.data)
+    measured = options.data / "osdi21" if (options.data / "osdi21").is_dir() else None
+    return Inputs(measured, measured, data=options.data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from polluxsim.cli.options import path, take, take_output
 from polluxsim.common.errors import InvalidConfigError, did_you_mean
@@ -39,6 +39,7 @@ def _fit(options: Namespace) -> None:
 
 
 def _plot_fit(cards: Mapping[str, Card], measured: Path, figure: Path) -> None:
+    """Draw the measured throughput and that of the cards."""
     from polluxsim.applications.card_profile import CardProfile
     from polluxsim.applications.osdi21 import read_profiles
     from polluxsim.look.fitted_speed import fitted_speed
@@ -58,9 +59,9 @@ NUMBERS = (
 )  # fmt: skip
 """Options about the model, its training and the cluster."""
 
-WHOLE = {"seq", "layers", "hidden", "vocab", "batch", "max-batch"}
-SHARES = {"trainable", "utilisation"}
-NEEDED = {"params", "seq"}
+DEFAULT_BATCH = 2**19  # initial batch size, about half a million [tokens]
+TOKENS_PER_PARAMETER = 20  # tokens of a training. Source: Hoffmann et al. 2022
+BITS_PER_BYTE = 8  # the network is given in Gbit/s, and a speed has GB/s
 
 
 def add_profile_card(parser: ArgumentParser) -> None:
@@ -73,7 +74,7 @@ def add_profile_card(parser: ArgumentParser) -> None:
     take_output(parser, "NAME.yaml, the file to write; NAME names the application", required=True)
     take(parser, "gpu", required=True)
     for name in NUMBERS:
-        take(parser, name, required=name in NEEDED)
+        take(parser, name, required=name in ("params", "seq"))
     take(parser, "recompute")
     take(parser, "title")
     parser.set_defaults(action=_card)
@@ -83,49 +84,31 @@ def _card(options: Namespace) -> None:
     from polluxsim.applications.card_files import write_card
     from polluxsim.applications.transformer import Training, transformer_card
 
-    given = {name: _number(name, getattr(options, name.replace("-", "_"))) for name in NUMBERS}
+    given = {name: getattr(options, name.replace("-", "_")) for name in NUMBERS}
     model, speeds = _model(given, recompute=options.recompute), _speeds(options.gpu, given)
-    batch = int(given["batch"] or max(2**19 // model.seq, 1))
-    most = int(given["max-batch"] or 16 * batch)
-    tokens = given["tokens"] or 20 * model.params
+    batch = int(given["batch"] or max(DEFAULT_BATCH // model.seq, 1))
+    max_batch = int(given["max-batch"] or 16 * batch)
+    tokens = given["tokens"] or TOKENS_PER_PARAMETER * model.params
     name = options.output.stem
-    training = Training(name, options.title or name, tokens, batch, most, given["noise-scale"], given["loss"])
+    training = Training(name, options.title or name, tokens, batch, max_batch, given["noise-scale"], given["loss"])
     card = transformer_card(model, training, speeds)
     print(f"wrote {write_card(card, options.output)}")
     for gpu in speeds:
-        most = model.most_examples(gpu)
-        print(f"{gpu.name}: {f'{most} examples fit in memory' if most else 'does not fit in memory, left out'}")
+        fitting = model.most_examples(gpu)
+        print(f"{gpu.name}: {f'{fitting} examples fit in memory' if fitting else 'does not fit in memory, left out'}")
 
 
-def _number(name: str, value: float | None) -> float | None:
-    """Return the value of an option, checked."""
-    if value is None or (name == "vocab" and value == 0):
-        return value
-    most, least = (1.0 if name in SHARES else 1e15), (1.0 if name in WHOLE | NEEDED else 1e-9)
-    if not least <= value <= most or (name in WHOLE and value % 1):
-        kind = "a whole number" if name in WHOLE else "a number"
-        raise InvalidConfigError(f"profile card: --{name} is {value:g}, must be {kind} from {least:g} to {most:g}")
-    return value
-
-
-def _model(given: Mapping[str, float | None], *, recompute: bool) -> Transformer:
+def _model(given: Mapping[str, Any], *, recompute: bool) -> Transformer:
     from polluxsim.applications.transformer import Transformer, depth_and_width
 
-    params, vocab = given["params"] or 0.0, given["vocab"]
-    layers, hidden = depth_and_width(params)
-    return Transformer(
-        params=params,
-        seq=int(given["seq"] or 0),
-        layers=int(given["layers"] or layers),
-        hidden=int(given["hidden"] or hidden),
-        vocab=50257 if vocab is None else int(vocab),
-        trainable=given["trainable"] or 1.0,
-        recompute=recompute,
-    )
+    layers, hidden = depth_and_width(given["params"])
+    model = Transformer(given["params"], int(given["seq"]), layers, hidden, recompute=recompute)
+    size: dict[str, Any] = {name: int(given[name]) for name in ("layers", "hidden", "vocab") if given[name] is not None}
+    return model._replace(**size, trainable=given["trainable"] or model.trainable)
 
 
-def _speeds(names: Sequence[str], given: Mapping[str, float | None]) -> dict[GpuType, Speed]:
-    """Return the speed of every type by its name."""
+def _speeds(names: Sequence[str], given: Mapping[str, Any]) -> dict[GpuType, Speed]:
+    """Return the speed of each GPU type, with the utilisation and the network that the user gave."""
     from polluxsim.applications.transformer import SPEEDS
     from polluxsim.hardware.gpu_types import GPU_TYPES
 
@@ -134,9 +117,7 @@ def _speeds(names: Sequence[str], given: Mapping[str, float | None]) -> dict[Gpu
         if (known := SPEEDS.get(name)) is None:
             meant = did_you_mean(name, SPEEDS)
             raise InvalidConfigError(f"profile card: --gpu {name!r} is unknown; choose from {', '.join(SPEEDS)}{meant}")
-        network = given["network"]
-        speeds[GPU_TYPES[name]] = known._replace(
-            utilisation=given["utilisation"] or known.utilisation,
-            network=known.network if network is None else network / 8,
-        )
+        utilisation, network = given["utilisation"] or known.utilisation, given["network"]
+        network = known.network if network is None else network / BITS_PER_BYTE
+        speeds[GPU_TYPES[name]] = known._replace(utilisation=utilisation, network=network)
     return speeds

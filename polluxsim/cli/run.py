@@ -6,11 +6,10 @@ import os
 import re
 import sys
 from argparse import ArgumentError, ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
-from io import StringIO
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
 from pathlib import Path
-from textwrap import wrap
 from time import time
 
 import hydra
@@ -22,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from polluxsim.cli.options import as_setting, take, take_output
-from polluxsim.common.errors import InvalidConfigError, did_you_mean
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.shipped import shipped
 from polluxsim.look.console import console
 from polluxsim.look.descriptions import engine_waits, print_remarks
@@ -34,8 +33,6 @@ from polluxsim.run.claim import claimed, claimed_anew
 from polluxsim.run.composing import get_args_parser, hydra_in_words, is_hydras, mode_from_options, scan_plugins
 from polluxsim.run.configurations import (
     as_hydra_takes,
-    comments,
-    config_files,
     import_from_here,
     quoted,
     report_replaced,
@@ -45,16 +42,24 @@ from polluxsim.run.execution import Execution, resolved
 from polluxsim.run.interrupt import interruptible, results_written, uninterrupted
 from polluxsim.run.progress_line import progress
 
-MULTIRUN = {"-m", "--multirun"}
+MULTIRUN = {"-m", "--multirun"}  # options that ask for a sweep
 
 FOLDERS = ("hydra.run.dir", "hydra.sweep.dir")  # settings of the output of a run and of a sweep
 
-SEARCH_PATH = "hydra.searchpath="
+SEARCH_PATH = "hydra.searchpath="  # beginning of the override that names folders of configurations
 
-SWEEPS = {"choice", "glob", "interval", "range", "shuffle", "sort"}  # functions of Hydra's that give several values
+SWEEPS = {"choice", "glob", "interval", "range", "shuffle", "sort"}  # functions of Hydra that give several values
 
 NESTED = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|\{[^{}]*\}|'[^']*'|\"[^\"]*\"")
 """Text in quotes, or in brackets without brackets of the same kind inside."""
+
+SETS_MODE = r"hydra(\.mode|\.searchpath|@|/|=)|experiment=|conformance="
+"""Beginning of an override that may set `hydra.mode`."""
+
+NEEDS_LAUNCHERS = ("hydra/launcher", "+hydra/launcher", "--info", "--hydra-help")
+"""Beginnings of arguments for which Hydra imports its launcher plugins."""
+
+NAMED_BY_TIME = "${now:"  # text in the pattern of folders whose name contains the start time of the run
 
 
 def own_parser() -> ArgumentParser:
@@ -67,9 +72,9 @@ def own_parser() -> ArgumentParser:
 
 
 def own_overrides(own: Namespace, arguments: Sequence[str]) -> list[str]:
-    """Return the options that Hydra does not know as overrides.
+    """Return the overrides that stand for the options that Hydra does not know.
 
-    The output sets the folder both of a run and of a sweep, because only Hydra can tell which of them a command makes.
+    The output sets the folder both of a run and of a sweep, because only Hydra knows which of them a command makes.
     Raise InvalidConfigError if an override also names the output.
     """
     overrides = [] if own.workers is None else [f"hydra.sweeper.workers={own.workers}"]
@@ -90,24 +95,21 @@ def options_first(arguments: Sequence[str]) -> list[str]:
     with_value = {name for action in actions if action.nargs is None for name in action.option_strings}
     options, overrides = list[str](), list[str]()
     words = iter(arguments)
-    for argument in words:
-        if not argument.startswith("-"):
-            overrides.append(argument)
-            continue
-        options.append(argument)
-        if argument in with_value and (value := next(words, None)) is not None:
-            options.append(value)
+    for word in words:
+        if word in with_value:
+            options += [word, *islice(words, 1)]
+        else:
+            (options if word.startswith("-") else overrides).append(word)
     return options + overrides
 
 
 def check_options(arguments: Sequence[str]) -> None:
-    """Raise InvalidConfigError for errors that Hydra would report unclearly.
+    """Raise InvalidConfigError for unknown options, options without a value, and other errors of the command line.
 
-    These are unknown options, options without their value, two `--config-dir`, and sweeps among other values.
+    The other errors are two `--config-dir`, and sweeps among other values. Hydra would report all of them unclearly.
     """
     parser = get_args_parser()
     parser.exit_on_error = False
-    own = [option for action in own_parser()._actions for option in action.option_strings]
     try:
         _, unknown = parser.parse_known_args(arguments)
     except ArgumentError as error:
@@ -117,11 +119,11 @@ def check_options(arguments: Sequence[str]) -> None:
             "run: --config-dir is given twice, but it takes one folder; name more with hydra.searchpath=[DIR,DIR]"
         )
     if unknown:
+        from polluxsim.cli.commands import similar_option
+
         name = unknown[0].partition("=")[0]
-        known = [*own, *(option for action in parser._actions for option in action.option_strings)]
-        # Compare without dashes, because dashes make all options similar.
-        similar = did_you_mean(name.strip("-"), [option.strip("-") for option in known]).replace("mean ", "mean --")
-        hint = as_setting(name) or similar
+        actions = [*own_parser()._actions, *parser._actions]
+        hint = as_setting(name) or similar_option(name, actions)
         raise InvalidConfigError(f"run: there is no option {name}{hint} ('polluxsim run --help' says more)")
     for argument in arguments:
         _check_values(argument)
@@ -144,10 +146,6 @@ def _wrong_option(error: ArgumentError) -> InvalidConfigError:
     return InvalidConfigError(f"run: {in_words(str(error))} ('polluxsim run --help' says more)")
 
 
-SETS_MODE = r"hydra(\.mode|\.searchpath|@|/|=)|experiment=|conformance="
-"""Beginning of an override that may set `hydra.mode`."""
-
-
 def may_set_mode(arguments: Sequence[str]) -> bool:
     """Return whether the arguments, or files that they name, may set `hydra.mode`. The files of experiments set it.
 
@@ -163,80 +161,20 @@ def user_folders(arguments: Sequence[str]) -> list[Path]:
     """Return the user's folders of configurations, from `--config-dir` and `hydra.searchpath`."""
     options, _ = get_args_parser().parse_known_args(arguments)
     folders = [] if options.config_dir is None else [options.config_dir]
-    if named := [word for word in options.overrides if word.startswith(SEARCH_PATH)]:
-        value = OverridesParser.create().parse_override(named[0]).value()
-        files = [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
-        folders += [name.removeprefix("file://") for name in files if "://" not in name.removeprefix("file://")]
+    if search_paths := [word for word in options.overrides if word.startswith(SEARCH_PATH)]:
+        value = OverridesParser.create().parse_override(search_paths[0]).value()
+        places = value if isinstance(value, list) else []
+        names = [place.removeprefix("file://") for place in places if isinstance(place, str)]
+        folders += [name for name in names if "://" not in name]  # not pkg:// and other places of Hydra
     return list(map(Path, folders))
 
 
-WIDTH, COLUMN = 100, 34  # width of the text, and column in which the comments begin [characters]
-
-SETTING_LINE = re.compile(r"^( *)(\w+):( .*)?$")  # indentation, name and value of a setting in YAML
-
-
-@contextmanager
-def with_meanings() -> Iterator[None]:
-    """Print the output of the block with the comment of each setting beside it."""
-    printed = StringIO()
-    try:
-        with redirect_stdout(printed):
-            yield
-    finally:  # Hydra ends the program after its help
-        print("\n".join(_explained(printed.getvalue().splitlines())))
-
-
-def _explained(lines: list[str]) -> Iterator[str]:
-    """Yield the lines of a configuration in YAML, with the comments of its settings.
-
-    A part with a class, such as `policy`, takes the comments from the configurations of its group.
-    """
-    # Indentation, group and comments of the parts that contain the line, from the outermost.
-    parts: list[tuple[int, str, dict[str, str]]] = [(-1, "", comments("seed"))]
-    for number, line in enumerate(lines):
-        found = SETTING_LINE.match(line)
-        if not found:
-            yield line
-            continue
-        depth, name = len(found[1]), found[2]
-        while parts[-1][0] >= depth:
-            parts.pop()
-        _, group, meanings = parts[-1]
-        meaning = meanings.get(name)
-        if target := _class_of_part(lines[number + 1 :], depth + 2):
-            inner = f"{group}/{name}" if group else name
-            # A part without a group of its own is of the kind of its parent: `policy.inner` is a policy.
-            inner = inner if config_files(f"{inner}/*.yaml") else group
-            parts.append((depth, inner, comments(inner, target)))
-        yield from _with_meaning(line, meaning)
-
-
-def _class_of_part(lines: list[str], depth: int) -> str:
-    """Return the line with the class of a part whose settings are indented by `depth`; empty without a class."""
-    for line in lines:
-        if not line.startswith(" " * depth):
-            break
-        if line.startswith("_target_", depth):
-            return line.strip()
-    return ""
-
-
-def _with_meaning(line: str, meaning: str | None) -> Iterator[str]:
-    """Yield a line with the meaning of its setting beside it, and further lines for the rest of a long meaning."""
-    first, *rest = wrap(meaning or "", WIDTH - COLUMN) or [""]
-    yield f"{line:<{COLUMN - 2}}  {first}" if first else line
-    yield from (" " * COLUMN + more for more in rest)
-
-
-NEEDS_LAUNCHERS = ("hydra/launcher", "+hydra/launcher", "--info", "--hydra-help")
-"""Beginnings of arguments for which Hydra imports its launcher plugins."""
-
-NAMED_BY_TIME = "${now:"  # text in the pattern of folders whose name contains the start time of the run
-
-
 def run(arguments: Sequence[str]) -> None:
-    """Compose the configuration from the command line and run it, or the sweep it describes."""
-    # Hydra raises its errors, so that they can be printed in one line.
+    """Compose the configuration from the command line and run it, or the sweep that it describes.
+
+    Raise InvalidConfigError if the command line or the configuration is invalid, and each error of the run itself.
+    """
+    # With this variable, Hydra raises its errors, and polluxsim prints them in one line.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     import_from_here()  # modules of user policies
     try:
@@ -249,10 +187,15 @@ def run(arguments: Sequence[str]) -> None:
     check_options(arguments)
     sys.argv = ["polluxsim run", *as_hydra_takes(arguments)]
     outcome = _Outcome(live=own.live)
-    explained = with_meanings() if {"--help", "-h"} & set(arguments) else nullcontext()
+    explained: AbstractContextManager[None] = nullcontext()
+    if {"--help", "-h"} & set(arguments):
+        from polluxsim.cli.help_of_run import with_meanings
+
+        explained = with_meanings()
     mode = nullcontext() if may_set_mode(arguments) else mode_from_options()
     try:
-        with searched_first(folders := user_folders(arguments)), explained, mode:
+        folders = user_folders(arguments)
+        with searched_first(folders), explained, mode:
             report_replaced(folders)
             if not folders and not any(word.startswith(NEEDS_LAUNCHERS) for word in arguments):
                 scan_plugins()
@@ -266,7 +209,7 @@ def run(arguments: Sequence[str]) -> None:
 
 
 class _Outcome:
-    """Keep an error until Hydra has returned, because Hydra would add lines to it."""
+    """The task of Hydra. It keeps an error until Hydra has returned, because Hydra would add lines to the error."""
 
     def __init__(self, *, live: bool) -> None:
         self._live = live
@@ -282,7 +225,7 @@ class _Outcome:
 
 
 def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path]:
-    """Return the folder that Hydra made for a run.
+    """Claim and return the folder that Hydra made for a run; `since` is the start of the command [s since 1970].
 
     If its name is a time and another run has taken it, return a new folder.
     """
@@ -295,6 +238,7 @@ def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path
 
 
 def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
+    """Make one run, write it to its folder, and print its metrics."""
     execution = Execution(config)
     for note in execution.workload.notes:
         print(f"{execution.workload.source}: {note}", file=sys.stderr)

@@ -8,13 +8,13 @@ from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING
 
 from polluxsim.cli.commands import NO
-from polluxsim.cli.options import SETTINGS, take, take_output
+from polluxsim.cli.options import SETTINGS, request_of, take, take_output
 from polluxsim.common.errors import InvalidConfigError
 
 if TYPE_CHECKING:
     from polluxsim.studies.sizing import Answer
 
-STEP = 20  # number of worlds between two updates of the progress line
+WORLDS_PER_UPDATE = 20  # number of worlds between two updates of the progress line
 
 
 def add_check(parser: ArgumentParser) -> None:
@@ -33,10 +33,8 @@ def _check(options: Namespace) -> int:
     from polluxsim.checks.checking import found_apart
 
     if re.match(r"[\w.@/]+=", options.policy):
-        what = (
-            f"POLICY is {options.policy!r}, must be a class like mine.py:MyPolicy, or the name of a policy, like fifo"
-        )
-        raise InvalidConfigError(f"{what} ('polluxsim check --help' says more)")
+        kinds = "a class like mine.py:MyPolicy, or the name of a policy, like fifo ('polluxsim check --help' says more)"
+        raise InvalidConfigError(f"POLICY is {options.policy!r}, must be {kinds}")
     faults = 0
     for message in found_apart(options.policy, options.worlds, options.decision_timeout):
         if not isinstance(message, int):
@@ -44,7 +42,7 @@ def _check(options: Namespace) -> int:
             faults += 1
             _show_progress("")
             print(f"{sentence}\n\n{test}", flush=True)
-        elif message % STEP == 0:
+        elif message % WORLDS_PER_UPDATE == 0:
             _show_progress(f"world {message:,} of {options.worlds:,}")
     _show_progress("")
     print(f"{options.policy}: {faults or 'no'} fault{'s' * (faults != 1)} found in {options.worlds:,} worlds")
@@ -60,9 +58,6 @@ def _show_progress(text: str) -> None:
         print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-SUITES = ("quick", "full")
-
-
 def add_arena(parser: ArgumentParser) -> None:
     parser.description = (
         "Compare policies on named scenarios, and rank them by average JCT. Each scenario is drawn with several seeds. "
@@ -73,7 +68,7 @@ def add_arena(parser: ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="hydra...=VALUE",
                         help="settings of Hydra, like hydra/launcher=ray")  # fmt: skip
     take(parser, "policies", note="or classes like mine.py:MyPolicy (default: thirteen policies)")
-    take(parser, "suite", choices=SUITES, default=SUITES[0])
+    take(parser, "suite", choices=("quick", "full"), default="quick")
     take(parser, "scenarios", note="of the suite (default: all)")
     take(parser, "seeds", note="of each scenario (default: 6; 10 for the full suite)")
     take(parser, "user-metric")
@@ -84,7 +79,6 @@ def add_arena(parser: ArgumentParser) -> None:
 
 
 def _arena(options: Namespace) -> int:
-    """Make the runs and the pages of an arena. The exit status is 1 if a policy failed."""
     from rich.markdown import Markdown
 
     from polluxsim.look.console import console
@@ -92,17 +86,8 @@ def _arena(options: Namespace) -> int:
     from polluxsim.studies.arena.contest import ArenaRequest, arena
     from polluxsim.studies.arena.playing import RUNS
 
-    request = ArenaRequest(
-        options.policies or (),
-        options.suite,
-        options.scenarios or (),
-        seeds=options.seeds,
-        metrics=options.user_metric or (),
-        folder=options.output,
-        workers=options.workers,
-        launcher=options.names,
-        reports=options.reports,
-    )
+    metrics = options.user_metric or ()
+    request = request_of(ArenaRequest, options, metrics=metrics, folder=options.output, launcher=options.names)
     found = arena(request)
     screen = console()
     screen.print(Markdown(found.text) if screen.is_terminal else found.text, markup=False)
@@ -112,9 +97,6 @@ def _arena(options: Namespace) -> int:
     for player in found.played.failed:
         print(f"polluxsim: {player.policy} failed on {player.scenario}: {found.played.absent[player]}", file=sys.stderr)
     return NO if found.played.failed else 0
-
-
-OTHER_WEEKS = "; workload.resample_hours=168 draws other weeks of the log with each seed"
 
 
 def add_size(parser: ArgumentParser) -> None:
@@ -148,23 +130,12 @@ def _size(options: Namespace) -> int:
         from polluxsim.look.plot.style import check_ending
 
         check_ending(options.figure)
-    request = SizeRequest(
-        options.target,
-        tuple(options.names),
-        log=options.log,
-        highest_load=options.highest_load,
-        existing=options.existing,
-        limit=options.limit,
-        step=options.step,
-        seeds=options.seeds,
-        folder=options.output,
-        workers=options.workers,
-    )
-    answer = size(request)
+    answer = size(request_of(SizeRequest, options, overrides=tuple(options.names), folder=options.output))
     print_without_effect(options.output)
     _print_answer(answer)
     if answer.same_seeds:
-        print(f"all {options.seeds} seeds give the same results" + OTHER_WEEKS * (options.log is not None))
+        other_weeks = "; workload.resample_hours=168 draws other weeks of the log with each seed"
+        print(f"all {options.seeds} seeds give the same results{other_weeks if options.log is not None else ''}")
     print(engine_waits(answer.engine))
     if options.figure is not None:
         from polluxsim.look.plot.scaling import draw_levels

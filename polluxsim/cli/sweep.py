@@ -31,12 +31,13 @@ def sweep_by_command(
     """Complete a sweep and print its results.
 
     `plan` contains the overrides of each run. `config` is the configuration that Hydra composed for the whole sweep,
-    and `context` composes the configuration of each run from it.
+    and `context` composes the configuration of each run from it. `workers` is the number of processes, and `cache` a
+    folder of finished runs that are copied instead of made. Raise SweepError if a run fails.
     """
     folder = Path(config.hydra.sweep.dir)
-    doing = chosen_workers(config, context, workers)
+    processes = chosen_workers(config, context, workers)  # may set defaults, before the configuration is read-only
     planned = _composed(plan, folder, config, context)
-    done, entries, table = complete(planned, folder, doing, None if cache is None else Path(cache))
+    done, entries, table = complete(planned, folder, processes, None if cache is None else Path(cache))
     with appearing_whole(folder / "multirun.yaml") as temporary:
         OmegaConf.save(config, temporary)
     _print_results(frame_of_table(table))
@@ -48,7 +49,7 @@ def sweep_by_command(
 def _composed(plan: Sequence[Sequence[str]], folder: Path, config: DictConfig, context: HydraContext) -> list[Entry]:
     """Return the entries of a plan, with folders named by `hydra.sweep.subdir`."""
     entries = []
-    # Not resolved, because each run has its own ${seed}.
+    # Unresolved, because each run has another ${seed}.
     common: Any = OmegaConf.to_container(config.hydra.overrides.hydra, resolve=False)
     composer = Composer(context.config_loader, common)
     try:
@@ -65,6 +66,7 @@ def _composed(plan: Sequence[Sequence[str]], folder: Path, config: DictConfig, c
 
 
 def _print_results(frame: pd.DataFrame) -> None:
+    """Print a table of the settings of a sweep, if there are not too many settings for the screen."""
     if "avg_jct" not in frame:
         return  # no run had a job
     table = settings_table(frame)

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from polluxsim.metrics.summary import Summary
     from polluxsim.records.storage import Run
 
-TENANTS = ("user", "queue")
+TENANTS = ("user", "queue")  # values of --ranks
 
-LONGEST_NAME = 24  # runs in folders with longer names, like those of sweeps, are named by the settings that differ
+LONGEST_NAME = 24  # runs in folders with longer names, as in sweeps, are named by settings that differ [characters]
 
 
 def add_table(parser: ArgumentParser) -> None:
@@ -60,17 +60,19 @@ def _table(options: Namespace) -> None:
 
 
 def _refuse_beside_ranks(options: Namespace) -> None:
+    """Raise InvalidConfigError if --ranks is given for a sweep, or with an option that has no effect on ranks."""
     from polluxsim.common.errors import InvalidConfigError
 
-    given = {"metric": "--metric", "baseline": "--baseline", "form": f"--{options.form}"}
-    other = [text for name, text in given.items() if getattr(options, name)]
-    if other or not _are_few_runs(options.runs):
-        what = other[0] if other else "a sweep"
+    options_in_words = {"metric": "--metric", "baseline": "--baseline", "form": f"--{options.form}"}
+    given = [text for name, text in options_in_words.items() if getattr(options, name)]
+    if given or not _are_few_runs(options.runs):
+        what = given[0] if given else "a sweep"
         words = "--ranks takes up to four runs; for a sweep, use 'polluxsim compare --ranks'"
         raise InvalidConfigError(f"--ranks is given with {what}: {words}")
 
 
 def _are_few_runs(paths: Sequence[Path]) -> bool:
+    """Return whether paths are folders of single runs, so few that all of them stand side by side."""
     from polluxsim.look.side_by_side import MOST_COLUMNS
     from polluxsim.records.folders import runs_below
     from polluxsim.statistics.frames import PARQUET
@@ -79,6 +81,7 @@ def _are_few_runs(paths: Sequence[Path]) -> bool:
 
 
 def _print_settings(options: Namespace) -> None:
+    """Print a table with a row for each setting, in the form that the options choose."""
     from polluxsim.look.console import console
     from polluxsim.look.settings_tables import FORMS, as_text
     from polluxsim.statistics.comparisons import settings_table
@@ -92,7 +95,7 @@ def _print_settings(options: Namespace) -> None:
 def _runs(folders: Sequence[Path], baseline: str | None = None) -> dict[str, Run]:
     """Return runs by unique names, the baseline first.
 
-    A name is the folder, or, if folders are long, the settings that differ.
+    A name is that of the folder, or, if a name is long, the settings that differ.
     """
     from polluxsim.look.descriptions import labels
     from polluxsim.records.storage import read_run
@@ -109,6 +112,7 @@ def _runs(folders: Sequence[Path], baseline: str | None = None) -> dict[str, Run
 
 
 def _summary(run: Run) -> Summary:
+    """Return the metrics of a run. Raise InvalidInputError if the run has no jobs."""
     from polluxsim.metrics.summary import summarise
 
     run.must_have_jobs()

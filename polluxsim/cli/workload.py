@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from polluxsim.workloads.source import Source
     from polluxsim.workloads.workload import Workload
 
-SUFFIX = ".csv"
-
 SETTING = re.compile(r"\bworkload\.(\w+)|^(?:select\.)?(rule|statuses|hours|start|min_duration|max_gpu_hours)(?= is)")
-"""Setting of a workload in an error."""
+"""Name of a setting of a workload in the text of an error."""
 
 OPTION_NAMES = {"num_jobs": "jobs", "tuned": "realistic", "hours": "duration", "statuses": "status",
                 "min_duration": "min-duration", "max_gpu_hours": "max-gpu-hours"}  # fmt: skip
@@ -47,17 +45,22 @@ def write_drawn(source: Source, options: Namespace) -> None:
 @contextmanager
 def options_named() -> Iterator[None]:
     """Name the options of the command in errors about the settings of a workload."""
+
+    def option(setting: re.Match[str]) -> str:
+        name = setting[1] or setting[2]
+        return f"--{OPTION_NAMES.get(name, name)}"
+
     try:
         yield
     except (InvalidConfigError, InvalidInputError) as error:
-        named = SETTING.sub(lambda found: f"--{OPTION_NAMES.get(setting := found[1] or found[2], setting)}", str(error))
-        raise type(error)(named.replace("profiles.path is", "--profiles is")) from None
+        message = SETTING.sub(option, str(error)).replace("profiles.path is", "--profiles is")
+        raise type(error)(message) from None
 
 
 def check_workload_name(output: Path) -> None:
-    """Raise `InvalidInputError` if the name of a file does not end like the name of a workload file."""
-    if output.suffix != SUFFIX:
-        raise InvalidInputError(f"{output}: a workload is a CSV file; give a name that ends in {SUFFIX}")
+    """Raise InvalidInputError if a file does not have the name of a workload file."""
+    if output.suffix != ".csv":
+        raise InvalidInputError(f"{output}: a workload is a CSV file; give a name that ends in .csv")
 
 
 def profiles_of(options: Namespace) -> Mapping[str, Profile]:
@@ -76,8 +79,8 @@ def write_workload_file(workload: Workload, output: Path) -> None:
     print(f"{output}: {len(workload.jobs)} jobs")
 
 
-SAMPLED_OPTIONS = ("jobs",)
-REPLAY_OPTIONS = ("start", "rate", "heartbeat")
+OPTIONS_OF_KIND = {"sampled": ("jobs",), "replay": ("start", "rate", "heartbeat")}
+"""Options that only one kind of generated workload has."""
 
 
 def add_workload_generate(parser: ArgumentParser) -> None:
@@ -110,14 +113,14 @@ def _generate(options: Namespace) -> None:
 
 
 def _given(kind: str, options: Namespace) -> dict[str, Any]:
-    """Return the options of one kind of workload that were given. Refuse options of the other kinds of workloads."""
-    own, others = (REPLAY_OPTIONS, SAMPLED_OPTIONS) if kind == "replay" else (SAMPLED_OPTIONS, REPLAY_OPTIONS)
-    for name in others:
-        if getattr(options, name) is not None:
-            raise InvalidConfigError(
-                f"--{name} cannot be used with --kind {kind}; leave it out, or choose another kind"
-            )
-    given = {name: value for name in ("seed", *own) if (value := getattr(options, name)) is not None}
+    """Return the options of one kind of workload that were given. Refuse options of the other kind."""
+    other_kind = "sampled" if kind == "replay" else "replay"
+    if foreign := [name for name in OPTIONS_OF_KIND[other_kind] if getattr(options, name) is not None]:
+        raise InvalidConfigError(
+            f"--{foreign[0]} cannot be used with --kind {kind}; leave it out, or choose another kind"
+        )
+    named = {name: getattr(options, name) for name in ("seed", *OPTIONS_OF_KIND[kind])}
+    given = {name: value for name, value in named.items() if value is not None}
     if options.duration is not None:
         given["hours"] = _whole_hours("--duration", options.duration)
     if "start" in given:
@@ -126,12 +129,14 @@ def _given(kind: str, options: Namespace) -> dict[str, Any]:
 
 
 def _whole_hours(option: str, seconds: float) -> int:
+    """Return a duration [s] in hours. Raise InvalidConfigError if it is not a whole number of hours."""
     if seconds % HOUR:
         raise InvalidConfigError(f"{option} is {length(seconds)}, must be a whole number of hours, like 8h or 2d")
     return int(seconds / HOUR)
 
 
 def _generated(kind: str, given: dict[str, Any], options: Namespace) -> Source:
+    """Return the source of a workload of applications with profiles."""
     from polluxsim.workloads.philly import PhillyLike, PhillyLikeReplay
 
     if kind == "replay":
@@ -142,6 +147,7 @@ def _generated(kind: str, given: dict[str, Any], options: Namespace) -> Source:
 
 
 def _write_trace(kind: str, given: Mapping[str, Any], options: Namespace) -> None:
+    """Draw a log, write it, and print its size and the GPU time of its jobs."""
     from polluxsim.logs.formats.philly import PHILLY_GPUS
     from polluxsim.workloads.philly_replay import ReplayLike, write_replay
 
@@ -212,6 +218,7 @@ def _map(options: Namespace) -> None:
 
 
 def _mapped_trace(options: Namespace) -> MappedTrace:
+    """Return the source that maps the jobs of a log to applications."""
     from polluxsim.workloads.mapping import MappedTrace
     from polluxsim.workloads.selection import Selection
 

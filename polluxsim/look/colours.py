@@ -11,9 +11,10 @@ from zlib import crc32
 
 from polluxsim.statistics.groups import Group
 
-# Even steps of lightness, so that they stay apart in greyscale and to every kind of colour blindness; after the
-# high-contrast scheme of Paul Tol, "Colour schemes" (SRON/EPS/TN/09-002).
 PALETTE = ("#004488", "#C0392B", "#DDAA33", "#1B1B1B", "#2F96B4")
+"""Colours of lines. Their lightness rises in even steps, which keeps them apart in greyscale and for colour-blind
+readers. Source: the high-contrast scheme of Paul Tol, "Colour schemes" (SRON/EPS/TN/09-002).
+"""
 
 POLICY_COLOURS = dict(zip(("Pollux", "Tiresias", "Optimus", "FIFO", "SRTF"), PALETTE, strict=True))
 
@@ -26,43 +27,50 @@ DASHES: tuple[str | tuple[float, tuple[float, ...]], ...] = (
     (0, (5, 1.3, 1, 1.3, 1, 1.3)),
     (0, (2.5, 1.2)),
 )
+"""Line styles as matplotlib names them: the offset, and the lengths of dashes and gaps [line widths]."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 HUES = {"bert": 298.0, "cifar10": 120.0, "deepspeech2": 165.0, "imagenet": 253.0, "ncf": 75.0, "yolov3": 335.0}
-"""Of the applications that come with polluxsim [degrees]."""
+"""Hues of the applications that come with polluxsim [degrees]."""
 
 FREE_HUES = ((75.0, 165.0), (243.0, 335.0))
 """Ranges of hues [degrees] in which no shade of an application can be mistaken for the colour of a policy."""
 
 GOLDEN_RATIO = 0.618033988749895  # steps of this share of a circle never come close to an earlier hue
 MOST_HUES = 8  # if there are more applications than this, they do not get one hue each
-SHADES = (0.38, 0.54, 0.7)  # lightness of jobs without an application, in turn
+SHADES = (0.38, 0.54, 0.7)  # lightness of jobs without an application, in turn, from 0 (black) to 1 (white)
+
+PAPER, INK = "#171d24", "#e7ecf2"
+"""Background and text of a dark page."""
+
+LEAST_CHROMA = 24  # colours whose largest and smallest parts differ by at most this value are greys [of 255]
+LEAST_ON_DARK = 0.22  # least relative luminance of a line on a dark page
 
 
 class Look(NamedTuple):
-    """How one line is drawn, as matplotlib names it; dashes are in line widths."""
+    """The look of a line, in the words of matplotlib."""
 
     color: str
-    linestyle: str | tuple[float, tuple[float, ...]]
+    linestyle: str | tuple[float, tuple[float, ...]]  # as in `DASHES`
     marker: str
 
 
 def looks(policies: Sequence[str]) -> list[Look]:
-    """Return a look for each line. The first line of a policy always has this style.
+    """Return a look for each line, given the policies of the lines. The first line of a policy has the policy's look.
 
-    A policy's further lines are lighter shades of its colour, with dashes that no other line has while there are any.
+    Further lines of a policy have lighter shades of its colour, and dashes that no other line has while there are any.
     """
     known = list(POLICY_COLOURS)
     spare = cycle([name for name in reversed(known) if name not in policies] or known)
     firsts = {name: known.index(name if name in known else next(spare)) for name in dict.fromkeys(policies)}
-    free = cycle([place for place in range(len(DASHES)) if place not in firsts.values()] or range(len(DASHES)))
-    seen, found = Counter[str](), []
+    free = cycle([style for style in range(len(DASHES)) if style not in firsts.values()] or range(len(DASHES)))
+    count, found = Counter[str](), []
     for name in policies:
-        colour, place = PALETTE[firsts[name]], next(free) if seen[name] else firsts[name]
-        shade = lighter(colour, min(0.22 * seen[name], 0.44)) if seen[name] else colour
-        found.append(Look(shade, DASHES[place], MARKERS[place]))
-        seen[name] += 1
+        colour, style = PALETTE[firsts[name]], next(free) if count[name] else firsts[name]
+        shade = lighter(colour, min(0.22 * count[name], 0.44)) if count[name] else colour
+        found.append(Look(shade, DASHES[style], MARKERS[style]))
+        count[name] += 1
     return found
 
 
@@ -81,12 +89,10 @@ def lighter(colour: str, share: float) -> str:
 
 
 def job_colour(application: str | None, number: int) -> str:
-    """Return the colour of a job.
+    """Return the colour of a job, given its application and its index in order of submission.
 
-    The hue belongs to its application, or to the job if it has none; the shade belongs to the job.
-
-    The number is the job's place in order of submission. Neighbours differ in shade, and also in hue if they have no
-    application. Jobs far apart can look alike.
+    The hue is that of the application; a job without an application has its own hue. Neighbours differ in shade. Jobs
+    far apart can look alike.
     """
     turn = number * GOLDEN_RATIO % 1
     if application is None:
@@ -104,44 +110,37 @@ def application_colour(application: str) -> str:
     return _hex(_hue(application), 0.52)
 
 
-PAPER, INK = "#171d24", "#e7ecf2"
-"""Background and text of a dark page."""
-
-LEAST_CHROMA = 24  # colours whose largest and smallest parts differ by at most this value are greys [of 255]
-
-
 def on_dark(colour: str) -> str:
-    """Return a colour for a dark page. Black becomes light, white dark, and a line is light enough to be seen.
+    """Return a colour for a dark page: light for black, dark for white, and light enough for a line.
 
     >>> on_dark("#000000"), on_dark("#FFFFFF"), on_dark("#004488")
     ('#e7ecf2', '#171d24', '#5885b2')
     """
     parts = _parts(colour)
     if max(parts) - min(parts) > LEAST_CHROMA:
-        while luminance(colour) < LEAST_ON_DARK:
-            colour = lighter(colour, 0.1)
-        return colour
+        return _visible_on_dark(colour)
     mix = ((ink + (paper - ink) * parts[0] / 255) for ink, paper in zip(_parts(INK), _parts(PAPER), strict=True))
     return "#" + "".join(f"{round(part):02x}" for part in mix)
 
 
-LEAST_ON_DARK = 0.22  # luminance of a line on a dark page
+def _visible_on_dark(colour: str) -> str:
+    """Return the colour of a line on a dark page, lighter if it is too dark."""
+    while luminance(colour) < LEAST_ON_DARK:
+        colour = lighter(colour, 0.1)
+    return colour
 
 
 def on_page(colour: str) -> str:
-    """Return a colour as a page's style sheet has it: as in figures on a light page, and light enough on a dark page.
+    """Return a colour for a style sheet: unchanged on a light page, and light enough for a line on a dark page.
 
     >>> on_page("#004488")
     'light-dark(#004488, #5885b2)'
     """
-    dark = colour
-    while luminance(dark) < LEAST_ON_DARK:
-        dark = lighter(dark, 0.1)
-    return f"light-dark({colour}, {dark})"
+    return f"light-dark({colour}, {_visible_on_dark(colour)})"
 
 
 def luminance(colour: str) -> float:
-    """Return the relative luminance of `#rrggbb`, from 0 to 1.
+    """Return the relative luminance of `#rrggbb`, from 0 (black) to 1 (white).
 
     Source: WCAG 2.2, "relative luminance", with a power of 2.2.
     """
@@ -150,22 +149,25 @@ def luminance(colour: str) -> float:
 
 
 def _parts(colour: str) -> list[int]:
-    return [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
+    """Return red, green and blue of `#rrggbb`, each from 0 to 255."""
+    return list(bytes.fromhex(colour[1:]))
 
 
 def mixed(colour: str, other: int, share: float) -> str:
-    """Return a colour mixed with a share of a grey from 0, black, to 255, white."""
+    """Return a colour mixed with a share of the grey `other`, from 0 (black) to 255 (white)."""
     return "#" + "".join(f"{round(part + (other - part) * share):02x}" for part in _parts(colour))
 
 
 def _hex(hue: float, lightness: float) -> str:
+    """Return `#rrggbb` of a hue [degrees] and a lightness, with a saturation of 0.55."""
     red, green, blue = hls_to_rgb(hue / 360, lightness, 0.55)
     return f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}"
 
 
 def _hue(application: str) -> float:
+    """Return the hue of an application [degrees]: its own, or one of `FREE_HUES` that depends on its name."""
     if application in HUES:
         return HUES[application]
-    place = crc32(application.encode()) * GOLDEN_RATIO % 1 * sum(end - start for start, end in FREE_HUES)
+    offset = crc32(application.encode()) * GOLDEN_RATIO % 1 * sum(end - start for start, end in FREE_HUES)
     (first, end), (second, _) = FREE_HUES
-    return first + place if first + place <= end else second + first + place - end
+    return first + offset if first + offset <= end else second + first + offset - end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-UNBOUNDED = 10_000
+UNBOUNDED = 10_000  # width of an output that is no terminal [characters]
 
 
 class _Output(Console):

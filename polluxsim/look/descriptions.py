@@ -7,13 +7,14 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path, PurePath
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from polluxsim.hardware.restarts import RESTART_DELAY, ROUND_INTERVAL
-from polluxsim.records.folders import info_of
+from polluxsim.records.folders import SWEEP_FILE, info_of
 from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import labels_of, settings_of
 
@@ -21,8 +22,8 @@ from polluxsim.statistics.groups import labels_of, settings_of
 def labels(runs: Sequence[Run]) -> list[str]:
     """Return a label for each run: its policy, the settings in which the runs differ, and its folder if necessary."""
     found = labels_of([settings_of(run) for run in runs], pooled=())
-    many = Counter(found)
-    return [f"{label} ({run.name})" if many[label] > 1 else label for label, run in zip(found, runs, strict=True)]
+    counts = Counter(found)
+    return [f"{label} ({run.name})" if counts[label] > 1 else label for label, run in zip(found, runs, strict=True)]
 
 
 def workload_words(info: Mapping[str, Any]) -> str:
@@ -36,16 +37,16 @@ def workload_words(info: Mapping[str, Any]) -> str:
         path = workload["path"]
         return "the shipped workload" if path is None else f"workload {PurePath(str(path)).name}"
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", str(workload.get("_target_", "")).rpartition(".")[2])
-    told = [
+    parameters = [
         f"{key.replace('_', ' ').replace('gpus', 'GPUs')} {value}"
         for key, value in workload.items()
         if key not in {"_target_", "seed", "num_jobs"} and not isinstance(value, bool | dict | list | type(None))
     ]
-    return ", ".join([name or "a workload", *told])
+    return ", ".join([name or "a workload", *parameters])
 
 
 def cluster_words(gpus_per_node: Sequence[int], types: Sequence[str] = ()) -> str:
-    """Return the nodes by kind.
+    """Return the nodes by number of GPUs and GPU type.
 
     >>> cluster_words([4, 4, 8])
     '2 nodes × 4 GPUs + 1 node × 8 GPUs'
@@ -66,11 +67,12 @@ def engine_words(info: Mapping[str, Any]) -> str:
     'rounds every 60 s, a restart costs 30 s'
     """
     engine = _part(info, "engine")
-    said = (("rounds every", "round_interval"), ("a restart costs", "restart_delay"))
-    return ", ".join(f"{words} {engine[name]:g} s" for words, name in said if engine.get(name) is not None)
+    words = {"round_interval": "rounds every", "restart_delay": "a restart costs"}
+    return ", ".join(f"{words[name]} {engine[name]:g} s" for name in words if engine.get(name) is not None)
 
 
 def _part(info: Mapping[str, Any], group: str) -> Mapping[str, Any]:
+    """Return the settings of a group in the content of a run.json; {} without any."""
     part = (info.get("config") or {}).get(group)
     return part if isinstance(part, dict) else {}
 
@@ -95,17 +97,18 @@ def print_remarks(folders: Sequence[Path]) -> None:
     """Print remarks on finished runs on standard error, the first of each kind, and all settings without effect."""
     infos = {folder: info_of(folder) for folder in folders}
     configs = {folder: info["config"] for folder, info in infos.items() if not info.get("standstill")}
-    for remarks in (_stood_still(infos), _never_grown(configs), _alike(configs)):
-        if (remark := next(remarks, None)) is not None:
-            print(f"polluxsim: {remark}", file=sys.stderr)
-    for remark in without_effect((folder.name, info) for folder, info in infos.items()):
-        print(f"polluxsim: {remark}", file=sys.stderr)
+    first_of_each = [islice(remarks, 1) for remarks in (_stood_still(infos), _never_grown(configs), _alike(configs))]
+    _print(chain(*first_of_each, without_effect((folder.name, info) for folder, info in infos.items())))
 
 
 def print_without_effect(sweep: Path) -> None:
     """Print on standard error the settings that had no effect in the runs of a complete sweep."""
-    names = pq.read_table(sweep / "sweep.parquet", columns=["folder"])["folder"].to_pylist()
-    for remark in without_effect((name, info_of(sweep / name)) for name in names):
+    names = pq.read_table(sweep / SWEEP_FILE, columns=["folder"])["folder"].to_pylist()
+    _print(without_effect((name, info_of(sweep / name)) for name in names))
+
+
+def _print(remarks: Iterable[str]) -> None:
+    for remark in remarks:
         print(f"polluxsim: {remark}", file=sys.stderr)
 
 
@@ -123,6 +126,7 @@ def without_effect(infos: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[s
 
 
 def _stood_still(infos: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a remark for each run that was cut off because no job made progress."""
     for folder, info in infos.items():
         if info.get("standstill"):
             yield f"{folder.name}: cut off, as {info['standstill']}"
@@ -143,6 +147,7 @@ def _never_grown(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _alike(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a remark for each group of runs that differ in their seeds and have equal results."""
     groups: dict[str, list[Path]] = defaultdict(list)
     for folder, config in configs.items():
         groups[json.dumps({**config, "seed": None}, sort_keys=True)].append(folder)

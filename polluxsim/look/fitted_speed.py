@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
@@ -18,9 +18,9 @@ from polluxsim.models.profile import Application, ProfileRangeError, StepTime
 from polluxsim.models.throughput import ThroughputParams, grad_time, step_time
 
 POINTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""GPU counts of the measured points; the line of the card goes through all counts in between."""
+"""Numbers of GPUs of the measured points. The line of the card has every number up to the last."""
 
-NUM_BATCH_SIZES = 12
+NUM_BATCH_SIZES = 12  # points of a curve by batch size
 
 NUM_REPLICAS = 16  # GPUs of the curves by batch size
 
@@ -33,25 +33,22 @@ class Speed(Protocol):
         """Return the application's properties."""
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the step time on a placement, given as the GPUs on each of its nodes."""
+        """Return the step time [s] on a placement, given as the GPUs on each of its nodes, shape (nodes,)."""
 
 
 class Curve(NamedTuple):
-    """Throughput [examples/s] against `x`: GPUs, or total batch size [examples]."""
+    """Throughput against the number of GPUs, or against the batch size."""
 
-    x: list[int]
-    throughput: list[float]
+    x: list[int]  # GPUs, or total batch sizes [examples]
+    throughput: list[float]  # [examples/s]
 
 
 class FittedSpeed(NamedTuple):
-    """One application's throughput, measured and by its card, on packed placements and without accumulation.
-
-    Curves by GPUs are with `atomic_batch_size` examples on each, those by batch size on `num_replicas` GPUs.
-    """
+    """Throughput of an application, measured and by its card, on packed placements and without accumulation."""
 
     title: str
-    atomic_batch_size: int
-    num_replicas: int
+    atomic_batch_size: int  # of the curves by GPUs [examples]
+    num_replicas: int  # GPUs of the curves by batch size
     measured_by_replicas: Curve
     card_by_replicas: Curve
     measured_by_batch_size: Curve
@@ -61,7 +58,7 @@ class FittedSpeed(NamedTuple):
 def fitted_speed(measured: Speed, card: Speed, title: str) -> FittedSpeed:
     """Return the throughput of an application by its profile and by a fitted profile."""
     limits = measured.application
-    # What 64 GPUs can use of the largest batch size: the curve by GPUs keeps it on every placement.
+    # All placements have the largest batch size per GPU that is possible on 64 GPUs.
     atomic = min(max(limits.min_atomic_batch_size, limits.max_batch_size // POINTS[-1]), limits.max_atomic_batch_size)
     largest = min(limits.max_atomic_batch_size, limits.max_batch_size // NUM_REPLICAS)
     by_size = {NUM_REPLICAS * size: (NUM_REPLICAS, size) for size in batch_sizes(limits.min_atomic_batch_size, largest)}
@@ -77,16 +74,22 @@ def fitted_speed(measured: Speed, card: Speed, title: str) -> FittedSpeed:
 
 
 def batch_sizes(least: int, most: int) -> list[int]:
-    """Return `NUM_BATCH_SIZES` batch sizes in even steps of their logarithm, or fewer where these are too close."""
+    """Return batch sizes [examples] from `least` to `most` in even steps of their logarithm.
+
+    There are `NUM_BATCH_SIZES` of them, or fewer if some are equal after rounding.
+    """
     return list(dict.fromkeys(np.geomspace(least, most, NUM_BATCH_SIZES).round().astype(int).tolist()))
 
 
 def error_table(cards: Mapping[str, Card]) -> str:
-    """Return the errors of the step time by kind of placement, mean and worst, a line for each card."""
+    """Return the mean and the worst relative error of the step time by kind of placement, a line for each card."""
     width = max(map(len, (*cards, "step time"))) + 2
-    head = f"{'step time':{width}}" + "".join(f"{name:>17}" for name in PLACEMENT_CLASSES)
-    rows = [f"{name:{width}}" + "".join(_error_cells(card)) for name, card in cards.items()]
-    return "\n".join([head, *rows])
+    lines = [f"{'step time':{width}}" + "".join(f"{name:>17}" for name in PLACEMENT_CLASSES)]
+    for name, card in cards.items():
+        errors = [card.fit_errors.get(placement) for placement in PLACEMENT_CLASSES]
+        cells = ["-" if each is None else f"{100 * each.mean:.1f} % {100 * each.worst:>5.1f} %" for each in errors]
+        lines.append(f"{name:{width}}" + "".join(f"{cell:>17}" for cell in cells))
+    return "\n".join(lines)
 
 
 def mean_error(speed: FittedSpeed) -> float:
@@ -104,18 +107,15 @@ def mean_error(speed: FittedSpeed) -> float:
 
 
 def _curve(profile: Speed, choices: Mapping[int, tuple[int, int]]) -> Curve:
-    """Return throughput by x. Placements that the table lacks are left out."""
+    """Return the throughput by x, given the number of GPUs and the atomic batch size of each x.
+
+    Placements that the profile does not have are left out.
+    """
     found = {}
     for x, (count, atomic) in choices.items():
         with suppress(ProfileRangeError):
             found[x] = count * atomic / profile.step_time(packed(count), atomic).step_time
     return Curve(list(found), list(found.values()))
-
-
-def _error_cells(card: Card) -> Iterator[str]:
-    for name in PLACEMENT_CLASSES:
-        error = card.fit_errors.get(name)
-        yield f"{'-':>17}" if error is None else f"{100 * error.mean:>7.1f} % {100 * error.worst:>5.1f} %"
 
 
 @dataclass(frozen=True)
@@ -132,11 +132,12 @@ class AgentModel:
 
 
 def agent_model(profile: Speed) -> AgentModel:
-    """Fit θ_sys to a profile's packed placements, like an agent that has measured all of them."""
+    """Fit θ_sys to the packed placements of a profile, like an agent that has measured all of them."""
     limits = profile.application
-    seen = []
+    measurements = []
     for count, size in product(POINTS, batch_sizes(limits.min_atomic_batch_size, limits.max_atomic_batch_size)):
         with suppress(ProfileRangeError):
-            time = profile.step_time(placement := packed(count), size)
-            seen.append((len(placement), count, size, time.step_time - time.sync_time, time.step_time))
-    return AgentModel(limits, fit_throughput(*zip(*seen, strict=True)))
+            placement = packed(count)
+            time = profile.step_time(placement, size)
+            measurements.append((len(placement), count, size, time.step_time - time.sync_time, time.step_time))
+    return AgentModel(limits, fit_throughput(*zip(*measurements, strict=True)))

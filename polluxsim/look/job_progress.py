@@ -29,31 +29,28 @@ from polluxsim.statistics.series import lifetime
 
 
 class Progress(NamedTuple):
-    """A job from its submission to its end, cut where its epoch, GPUs or batch size change.
+    """A job from its submission to its end, cut where its epoch, GPUs or batch size change."""
 
-    Edges are rising, shape (n + 1,) [s]; the statistical efficiency in between has shape (n,), nan without GPUs; the
-    progress at the edges has shape (n + 1,) [M0-steps].
-    """
-
-    edges: NDArray[np.float64]
-    efficiency: NDArray[np.float64]
-    progress: NDArray[np.float64]
+    edges: NDArray[np.float64]  # rising times, shape (n + 1,) [s]
+    efficiency: NDArray[np.float64]  # statistical, between the edges, shape (n,); nan without GPUs
+    progress: NDArray[np.float64]  # at the edges, shape (n + 1,) [M0-steps]
 
 
 class _Piece(NamedTuple):
-    """A period in a job's life: its end, the efficiency in it, and the progress and epoch at its end."""
+    """A period in the life of a job."""
 
-    end: float
-    efficiency: float
-    progress: float
-    epoch: int
+    end: float  # [s]
+    efficiency: float  # statistical
+    progress: float  # at the end [M0-steps]
+    epoch: int  # at the end
 
 
 def progress_of(result: Result, job: JobRecord, profile: Profile, delay: Delay) -> Progress:
     """Return the modelled progress of the recorded allocations: gain over step time, epoch by epoch.
 
-    A run does not record the efficiency of each job; it follows from batch size and epoch. Exact for `engine=exact`
-    without interference; by whole seconds (`osdi21`) epochs end up to a second apart from here.
+    A run does not record the efficiency of each job; it follows from batch size and epoch. The result is exact for
+    `engine=exact` without interference. With whole seconds (`osdi21`), the epochs of the run end up to a second
+    earlier or later.
     """
     _, end = lifetime(result, job)
     rows = [row for row in result.allocation_records if row.job == job.job and row.time < end]
@@ -89,6 +86,7 @@ def _segment(row: AllocationRecord, until: float, ready: float, before: _Piece, 
 
 
 def _joined(start: float, pieces: Sequence[_Piece]) -> Progress:
+    """Return the pieces of the life of a job that was submitted at `start` [s], without empty ones."""
     starts = [start, *(piece.end for piece in pieces)]
     kept = [piece for (low, high), piece in zip(pairwise(starts), pieces, strict=True) if high > low]
     return Progress(
@@ -113,39 +111,35 @@ def undone_training(run: Run, cluster: Cluster) -> Iterator[tuple[Stay, float, f
                 yield stay, start, end, failed_at
 
 
-SMALLEST_CHANGE = 0.01  # of efficiency, and of the share of the work that is done; smaller ones are not told one by one
+SMALLEST_CHANGE = 0.01  # least change of efficiency, or of the share of the work that is done, that adds a point [1]
 
 LARGEST_MISFIT = 0.05
-"""Of the share of its work that half the completed jobs have done by the end; whole seconds cost short jobs a few %."""
+"""Largest median difference between 1 and the share of its work that a completed job has done [1].
+
+With whole seconds, the difference of short jobs is a few per cent.
+"""
 
 
 class Lives(NamedTuple):
-    """Points of the lives of jobs, by index among the job records; a job without a profile has no points.
+    """Points of the lives of jobs, in order of job and time, shape (n,) each. A job without a profile has no points."""
 
-    The statistical efficiency holds from the time [s] until the next point of the job. The value is NaN while the job
-    has no GPUs. The progress is the share of the work that is done, which `progress_of` computes exactly only for
-    `engine=exact`.
-    """
-
-    job: NDArray[np.uint32]
-    time: NDArray[np.float64]
-    efficiency: NDArray[np.float32]
-    progress: NDArray[np.float32]
+    job: NDArray[np.uint32]  # index among the job records
+    time: NDArray[np.float64]  # [s]
+    efficiency: NDArray[np.float32]  # statistical, until the next point of the job; NaN while it has no GPUs
+    progress: NDArray[np.float32]  # share of the work that is done [1], as exact as `progress_of`
 
 
-NO_LIVES = Lives(np.zeros(0, np.uint32), np.zeros(0), np.zeros(0, np.float32), np.zeros(0, np.float32))
+NO_LIVES = Lives(np.zeros(0, np.uint32), np.zeros(0), np.zeros(0, np.float32), np.zeros(0, np.float32))  # no points
 
 
 def lives_of(result: Result, profiles: Mapping[str, Profile], delay: Delay) -> Lives:
     """Return the lives of all jobs that have a profile; `progress_of` states how accurate the values are."""
     changes = defaultdict(list)
-    known = {job.job for job in result.job_records if job.application in profiles}
     for record in result.allocation_records:
-        if record.job in known:
-            changes[record.job].append(record)
+        changes[record.job].append(record)
     parts = []
-    for number, job in enumerate(result.job_records):
-        if job.job not in changes:
+    for index, job in enumerate(result.job_records):
+        if job.job not in changes or job.application not in profiles:
             continue
         profile = profiles[job.application]
         own = replace(result, allocation_records=tuple(changes[job.job]))
@@ -153,15 +147,18 @@ def lives_of(result: Result, profiles: Mapping[str, Profile], delay: Delay) -> L
         efficiency = np.append(life.efficiency, np.nan)
         done = life.progress / profile.epoch_end(profile.application.num_epochs - 1)
         kept = _kept(efficiency.tolist(), done.tolist())
-        parts.append((np.full(len(kept), number, np.uint32), life.edges[kept], efficiency[kept], done[kept]))
+        parts.append((np.full(len(kept), index, np.uint32), life.edges[kept], efficiency[kept], done[kept]))
     if not parts:
         return NO_LIVES
-    of, times, efficiencies, progress = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Lives(of, times, efficiencies.astype(np.float32), progress.astype(np.float32))
+    jobs, times, efficiencies, progress = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Lives(jobs, times, efficiencies.astype(np.float32), progress.astype(np.float32))
 
 
 def have_fitting_ends(result: Result, lives: Lives) -> bool:
-    """Return whether completed jobs have done their work by their lives, as they have if the profiles are the run's."""
+    """Return whether completed jobs have done all their work according to their lives.
+
+    If not, the profiles of the lives are not those of the run.
+    """
     last = np.append(lives.job[1:] != lives.job[:-1], [True]) if len(lives.job) else np.zeros(0, bool)
     complete = np.array([job.completion_time is not None for job in result.job_records])
     ends = lives.progress[last][complete[lives.job[last]]]
@@ -184,15 +181,19 @@ PROFILE_FOLDER = f"{ProfileFolder.__module__}.{ProfileFolder.__name__}"
 
 
 class OwnProfiles(NamedTuple):
-    """Profiles by application, where they are in words, and the lives of the run's jobs by them."""
+    """The profiles of a run."""
 
-    profiles: Mapping[str, Profile]
-    where: str
-    lives: Lives
+    profiles: Mapping[str, Profile]  # by application
+    where: str  # their place in words
+    lives: Lives  # of the jobs of the run, computed from these profiles
 
 
 def own_profiles(run: Run, folder: Path | None = None) -> OwnProfiles:
-    """Return the profiles of a run, from the given folder or from the folder in its settings."""
+    """Return the profiles of a run, from the given folder or from the folder in its settings.
+
+    Raise InvalidInputError if the profiles are unknown, unreadable or not those of the run, or if the lives of its jobs
+    do not follow from them.
+    """
     settings = settings_of(run)
     if folder is None and present_name(settings.get("profiles._target_")) != PROFILE_FOLDER:
         raise InvalidInputError("the run does not say where its profiles are")

@@ -1,7 +1,7 @@
-"""Which GPUs each job held over time, as periods of time, and as rectangles of GPUs and time.
+"""The GPUs that each job held over time, as periods, and as rectangles of GPUs and time.
 
 A run records how many GPUs of each node a job has, and their numbers only where jobs share GPUs. Drawings need
-numbers, so `Slots` assigns them.
+numbers for all GPUs; `Slots` assigns them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, count, groupby, pairwise, repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ class Slot(NamedTuple):
 
 
 def gpus_by_node(record: AllocationRecord) -> dict[int, int]:
-    """Return the GPUs of each node that a record gives."""
+    """Return the number of GPUs on each node of an allocation."""
     return dict(zip(record.nodes, record.gpus, strict=True)) if record.nodes else {}
 
 
@@ -45,38 +45,42 @@ class Slots:
 
     def __init__(self, cluster: Cluster) -> None:
         self._free = [[Slot(node, gpu) for gpu in range(gpus)] for node, gpus in enumerate(cluster.gpus_per_node)]
-        self._held: dict[str, dict[int, list[Slot]]] = {}
-        self._named: dict[str, Gpus] = {}
-        self._users = defaultdict[Gpu, dict[str, int]](dict)
+        self._held: dict[str, dict[int, list[Slot]]] = {}  # assigned GPUs, by job and node
+        self._recorded: dict[str, Gpus] = {}  # recorded GPUs, by job
+        self._lanes = defaultdict[Gpu, dict[str, int]](dict)  # lane of each job on a recorded GPU
 
     def lanes_of(self, job: str) -> tuple[int, ...]:
         """Return the lane of a job on each of its recorded GPUs: the lowest that was free when it came."""
-        return tuple(self._users[gpu][job] for gpu in sorted(self._named.get(job, ())))
+        return tuple(self._lanes[gpu][job] for gpu in sorted(self._recorded.get(job, ())))
 
     def of(self, job: str) -> tuple[Slot, ...]:
         """Return the GPUs of a job in order."""
-        if named := self._named.get(job):
-            return tuple(Slot(*gpu) for gpu in sorted(named))
+        if recorded := self._recorded.get(job):
+            return tuple(Slot(*gpu) for gpu in sorted(recorded))
         return tuple(sorted(chain.from_iterable(self._held.get(job, {}).values())))
 
     def in_the_way(self, shares: Mapping[str, Share]) -> set[str]:
-        """Return the jobs with assigned GPUs that are now recorded for other jobs."""
-        if not (named := {gpu for share in shares.values() for gpu in share.gpus}):
+        """Return the jobs whose assigned GPUs are now recorded for other jobs."""
+        if not (recorded := {gpu for share in shares.values() for gpu in share.gpus}):
             return set()
-        return {job for job in self._held if job not in self._named and not named.isdisjoint(self.of(job))}
+        return {job for job in self._held if job not in self._recorded and not recorded.isdisjoint(self.of(job))}
 
     def give(self, counts: dict[str, dict[int, int]], shares: Mapping[str, Share], time: float) -> None:
-        """Give jobs their GPUs of each node, after all jobs have left the GPUs that they give up."""
-        moved = {job: share.gpus for job, share in shares.items() if share.gpus != self._named.get(job, ())}
+        """Give jobs their GPUs, after all jobs have left the GPUs that they give up at this time [s].
+
+        `counts` has the number of GPUs on each node by job, and `shares` the recorded GPUs. Raise InvalidInputError if
+        there are not enough free GPUs, or if recorded GPUs are not free.
+        """
+        moved = {job: share.gpus for job, share in shares.items() if share.gpus != self._recorded.get(job, ())}
         for job in moved:
             self._leave(job)
-        away = self.in_the_way(shares) if shares else ()
-        if moved or self._named:
-            named = self._named.keys() | {job for job, gpus in moved.items() if gpus}
-            counts = {job: {} if job in named else wanted for job, wanted in counts.items()}
+        displaced = self.in_the_way(shares) if shares else ()
+        if moved or self._recorded:
+            recorded = self._recorded.keys() | {job for job, gpus in moved.items() if gpus}
+            counts = {job: {} if job in recorded else wanted for job, wanted in counts.items()}
         for job, wanted in counts.items():
             if job in self._held:
-                self._shrink(job, {} if job in away else wanted)
+                self._shrink(job, {} if job in displaced else wanted)
         for job, numbers in moved.items():
             self._take(job, numbers, time)
         for job, wanted in counts.items():
@@ -84,8 +88,9 @@ class Slots:
                 self._grow(job, wanted, time)
 
     def _take(self, job: str, gpus: Gpus, time: float) -> None:
+        """Give a job recorded GPUs."""
         for node, number in gpus:
-            users = self._users[node, number]
+            users = self._lanes[node, number]
             if not users:
                 if node >= len(self._free) or Slot(node, number) not in self._free[node]:
                     raise InvalidInputError(
@@ -95,15 +100,17 @@ class Slots:
                 self._free[node].remove(Slot(node, number))
             users[job] = next(lane for lane in count() if lane not in users.values())
         if gpus:
-            self._named[job] = gpus
+            self._recorded[job] = gpus
 
     def _leave(self, job: str) -> None:
-        for node, number in self._named.pop(job, ()):
-            del self._users[node, number][job]
-            if not self._users[node, number]:
+        """Take all recorded GPUs from a job."""
+        for node, number in self._recorded.pop(job, ()):
+            del self._lanes[node, number][job]
+            if not self._lanes[node, number]:
                 self._free[node].append(Slot(node, number))
 
     def _shrink(self, job: str, wanted: dict[int, int]) -> None:
+        """Take the assigned GPUs from a job that it has in addition to the wanted number on each node."""
         held = self._held.pop(job)
         for node, gpus in held.items():
             self._free[node] += gpus[wanted.get(node, 0) :]
@@ -111,6 +118,7 @@ class Slots:
             self._held[job] = {node: gpus[: wanted[node]] for node, gpus in held.items() if node in wanted}
 
     def _grow(self, job: str, wanted: dict[int, int], time: float) -> None:
+        """Assign GPUs to a job, up to the wanted number on each node."""
         held = self._held.setdefault(job, {})
         for node, gpus in wanted.items():
             own = held.setdefault(node, [])
@@ -125,21 +133,18 @@ class Slots:
 
 
 class Stay(NamedTuple):
-    """A stretch of time [s] in which a job holds the same GPUs at the same batch size [examples].
-
-    The period is not empty.
-    """
+    """A period, which is not empty, in which a job holds the same GPUs at one batch size."""
 
     job: str
-    start: float
-    end: float
+    start: float  # [s]
+    end: float  # [s]
     slots: tuple[Slot, ...]
-    batch_size: int
+    batch_size: int  # in total [examples]
     accumulation_steps: int
     placed: float  # time when the job got these GPUs [s]
     restarts: int  # re-allocations up to `placed`
     came_from: Stay | None  # the last stay on other GPUs
-    speed: float = 1.0  # beside other jobs on the same GPUs, over the speed alone
+    speed: float = 1.0  # beside other jobs on the same GPUs, relative to the speed alone
     lanes: tuple[int, ...] = ()  # on each shared GPU, the lowest lane that was free when the job came
 
 
@@ -149,14 +154,14 @@ def stays(
     """Yield all stays of a run in the order in which they end.
 
     A job that completes releases its GPUs at once, although other jobs can get them only at the next round. Jobs that
-    hold GPUs when the run ends stay until `end_time` [s].
+    hold GPUs when the run ends stay until `end_time` [s]. Raise InvalidInputError if jobs hold more GPUs than exist.
     """
     slots, jobs = Slots(cluster), dict[str, _Holding]()
     for time, changed, shares in instants(records, sharing):
         changes = dict(changed)
         if shares:
             for job in sorted(shares.keys() - changes.keys() | slots.in_the_way(shares)):
-                changes.setdefault(job, [_as_it_is(jobs, job, time)])
+                changes.setdefault(job, [_unchanged(jobs, job, time)])
         yield from _ended(jobs, changes, time)
         slots.give({job: gpus_by_node(of_job[-1]) for job, of_job in changes.items()}, shares, time)
         for job, of_job in changes.items():
@@ -172,13 +177,15 @@ def most_lanes(pieces: Iterable[Stay]) -> int:
     return 1 + max((max(stay.lanes, default=0) for stay in pieces), default=0)
 
 
-def _as_it_is(jobs: Mapping[str, _Holding], job: str, time: float) -> AllocationRecord:
+def _unchanged(jobs: Mapping[str, _Holding], job: str, time: float) -> AllocationRecord:
+    """Return the present allocation of a job as a change at a time [s]."""
     if job not in jobs or (now := jobs[job].now) is None:
         raise InvalidInputError(f"sharing.parquet: at {time:g} s job {job!r} shares GPUs, but holds none")
     return now._replace(time=time)
 
 
 def _ended(jobs: dict[str, _Holding], names: Iterable[str], time: float) -> Iterator[Stay]:
+    """Yield the stays of some jobs that end at a time [s]."""
     for name in names:
         if (job := jobs.get(name)) is not None and (stay := job.stay(time)) is not None:
             yield stay
@@ -186,16 +193,19 @@ def _ended(jobs: dict[str, _Holding], names: Iterable[str], time: float) -> Iter
 
 @dataclass
 class _Holding:
+    """The present GPUs of a job. The attributes are those of its next stay."""
+
     now: AllocationRecord | None = None
     slots: tuple[Slot, ...] = ()
-    placed: float = 0.0
-    starts: int = 0
-    last: Stay | None = None
+    placed: float = 0.0  # [s]
+    starts: int = 0  # number of allocations so far
+    last: Stay | None = None  # the stay that ended last
     came_from: Stay | None = None
     share: Share = ALONE
     lanes: tuple[int, ...] = ()
 
     def change(self, records: Sequence[AllocationRecord], slots: tuple[Slot, ...], lanes: tuple[int, ...]) -> None:
+        """Take over the changes of one time, of which the last one counts, and the GPUs after them."""
         for record in records:
             before, self.now = self.now, record
             if before is None or (before.nodes, before.gpus) != (record.nodes, record.gpus):
@@ -211,6 +221,7 @@ class _Holding:
             self.came_from = None if self.last is None else self.last._replace(came_from=None)
 
     def stay(self, end: float) -> Stay | None:
+        """Return the stay that ends at a time [s]; None if the job had no GPUs, or no time passed."""
         now = self.now
         if now is None or not now.nodes or end <= now.time:
             return None
@@ -220,33 +231,25 @@ class _Holding:
 
 
 class Occupancy(NamedTuple):
-    """Rectangles of GPUs and time [s] in order of their start. All arrays have one entry for each rectangle.
+    """Rectangles of GPUs and time in order of their start. All arrays have one entry for each rectangle."""
 
-    `job` is the place of the job among the job records. `row` is the first GPU, counted over all nodes, and `rows` the
-    number of GPUs, all of one node. `shared` is None if no jobs share GPUs.
-    """
-
-    start: NDArray[np.float64]
-    end: NDArray[np.float64]
-    job: NDArray[np.int64]
-    row: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    gpus_per_node: tuple[int, ...]
+    start: NDArray[np.float64]  # [s]
+    end: NDArray[np.float64]  # [s]
+    job: NDArray[np.int64]  # index among the job records
+    row: NDArray[np.int64]  # the first GPU, counted over all nodes
+    rows: NDArray[np.int64]  # number of GPUs, all of one node
+    gpus_per_node: tuple[int, ...]  # of the cluster, by node
     node_types: NodeTypes = UNKNOWN_TYPES
-    shared: Parts | None = None
+    shared: Parts | None = None  # None if no jobs share GPUs
 
 
 class Parts(NamedTuple):
-    """Parts of GPUs that jobs share. All arrays have one entry for each rectangle.
+    """Parts of shared GPUs: a GPU with n jobs has n equal parts. All arrays have one entry for each rectangle."""
 
-    A GPU with n jobs has n equal parts: `place` is the number of the part, from 0, and `of` is n. `speed` is the speed
-    of the job beside other jobs, over its speed alone. `placed` is the time when the job got the GPU [s].
-    """
-
-    place: NDArray[np.int64]
-    of: NDArray[np.int64]
-    speed: NDArray[np.float64]
-    placed: NDArray[np.float64]
+    place: NDArray[np.int64]  # index of the part among the n parts
+    of: NDArray[np.int64]  # n
+    speed: NDArray[np.float64]  # of the job beside other jobs, relative to its speed alone
+    placed: NDArray[np.float64]  # time when the job got the GPU [s]
 
 
 def occupancy(result: Result, cluster: Cluster) -> Occupancy:
@@ -259,52 +262,40 @@ def occupancy(result: Result, cluster: Cluster) -> Occupancy:
     index = {record.job: number for number, record in enumerate(result.job_records)}
     offsets = [0, *accumulate(cluster.gpus_per_node)]
     pieces = stays(result.allocation_records, cluster, result.end_time, result.sharing_records)
+    slots: Mapping[tuple[Any, ...], Sequence[Slot]]
     if result.sharing_records:
-        return _shared(pieces, index, offsets, cluster)
-    last = {(stay.job, stay.placed): stay for stay in pieces}
+        slots = _slots_by_part(pieces)
+    else:
+        last = {(stay.job, stay.placed): stay for stay in pieces}
+        slots = {(stay.placed, stay.end, stay.job): stay.slots for stay in last.values()}
     found = [
-        (placed, stay.end, index[job], offsets[node] + first, length)
-        for (job, placed), stay in last.items()
-        for node, first, length in _runs(stay.slots)
+        (start, end, index[job], offsets[node] + first, count, *part)
+        for (start, end, job, *part), equal in slots.items()
+        for node, first, count in _runs(equal)
     ]
-    start, end, job, row, rows = np.array(sorted(found), dtype=np.float64).reshape(-1, 5).T
-    held, first, count = (column.astype(int) for column in (job, row, rows))
-    return Occupancy(start, end, held, first, count, cluster.gpus_per_node, cluster.node_types)
+    columns = np.array(sorted(found), dtype=np.float64).reshape(-1, 9 if result.sharing_records else 5).T
+    start, end = columns[:2]
+    job, row, rows = columns[2:5].astype(int)
+    shared = Parts(*columns[5:7].astype(int), *columns[7:]) if result.sharing_records else None
+    return Occupancy(start, end, job, row, rows, cluster.gpus_per_node, cluster.node_types, shared)
 
 
-def _shared(pieces: Iterable[Stay], index: Mapping[str, int], offsets: Sequence[int], cluster: Cluster) -> Occupancy:
-    on: defaultdict[Slot, list[tuple[int, Stay]]] = defaultdict(list)
+def _slots_by_part(pieces: Iterable[Stay]) -> Mapping[tuple[Any, ...], Sequence[Slot]]:
+    """Return the GPUs with equal parts: start, end and job, and place, of, speed and placed as in `Parts`."""
+    stays_on: defaultdict[Slot, list[tuple[int, Stay]]] = defaultdict(list)
     for stay in pieces:
         for slot, lane in zip(stay.slots, stay.lanes or repeat(0), strict=False):
-            on[slot].append((lane, stay))
-    slots: defaultdict[_Part, list[Slot]] = defaultdict(list)
-    for slot in sorted(on):
-        for part in _parts(on[slot]):
+            stays_on[slot].append((lane, stay))
+    slots = defaultdict(list)
+    for slot in sorted(stays_on):
+        for part in _parts(stays_on[slot]):
             slots[part].append(slot)
-    found = [
-        (part.start, part.end, index[part.job], offsets[node] + first, count, *part[3:])
-        for part, there in slots.items()
-        for node, first, count in _runs(there)
-    ]
-    start, end, *columns, speed, placed = np.array(sorted(found), dtype=np.float64).reshape(-1, 9).T
-    held, row, rows, place, of = (column.astype(int) for column in columns)
-    shared = Parts(place, of, speed, placed)
-    return Occupancy(start, end, held, row, rows, cluster.gpus_per_node, cluster.node_types, shared)
+    return slots
 
 
-class _Part(NamedTuple):
-    start: float
-    end: float
-    job: str
-    place: int
-    of: int
-    speed: float
-    placed: float
-
-
-def _parts(there: Iterable[tuple[int, Stay]]) -> Iterator[_Part]:
-    """Yield the parts of a GPU. A part ends when the jobs on the GPU or their speeds change."""
-    by_lane = sorted(there, key=lambda pair: (pair[0], pair[1].start))
+def _parts(lanes_and_stays: Iterable[tuple[int, Stay]]) -> Iterator[tuple[float, float, str, int, int, float, float]]:
+    """Yield the parts of a GPU as in `_slots_by_part`. A part ends when the jobs on the GPU or their speeds change."""
+    by_lane = sorted(lanes_and_stays, key=lambda pair: (pair[0], pair[1].start))
     times = sorted({time for _, stay in by_lane for time in (stay.start, stay.end)})
     users: dict[float, tuple[tuple[str, float, float], ...]] = dict.fromkeys(times, ())
     for _, stay in by_lane:
@@ -313,7 +304,7 @@ def _parts(there: Iterable[tuple[int, Stay]]) -> Iterator[_Part]:
     for jobs, stretch in groupby(pairwise(times), key=lambda pair: users[pair[0]]):
         (start, end), *rest = stretch
         for place, (job, speed, placed) in enumerate(jobs):
-            yield _Part(start, rest[-1][1] if rest else end, job, place, len(jobs), speed, placed)
+            yield start, rest[-1][1] if rest else end, job, place, len(jobs), speed, placed
 
 
 def _runs(slots: Sequence[Slot]) -> Iterator[tuple[int, int, int]]:

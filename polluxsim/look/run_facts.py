@@ -21,20 +21,21 @@ if TYPE_CHECKING:
     from polluxsim.look.occupancy import Stay
 
 Delay = Callable[[str, str, Sequence[int], float], float]
+"""Restart delay [s] of a start, by job, application, nodes and time of the start [s]."""
 
 
 def cluster_of(run: Run) -> Cluster:
-    """Return the cluster of a run by run.json, or by its records if it grew or run.json does not state it."""
-    known = Cluster.of_groups(run.info["nodes"]) if "nodes" in run.info else None
-    sizes = {} if known is None else dict(enumerate(known.gpus_per_node))
+    """Return the cluster that run.json states, with the additional nodes and GPUs in the records of the run."""
+    stated = Cluster.of_groups(run.info["nodes"]) if "nodes" in run.info else None
+    sizes = {} if stated is None else dict(enumerate(stated.gpus_per_node))
     for held in set(map(attrgetter("nodes", "gpus"), run.result.allocation_records)):
         for node, gpus in zip(*held, strict=True):
             sizes[node] = max(sizes.get(node, 1), gpus)
     for outage in run.result.outage_records:
         sizes[outage.node] = max(sizes.get(outage.node, 1), outage.gpus)
-    # In a run in which no job ever held a GPU the cluster still had a node.
+    # A cluster has at least one node, even if no job ever held a GPU.
     nodes = tuple(sizes.get(node, 1) for node in range(max(sizes, default=0) + 1))
-    return Cluster(nodes, node_types=known.node_types if known and known.num_nodes == len(nodes) else UNKNOWN_TYPES)
+    return Cluster(nodes, node_types=stated.node_types if stated and stated.num_nodes == len(nodes) else UNKNOWN_TYPES)
 
 
 def num_gpus(run: Run) -> int | None:
@@ -58,24 +59,24 @@ def is_rented(run: Run) -> bool:
 
 
 def start_delay(run: Run) -> Delay:
-    """Return a function that gives the restart delay of a start, from the settings or from the policy."""
+    """Return the restart delays of a run, as its policy recorded them, and otherwise from its settings."""
     engine = run.info.get("config", {}).get("engine", {})
     delays = RestartDelays(float(engine.get("restart_delay", 0.0)), engine.get("restart_delays") or {})
     types = cluster_of(run).node_types if delays.known else ()
-    named = {(start.job, start.time): start.delay for start in run.result.start_records}
+    recorded = {(start.job, start.time): start.delay for start in run.result.start_records}
 
     def delay(job: str, application: str, nodes: Sequence[int], time: float) -> float:
-        otherwise = delays.of(application, types[nodes[0]].name if types and nodes else ANY.name)
-        return named.get((job, time), otherwise)
+        from_settings = delays.of(application, types[nodes[0]].name if types and nodes else ANY.name)
+        return recorded.get((job, time), from_settings)
 
     return delay
 
 
 class Pauses:
-    """The checkpoints of a run on a number of nodes.
+    """The checkpoints of a run on a number of nodes, and the training that failures undid.
 
-    The interval follows from the settings of the run, and the failure rate from its outages. Records contain the other
-    checkpoints.
+    The interval between checkpoints follows from the settings of the run, and the failure rate from its outages. The
+    records of the run contain only the checkpoints that do not follow from an interval.
     """
 
     def __init__(self, run: Run, num_nodes: int) -> None:
@@ -96,7 +97,7 @@ class Pauses:
             self._recorded[record.job].append(record)
 
     def of(self, stay: Stay, application: str) -> Iterator[tuple[float, float]]:
-        """Yield from when to when a job stopped for checkpoints during a stay [s]."""
+        """Yield the start and the end of each stop for a checkpoint during a stay [s]."""
         reached = stay.start
         for begin, end in sorted(self._stops(stay, application)):
             start, reached = max(begin, reached), max(min(end, stay.end), reached)
@@ -129,10 +130,13 @@ class Pauses:
             number += 1
 
     def rhythm(self, job: str, placed: float, nodes: Sequence[int], application: str) -> tuple[float, float, float]:
-        """Return a job's first checkpoint on GPUs that it was given, the time from one to the next, and of each [s]."""
+        """Return the checkpoints by interval of a job on the GPUs that it got at the time `placed` [s].
+
+        The values are the time of the first checkpoint, the time from one to the next, and the duration of each [s].
+        """
         if self._rules is None:
             return inf, inf, 0.0
-        failures = bisect_right(self._failures, placed)  # as jobs knew them that were given GPUs then
+        failures = bisect_right(self._failures, placed)  # failures that were known at that time
         rate = len(set(nodes)) * failure_rate(failures, self._num_nodes, placed, self._rules.expected_rate)
         interval, cost = self._rules.interval(application, rate), self._rules.cost_of(application)
         return placed + self._delay(job, application, nodes, placed) + interval, interval + cost, cost

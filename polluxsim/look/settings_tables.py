@@ -17,18 +17,19 @@ from polluxsim.look.why.phrases import count_range
 from polluxsim.metrics.declared import Metric
 from polluxsim.records.results import Result
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS, Measured
+from polluxsim.statistics.job_values import Rank, ranks
 from polluxsim.statistics.metric_lines import change_text, with_interval
-from polluxsim.statistics.series import Rank
 
 if TYPE_CHECKING:
     from polluxsim.statistics.comparisons import Against, Cell, FromFork, SettingsTable
 
 Lines = list[list[str]]
 
-NARROWEST = 40
+LEAST_WIDTH = 40  # tables as text are at least this wide [characters]
 PARTS = ("mean", "low", "high", "runs", "change", "change low", "change high", "pairs")
+"""Parts of a cell in tables of numbers; `frame_of_settings` explains them."""
 
-MOST_RANKS = 40
+MOST_RANKS = 40  # largest number of users or queues in a table of ranks
 RANK_COLUMNS = ("rank", "to first GPU [h]", "waiting [h]", "JCT [h]", "GPU h")
 
 MOST_JOBS = 3  # number of jobs named in a comparison: the jobs that lose most
@@ -36,8 +37,8 @@ QUANTITY = "ratio of geometric means over pairs, minus 1"  # the change that is 
 
 
 def as_text(table: SettingsTable, width: int = 80) -> str:
-    """Return the table in blocks that fit the width: first the means, then the changes, then the notes."""
-    width = max(width, NARROWEST)
+    """Return the table in blocks that fit the width [characters]: the means, then the changes, then the notes."""
+    width = max(width, LEAST_WIDTH)
     parts = [fill(" ".join(_mean_notes(table)), width), *text_blocks(_means(table), width)]
     if changes := _changes(table):
         parts += [fill(f"Change {_against(table)}, {QUANTITY}:", width), *text_blocks(changes, width)]
@@ -80,9 +81,9 @@ def as_html(table: SettingsTable) -> str:
 def frame_of_settings(table: SettingsTable) -> pd.DataFrame:
     """Return the table's numbers: a row per setting, columns (metric, part), in the units that the metric names.
 
-    Parts are mean, low and high, which are the ends of its 95 % interval, the number of independent runs, and for the
-    change as a share of the baseline: change, change low, change high, and the number of independent pairs. Unknown
-    numbers are nan. `attrs["baselines"]` contains the baseline of each setting.
+    The parts of a metric are the mean, the ends of its 95 % interval (low, high) and the number of independent runs;
+    the change as a share of the baseline, the ends of its interval (change low, change high) and the number of
+    independent pairs. Unknown numbers are nan. `attrs["baselines"]` contains the baseline of each setting.
     """
     rows = {label: dict(_parts(table, row)) for label, row in table.cells.items()}
     keys = list(dict.fromkeys(key for row in rows.values() for key in row))
@@ -94,6 +95,7 @@ def frame_of_settings(table: SettingsTable) -> pd.DataFrame:
 
 
 def _parts(table: SettingsTable, row: Mapping[str, Cell]) -> Iterator[tuple[tuple[str, str], float | None]]:
+    """Yield the numbers of a row of the table, each after its metric and part."""
     for name, cell in row.items():
         changes = (None,) * 4 if cell.change is None else (*cell.change.estimate, cell.change.num_units)
         numbers = (*cell.mean.estimate, cell.mean.num_units, *changes)
@@ -116,6 +118,7 @@ def notes(table: SettingsTable) -> list[str]:
 
 
 def _last_notes(table: SettingsTable) -> list[str]:
+    """Return the notes on the changes, and the verdict or what a verdict needs."""
     found = list(_change_notes(table)) if _changes(table) else []
     if not _has_one_run_each(table):
         return [*found, verdict(table)]
@@ -128,10 +131,12 @@ def _has_one_run_each(table: SettingsTable) -> bool:
 
 
 def _counts(table: SettingsTable) -> set[int]:
+    """Return the numbers of independent runs behind the means of the table."""
     return {cell.mean.num_units for row in table.cells.values() for cell in row.values()}
 
 
 def _mean_notes(table: SettingsTable) -> Iterator[str]:
+    """Yield the notes on the number of runs and on the intervals of the means."""
     means = [cell.mean for row in table.cells.values() for cell in row.values()]
     counts, kinds = sorted(_counts(table)), {mean.units for mean in means}
     if _has_one_run_each(table):
@@ -143,6 +148,7 @@ def _mean_notes(table: SettingsTable) -> Iterator[str]:
 
 
 def _change_notes(table: SettingsTable) -> Iterator[str]:
+    """Yield the notes on the intervals of the changes, and on changes without a ratio."""
     changes = {
         (label, metric): cell.change
         for label, row in table.cells.items()
@@ -157,8 +163,11 @@ def _change_notes(table: SettingsTable) -> Iterator[str]:
 
 
 def interval_notes(found: Iterable[Measured], units: str, values: str) -> Iterator[str]:
-    """Yield what the intervals of few units assume, and how many units are missing for an interval."""
-    counts = sorted({one.num_units for one in found})
+    """Yield notes on intervals: the assumption with few units, and the number of units that an interval lacks.
+
+    `units` and `values` are words, like "pairs" and "log ratios".
+    """
+    counts = sorted({measured.num_units for measured in found})
     if few := [count for count in counts if LEAST_UNITS <= count < LEAST_FOR_VERDICT]:
         yield f"The intervals of {count_range(few)} {units} assume normal {values}."
     if missing := [LEAST_UNITS - count for count in reversed(counts) if count < LEAST_UNITS]:
@@ -167,31 +176,32 @@ def interval_notes(found: Iterable[Measured], units: str, values: str) -> Iterat
 
 
 def _zeros_note(setting: str, metric: Metric, change: Measured) -> str:
-    name, which = metric.title, f"in {change.zeros} pair{'s' * (change.zeros > 1)}"
+    """Return the note on a change between values of which some are 0."""
     if change.is_known:
-        return f"{setting}: {name} is 0 in every run, so its change is −100 %."
-    return f"{setting}: {name} has no ratio, because it is 0 in only one of the two runs {which}."
+        return f"{setting}: {metric.title} is 0 in every run, so its change is −100 %."
+    pairs = f"{change.zeros} pair{'s' * (change.zeros > 1)}"
+    return f"{setting}: {metric.title} has no ratio, because it is 0 in only one of the two runs in {pairs}."
 
 
 def verdict(table: SettingsTable) -> str:
-    """Return one sentence that lists the real differences, whose 95 % intervals do not contain 0."""
+    """Return a sentence that lists the differences whose 95 % interval excludes 0."""
     changes = [
-        (metric, label, row[metric].change)
-        for metric in table.metrics
+        (metric.title, label, row[name].change)
+        for name, metric in table.metrics.items()
         for label, row in table.cells.items()
-        if metric in row
+        if name in row
     ]
-    known = [(metric, label, change) for metric, label, change in changes if change is not None]
-    judged = [each for each in known if each[2].is_judged]
+    known = [(title, label, change) for title, label, change in changes if change is not None]
+    judged = [(title, label, change) for title, label, change in known if change.is_judged]
     if not judged:
         most = max((change.num_units for _, _, change in known), default=0)
         missing = max(LEAST_FOR_VERDICT - most, 0)
         words = f", {missing} more than there are" if missing else ""
         return f"No verdict on differences: it needs {LEAST_FOR_VERDICT} pairs with the same workload and seed{words}."
     real: dict[str, list[str]] = {}
-    for metric, label, change in judged:
+    for title, label, change in judged:
         if change.is_real:
-            real.setdefault(table.metrics[metric].title, []).append(f"{label} ({change_text(change.estimate.value)})")
+            real.setdefault(title, []).append(f"{label} ({change_text(change.estimate.value)})")
     if not real:
         return f"No difference {_against(table)} is real by the 95 % intervals."
     chance = f"of {len(judged)} comparisons, about {0.05 * len(judged):.0f} would look real by chance"
@@ -200,6 +210,7 @@ def verdict(table: SettingsTable) -> str:
 
 
 def _against(table: SettingsTable) -> str:
+    """Return the baselines of the table, after "against"."""
     names = list(dict.fromkeys(table.baselines.values()))
     if len(names) == 1:
         return f"against {names[0]} (baseline)"
@@ -230,6 +241,7 @@ def comparison_text(found: Sequence[Against], from_forks: Sequence[FromFork] = (
 
 
 def _comparison_lines(found: Against, over: str, note: str = "") -> Iterator[str]:
+    """Yield the lines about a setting; `over` names the part of the runs, and a note stands below the headline."""
     yield f"{found.setting} against {found.baseline} (baseline){over}"
     if note:
         yield note
@@ -249,6 +261,7 @@ def _comparison_lines(found: Against, over: str, note: str = "") -> Iterator[str
 
 
 def _job_lines(found: Against) -> Iterator[str]:
+    """Yield lines on the jobs that take longer than under the baseline."""
     longer = sum(gain.seconds > 0 for gain in found.jobs)
     if found.jobs:
         shorter = f"  {len(found.jobs) - longer} of {len(found.jobs)} jobs take no longer"
@@ -260,6 +273,7 @@ def _job_lines(found: Against) -> Iterator[str]:
 
 
 def _means(table: SettingsTable) -> Lines:
+    """Return the table of means: a line for each setting, after the line of the metrics."""
     lines = [["", *(f"{metric.heading}{metric.arrow}" for metric in table.metrics.values())]]
     for label, row in table.cells.items():
         cells = [row.get(metric) for metric in table.metrics]
@@ -268,6 +282,7 @@ def _means(table: SettingsTable) -> Lines:
 
 
 def _changes(table: SettingsTable) -> Lines:
+    """Return the table of changes, without the baselines; empty if there are only baselines."""
     lines = [["", *(f"{metric.title}{metric.arrow}" for metric in table.metrics.values())]]
     for label, row in table.cells.items():
         if table.baselines[label] != label:
@@ -277,6 +292,7 @@ def _changes(table: SettingsTable) -> Lines:
 
 
 def _all_columns(table: SettingsTable) -> Lines:
+    """Return the table of means, with a column of changes beside each metric."""
     means, changes = _means(table), {line[0]: line[1:] for line in _changes(table)}
     if not changes:
         return means
@@ -288,6 +304,7 @@ def _all_columns(table: SettingsTable) -> Lines:
 
 
 def _mean(measured: Measured, *, is_bound: bool) -> str:
+    """Return a mean with three significant digits, and its interval; `is_bound` marks a lower bound."""
     value, low, high = measured.estimate
     digits = max(0, 2 - floor(log10(abs(value)))) if value else 0
     text = with_interval(value, low, high, lambda number: f"{number:.{digits}f}".replace("-", "−"))
@@ -295,17 +312,18 @@ def _mean(measured: Measured, *, is_bound: bool) -> str:
 
 
 def rank_table(settings: Mapping[str, Sequence[Result]], by: str) -> Table:
-    """Return the ranks of users or queues (`by`) under some settings side by side, in the order of the first."""
-    from polluxsim.statistics.series import ranks  # noqa: PLC0415  (a plain run does not need it)
+    """Return the ranks of users or queues (`by`: "user" or "queue") under settings side by side.
 
+    The rows have the order of the first setting. Raise InvalidInputError if no job has a user or queue.
+    """
     found = {name: ranks(results, by) for name, results in settings.items()}
-    everyone = list(dict.fromkeys(name for ranked in found.values() for name in ranked))
-    lines = [[by, "jobs", *(f"{name}\n{column}" for name in found for column in RANK_COLUMNS)]]
-    for name in everyone[:MOST_RANKS]:
+    names = list(dict.fromkeys(name for ranked in found.values() for name in ranked))
+    lines = [[by, "jobs", *(f"{setting}\n{column}" for setting in found for column in RANK_COLUMNS)]]
+    for name in names[:MOST_RANKS]:
         of_settings = [ranked.get(name) for ranked in found.values()]
         jobs = max(rank.jobs for rank in of_settings if rank is not None)
         lines.append([name, str(jobs), *(cell for rank in of_settings for cell in _rank_cells(rank))])
-    more = len(everyone) - MOST_RANKS
+    more = len(names) - MOST_RANKS
     title = f"By {by}, longest mean time to the first GPU first"
     return boxed(lines, title, caption=f"and {more} more" if more > 0 else "")
 

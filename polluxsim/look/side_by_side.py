@@ -16,21 +16,21 @@ from polluxsim.metrics.summary import Summary
 from polluxsim.records.results import RoundRecord
 from polluxsim.statistics.metric_lines import Line, baseline_note, difference, metric_lines
 
-MOST_NAMES = 3
+MOST_NAMES = 3  # largest number of jobs that a cell names
 MOST_COLUMNS = 4  # most runs side by side; more runs are shown by their settings
 
-MOST_POINTS = 400
-WIDTH, HEIGHT = 600, 60  # of the drawing of active jobs: points, and size [px]
+MOST_POINTS = 400  # largest number of points in the drawing of active jobs
+WIDTH, HEIGHT = 600, 60  # size of this drawing [px]
 
-COLOURS = {"better": "green", "worse": "red"}
+COLOURS = {"better": "green", "worse": "red"}  # of differences
 
 
 class SideBySide:
     """A table of runs side by side, in blocks that fit the width of the screen.
 
-    `gpus` contains the GPUs of each run's cluster, or None if they are unknown. `bases` has the place of the run that
-    each run is compared with, in per cent; by default runs are not compared. `user_values` contains the values of the
-    user's metrics.
+    `gpus` contains the number of GPUs of each run's cluster, or None if it is unknown. `bases` contains, for each run,
+    the index of the run that it is compared with, in per cent; by default runs are not compared. `user_values` contains
+    the values of the user's metrics.
     """
 
     def __init__(
@@ -50,8 +50,7 @@ class SideBySide:
         block: list[tuple[str, list[Text]]] = []
         unbounded = options.update(width=UNBOUNDED)
         for column in self._columns:
-            wider = self._block([*block, column])
-            width = console.measure(wider, options=unbounded).maximum
+            width = console.measure(self._block([*block, column]), options=unbounded).maximum
             if block and (len(block) == MOST_COLUMNS or width > options.max_width):
                 yield self._block(block)
                 block = []
@@ -72,30 +71,29 @@ class SideBySide:
         return boxed([head, *zip(self._labels, *(cells for _, cells in columns), strict=True)])
 
 
-def _told(line: Line, text: str, run: int, bases: Sequence[int]) -> Text:
-    change, verdict = difference(line, run, bases[run]) if bases else ("", "")
-    return Text.assemble(text, (f" {change:>8}", COLOURS.get(verdict, "")) if change else "")
-
-
 def compared_cells(
     runs: Sequence[Summary],
     gpus: Sequence[int | None] = (),
     bases: Sequence[int] = (),
     user_values: Sequence[UserValues] = (),
 ) -> dict[str, list[Text]]:
-    """Return each metric of all runs in words, by its label; with differences from the runs at the places in `bases`.
+    """Return the cells of each metric for all runs, by the label of the metric. Parameters are as for `SideBySide`.
 
-    Missing jobs are named.
+    A cell has the value, the names of the jobs that it counts, and the difference from the run of `bases`.
     """
     found = {}
     for line in metric_lines(runs, gpus, user_values):
-        texts = [text + _named(run, line) for run, text in zip(runs, line.texts, strict=True)]
-        label = f"{'  ' * line.metric.is_part}{line.title}"
-        found[label] = [_told(line, text, run, bases) for run, text in enumerate(texts)]
+        cells = []
+        for index, (run, text) in enumerate(zip(runs, line.texts, strict=True)):
+            change, verdict = difference(line, index, bases[index]) if bases else ("", "")
+            coloured = (f" {change:>8}", COLOURS.get(verdict, "")) if change else ""
+            cells.append(Text.assemble(text, _job_names(run, line), coloured))
+        found[f"{'  ' * line.metric.is_part}{line.title}"] = cells
     return found
 
 
-def _named(run: Summary, line: Line) -> str:
+def _job_names(run: Summary, line: Line) -> str:
+    """Return the names of the jobs that a metric counts, like jobs that were cut off; "" for other metrics."""
     names = getattr(run, line.field, None)
     if not isinstance(names, tuple) or not names:
         return ""
@@ -104,7 +102,10 @@ def _named(run: Summary, line: Line) -> str:
 
 
 def crowd_html(rounds: Sequence[RoundRecord]) -> str:
-    """Return a drawing of the jobs submitted and not complete over time, from a run's rounds in their order."""
+    """Return a drawing of the jobs submitted and not complete over time, from the rounds of a run in order.
+
+    The text is empty for fewer than two rounds.
+    """
     if len(rounds) < 2:
         return ""
     thinned = rounds[:: -(-len(rounds) // MOST_POINTS)]

@@ -11,11 +11,11 @@ from rich.text import Text
 
 Lines = Sequence[Sequence[str]]
 
-GAP = "  "
-WIDEST_LABEL = 30
+GAP = "  "  # between columns of text
+WIDEST_LABEL = 30  # longer names in the first column are wrapped [characters]
 
-NOTE = "font-size: 85%; opacity: 0.7"  # style of a note below a table in HTML
-
+# Styles of a note below a table, of a table, and of a cell in HTML; the alignment follows the style of a cell.
+NOTE = "font-size: 85%; opacity: 0.7"
 _TABLE = "border-collapse: collapse; font-variant-numeric: tabular-nums"
 _CELL = "padding: 1px 10px; text-align:"
 
@@ -28,30 +28,27 @@ _LATEX = str.maketrans(
 
 
 def text_blocks(lines: Lines, width: int) -> Iterator[str]:
-    """Yield the columns in blocks that fit the width. Each block begins with the column of names."""
+    """Yield the columns in blocks that fit the width [characters]. Each block begins with the column of names."""
     label_width = min(max(len(line[0]) for line in lines), WIDEST_LABEL, width // 2)
     labels = [wrap(line[0], label_width) or [""] for line in lines]
-    columns = list(zip(*(line[1:] for line in lines), strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    for block in _folded(widths, width - label_width):
-        rows = zip(labels, *(columns[place] for place in block), strict=True)
-        yield "\n".join(
-            _row(label, cells, (label_width, *(widths[place] for place in block))) for label, *cells in rows
-        )
+    block: list[list[str]] = []
+    used = label_width
+    for column in zip(*(line[1:] for line in lines), strict=True):
+        column_width = max(map(len, column))
+        if block and used + len(GAP) + column_width > width:
+            yield _block(labels, label_width, block)
+            block, used = [], label_width
+        block.append([cell.rjust(column_width) for cell in column])
+        used += len(GAP) + column_width
+    yield _block(labels, label_width, block)
 
 
-def _folded(widths: Sequence[int], room: int) -> list[list[int]]:
-    blocks: list[list[int]] = [[]]
-    for place, width in enumerate(widths):
-        if blocks[-1] and sum(widths[other] + len(GAP) for other in blocks[-1]) + width + len(GAP) > room:
-            blocks.append([])
-        blocks[-1].append(place)
-    return blocks
-
-
-def _row(label: Sequence[str], cells: Sequence[str], widths: Sequence[int]) -> str:
-    first = GAP.join([label[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(cells, widths[1:], strict=True))])
-    return "\n".join([first.rstrip(), *(f"  {line}" for line in label[1:])])
+def _block(labels: Sequence[Sequence[str]], label_width: int, columns: Sequence[Sequence[str]]) -> str:
+    """Return lines of text: the names, wrapped to lines of `label_width` characters, and the padded columns."""
+    found = []
+    for (first, *rest), *cells in zip(labels, *columns, strict=True):
+        found += [GAP.join([first.ljust(label_width), *cells]).rstrip(), *(f"  {line}" for line in rest)]
+    return "\n".join(found)
 
 
 def markdown(lines: Lines) -> str:
@@ -79,14 +76,15 @@ def latex(lines: Lines) -> str:
 
 def html(lines: Lines, notes: Iterable[str] = (), names: str = "left") -> str:
     """Return the lines as HTML for a notebook, with notes below. `names` is the style of the first column."""
-    rows = []
+    rows = ""
     for index, line in enumerate(lines):
-        tag, styles = "td" if index else "th", (names, *["right"] * (len(line) - 1))
+        tag, styles = "td" if index else "th", [names] + ["right"] * (len(line) - 1)
         cells = zip(styles, map(escape, line), strict=True)
-        rows.append("".join(f'<{tag} style="{_CELL} {style}">{cell}</{tag}>' for style, cell in cells))
+        row = "".join(f'<{tag} style="{_CELL} {style}">{cell}</{tag}>' for style, cell in cells)
+        rows += f"<tr>{row}</tr>"
     below = "<br>".join(map(escape, notes))
     note = f'<div style="{NOTE}">{below}</div>' if below else ""
-    return f'<table style="{_TABLE}">{"".join(f"<tr>{row}</tr>" for row in rows)}</table>{note}'
+    return f'<table style="{_TABLE}">{rows}</table>{note}'
 
 
 def boxed(lines: Sequence[Sequence[str | Text]], title: str = "", names: int = 1, caption: str = "") -> Table:

@@ -11,7 +11,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import product, repeat
+from itertools import accumulate, islice, product, repeat
 from pathlib import Path
 from typing import Any
 
@@ -31,25 +31,26 @@ from polluxsim.statistics.series import active_jobs, lifetime, submitted, waitin
 Event = dict[str, Any]
 
 CLUSTER_PID = 1
-"""Process of the counters; node n is process n + 2. Processes and threads are numbered from 1, since 0 means idle."""
+"""Process of the counters. Node n is process n + 2. Processes and threads are numbered from 1, because 0 means idle."""
 
 COUNTERS = (("queue", "jobs"), ("active", "jobs"), ("GPUs", "in use"), ("efficiency", "weighted by GPUs"))
-"""Names of the counters and of their one series; Perfetto shows them together."""
+"""Name of each counter, and of its series. Perfetto shows both names together."""
 
-OF_RENTED = (("nodes", "up"), ("price", "an hour"))  # those of clusters whose nodes are rented as a policy needs them
+RENTED_COUNTERS = (("nodes", "up"), ("price", "an hour"))  # further counters if a policy rents the nodes
 
-FLOW = {"name": "re-allocation", "cat": "re-allocation"}
+FLOW = {"name": "re-allocation", "cat": "re-allocation"}  # attributes of the arrows
 
 
 def events(run: Run) -> Iterator[Event]:
-    """Yield all events of a run's timeline. Times are whole microseconds since the start of the workload.
+    """Yield all events of the timeline of a run. Times are whole microseconds since the start of the workload.
 
-    A node is a process and a GPU a thread. A slice with the name of the job lasts as long as the job holds the GPU at
-    one batch size. The restart delay after a change of GPUs is a separate slice before the job's slice, `start` or
-    `restart`. Checkpoints are slices inside. A GPU that jobs share has a track for each job. An arrow leads from the
-    old GPUs of a job to the new ones. An outage is a mark, and a slice on each GPU of the node. A fork is a mark across
-    all tracks. Each job has a track with its waits. A mark on it shows the loss of its GPUs to a node that went down. A
-    slice `lost` shows the training that a failure undid.
+    Tracks of GPUs: a node is a process and a GPU a thread; a shared GPU has a thread for each job. A slice with the
+    name of a job lasts while the job holds the GPU at one batch size. The slice `start` or `restart` before it is the
+    restart delay, and slices `checkpoint` lie inside. An arrow leads from the old GPUs of a job to the new ones. An
+    outage is a mark on its node, and a slice `down` on each GPU. A fork is a mark across all tracks.
+
+    Tracks of jobs: they also have slices for waits, marks where a job lost its GPUs to an outage, and slices `lost` for
+    training that a failure undid.
     """
     cluster = cluster_of(run)
     tracks = _Tracks(cluster, most_lanes(_stays(run, cluster)) if run.result.sharing_records else 1)
@@ -84,7 +85,7 @@ def _stays(run: Run, cluster: Cluster) -> Iterator[Stay]:
 
 
 def write_timeline(run: Run, path: Path, *, packed: bool = True) -> int:
-    """Write a run's timeline, gzipped or plain, and return its number of slices; the same run gives the same bytes."""
+    """Write the timeline of a run, gzipped or plain, and return its number of slices. Equal runs give equal bytes."""
     slices = 0
     with _text(path, packed=packed) as file:
         file.write('{"displayTimeUnit":"ms","traceEvents":[\n')
@@ -93,16 +94,17 @@ def write_timeline(run: Run, path: Path, *, packed: bool = True) -> int:
             file.write(separator + json.dumps(event, separators=(",", ":"), ensure_ascii=False))
             separator = ",\n"
             slices += event["ph"] == "X"
-        told = {"run": run.name, "policy": policy_name(settings_of(run)), "seed": run.info.get("seed")}
-        file.write(f'\n],"otherData":{json.dumps(told, ensure_ascii=False)}}}\n')
+        about = {"run": run.name, "policy": policy_name(settings_of(run)), "seed": run.info.get("seed")}
+        file.write(f'\n],"otherData":{json.dumps(about, ensure_ascii=False)}}}\n')
     return slices
 
 
 @contextmanager
 def _text(path: Path, *, packed: bool) -> Iterator[io.TextIOBase]:
+    """Open a file for writing text, gzipped or plain."""
     with ExitStack() as stack:
         file: Any = stack.enter_context(path.open("wb"))
-        if packed:  # neither the time nor the file's name may be in the bytes
+        if packed:  # without the time and the name of the file, which would change the bytes
             file = stack.enter_context(gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0))
         yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8"))
 
@@ -112,14 +114,12 @@ class _Tracks:
 
     def __init__(self, cluster: Cluster, lanes: int = 1) -> None:
         self._sizes, self._lanes = cluster.gpus_per_node, lanes
-        first = CLUSTER_PID + 1 + cluster.num_nodes
-        self._first_tids = [first]
-        for gpus in self._sizes:
-            self._first_tids.append(self._first_tids[-1] + gpus)
+        self._first_tids = list(accumulate(self._sizes, initial=CLUSTER_PID + 1 + cluster.num_nodes))  # by node
 
     def of(self, slot: Slot, lane: int = 0) -> Event:
-        row = self._first_tids[slot.node] + slot.gpu
-        return {"pid": CLUSTER_PID + 1 + slot.node, "tid": row + lane * sum(self._sizes)}
+        """Return the process and the thread of a GPU and a lane."""
+        tid = self._first_tids[slot.node] + slot.gpu
+        return {"pid": CLUSTER_PID + 1 + slot.node, "tid": tid + lane * sum(self._sizes)}
 
     @property
     def next(self) -> tuple[int, int]:
@@ -150,10 +150,10 @@ class _JobTracks:
 
     def metadata(self) -> Iterator[Event]:
         """Yield the names of the tracks, in order of submission."""
-        for number, (job, track) in enumerate(self._tracks.items()):
-            if not number:
-                yield _meta("process_name", {"pid": track["pid"]}, name="jobs")
-                yield _meta("process_sort_index", {"pid": track["pid"]}, sort_index=track["pid"])
+        for track in islice(self._tracks.values(), 1):
+            yield _meta("process_name", {"pid": track["pid"]}, name="jobs")
+            yield _meta("process_sort_index", {"pid": track["pid"]}, sort_index=track["pid"])
+        for job, track in self._tracks.items():
             yield _meta("thread_name", track, name=job)
             yield _meta("thread_sort_index", track, sort_index=track["tid"])
 
@@ -170,25 +170,28 @@ class _JobTracks:
         """Yield a mark for each loss of all GPUs because nodes went down."""
         for (job, time), text in losses(self._result).items():
             if job in self._tracks:
-                yield {"ph": "i", "s": "t", "name": text, "cat": "job", "ts": _microseconds(time), **self._tracks[job]}
+                yield self._mark(job, text, time)
 
     def ends(self) -> Iterator[Event]:
         """Yield the last waits of jobs, and marks at their submissions and ends."""
         for job in self._jobs:
             start, end = lifetime(self._result, job)
             yield from self._waited(job.job, end)
-            for name, time in (("submitted", start), (str(job.status.value), end)):
-                mark = {"ph": "i", "s": "t", "name": name, "cat": "job", "ts": _microseconds(time)}
-                yield {**mark, **self._tracks[job.job]}
+            yield self._mark(job.job, "submitted", start)
+            yield self._mark(job.job, job.status.value, end)
+
+    def _mark(self, job: str, text: str, time: float) -> Event:
+        return {"ph": "i", "s": "t", "name": text, "cat": "job", "ts": _microseconds(time), **self._tracks[job]}
 
     def _waited(self, job: str, until: float) -> Iterator[Event]:
+        """Yield the wait of a job that ends at a time [s], if it was without GPUs."""
         since = _microseconds(self._idle_since[job])
         if (waited := _microseconds(until) - since) > 0:
             yield {"ph": "X", "name": "waiting", "cat": "wait", "ts": since, "dur": waited, **self._tracks[job]}
 
 
 def _slices(stay: Stay, delay: float, application: str) -> Iterator[Event]:
-    """Yield the slices of a stay, to be put on each of its GPUs: the rest of the restart delay, and the work."""
+    """Yield the slices of a stay for each of its GPUs: the rest of the restart delay [s], and the training."""
     args = {
         "job": stay.job,
         "application": application,
@@ -248,30 +251,21 @@ def _outages(run: Run, tracks: _Tracks) -> Iterator[Event]:
 
 
 def _counters(run: Run) -> Iterator[Event]:
-    """Yield the counters of every round, and zeros when the cluster becomes idle and has no rounds until the next job.
-
-    The queue: jobs that are submitted, not complete and without a GPU.
-    """
+    """Yield the counters of every round, and zeros when the cluster becomes idle and rounds stop."""
     active, rounds = active_jobs(run.result), run.result.round_records
     idle = deque(np.unique(active.times[active.at(active.times) == 0]).tolist())
-    names = (*COUNTERS, *(OF_RENTED if is_rented(run) else ()))
+    names = (*COUNTERS, *(RENTED_COUNTERS if is_rented(run) else ()))
     for record, queue in zip(rounds, waiting_jobs(run.result).at([record.time for record in rounds]), strict=True):
         while idle and idle[0] < record.time:
             yield from _counted(idle.popleft(), COUNTERS, repeat(0))
-        values = (
-            int(queue),
-            record.active_jobs,
-            record.gpus_in_use,
-            record.efficiency,
-            record.nodes,
-            record.hourly_cost,
-        )
-        yield from _counted(record.time, names, values)
+        values = (int(queue), record.active_jobs, record.gpus_in_use, record.efficiency)
+        yield from _counted(record.time, names, (*values, record.nodes, record.hourly_cost))
     for time in idle:
         yield from _counted(time, COUNTERS, repeat(0))
 
 
 def _counted(time: float, names: Iterable[tuple[str, str]], values: Iterable[float]) -> Iterator[Event]:
+    """Yield the values of counters at a time [s]."""
     for (name, unit), value in zip(names, values, strict=False):
         yield {"ph": "C", "name": name, "pid": CLUSTER_PID, "ts": _microseconds(time), "args": {unit: value}}
 

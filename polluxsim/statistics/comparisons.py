@@ -24,33 +24,32 @@ SHOWN = ("avg_jct", "p99_jct", "makespan", "max_fairness", "p99_fairness", "rest
 
 
 class Cell(NamedTuple):
-    """A metric under a setting, which is a lower bound if jobs were cut off.
+    """A metric under a setting."""
 
-    The mean is over all runs, in the unit that tables show. The change is the ratio of geometric means
-    over pairs of runs with the same workload and seed, minus 1. It is None for the baseline, without pairs, and if jobs
-    were cut off.
-    """
-
-    mean: Measured
+    mean: Measured  # over all runs, in the unit that tables show
+    # Ratio of geometric means over pairs of runs with the same workload and seed, minus 1. None for the baseline,
+    # without pairs, and for times if jobs were cut off.
     change: Measured | None
-    is_bound: bool
+    is_bound: bool  # whether the mean is a lower bound, because jobs were cut off
 
 
 class SettingsTable(NamedTuple):
-    """Settings side by side: cells by setting and metric, the metrics' declarations, and each setting's baseline."""
+    """Settings side by side."""
 
-    cells: Mapping[str, Mapping[str, Cell]]
-    metrics: Mapping[str, Metric]
-    baselines: Mapping[str, str]
+    cells: Mapping[str, Mapping[str, Cell]]  # by setting and metric
+    metrics: Mapping[str, Metric]  # declarations
+    baselines: Mapping[str, str]  # by setting
 
 
 def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: str | None = None) -> SettingsTable:
     """Return the mean of metrics under every setting, and their change against a baseline.
 
     Runs that differ only in seed or workload replicate a setting. `frame` has a row for each run: settings by their
-    path, like `policy.p`, and metrics [s]. `metrics` are columns of it, by default those of `SHOWN` that a run has, and
-    the metrics of the user. `baseline` is KEY=VALUE like `policy.p=-1`, the label of a setting, or the folder of a run,
-    by default the setting of the first run.
+    path, like `policy.p`, and metrics in the units of `Summary`. `metrics` are columns of it, by default those of
+    `SHOWN` that a run has, and the metrics of the user. `baseline` is KEY=VALUE like `policy.p=-1`, the label of a
+    setting, or the folder of a run, by default the setting of the first run.
+
+    Raise InvalidInputError if a column is missing or not a number, or if no run is the baseline.
     """
     declared = declared_in(frame)
     names = metrics or [name for name in (*SHOWN, *declared) if name in frame and frame[name].notna().any()]
@@ -76,6 +75,7 @@ def with_jobs_cut_off(rows: Sequence[Row], labels: Sequence[str]) -> set[str]:
 def _cells(
     samples: Samples, metrics: Mapping[str, Metric], pair: tuple[str, str], cut_off: Iterable[str]
 ) -> dict[str, Cell]:
+    """Return the cells of a row by metric. `pair` contains the label of the setting and of its baseline."""
     label, baseline = pair
     cells = {}
     for metric, declared in metrics.items():
@@ -125,8 +125,8 @@ def distinct_labels(rows: Sequence[Row]) -> list[str]:
 def baselines(rows: Sequence[Row], labels: Sequence[str], baseline: str | None = None) -> dict[str, str]:
     """Return the label of the baseline of each label, in order of first appearance.
 
-    By default the baseline is the first label. `baseline` is a label, KEY=VALUE, or the folder of a
-    run. If the name matches several labels, the baseline of a label is the most similar of these.
+    By default the baseline is the first label. `baseline` is a label, KEY=VALUE, or the folder of a run. If it matches
+    several labels, the baseline of a label is the most similar of these. Raise InvalidInputError if it matches none.
     """
     settings = dict(zip(reversed(labels), reversed(rows), strict=True))
     order = list(dict.fromkeys(labels))
@@ -145,46 +145,36 @@ def baselines(rows: Sequence[Row], labels: Sequence[str], baseline: str | None =
 
 
 COMPARED = (
-    "avg_jct",
-    "p50_jct",
-    "p99_jct",
-    "avg_queueing_delay",
-    "avg_waiting_time",
-    "makespan",
-    "restarts",
-    "gpu_hours",
+    "avg_jct", "p50_jct", "p99_jct", "avg_queueing_delay", "avg_waiting_time", "makespan", "restarts", "gpu_hours",
     "max_fairness",
-)
+)  # fmt: skip
+"""Metrics that `compared` compares, besides those of the user and the JCT of each application."""
 
 
 class Gain(NamedTuple):
-    """A job of a run, and the additional time that it takes compared with the baseline [s]."""
+    """The additional time that a job takes compared with the baseline."""
 
     job: str
     run: str
-    seconds: float
+    seconds: float  # JCT minus JCT in the baseline [s]
 
 
 class Against(NamedTuple):
-    """A setting against its baseline, both by their labels; without changes of times if jobs were cut off in a run.
+    """A setting against its baseline."""
 
-    Changes are listed by metric; metrics that no pair of runs has are left out. `metrics` contains their declarations.
-    The list contains every job that completes in both runs of a pair, the largest gains first.
-    """
-
-    setting: str
-    baseline: str
-    metrics: Mapping[str, Metric]
-    changes: dict[str, Measured]
-    jobs: list[Gain]
-    is_cut_off: bool
+    setting: str  # label
+    baseline: str  # label
+    metrics: Mapping[str, Metric]  # declarations
+    changes: dict[str, Measured]  # by metric that a pair of runs has; without times if jobs were cut off
+    jobs: list[Gain]  # every job that completes in both runs of a pair, by rising `seconds`
+    is_cut_off: bool  # whether jobs were cut off in a run
 
 
 class FromFork(NamedTuple):
-    """Comparisons of runs from the time of a fork on [s], with the smallest and largest number of jobs not complete."""
+    """Comparisons of runs from a fork on."""
 
-    time: float
-    num_jobs: tuple[int, int]
+    time: float  # of the fork [s]
+    num_jobs: tuple[int, int]  # smallest and largest number of jobs not complete at the fork
     found: Sequence[Against]
 
 
@@ -196,13 +186,12 @@ def compared_from_forks(runs: Sequence[Run], by: str | None = None, baseline: st
         has_baseline = baseline is None or any(is_named(settings_of(run), (run.name,), baseline) for run in parts)
         if has_baseline and len({repr(settings_of(run)) for run in parts}) > 1:
             counts = [len(run.result.job_records) for run in parts]
-            of_part = [each._replace(changes=_from_fork(each.changes)) for each in compared(parts, by, baseline)]
+            of_part = []
+            for each in compared(parts, by, baseline):
+                changes = {name: each.changes[name] for name in each.changes if name.partition(".")[0] in FROM_FORK}
+                of_part.append(each._replace(changes=changes))
             found.append(FromFork(time, (min(counts), max(counts)), of_part))
     return found
-
-
-def _from_fork(changes: Mapping[str, Measured]) -> dict[str, Measured]:
-    return {name: change for name, change in changes.items() if name.partition(".")[0] in FROM_FORK}
 
 
 def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = None) -> list[Against]:
@@ -210,7 +199,8 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
 
     `by` is the setting to compare, like `policy` or `policy.p`: runs that agree in all other settings are pairs. By
     default all settings but the seed and the workload's file are compared. `baseline` names a setting, as for
-    `settings_table`; by default it is the setting of the first run.
+    `settings_table`; by default it is the setting of the first run. Raise InvalidInputError if the runs have only one
+    setting, or not the setting `by`, or if no run is the baseline.
     """
     runs, rows, declared = _distinct_runs(runs)
     labels, pooled = _labels_and_pooled(rows, by)
@@ -228,8 +218,9 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
     for label, other in baselines(rows, labels, baseline).items():
         if label != other:
             is_cut_off = bool({label, other} & cut_off)
-            known = [name for name, metric in metrics.items() if not (is_cut_off and metric.unit == "h")]
-            changes = {name: change for name in known if (change := samples.change(name, label, other)) is not None}
+            shown = [name for name, metric in metrics.items() if not (is_cut_off and metric.unit == "h")]
+            of_pairs = {name: samples.change(name, label, other) for name in shown}
+            changes = {name: change for name, change in of_pairs.items() if change is not None}
             gains = _gains(keyed[label], keyed[other])
             found.append(Against(label, other, metrics, changes, gains, is_cut_off))
     return found
@@ -243,12 +234,14 @@ def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Res
 
 
 def _distinct_runs(runs: Sequence[Run]) -> tuple[list[Run], list[Row], dict[str, Metric]]:
+    """Return the runs without repetitions, their rows in tables, and the declarations of the user's metrics."""
     frame = frame_of(runs)
     found = {repr(row): (run, row) for run, row in zip(runs, every_row_of(frame), strict=True)}
     return [run for run, _ in found.values()], [row for _, row in found.values()], declared_in(frame)
 
 
 def _labels_and_pooled(rows: Sequence[Row], by: str | None) -> tuple[list[str], list[str]]:
+    """Return the label of each run by the compared setting, and the settings in which pairs of runs agree."""
     if not by:
         return distinct_labels(rows), list(REPLICATES)
     keys = list(dict.fromkeys(key for row in rows for key in settings_in(row)))
@@ -263,6 +256,7 @@ def _labels_and_pooled(rows: Sequence[Row], by: str | None) -> tuple[list[str], 
 
 
 def _gains(ours: Mapping[str, Run], baseline: Mapping[str, Run]) -> list[Gain]:
+    """Return the gains of jobs over pairs of runs with equal keys, in rising order."""
     found = []
     for key, run in ours.items():
         records = baseline[key].result.job_records if key in baseline else ()

@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 
 Array = NDArray[np.float64]
 
-LEVEL = 0.95
+LEVEL = 0.95  # of the confidence intervals
 
 LEAST_UNITS = 3  # fewer units have no interval
 LEAST_FOR_VERDICT = 6  # fewer units support no verdict, and their intervals assume normal values
@@ -22,10 +22,10 @@ ROUNDING = 1e-12  # log ratios below this size, and spreads below this share of 
 
 
 class Estimate(NamedTuple):
-    """A value and the ends of its 95 % interval, which are None if there are too few units for an interval."""
+    """A value with its 95 % interval, in one unit."""
 
     value: float
-    low: float | None
+    low: float | None  # end of the interval; None if there are too few units for an interval
     high: float | None
 
     @property
@@ -33,16 +33,16 @@ class Estimate(NamedTuple):
         """Return half the interval's width, or None without an interval."""
         return None if self.low is None or self.high is None else (self.high - self.low) / 2
 
-    def scaled(self, factor: float, offset: float = 0.0) -> Estimate:
-        """Return `factor` times the estimate plus `offset`; the factor is positive."""
-        return Estimate(*(None if end is None else factor * end + offset for end in self))  # type: ignore[arg-type]
+    def as_change(self) -> Estimate:
+        """Return a ratio minus 1."""
+        return Estimate(*(None if end is None else end - 1.0 for end in self))  # type: ignore[arg-type]
 
 
 def mean(values: ArrayLike, least: float = 0.0, most: float = inf) -> Estimate:
     """Return the mean of independent units, shape (units,), with an interval inside the possible values.
 
     `least` and `most` are the smallest and largest possible values, for example 0 and 1 for shares. If `least` is 0,
-    `interval_of_positive_mean` gives the interval.
+    `interval_of_positive_mean` gives the interval. Raise ValueError without values.
 
     >>> value, low, high = mean([0.25, 1.0, 1.0], most=1.0)
     >>> value, round(low, 3), high
@@ -59,7 +59,8 @@ def mean(values: ArrayLike, least: float = 0.0, most: float = inf) -> Estimate:
 def ratio_of_means(values: ArrayLike, baseline: ArrayLike) -> Estimate:
     """Return mean(values) / mean(baseline) of pairs of non-negative values, shape (units,), with its interval.
 
-    Published tables state this ratio. Its interval is the interval of the mean of the linearised ratios.
+    Published tables state this ratio. Its interval is that of the mean of the linearised ratios. Raise ValueError if
+    the shapes differ.
 
     >>> ratio_of_means([2, 4, 6], [1, 2, 3])
     Estimate(value=2.0, low=2.0, high=2.0)
@@ -74,7 +75,7 @@ def log_ratios(values: ArrayLike, baseline: ArrayLike) -> Array:
     """Return the logarithms of the ratios of pairs, shape (units,).
 
     Equal values have the ratio 1, also if both are 0. The logarithm is -inf or inf if only the value or only the
-    baseline is 0, and nan if the signs differ or both are negative.
+    baseline is 0, and nan if the signs differ or both are negative. Raise ValueError if the shapes differ.
 
     >>> log_ratios([1.0, 0.0, 0.0, 2.0], [1.0, 0.0, 5.0, 0.0])
     array([  0.,   0., -inf,  inf])
@@ -171,6 +172,7 @@ def independent(values: Array, workloads: Sequence[object]) -> Array:
 
 
 def _units(values: ArrayLike) -> Array:
+    """Return values as an array. Raise ValueError unless it has shape (units,) with at least one unit."""
     values = np.asarray(values, dtype=float)
     if values.ndim != 1 or not len(values):
         raise ValueError(f"the values have shape {values.shape}, but an estimate needs one axis and at least one value")
@@ -178,6 +180,7 @@ def _units(values: ArrayLike) -> Array:
 
 
 def _pairs(values: ArrayLike, baseline: ArrayLike) -> tuple[Array, Array]:
+    """Return values as two arrays. Raise ValueError unless both have the shape (units,) with at least one unit."""
     values, baseline = np.asarray(values, dtype=float), np.asarray(baseline, dtype=float)
     if values.ndim != 1 or values.shape != baseline.shape or not len(values):
         shapes = f"values of shape {values.shape} and a baseline of shape {baseline.shape}"
@@ -189,30 +192,22 @@ Quantity = tuple[str, str, str]  # metric, arm, and the arm it is compared with,
 
 
 class Sample(NamedTuple):
-    """One measured value in base units [s, or 1], with the workload and seed of its run.
-
-    Metric and arm are named as in the rows of published values. Samples of two arms with equal workload and seed are
-    a pair.
-    """
+    """One measured value. Samples of two arms with equal workload and seed are a pair."""
 
     metric: str
-    arm: str
-    value: float
+    arm: str  # setting that is compared, like a policy
+    value: float  # in the unit of the metric
     workload: str = ""
     seed: int = 0
 
 
 class Measured(NamedTuple):
-    """A mean or a change with its interval, and the independent units that it is computed from.
+    """A mean or a change, and the independent units that it is computed from."""
 
-    The value of a change is nan if some pairs have a value of 0 on one side only. `units` is "workloads", or "seeds" if
-    there are too few workloads. `zeros` is the number of pairs of runs with a value of 0 on one side only.
-    """
-
-    estimate: Estimate
-    num_units: int
-    units: str
-    zeros: int = 0
+    estimate: Estimate  # the value of a change is nan if `zeros` is not 0
+    num_units: int  # number of units
+    units: str  # "workloads", or "seeds" if there are too few workloads
+    zeros: int = 0  # number of pairs of runs in which only one value is 0
 
     @property
     def is_known(self) -> bool:
@@ -226,7 +221,7 @@ class Measured(NamedTuple):
 
     @property
     def is_real(self) -> bool:
-        """Return whether a change is a difference by its interval, which needs enough units for a verdict."""
+        """Return whether there are enough units for a verdict on a change, and its interval excludes 0."""
         _, low, high = self.estimate
         return self.is_judged and low is not None and high is not None and not low <= 0 <= high
 
@@ -241,11 +236,11 @@ class Samples:
         self._series = {key: pd.Series(found) for key, found in values.items()}
 
     def total(self, metric: str, arm: str) -> int:
-        """Return the sum over all runs, or 0 if nothing was measured."""
+        """Return the sum of a count over all runs, or 0 if nothing was measured."""
         return int(self._series[metric, arm].sum()) if (metric, arm) in self._series else 0
 
     def mean(self, metric: str, arm: str, least: float = 0.0, most: float = inf) -> Measured | None:
-        """Return the mean of a metric that lies between `least` and `most`, or None if it was not measured."""
+        """Return the mean of a metric with values from `least` to `most`, or None if nothing was measured."""
         runs = self._runs(metric, arm)
         if runs is None:
             return None
@@ -254,10 +249,7 @@ class Samples:
         return _measured(mean(units, least, most) if is_finite else Estimate(inf, None, None), units, runs)
 
     def change(self, metric: str, arm: str, baseline: str) -> Measured | None:
-        """Return the ratio of the geometric means of an arm and a baseline over pairs of runs, minus 1.
-
-        Returns None without pairs.
-        """
+        """Return the ratio of the geometric means of an arm and a baseline over pairs, minus 1; None without pairs."""
         runs = self._runs(metric, arm, baseline)
         if runs is None:
             return None
@@ -265,13 +257,14 @@ class Samples:
         logs = log_ratios(values[:, 0], values[:, 1])
         with np.errstate(invalid="ignore"):  # -inf and inf in one workload have no mean
             units = independent(np.column_stack([values, logs]), _workloads(runs))[:, 2]
-        change = _measured(ratio_of_geometric_means(units).scaled(1.0, -1.0), units, runs)
+        change = _measured(ratio_of_geometric_means(units).as_change(), units, runs)
         return change._replace(zeros=int((~np.isfinite(logs)).sum()))
 
     def measured(self, quantity: Quantity) -> Measured | None:
         """Return a quantity of a published table: a mean, or the ratio of two means minus 1.
 
-        The interval is for a verdict, so fewer than six units have none. Returns None if nothing was measured.
+        The interval serves a verdict, for which fewer than six units have no interval. Return None if nothing was
+        measured.
         """
         metric, arm, baseline = quantity
         found = self._change_of_means(metric, arm, baseline) if baseline else self.mean(metric, arm)
@@ -286,7 +279,7 @@ class Samples:
         units = independent(runs.to_numpy(dtype=float), _workloads(runs))
         if not np.isfinite(units).all():
             return _measured(Estimate(inf, None, None), units, runs)
-        return _measured(ratio_of_means(units[:, 0], units[:, 1]).scaled(1.0, -1.0), units, runs)
+        return _measured(ratio_of_means(units[:, 0], units[:, 1]).as_change(), units, runs)
 
     def _runs(self, metric: str, *arms: str) -> pd.DataFrame | None:
         """Return the values of the runs that all arms have in common, a column for each arm, or None without any."""
@@ -302,5 +295,6 @@ def _workloads(runs: pd.DataFrame) -> list[str]:
 
 
 def _measured(estimate: Estimate, units: np.ndarray, runs: pd.DataFrame) -> Measured:
+    """Return an estimate with the number and the kind of its units, which are means of `runs`."""
     kind = "workloads" if len(units) == len(set(_workloads(runs))) else "seeds"
     return Measured(estimate, len(units), kind)

@@ -21,7 +21,7 @@ FROM_FORK = (
 
 
 def fork_of(info: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the last descent with changes in the content of a run.json; None if the run is not a fork.
+    """Return the last fork with changes, given the content of a run.json; None if the run is not a fork.
 
     A fork that changes only the seed continues its parent.
     """
@@ -46,7 +46,7 @@ def fork_times(runs: Sequence[Run]) -> list[float]:
 
 
 def parts_from_fork(runs: Sequence[Run], time: float) -> list[Run]:
-    """Return, from a time on [s], the runs whose last change is the fork at this time, and the runs without a fork."""
+    """Return the parts from a time on [s] of the runs whose last fork was at this time, and of runs without a fork."""
     forks = [fork_of(run.info) for run in runs]
     kept = [run for run, fork in zip(runs, forks, strict=True) if fork is None or fork["time"] == time]
     return [replace(run, result=from_fork(run.result, time)) for run in kept]
@@ -55,7 +55,7 @@ def parts_from_fork(runs: Sequence[Run], time: float) -> list[Run]:
 def from_fork(result: Result, time: float) -> Result:
     """Return a result with the jobs not complete at a time [s].
 
-    Restarts and GPU time are counted from this time on. Their other values cover their whole lives.
+    Restarts and GPU time are counted from this time on. The other values of jobs cover their whole lives.
     """
     restarts, gpu_seconds = _before(result, time)
     jobs = tuple(
@@ -71,10 +71,10 @@ def from_fork(result: Result, time: float) -> Result:
 
 def _before(result: Result, time: float) -> tuple[Counter[str], defaultdict[str, float]]:
     """Return the restarts and the GPU time [GPU s] of each job before a time [s]."""
-    restarts, gpu_seconds = Counter[str](), defaultdict[str, float](float)
-    last: dict[str, AllocationRecord] = {}
     from polluxsim.statistics.series import failures  # noqa: PLC0415  (a plain run does not need it)
 
+    restarts, gpu_seconds = Counter[str](), defaultdict[str, float](float)
+    last: dict[str, AllocationRecord] = {}
     failed = {(job, lost_at) for (job, _), lost_at in failures(result)}
     for record in result.allocation_records:
         if record.time >= time:

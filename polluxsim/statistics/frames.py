@@ -38,7 +38,7 @@ def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
 
 
 def counted(summary: Summary) -> dict[str, Any]:
-    """Return metrics by dotted name, with the number of jobs in place of lists of names."""
+    """Return metrics by dotted name, in the units of `Summary`; lists of names as their length."""
     return {name: len(value) if isinstance(value, tuple) else value for name, value in flat(asdict(summary)).items()}
 
 
@@ -67,7 +67,10 @@ def is_setting(column: str) -> bool:
 
 
 def check_column(frame: pd.DataFrame, name: str, kind: str) -> None:
-    """Raise an error if no run has a column of this kind, or if a metric is not a number in some run."""
+    """Raise InvalidInputError if no run has a column of this kind, or if a metric is not a number in some run.
+
+    `kind` is "setting" or "metric".
+    """
     if name not in frame or frame[name].isna().all() or (kind == "metric" and is_setting(name)):
         columns = [str(column) for column in frame if is_setting(str(column)) == (kind == "setting")]
         known = sorted(column for column in columns if frame[column].notna().any())
@@ -81,11 +84,14 @@ def check_column(frame: pd.DataFrame, name: str, kind: str) -> None:
         )
 
 
-PARQUET = ".parquet"
+PARQUET = ".parquet"  # end of the names of datasets
 
 
 def runs_at(folders: Sequence[Path]) -> list[Run]:
-    """Read the runs in folders, each once. Of equal runs in several sweeps, only the first counts."""
+    """Read the runs in folders of runs and sweeps, each once. Of equal runs in several sweeps, only the first counts.
+
+    Raise InvalidInputError if a run is unreadable or has no jobs.
+    """
     found = list(dict.fromkeys(path.resolve() for path in run_folders(folders)))
     runs = [read_run(folder) for folder in found]
     for run in runs:
@@ -99,7 +105,7 @@ def runs_at(folders: Sequence[Path]) -> list[Run]:
 
 
 def frame_at(paths: Sequence[Path]) -> pd.DataFrame:
-    """Read a row for each run, from folders and Parquet datasets."""
+    """Read a row for each run, from folders and Parquet datasets. Raise InvalidInputError if one is unreadable."""
     tables = [path for path in paths if path.suffix == PARQUET]
     frames = [_dataset(path) for path in tables]
     if folders := [path for path in paths if path not in tables]:
@@ -110,6 +116,7 @@ def frame_at(paths: Sequence[Path]) -> pd.DataFrame:
 
 
 def _dataset(path: Path) -> pd.DataFrame:
+    """Read a Parquet dataset. Raise InvalidInputError if it does not exist or is unreadable."""
     if not path.exists():
         raise InvalidInputError(f"{path}: no such file; check the path")
     try:

@@ -41,9 +41,9 @@ def grouped(runs: Sequence[Run], *, each: bool = False) -> tuple[Group, ...]:
     With `each`, every run is a group, and its label has the seed and the workload too.
     """
     settings = [settings_of(run) for run in runs]
-    twins = len({_hashable(row) for row in settings}) < len(settings)
-    labels = labels_of(settings, pooled=() if each or twins else REPLICATES)
-    if twins:  # only their folders distinguish them
+    have_equal_settings = len({_hashable(row) for row in settings}) < len(settings)
+    labels = labels_of(settings, pooled=() if each or have_equal_settings else REPLICATES)
+    if have_equal_settings:  # only the folders distinguish the runs
         labels = [f"{label} ({run.name})" for label, run in zip(labels, runs, strict=True)]
     policies = [policy_name(row) for row in settings]
     members: dict[tuple[str, str], list[Run]] = {}
@@ -54,7 +54,7 @@ def grouped(runs: Sequence[Run], *, each: bool = False) -> tuple[Group, ...]:
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """Return the settings of a run, flat, like `policy.p`. The only setting of a run without any is its folder.
+    """Return the settings of a run by dotted name, like `policy.p`; for a run that records none, its folder as `run`.
 
     The changes of a fork and its time are settings too.
     """
@@ -87,7 +87,10 @@ def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:
 
 
 def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:
-    """Return the runs that `baseline` names first: by the folder of a run, or a setting as KEY=VALUE."""
+    """Return runs with those first that `baseline` names: the folder of a run, or a setting as KEY=VALUE.
+
+    Raise InvalidInputError if it names no run.
+    """
     if baseline is None:
         return list(runs)
     chosen = [is_named(settings_of(run), (run.name,), baseline) for run in runs]
@@ -113,7 +116,7 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
     several = len({policy_name(row) for row in rows}) > 1
     labels = []
     for row in rows:
-        keys = [key for key in row if key not in left_out and _sets_apart(key, row, rows)]
+        keys = [key for key in row if key not in left_out and _differs(key, row, rows)]
         keys.sort(key=lambda key: not key.startswith("policy."))
         if "seed" in keys and all(other.get("workload.seed", other.get("seed")) == other.get("seed") for other in rows):
             keys = [key for key in keys if key != "workload.seed"]  # it follows the run's own seed
@@ -123,25 +126,25 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
     return labels
 
 
-def _sets_apart(key: str, row: Settings, rows: Sequence[Settings]) -> bool:
-    """Return whether a setting differs among the runs that have equal policies, kinds of workload and other parts.
+def _differs(key: str, row: Settings, rows: Sequence[Settings]) -> bool:
+    """Return whether a setting of a run differs among the runs whose class has the setting.
 
-    Only these runs have the setting: Tiresias has no fairness power, and a generated workload no path.
+    For example, only runs of Pollux have a fairness power, and only workloads from a file have a path.
     """
-    kind = _kind_of(key, row)
-    alike = rows if key == kind else [other for other in rows if _kind(other, kind) == _kind(row, kind)]
-    return len({_hashable(other.get(key)) for other in alike}) > 1
+    target = _target_of(key, row)
+
+    def class_in(settings: Settings) -> object:
+        return policy_name(settings) if target == POLICY else settings.get(target)
+
+    comparable = rows if key == target else [other for other in rows if class_in(other) == class_in(row)]
+    return len({_hashable(other.get(key)) for other in comparable}) > 1
 
 
-def _kind_of(key: str, row: Settings) -> str:
-    """Return the innermost `_target_` above a setting: the name of the class that has the setting."""
+def _target_of(key: str, row: Settings) -> str:
+    """Return the key of the innermost `_target_` above a setting, which names the class that has the setting."""
     parts = key.split(".")
-    kinds = [".".join([*parts[:depth], "_target_"]) for depth in range(len(parts) - 1, 0, -1)]
-    return next((kind for kind in kinds if kind in row), f"{parts[0]}._target_")
-
-
-def _kind(row: Settings, target: str) -> object:
-    return policy_name(row) if target == POLICY else row.get(target)
+    targets = [".".join([*parts[:depth], "_target_"]) for depth in range(len(parts) - 1, 0, -1)]
+    return next((target for target in targets if target in row), f"{parts[0]}._target_")
 
 
 def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import floor, log10
 from typing import Any, NamedTuple
 
@@ -39,7 +40,17 @@ OVER_TIME = {
     "efficiency": Metric("efficiency", "%", MORE, formula="statistical, of all running jobs, weighted by GPUs"),
     "queue": Metric("queue", formula="jobs that were submitted and hold no GPU"),
 }
-"""Values of a run at a time, as curves, the moment of a report and the live view show them."""
+"""Values of a run at a time, as curves, the selected time of a report and the live view show them."""
+
+GPU_TIME = (
+    ("useful", "useful training", "jobs without checkpoints, starts and lost training", MORE),
+    ("checkpoint", "checkpoints", "checkpoints", LESS),
+    ("restart", "starts and restarts", "starts and restarts", LESS),
+    ("lost", "lost training", "training that failures undid", LESS),
+    ("idle", "idle", "free GPUs on nodes that were up", NEITHER),
+    ("down", "nodes down", "nodes that were down", LESS),
+)
+"""Uses of GPU time: name in `Summary.gpu_time`, title, subject of the formula, and better direction."""
 
 METRICS = {
     "num_jobs": Metric("jobs", better=NEITHER, formula="jobs of the workload"),
@@ -48,9 +59,7 @@ METRICS = {
     "rejected": Metric("rejected", formula="jobs that the policy rejected"),
     "failed": Metric("failed", formula="jobs that failed"),
     "not_submitted": Metric(
-        "not even submitted",
-        better=NEITHER,
-        formula="jobs with a submission after the end of the run",
+        "not even submitted", better=NEITHER, formula="jobs with a submission after the end of the run"
     ),
     "avg_jct": Metric(
         f"average {OF_JOBS['jct'].title}",
@@ -72,11 +81,7 @@ METRICS = {
         formula="changes of GPUs that the policy ordered after a job's first start, of all jobs",
     ),
     "time_between_restarts": Metric(
-        "time between restarts",
-        "h",
-        NEITHER,
-        is_part=True,
-        formula="time with GPUs of all jobs / restarts",
+        "time between restarts", "h", NEITHER, is_part=True, formula="time with GPUs of all jobs / restarts"
     ),
     "restart_share": Metric(
         "share of run time in starts and restarts",
@@ -92,65 +97,24 @@ METRICS = {
     "p99_fairness": Metric("99th percentile ρ", is_part=True, formula="99th percentile of ρ"),
     "fair_share": Metric("jobs below 2", "%", MORE, is_part=True, formula="jobs with ρ < 2 / jobs with a known ρ"),
     "unknown_fairness": Metric(
-        "not known, jobs",
-        better=NEITHER,
-        is_part=True,
-        formula="complete jobs without a known ρ",
+        "not known, jobs", better=NEITHER, is_part=True, formula="complete jobs without a known ρ"
     ),
     "deadlines_met": Metric(
-        "deadlines met",
-        "%",
-        MORE,
-        formula="jobs complete by their deadline / jobs with a deadline",
+        "deadlines met", "%", MORE, formula="jobs complete by their deadline / jobs with a deadline"
     ),
     "outages": Metric("outages of nodes", better=NEITHER, formula="outages of nodes"),
     "restarts_by_failure": Metric("restarts by failure", formula="times that a failure took a job's GPUs"),
     "effective_time_ratio": replace(
         OF_JOBS["effective_time_ratio"], formula=f"{OF_JOBS['effective_time_ratio'].formula}, of all jobs"
     ),
-    "gpu_time.useful": Metric(
-        "GPU time: useful training",
-        "%",
-        MORE,
-        is_part=True,
-        formula="GPU time of jobs without checkpoints, starts and lost training / GPU time of all nodes",
-    ),
-    "gpu_time.checkpoint": Metric(
-        "GPU time: checkpoints",
-        "%",
-        is_part=True,
-        formula="GPU time of checkpoints / GPU time of all nodes",
-    ),
-    "gpu_time.restart": Metric(
-        "GPU time: starts and restarts",
-        "%",
-        is_part=True,
-        formula="GPU time of starts and restarts / GPU time of all nodes",
-    ),
-    "gpu_time.lost": Metric(
-        "GPU time: lost training",
-        "%",
-        is_part=True,
-        formula="GPU time of training that failures undid / GPU time of all nodes",
-    ),
-    "gpu_time.idle": Metric(
-        "GPU time: idle",
-        "%",
-        NEITHER,
-        is_part=True,
-        formula="GPU time of free GPUs on nodes that were up / GPU time of all nodes",
-    ),
-    "gpu_time.down": Metric(
-        "GPU time: nodes down",
-        "%",
-        is_part=True,
-        formula="GPU time of nodes that were down / GPU time of all nodes",
-    ),
+    **{
+        f"gpu_time.{name}": Metric(
+            f"GPU time: {title}", "%", better, is_part=True, formula=f"GPU time of {subject} / GPU time of all nodes"
+        )
+        for name, title, subject, better in GPU_TIME
+    },
     "availability": Metric(
-        "availability of GPUs",
-        "%",
-        MORE,
-        formula="1 − GPU time of nodes that were down / GPU time of all nodes",
+        "availability of GPUs", "%", MORE, formula="1 − GPU time of nodes that were down / GPU time of all nodes"
     ),
     "gpu_hours": replace(OF_JOBS["gpu_hours"], formula="sum of GPUs × time over all jobs"),
     "cost": Metric("cost of nodes", "$", formula="sum of price × time over all nodes that were rented"),
@@ -185,22 +149,18 @@ def metric_of(column: str, declared: Mapping[str, Metric] | None = None) -> Metr
 COMPARED_WITHOUT_DIRECTION = {"restarts", "time_between_restarts"}
 """Metrics with changes that are neither better nor worse: a policy may restart jobs in order to adapt them."""
 
-MANIFOLD = 10.0  # values of at least this many times the baseline are written as a factor
-FAR = 99.99  # ends of intervals above this change are not written in full
+LEAST_FACTOR = 10.0  # values of at least this many times the baseline are written as a factor
+LARGEST_CHANGE = 99.99  # larger changes, as a share of the baseline, are not written in full
 
 
 class Line(NamedTuple):
-    """One metric of all runs: label, unit, values in base units (None if a run has no value), and texts.
+    """One metric of all runs."""
 
-    `field` is the name in `Summary`, with the application after a dot for its mean JCT. A text begins with "≥ "
-    if the value is a lower bound, because jobs were cut off. Times are in a readable unit.
-    """
-
-    field: str
+    field: str  # name in `Summary`, with the application after a dot for its mean JCT
     label: str
-    unit: str
-    values: Sequence[float | None]
-    texts: Sequence[str]
+    unit: str  # of the texts
+    values: Sequence[float | None]  # in the units of `Summary`; None if a run has no value
+    texts: Sequence[str]  # "≥ " stands before a lower bound, the value of a run in which jobs were cut off
     metric: Metric
 
     @property
@@ -212,10 +172,10 @@ class Line(NamedTuple):
 def metric_lines(
     summaries: Sequence[Summary], gpus: Sequence[int | None] = (), user_values: Sequence[UserValues] = ()
 ) -> list[Line]:
-    """Return the metrics of runs, and the user's metrics.
+    """Return the metrics of runs that have a value in some run, and the user's metrics.
 
-    `gpus` contains the number of GPUs of each run's cluster, or None if it is unknown or changes. `user_values` has the
-    user's metrics of each run with their values, by name.
+    `gpus` contains the number of GPUs of each run's cluster, or None if it is unknown or changes. `user_values` has
+    the declarations and the values of the user's metrics of each run, by name.
     """
     found: list[Line] = []
     fails = any(run.outages or run.restarts_by_failure or run.gpu_time.get("checkpoint") for run in summaries)
@@ -242,17 +202,20 @@ def metric_lines(
 
 
 def first_of_same_jobs(results: Sequence[Result]) -> list[int]:
-    """Return for each run the first run with the same jobs, because runs of different workloads are not compared."""
+    """Return, for each run, the index of the first run with the same jobs: runs of other workloads are not compared."""
     if len(results) == 1:
         return [0]
     first: dict[int, int] = {}
     keys = [hash(tuple((job.job, job.application, job.after or job.submit_time) for job in result.job_records))
             for result in results]  # fmt: skip
-    return [first.setdefault(key, number) for number, key in enumerate(keys)]
+    return [first.setdefault(key, index) for index, key in enumerate(keys)]
 
 
 def baseline_note(names: Sequence[str], bases: Sequence[int]) -> str:
-    """Return a note that names the baselines of the differences, or "" if there are no differences."""
+    """Return a note that names the baselines of the differences, or "" if no run has another one as its baseline.
+
+    `bases` contains the index of the baseline of each run.
+    """
     found = list(dict.fromkeys(names[base] for run, base in enumerate(bases) if run != base))
     if not found:
         return ""
@@ -261,7 +224,10 @@ def baseline_note(names: Sequence[str], bases: Sequence[int]) -> str:
 
 
 def difference(line: Line, run: int, first: int) -> tuple[str, str]:
-    """Return the difference of a run from the first run in per cent, and "better", "worse" or ""."""
+    """Return the difference of a run from its baseline in words, and "better", "worse" or "".
+
+    `run` and `first` are the indices of the run and of its baseline. Both texts are "" if the metric is not compared.
+    """
     value, base = line.values[run], line.values[first]
     is_compared = line.metric.better or line.field in COMPARED_WITHOUT_DIRECTION
     if run == first or value is None or not base or line.metric.unit == "%" or not is_compared:
@@ -283,8 +249,8 @@ def change_text(change: float, low: float | None = None, high: float | None = No
     >>> change_text(-0.414, -0.729, 0.012), change_text(0.0), change_text(24.48)
     ('−41.4 % [−72.9, +1.2]', '±0.0 %', '×25')
     """
-    if change >= MANIFOLD - 1:
-        return with_interval(change, low, high, lambda end: f">×{1 + FAR:.0f}" if end > FAR < change else _factor(end))
+    if change >= LEAST_FACTOR - 1:
+        return with_interval(change, low, high, partial(_factor, is_cut=change > LARGEST_CHANGE))
     digits = 1 if abs(change) < 1 else 0
     return with_interval(change, low, high, lambda end: _per_cent(end, digits), " %")
 
@@ -301,8 +267,11 @@ def with_interval(
     return f"{write(value)}{unit}{interval}"
 
 
-def _factor(change: float) -> str:
-    return f"×{1 + change:,.0f}" if change >= MANIFOLD - 1 else f"×{1 + change:.1f}"
+def _factor(change: float, *, is_cut: bool) -> str:
+    """Return a change as a factor of the baseline. With `is_cut`, a very large factor is cut off."""
+    if is_cut and change > LARGEST_CHANGE:
+        return f">×{1 + LARGEST_CHANGE:.0f}"
+    return f"×{1 + change:,.0f}" if change >= LEAST_FACTOR - 1 else f"×{1 + change:.1f}"
 
 
 def _per_cent(share: float, digits: int) -> str:
@@ -311,13 +280,14 @@ def _per_cent(share: float, digits: int) -> str:
     >>> _per_cent(-0.25, 1), _per_cent(-1e-9, 1), _per_cent(250.0, 0)
     ('−25.0', '±0.0', '>+9,999')
     """
-    if share > FAR:
-        return f">+{100 * FAR:,.0f}"
+    if share > LARGEST_CHANGE:
+        return f">+{100 * LARGEST_CHANGE:,.0f}"
     rounded = round(100 * share, digits)
     return f"{rounded:+,.{digits}f}".replace("-", "−") if rounded else f"±{0:.{digits}f}"
 
 
 def _line(field: str, metric: Metric, runs: Sequence[Summary], gpus: Sequence[int | None]) -> Line:
+    """Return the line of a shipped metric."""
     line = _line_of(field, metric, list(_values(field, runs, gpus)), runs)
     if field != "deadlines_met":
         return line
@@ -345,17 +315,20 @@ def _in_unit_of_family(line: Line, lines: Sequence[Line], runs: Sequence[Summary
 def _line_of(
     field: str, metric: Metric, values: Sequence[float | None], runs: Sequence[Summary], largest: float = 0.0
 ) -> Line:
+    """Return the line of a metric from its values. Times have a unit that suits `largest` [s] too."""
     unit, texts = _texts(metric, values, largest)
-    bounds = [metric.unit == "h" and metric.better == LESS and bool(run.cut_off) for run in runs]
-    told = [f"≥ {text}" if bound and text != "–" else text for bound, text in zip(bounds, texts, strict=True)]
-    return Line(field, metric.title, unit, values, told, metric)
+    has_bounds = metric.unit == "h" and metric.better == LESS
+    pairs = zip(texts, runs, strict=True)
+    marked = [f"≥ {text}" if has_bounds and run.cut_off and text != "–" else text for text, run in pairs]
+    return Line(field, metric.title, unit, values, marked, metric)
 
 
 def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> Iterator[float | None]:
+    """Yield the value of a metric of each run; None if it is unknown."""
     group, _, name = field.partition(".")
-    for number, run in enumerate(runs):
+    for index, run in enumerate(runs):
         if group == "utilisation":
-            count = gpus[number] if gpus else None
+            count = gpus[index] if gpus else None
             yield run.gpu_hours * HOUR / (count * run.makespan) if count and run.makespan else None
         elif group == "availability":
             yield 1 - run.gpu_time["down"] if run.gpu_time else None

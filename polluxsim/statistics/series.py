@@ -1,8 +1,7 @@
-"""Series over time and values over jobs that follow from the tables of a run, and ranks of users and queues."""
+"""Series over time that follow from the records of a run: jobs, GPUs in use, nodes, shared GPUs and failures."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import chain, groupby
@@ -12,10 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from polluxsim.common.durations import HOUR
-from polluxsim.common.errors import InvalidInputError
 from polluxsim.hardware.placements import Gpus
-from polluxsim.metrics.summary import waiting_time
 from polluxsim.records.results import AllocationRecord, JobRecord, Result, SharingRecord, Status
 
 Array = NDArray[np.float64]
@@ -24,29 +20,29 @@ _TIME = attrgetter("time")
 
 
 class Share(NamedTuple):
-    """The numbered GPUs of a job, and its speed there relative to its speed alone."""
+    """The numbered GPUs of a job that shares GPUs."""
 
     gpus: Gpus
-    speed: float
+    speed: float  # relative to the speed alone
 
 
 ALONE = Share((), 1.0)  # share of a job that shares no GPU
 
 
 class Stretch(NamedTuple):
-    """A period: its start [s], the speed of the job relative to its speed alone, and the other jobs on its GPUs."""
+    """A period in which a job has the same speed and the same other jobs on its GPUs."""
 
-    start: float
-    speed: float
-    others: Mapping[str, Share]
+    start: float  # [s]
+    speed: float  # relative to the speed alone
+    others: Mapping[str, Share]  # by job
 
 
 class Instant(NamedTuple):
-    """The changes at one time [s]: allocations by job, in their order, and numbered GPUs by job."""
+    """The changes at one time."""
 
-    time: float
-    changes: Mapping[str, Sequence[AllocationRecord]]
-    shares: Mapping[str, Share]
+    time: float  # [s]
+    changes: Mapping[str, Sequence[AllocationRecord]]  # by job, in their order
+    shares: Mapping[str, Share]  # by job
 
 
 def instants(allocations: Iterable[AllocationRecord], sharing: Iterable[SharingRecord]) -> Iterator[Instant]:
@@ -74,14 +70,13 @@ def shares_of(result: Result, job: str) -> list[Stretch]:
     now, found = dict[str, Share](), list[Stretch]()
     for time, _, shares in instants(result.allocation_records, result.sharing_records):
         now |= shares
-        mine = now.get(job, ALONE)
-        if not mine.gpus and not found:
+        own = now.get(job, ALONE)
+        if not own.gpus and not found:
             continue
-        there = set(mine.gpus)
-        common = {name: tuple(sorted(there.intersection(each.gpus))) for name, each in now.items() if name != job}
+        common = {name: tuple(sorted({*own.gpus} & {*each.gpus})) for name, each in now.items() if name != job}
         others = {name: Share(gpus, now[name].speed) for name, gpus in common.items() if gpus}
-        if not found or found[-1][1:] != (mine.speed, others):
-            found.append(Stretch(time, mine.speed, others))
+        if not found or found[-1][1:] != (own.speed, others):
+            found.append(Stretch(time, own.speed, others))
     return found
 
 
@@ -89,15 +84,15 @@ MOST_EFFICIENCY = 1 - 1e-6  # an efficiency above this value counts as 1
 
 
 class Steps(NamedTuple):
-    """A step function of time: the value from each time on [s], and 0 before the first time. Shapes (n,)."""
+    """A step function of time: the value from each time on, and 0 before the first time."""
 
-    times: Array
-    values: Array
+    times: Array  # rising, shape (n,) [s]
+    values: Array  # shape (n,)
 
     def at(self, moments: ArrayLike) -> Array:
         """Return the value at each time, after a step at exactly that time."""
-        places = np.searchsorted(self.times, np.asarray(moments, float), side="right")
-        return np.concatenate([[0.0], self.values])[places]
+        steps = np.searchsorted(self.times, np.asarray(moments, float), side="right")
+        return np.concatenate([[0.0], self.values])[steps]
 
     def means(self, edges: Array) -> Array:
         """Return the mean over each bin, shape (n,), of bins with edges of shape (n + 1,)."""
@@ -107,6 +102,7 @@ class Steps(NamedTuple):
 
 
 def _counted(changes: Iterable[tuple[float, int]]) -> Steps:
+    """Return the sum of all changes up to each time, given changes with their times [s]."""
     events = np.fromiter(chain.from_iterable(changes), float).reshape(-1, 2)
     events = events[np.argsort(events[:, 0], kind="stable")]
     return Steps(events[:, 0], np.cumsum(events[:, 1]))
@@ -133,6 +129,7 @@ def waiting_jobs(result: Result) -> Steps:
 
 
 def _arrivals_and_ends(result: Result) -> Iterator[tuple[float, int]]:
+    """Yield (time, 1) at the submission of each job, and (time, −1) at its end [s]."""
     for job in submitted(result):
         yield job.submit_time, 1
         if job.left_at is not None:
@@ -154,6 +151,7 @@ def gpus_in_use(result: Result, nodes: Collection[int] | None = None) -> Steps:
 
 
 def _changes_of_gpus(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
+    """Yield the time of each allocation [s] and the additional GPUs of its job."""
     held = dict[str, int]()
     for record in result.allocation_records:
         pairs = zip(record.nodes, record.gpus, strict=True)
@@ -164,10 +162,11 @@ def _changes_of_gpus(result: Result, nodes: Collection[int] | None) -> Iterator[
 
 def _changes_of_sharing(result: Result, nodes: Collection[int] | None) -> Iterator[tuple[float, int]]:
     """Yield the correction of GPUs in use for sharing: a shared GPU is in use once, but several jobs hold it."""
+    if not result.sharing_records:
+        return
     held: dict[str, Gpus] = {}
     saved = 0
-    instant = instants(result.allocation_records, result.sharing_records) if result.sharing_records else ()
-    for time, _, shares in instant:
+    for time, _, shares in instants(result.allocation_records, result.sharing_records):
         held |= {job: share.gpus for job, share in shares.items()}
         named = [gpu for gpus in held.values() for gpu in gpus if nodes is None or gpu[0] in nodes]
         now = len(named) - len(set(named))
@@ -180,32 +179,20 @@ def nodes_up(result: Result) -> Steps:
     return _of_rounds(result, "nodes")
 
 
-def cost(result: Result, moments: Array) -> Array:
-    """Return the cost of all nodes up to each moment, in the unit of the cluster's `node_price`.
-
-    The number of nodes does not change before the first recorded round.
-    """
-    so_far, hourly = _of_rounds(result, "cost"), _of_rounds(result, "hourly_cost")
-    last, times = Steps(so_far.times, so_far.times).at(moments), np.asarray(moments, float)
-    later = so_far.at(moments) + hourly.at(moments) * (times - last) / HOUR
-    if not so_far.times.size or not (first := so_far.times[0]):
-        return later
-    return np.where(times < first, so_far.values[0] * times / first, later)
-
-
 def is_adaptive(result: Result) -> bool:
-    """Return whether a job ever trained at a statistical efficiency below 1. Rigid jobs have efficiency 1."""
+    """Return whether a job trained at a statistical efficiency below 1. Rigid jobs have efficiency 1."""
     return any(0 < record.efficiency < MOST_EFFICIENCY for record in result.round_records)
 
 
 def _of_rounds(result: Result, column: str) -> Steps:
+    """Return a column of the table of rounds as a function of time."""
     records = result.round_records
     times, values = (np.fromiter(map(attrgetter(name), records), float, len(records)) for name in ("time", column))
     return Steps(times, values)
 
 
 def bin_edges(end_time: float, bin_width: float) -> Array:
-    """Return the edges of bins from 0 to the end of the run [s]. The last bin may be shorter.
+    """Return the edges of bins from 0 to the end of the run, shape (n + 1,) [s]. The last bin may be narrower.
 
     >>> bin_edges(70.0, 30.0).tolist()
     [0.0, 30.0, 60.0, 70.0]
@@ -215,10 +202,10 @@ def bin_edges(end_time: float, bin_width: float) -> Array:
 
 
 def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
-    """Return the mean GPUs in use in each bin, and their mean efficiency.
+    """Return the mean number of GPUs in use in each bin, and their mean statistical efficiency, shape (n,) each.
 
-    The edges have shape (n + 1,) [s]. The bins add up to the GPU time of all jobs. The mean efficiency is
-    weighted by GPU time, with the value of the last round. The value is nan in a bin in which no GPU is in use.
+    The edges have shape (n + 1,) [s]. The bins add up to the GPU time of all jobs. The efficiency at a time is that of
+    the last round. Its mean is weighted by GPU time, and nan in a bin without GPUs in use.
     """
     gpus = gpus_in_use(result)
     efficiency = _of_rounds(result, "efficiency")
@@ -226,110 +213,11 @@ def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
     cuts = np.unique(np.concatenate([edges, *inside, np.clip([result.end_time], edges[0], edges[-1])]))
     starts, lengths = cuts[:-1], np.diff(cuts)
     gpu_time = gpus.at(starts) * lengths * (starts < result.end_time)
-    place = np.searchsorted(edges, starts, side="right") - 1
-    total = np.bincount(place, gpu_time, len(edges) - 1)
-    weighted = np.bincount(place, gpu_time * efficiency.at(starts), len(edges) - 1)
+    bins = np.searchsorted(edges, starts, side="right") - 1
+    total = np.bincount(bins, gpu_time, len(edges) - 1)
+    weighted = np.bincount(bins, gpu_time * efficiency.at(starts), len(edges) - 1)
     mean = np.divide(weighted, total, out=np.full(len(total), np.nan), where=total > 0)
     return total / np.diff(edges), mean
-
-
-def _with_times(result: Result) -> list[JobRecord]:
-    """Return the jobs that are complete or cut off. The table of runs counts their completion times."""
-    return [job for job in submitted(result) if job.status in (Status.COMPLETED, Status.CUT_OFF)]
-
-
-def completion_hours(result: Result) -> tuple[Array, int]:
-    """Return the completion times of complete jobs [h], and the number of complete or cut-off jobs."""
-    jobs = _with_times(result)
-    return np.array([job.jct for job in jobs if job.jct is not None], float) / HOUR, len(jobs)
-
-
-def fairness(result: Result) -> Array:
-    """Return the finish-time fairness of the jobs with a known value."""
-    known = (job.finish_time_fairness for job in result.job_records)
-    return np.array([rho for rho in known if rho is not None], float)
-
-
-def cumulative(values: ArrayLike, count: int | None = None, most: int | None = None) -> tuple[Array, Array]:
-    """Return an empirical distribution: sorted values, and the share of values up to each.
-
-    There are `count` values, by default n. The known values have shape (n,); the unknown ones are larger. If there
-    are more than `most` points, points at even ranks are kept, among them the first and the last.
-    """
-    known = np.sort(np.asarray(values, float))
-    shares = np.arange(1, len(known) + 1) / max(len(known) if count is None else count, 1)
-    if most is None or len(known) <= most:
-        return known, shares
-    kept = np.unique(np.linspace(0, len(known) - 1, most).round().astype(int))
-    return known[kept], shares[kept]
-
-
-def hours_by_application(result: Result) -> dict[str, Array]:
-    """Return the completion times of the jobs by application [h]. A job that was cut off counts with its age."""
-    found: dict[str, list[float]] = {}
-    for job in _with_times(result):
-        time = result.end_time - job.submit_time if job.jct is None else job.jct
-        found.setdefault(job.application, []).append(time / HOUR)
-    return {name: np.array(found[name]) for name in sorted(found)}
-
-
-class Spread(NamedTuple):
-    """Completion times of jobs: mean, 10th and 90th percentile [h], and the number of jobs."""
-
-    mean: float
-    low: float
-    high: float
-    jobs: int
-
-
-def spread_of(hours: Array) -> Spread:
-    """Return the mean and percentiles of completion times, shape (n,) [h]."""
-    low, high = np.percentile(hours, (10, 90))
-    return Spread(float(hours.mean()), float(low), float(high), len(hours))
-
-
-NOBODY = "nobody named"
-
-
-class Rank(NamedTuple):
-    """The submitted jobs of a user or queue. `place` is 1 for the longest mean wait.
-
-    `wait` is the mean time from submission to the first GPU, or to the end of a job that never had one [s].
-    `total_wait` is the mean time without a GPU [s]. `jct` is the mean JCT of completed jobs [s], None without one.
-    """
-
-    place: int
-    jobs: int
-    wait: float
-    total_wait: float
-    jct: float | None
-    gpu_seconds: float
-
-
-def ranks(results: Iterable[Result], by: str) -> dict[str, Rank]:
-    """Return the ranks of users or queues (`by`) over the jobs of all runs, the longest mean wait first."""
-    jobs: Mapping[str, list[JobRecord]] = defaultdict(list)
-    waits: Mapping[str, list[float]] = defaultdict(list)
-    total_waits = defaultdict[str, float](float)
-    for result in results:
-        for job in result.job_records:
-            if job.submit_time < result.end_time:
-                name = getattr(job, by) or NOBODY
-                jobs[name].append(job)
-                start, end = lifetime(result, job)
-                waits[name].append(end - start if job.queueing_delay is None else job.queueing_delay)
-                total_waits[name] += waiting_time(job, result.end_time)
-    if not jobs.keys() - {NOBODY}:
-        raise InvalidInputError(f"no job of these runs has a {by}; give runs of a workload that names them")
-    means = {name: sum(found) / len(found) for name, found in waits.items()}
-    order = sorted(means, key=lambda name: (-means[name], name))
-    return {name: _rank(place, jobs[name], means[name], total_waits[name]) for place, name in enumerate(order, start=1)}
-
-
-def _rank(place: int, jobs: Sequence[JobRecord], wait: float, total_wait: float) -> Rank:
-    jcts = [job.jct for job in jobs if job.jct is not None]
-    jct = sum(jcts) / len(jcts) if jcts else None
-    return Rank(place, len(jobs), wait, total_wait / len(jobs), jct, sum(job.gpu_seconds for job in jobs))
 
 
 def failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:
@@ -351,33 +239,3 @@ def failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:
             is_crash = record.time not in rounds and record.time != ends.get(record.job)
             if is_crash or any((record.time, node) in down for node in before.nodes):
                 yield (record.job, before.time), record.time
-
-
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # largest numbers of GPUs of groups of jobs of similar size
-
-
-def size_name(place: int) -> str:
-    """Return the numbers of GPUs of a group of `SIZES`.
-
-    >>> [size_name(place) for place in (0, 2, 9)]
-    ['1', '3–4', '> 256']
-    """
-    if place == len(SIZES):
-        return f"> {SIZES[-1]}"
-    first = SIZES[place - 1] + 1 if place else 1
-    return f"{first}" if first == SIZES[place] else f"{first}–{SIZES[place]}"
-
-
-def waits_and_slowdowns(result: Result) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
-    """Return waiting times in total [s] and slowdowns of complete jobs, by the place of their size in `SIZES`.
-
-    The size is the number of GPUs that a job asks for. The slowdown is the JCT over the time with GPUs.
-    """
-    waits: dict[int, list[float]] = {}
-    slowdowns: dict[int, list[float]] = {}
-    for job in result.job_records:
-        if job.jct is not None and job.run_time and job.num_replicas:
-            place = int(np.searchsorted(SIZES, job.num_replicas))
-            waits.setdefault(place, []).append(max(job.jct - job.run_time, 0.0))
-            slowdowns.setdefault(place, []).append(job.jct / job.run_time)
-    return waits, slowdowns

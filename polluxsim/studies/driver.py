@@ -45,8 +45,11 @@ from polluxsim.studies.plan import (
 if TYPE_CHECKING:
     import pandas as pd
 
-DATASET = SWEEP_FILE
-TIMING = "sweep-timing.parquet"
+DATASET = SWEEP_FILE  # file of the table of a sweep
+TIMING = "sweep-timing.parquet"  # file of the wall-clock times of a sweep
+LOCK = ".lock"  # file that locks the folder of a sweep
+CACHE_LOCK = ".cache-lock"  # file that locks a cache, which may be the folder of a sweep
+PAUSE = 0.5  # time between two counts of the finished runs, which show the progress of all kinds of workers [s]
 
 
 def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
@@ -80,6 +83,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], declared: Mapping[str, pa.DataTy
 
 
 def _result_row(entry: Entry, folder: Path, info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a run in the table of a sweep; `info` is the content of its run.json."""
     summary = info["summary"] or {}
     metrics = {field.name: summary[field.name] for field in fields(Summary) if field.name in summary}
     user_values = {name: value for name, (_, value) in values_in(info).items()}
@@ -109,10 +113,6 @@ def _write_table(table: pa.Table, path: Path) -> None:
         pq.write_table(table, temporary, compression="zstd")
 
 
-PAUSE = 0.5
-"""Time between two looks at the folders of the runs [s]. The folders show the progress of all kinds of workers."""
-
-
 @contextmanager
 def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
     """Show the number of finished runs on standard error if it is a terminal. `known` more were finished before."""
@@ -124,10 +124,10 @@ def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
     with progress_line("runs", len(entries), note) as show:
 
         def watch() -> None:
-            left = list(entries)
+            missing = list(entries)
             while not over.wait(PAUSE):
-                left = [entry for entry in left if not is_finished(entry)]
-                show(len(entries) - len(left), len(entries), note)
+                missing = [entry for entry in missing if not is_finished(entry)]
+                show(len(entries) - len(missing), len(entries), note)
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
@@ -139,17 +139,13 @@ def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
 
 
 def time_left(done: int, of: int, elapsed: float) -> str:
-    """Return the expected time for the remaining runs as text, given the time that the first runs took [s].
+    """Return the expected time for the remaining runs as text, given the time since the first run began [s].
 
     >>> time_left(2, 6, 45.0)
     '0:01:30 left'
     """
     return f"{timedelta(seconds=round(elapsed / done * (of - done)))} left" if done else "first runs"
 
-
-LOCK = ".lock"
-CACHE_LOCK = ".cache-lock"
-"""Lock while runs are copied into a cache. It differs from LOCK, because the folder of a sweep may be the cache."""
 
 _locked: ContextVar[frozenset[Path]] = ContextVar("_locked", default=frozenset())
 """Files of the locks that the blocks around the present code hold."""
@@ -181,8 +177,11 @@ def run_sweep(
 
     The columns are `folder`, the name of the policy, the settings by dotted names (`policy.p`), the metrics of
     `Summary`, the user's metrics, and the `key` of the run. `sweep.parquet` in the folder of the sweep has the same
-    columns, with relative folders. If runs failed, a `SweepError` is raised; the other runs are kept. Workers are
-    separate processes, so a script must call this function under `if __name__ == "__main__":`.
+    columns, with relative folders. Workers are separate processes: a script must call this function under
+    `if __name__ == "__main__":`.
+
+    Raise InvalidConfigError if the plan is empty or an override is invalid, and SweepError if runs fail or another
+    sweep uses the folder. Finished runs are kept.
     """
     if not plan:
         raise InvalidConfigError("the plan of the sweep has no runs; give the overrides of at least one run")
@@ -214,7 +213,7 @@ def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Pa
     """Make the runs that are not finished, and write the results of all runs into the folder of the sweep.
 
     The table exists if and only if the last sweep in this folder is complete. A new folder in which no run is made is
-    removed.
+    removed. Raise SweepError if runs fail or another sweep uses the folder, and SweepInterrupted after Ctrl-C.
     """
     with reserved(folder):
         entries = arranged(entries, finished_runs(folder))
@@ -232,7 +231,7 @@ def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Pa
 
 @contextmanager
 def reserved(folder: Path) -> Iterator[None]:
-    """Make and lock the folder of a sweep. A new folder in which no run is made is removed."""
+    """Make and lock the folder of a sweep, and remove it if no run was made. Raise SweepError if it is locked."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -252,26 +251,26 @@ def _complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: P
         (folder / name).unlink(missing_ok=True)
     if cache is not None:
         _copy_from_cache(entries, cache)
-    if left := [entry for entry in entries if not is_finished(entry)]:
-        _make_missing(left, workers, known=len(entries) - len(left))
+    if missing := [entry for entry in entries if not is_finished(entry)]:
+        _make_missing(missing, workers, known=len(entries) - len(missing))
     table = write_dataset(entries, folder)
     if cache is not None:
         _copy_to_cache(entries, cache)
-    return Completed(len(left), entries, table)
+    return Completed(len(missing), entries, table)
 
 
-def _make_missing(left: Sequence[Entry], workers: Workers, known: int) -> None:
-    """Make runs. Raise an error that names the first failed run."""
-    with sweep_progress(left, known):
-        failed = workers.launch(left)
+def _make_missing(missing: Sequence[Entry], workers: Workers, known: int) -> None:
+    """Make runs, in addition to `known` finished ones. Raise an error that names the first failed run."""
+    with sweep_progress(missing, known):
+        failed = workers.launch(missing)
     for _, error in failed:
         if not isinstance(error, PolluxSimError | OSError):
             raise error  # a defect
     if failed:
         entry, error = failed[0]
-        count = f"{len(failed)} of {known + len(left)} runs failed, the first: " if len(failed) > 1 else ""
+        count = f"{len(failed)} of {known + len(missing)} runs failed, the first: " if len(failed) > 1 else ""
         raise SweepError(f"{count}{entry}: {error}", {each.key: error for each, error in failed}) from error
-    if changed := [entry for entry in left if not is_finished(entry)]:
+    if changed := [entry for entry in missing if not is_finished(entry)]:
         raise SweepError(f"{changed[0]}: the files that it reads changed while it ran; start the sweep again")
 
 
@@ -299,13 +298,13 @@ def _copy_to_cache(entries: Sequence[Entry], cache: Path) -> None:
 
 def _chosen(launcher: Sequence[str], config_dirs: Sequence[Path], folder: Path, workers: int | None) -> Workers:
     """Return the workers that overrides choose and set."""
-    loader = (composing := composer(config_dirs, launcher)).loader
+    composing = composer(config_dirs, launcher)
     overrides = [*composing.common, f"hydra.sweep.dir={quoted(str(folder))}"]
     try:
-        config: DictConfig = loader.load_configuration(CONFIG_NAME, overrides, RunMode.MULTIRUN)
+        config: DictConfig = composing.loader.load_configuration(CONFIG_NAME, overrides, RunMode.MULTIRUN)
     except HydraException as error:
         raise InvalidConfigError(hydra_in_words(error)) from error
-    return chosen_workers(config, HydraContext(config_loader=loader, callbacks=Callbacks()), workers)
+    return chosen_workers(config, HydraContext(config_loader=composing.loader, callbacks=Callbacks()), workers)
 
 
 @contextmanager

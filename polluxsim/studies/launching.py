@@ -62,21 +62,23 @@ class HydraTask:
 
 
 LOST = "the process of this run ended by itself: its code crashed, or the machine ran out of memory"
+"""Message about a run whose process crashed."""
 
 
 class LocalWorkers:
     """Workers in processes on this machine, by default one for each core that this process may use.
 
-    `in_this_process` makes runs in this process if there is only one worker.
+    `in_this_process` makes runs in this process if there is only one worker. Raise InvalidConfigError for less than one
+    worker.
     """
 
     def __init__(self, workers: int | None = None, *, in_this_process: bool = False) -> None:
         check_range("workers", workers, least=1, whole=True, or_null=True)
         self._workers = workers or num_cores()
         self._in_this_process = in_this_process and self._workers == 1
-        self._issued: set[WorkerWarning] = set()
-        self._kept: ExitStack | None = None
-        self._pool: ProcessPoolExecutor | None = None
+        self._issued: set[WorkerWarning] = set()  # warnings that were issued, each once for all runs
+        self._kept: ExitStack | None = None  # closes the pool at the end of the block of `kept`
+        self._pool: ProcessPoolExecutor | None = None  # the pool that is kept
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -102,7 +104,7 @@ class LocalWorkers:
         return failed
 
     def _work(self, order: StartOrder, failed: list[tuple[Entry, Exception]]) -> list[Entry]:
-        """Make runs and collect failures; if a process is lost, stop and return the runs that were under way."""
+        """Make runs, and add failed ones to `failed`. If a process is lost, stop and return the runs under way."""
         count = min(self._workers, len(order))
         started: dict[str, float] = {}
         lost: list[Entry] = []
@@ -124,7 +126,7 @@ class LocalWorkers:
                 elif error is not None:
                     raise error
                 else:
-                    for warning in set(future.result()) - self._issued:  # each once for all runs
+                    for warning in set(future.result()) - self._issued:
                         self._issued.add(warning)
                         warnings.warn_explicit(*warning)
         if lost:
@@ -167,28 +169,28 @@ def _perform(config: Mapping[str, Any], folder: Path) -> list[WorkerWarning]:
 
 
 class StartOrder:
-    """Runs in the order in which to start them: kinds of runs without a finished run first, then the longest kinds.
+    """Runs in the order in which to start them: kinds of runs without a started run first, then the longest kinds.
 
     Runs of a kind differ only in seed, workload and profiles.
     """
 
     def __init__(self, entries: Sequence[Entry]) -> None:
-        self._left: dict[str, deque[Entry]] = defaultdict(deque)
-        self._times: dict[str, list[float]] = defaultdict(list)
-        self._started: set[str] = set()
+        self._waiting: dict[str, deque[Entry]] = defaultdict(deque)  # by kind
+        self._times: dict[str, list[float]] = defaultdict(list)  # of finished runs, by kind [s]
+        self._started: set[str] = set()  # kinds
         for entry in entries:
-            self._left[_kind(entry)].append(entry)
+            self._waiting[_kind(entry)].append(entry)
 
     def __len__(self) -> int:
-        return sum(map(len, self._left.values()))
+        return sum(map(len, self._waiting.values()))
 
     def next(self) -> Entry:
-        """Return the run to start now."""
-        kind = max(self._left, key=self._expected)
+        """Remove and return the run to start now."""
+        kind = max(self._waiting, key=self._expected)
         self._started.add(kind)
-        entry = self._left[kind].popleft()
-        if not self._left[kind]:
-            del self._left[kind]
+        entry = self._waiting[kind].popleft()
+        if not self._waiting[kind]:
+            del self._waiting[kind]
         return entry
 
     def took(self, entry: Entry, seconds: float) -> None:
@@ -196,13 +198,15 @@ class StartOrder:
         self._times[_kind(entry)].append(seconds)
 
     def _expected(self, kind: str) -> float:
+        """Return the expected duration of a run of a kind [s]; ∞ for a new kind."""
         if self._times[kind]:
             return fmean(self._times[kind])
-        # One run of a new kind suffices to learn how long its runs take.
+        # One run of a new kind suffices to learn the duration; its other runs start last.
         return 0.0 if kind in self._started else math.inf
 
 
 def _kind(entry: Entry) -> str:
+    """Return the settings that runs of a kind have in common, as text."""
     config = {name: value for name, value in entry.config.items() if name not in ("seed", "workload", "profiles")}
     return json.dumps(config, sort_keys=True)
 
@@ -217,8 +221,8 @@ class Workers(Protocol):
 class HydraWorkers:
     """Workers of a launcher of Hydra. Each run is a job, which composes its configuration again.
 
-    `config` is the configuration of the sweep, and `context` composes the runs from it. If the launcher is not
-    installed, an `InvalidConfigError` is raised.
+    `config` is the configuration of the sweep, and `context` composes the runs from it. Raise InvalidConfigError if the
+    launcher is not installed.
     """
 
     def __init__(self, config: DictConfig, context: HydraContext) -> None:
@@ -232,7 +236,7 @@ class HydraWorkers:
             raise InvalidConfigError(not_installed(self._name)) from error
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
-        """Make all runs; return the failed runs with their errors."""
+        """Make all runs; return the failed runs with their errors. Raise SweepError if the launcher fails."""
         # Submitit's local executor starts all given runs at once.
         at_once = num_cores() if self._name == "submitit_local" else len(entries)
         failed = []
@@ -241,9 +245,10 @@ class HydraWorkers:
                 failed += self._launch(entries[start : start + at_once], start)
         return failed
 
-    def _launch(self, entries: Sequence[Entry], number: int) -> list[tuple[Entry, Exception]]:
+    def _launch(self, entries: Sequence[Entry], first: int) -> list[tuple[Entry, Exception]]:
+        """Make runs at once. The index of the first run among all runs is `first`."""
         try:
-            returns = self._launcher.launch([_job(entry) for entry in entries], initial_job_idx=number)
+            returns = self._launcher.launch([_job(entry) for entry in entries], initial_job_idx=first)
         except Exception as error:
             what = " ".join(str(error).split())
             raise SweepError(f"hydra/launcher={self._name} failed: {type(error).__name__}: {what}") from error

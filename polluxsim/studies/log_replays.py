@@ -28,12 +28,18 @@ from polluxsim.workloads.trace import TraceReplay
 
 @dataclass(frozen=True)
 class CalibrateRequest:
-    """A search for the policy and the cluster size that explain the waits of a log."""
+    """A search for the policy and the cluster size that explain the waits of a log.
+
+    Raises
+    ------
+    InvalidInputError
+        If a cluster does not consist of whole nodes.
+    """
 
     log: Path  # a log with queueing delays that `polluxsim log import` wrote
     gpus: Sequence[int]  # cluster sizes to try [GPUs], multiples of gpus_per_node
     policies: Sequence[str] = ("fifo", "easy", "conservative", "multifactor")
-    gpus_per_node: int = 8
+    gpus_per_node: int = 8  # GPUs of each node
     folder: Path = Path("calibrated")  # for the runs; finished runs in it are reused
     overrides: Sequence[str] = ()  # settings of every run, like `workload.hours=24`
     workers: int | None = None  # number of processes; None: one for each core
@@ -51,7 +57,7 @@ class Match(NamedTuple):
     """Difference between the waits of one replay and the recorded waits."""
 
     policy: str
-    gpus: int
+    gpus: int  # of the cluster
     error: float  # mean absolute difference per job [s]
     mean_wait: float  # in the replay [s]
     rank_correlation: float  # Spearman's, of the two waits; NaN if one of them is constant
@@ -62,7 +68,7 @@ class Calibration(NamedTuple):
     """The result of a calibration."""
 
     matches: Sequence[Match]  # the nearest first
-    recorded: NDArray[np.float64]  # recorded waits of the jobs that all replays have [s]
+    recorded: NDArray[np.float64]  # recorded waits of the jobs that all replays have, shape (jobs,) [s]
 
 
 def calibrate(request: CalibrateRequest) -> Calibration:
@@ -94,7 +100,7 @@ def calibrate(request: CalibrateRequest) -> Calibration:
 
 
 def _recorded(log: Path) -> Mapping[str, float]:
-    """Return the recorded wait of every job of a replay, by the job's name in the replay [s]."""
+    """Return the recorded wait [s] of every job of a replay, by its name in the replay."""
     rows = read_trace(log)[1]
     jobs = TraceReplay(str(log)).load({}).jobs
     waits = {job.job_id: rows[job.line - 1].queueing_delay for job in jobs if job.line is not None}
@@ -110,7 +116,7 @@ def replay_of(log: Path) -> tuple[str, ...]:
 
 
 def _pairs(run: Path, recorded: Mapping[str, float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the simulated and the recorded waits of the jobs that have both [s]."""
+    """Return the simulated and the recorded waits of the jobs that have both, shape (jobs,) each [s]."""
     table = pq.read_table(run / "jobs.parquet", columns=["job", "queueing_delay"]).to_pydict()
     both = [
         (ours, recorded[job])
@@ -123,7 +129,7 @@ def _pairs(run: Path, recorded: Mapping[str, float]) -> tuple[NDArray[np.float64
     return ours, theirs
 
 
-PERCENTILES = ("p50", "p90", "p95", "p99")
+PERCENTILES = ("p50", "p90", "p95", "p99")  # of the wait
 
 OFF = "off"  # value of `failures` for replays in which no node fails
 
@@ -132,14 +138,20 @@ class Case(NamedTuple):
     """One replay of a what-if of a log."""
 
     policy: str
-    nodes: int
+    nodes: int  # number of nodes
     load: float  # factor of the arrival rate of the log
     failures: str  # an entry of cluster/failures, or `off`
 
 
 @dataclass(frozen=True)
 class LogWhatIfRequest:
-    """A comparison of replays of a log with other nodes, loads, policies and failures."""
+    """A comparison of replays of a log with other nodes, loads, policies and failures.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a percentile or a kind of failures is unknown.
+    """
 
     log: Path  # a file that `polluxsim log import` wrote, or output of sacct
     nodes: Sequence[int]  # numbers of nodes; the first is the number of the recorded cluster
@@ -148,7 +160,7 @@ class LogWhatIfRequest:
     policies: Sequence[str] = ("fifo", "easy")
     failures: Sequence[str] = (OFF,)  # entries of cluster/failures, or `off`
     percentiles: Sequence[str] = ("p95",)  # of the wait
-    gpus_per_node: int = 8
+    gpus_per_node: int = 8  # GPUs of each node
     overrides: Sequence[str] = ()  # settings of every run
 
     def __post_init__(self) -> None:
@@ -169,7 +181,7 @@ class LogWhatIf(NamedTuple):
 
     request: LogWhatIfRequest
     matches: Sequence[Match]  # the policies on the recorded cluster, the nearest to the log first
-    recorded: NDArray[np.float64]  # recorded waits [s]
+    recorded: NDArray[np.float64]  # recorded waits, shape (jobs,) [s]
     runs: Mapping[Case, Path]
     waits: Mapping[Case, tuple[float, ...]]  # mean wait and percentiles of the wait [s]
     outages: Mapping[Case, int]  # number of outages of nodes
@@ -200,16 +212,20 @@ class LogWhatIf(NamedTuple):
 
 
 def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
-    """Find the policy that explains the waits of a log, replay the log in every case, and return the waits."""
+    """Find the policy that explains the waits of a log, replay the log in every case, and return the waits.
+
+    Raises
+    ------
+    InvalidInputError
+        If the log is unreadable, or no job of it has a queueing delay.
+    SweepError
+        If a run fails, or another sweep uses the folder.
+    """
     size, folder = request.gpus_per_node, request.place
     log = _imported(Path(request.log), folder)
+    without_failures = _without_failures(request.overrides)
     present = CalibrateRequest(
-        log,
-        [request.nodes[0] * size],
-        request.policies,
-        size,
-        folder / "as-it-was",
-        _without_failures(request.overrides),
+        log, [request.nodes[0] * size], request.policies, size, folder / "as-it-was", without_failures
     )
     matches, recorded = calibrate(present)
     cases = [Case(*case) for case in product(request.policies, request.nodes, request.loads, request.failures)]
@@ -267,7 +283,7 @@ def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iter
 
 
 def reversals(curve: Mapping[float, float], *, easier_upwards: bool) -> dict[float, float]:
-    """Return the levels with a worse (greater) value than the next harder level, each with this harder level.
+    """Return the levels with a greater, which means worse, value than the next harder level, each with this level.
 
     >>> reversals({43: 9.0, 44: 5.0, 45: 7.0}, easier_upwards=True)
     {45: 44}

@@ -27,8 +27,8 @@ from polluxsim.run.configurations import as_hydra_takes, searched_first
 from polluxsim.run.execution import resolved
 from polluxsim.run.identity import key_of
 
-LONGEST_NAME = 120
-KEY_DIGITS = 8
+LONGEST_NAME = 120  # longest name of a folder without its key [characters]
+KEY_DIGITS = 8  # digits of the key in the name of a folder
 
 
 @dataclass(frozen=True)
@@ -64,19 +64,19 @@ def name_of(overrides: Sequence[str], key: str) -> str:
 def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Entry]:
     """Return each run of a plan once, with its existing folder, or with a folder that no other run uses.
 
-    `finished` holds folders by key. If several entries have equal keys, only the first counts. A finished run is out of
-    date if only the code or the content of its files has changed; its folder is then free.
+    `finished` contains folders by key. If several entries have equal keys, only the first counts. The folder of a
+    finished run with equal settings and another key is free: the code or the content of its files has changed.
     """
-    distinct = {entry.key: entry for entry in reversed(entries)}
-    keys = dict.fromkeys(entry.key for entry in entries)
-    taken = {finished[key] for key in keys if key in finished}
+    distinct = dict[str, Entry]()
+    for entry in entries:
+        distinct.setdefault(entry.key, entry)
+    taken = {finished[key] for key in distinct if key in finished}
     result = []
-    for key in keys:
-        entry = distinct[key]
+    for key, entry in distinct.items():
         folder = finished.get(key, entry.folder)
         if key not in finished:
-            there = info_of(folder).get("config")  # of a finished run, perhaps with other settings
-            if folder in taken or (there is not None and difference(there, entry.config) is not None):
+            config = info_of(folder).get("config")  # of a finished run, perhaps with other settings
+            if folder in taken or (config is not None and difference(config, entry.config) is not None):
                 folder = folder.with_name(f"{folder.name}-{key[:KEY_DIGITS]}")
         taken.add(folder)
         result.append(replace(entry, folder=folder))
@@ -84,10 +84,10 @@ def arranged(entries: Sequence[Entry], finished: Mapping[str, Path]) -> list[Ent
 
 
 class Composer:
-    """Composes the configurations of runs that share overrides of Hydra itself.
+    """Composer of the configurations of runs that share overrides of Hydra itself.
 
     Hydra takes 70 ms to compose a configuration, and most runs of a plan differ only in values. The composer keeps the
-    result of each choice of entries, and puts plain values into a copy of it.
+    configuration of each choice of entries, and puts plain values into a copy of it.
     """
 
     def __init__(self, loader: ConfigLoader, overrides: Sequence[str]) -> None:
@@ -98,7 +98,10 @@ class Composer:
         self._groups: dict[str, bool] = {}
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
-        """Return the configuration of a run, with the part of Hydra, from overrides as users write them."""
+        """Return the configuration of a run, with the part of Hydra, from overrides as users write them.
+
+        Raise InvalidConfigError if Hydra cannot compose it.
+        """
         words = as_hydra_takes(overrides)
         try:
             parsed = self._parser.parse_overrides(words)
@@ -110,6 +113,7 @@ class Composer:
             raise InvalidConfigError(f"{' '.join(overrides)}: {hydra_in_words(error)}") from error
 
     def _quickly(self, parsed: Sequence[Override]) -> DictConfig:
+        """Compose a configuration from a copy of the configuration with the same entries."""
         chosen = tuple(item.input_line or "" for item in parsed if not self._is_plain(item))
         if chosen not in self._kept:
             self._kept[chosen] = pickle.dumps(self._wholly(chosen))
@@ -129,6 +133,7 @@ class Composer:
         return self.loader.load_configuration(CONFIG_NAME, [*self.common, *overrides], RunMode.RUN)
 
     def _is_plain(self, override: Override) -> bool:
+        """Return whether an override only gives an existing setting one value."""
         is_change = not (override.is_delete() or override.is_add() or override.is_force_add())
         is_value = override.package is None and not self._is_group(override.key_or_group)
         return is_change and is_value and not override.is_sweep_override() and not override.is_hydra_override()
@@ -140,10 +145,7 @@ class Composer:
 
 
 def composer(config_dirs: Sequence[Path] = (), overrides: Sequence[str] = ()) -> Composer:
-    """Return a composer of configurations. It searches the user's folders first, then the shipped ones.
-
-    All runs have the overrides.
-    """
+    """Return a composer that searches the user's folders first, then the shipped ones. All runs have the overrides."""
     with searched_first(config_dirs):
         return Composer(Loader(), overrides)
 

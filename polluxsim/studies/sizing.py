@@ -25,7 +25,7 @@ from polluxsim.studies.launching import LocalWorkers
 from polluxsim.studies.log_replays import replay_of, reversals
 from polluxsim.studies.plan import Entry, composer, entry_of
 
-MOST_LEVELS = 100_000
+MOST_LEVELS = 100_000  # largest number of levels between 0 and the limit
 
 PLACE = "{}"  # placeholder for the level in overrides
 NEIGHBOURS = 2  # number of levels on either side of an answer that are run too
@@ -48,9 +48,9 @@ class SizeRequest:
     existing: int | None = None  # number of existing nodes, with which the answer is compared
     limit: float | None = None  # largest level; by default 64 nodes or load 4
     step: float | None = None  # difference of loads; by default 0.05
-    seeds: int = 1  # of each level; the mean over the seeds has to meet the target
+    seeds: int = 1  # number of seeds of each level; the mean over the seeds has to meet the target
     folder: Path = Path("sized")  # for the runs; finished runs in it are reused
-    workers: int | None = None  # processes for the seeds of a level; None for one for each core
+    workers: int | None = None  # number of processes for the seeds of a level; None for one for each core
 
     def __post_init__(self) -> None:
         if self.step is not None and not self.highest_load:
@@ -63,7 +63,10 @@ class SizeRequest:
             raise InvalidConfigError(f"{given[0]!r} and --seeds {self.seeds} contradict each other; leave one out")
 
     def levels(self) -> list[float]:
-        """Return the numbers of nodes or the loads that may be tried, rising."""
+        """Return the numbers of nodes or the loads that may be tried, rising.
+
+        Raise InvalidConfigError if the limit and the step are not valid.
+        """
         limit = (4.0 if self.highest_load else 64.0) if self.limit is None else self.limit
         step = (0.05 if self.highest_load else 1.0) if self.step is None else self.step
         if not self.highest_load and limit % 1:
@@ -140,6 +143,7 @@ class Answer(NamedTuple):
         return words
 
     def _more(self, level: float) -> str:
+        """Return the difference of a number of nodes from the existing nodes in words."""
         difference = level - (self.existing or 0)
         return f"{difference:+g} node{'s' * (abs(difference) != 1)}"
 
@@ -154,21 +158,30 @@ class Answer(NamedTuple):
                 yield f"not monotone: {self._at(other)} is worse than {self._at(worse[other])}"
 
     def _at(self, level: float) -> str:
+        """Return a level and its metric in words."""
         value = self.curve[level].value
         where = f"{level:g} node{'s' * (level != 1)}" if self.of_sizes else f"load {level:g}"
         return f"{where}, {'jobs left' if isinf(value) else self.target.told(value)}"
 
 
 def size(request: SizeRequest) -> Answer:
-    """Run levels until the hardest level that meets the target is known, and return the answer."""
+    """Run levels until the hardest level that meets the target is known, and return the answer.
+
+    Raises
+    ------
+    InvalidConfigError
+        If the target or an override is invalid.
+    SweepError
+        If a run fails, or another sweep uses the folder.
+    """
     target, levels, upwards = read_target(request.target), request.levels(), not request.highest_load
     seeds = list(range(request.seeds)) if request.seeds > 1 else [None]
-    with Levels(target, request.runs(), seeds, Path(request.folder), request.workers).running() as known:
-        estimate = known.estimate
-        levels = levels[known.first_possible(levels) :]
+    with Levels(target, request.runs(), seeds, Path(request.folder), request.workers).running() as metric:
+        estimate = metric.estimate
+        levels = levels[metric.first_possible(levels) :]
         found = hardest(levels, lambda level: target.is_met(estimate(level).value), easier_upwards=upwards)
         ends = None
-        if found is not None and any(estimate(level).high is not None for level in known.measured):
+        if found is not None and any(estimate(level).high is not None for level in metric.measured):
 
             def end_meets(end: str, level: float) -> bool:
                 """Return whether an end of the interval meets the target, or the value without an interval."""
@@ -177,17 +190,17 @@ def size(request: SizeRequest) -> Answer:
 
             low, high = (hardest(levels, partial(end_meets, end), easier_upwards=upwards) for end in ("low", "high"))
             ends = low, high
-        known.write_table()
-    same_seeds = request.seeds > 1 and all(len(set(values.tolist())) == 1 for values in known.measured.values())
-    curve = {level: estimate(level) for level in sorted(known.measured)}
-    return Answer(target, curve, upwards, found, ends, request.existing, known.engine, same_seeds)
+        metric.write_table()
+    same_seeds = request.seeds > 1 and all(len(set(values.tolist())) == 1 for values in metric.measured.values())
+    curve = {level: estimate(level) for level in sorted(metric.measured)}
+    return Answer(target, curve, upwards, found, ends, request.existing, metric.engine, same_seeds)
 
 
 class Levels:
     """The metric of a target at each level, simulated when it is first asked for.
 
     `overrides` have `{}` in place of the level. The same seeds are run at each level; None leaves the seed that the
-    overrides set. `measured` contains the metric by level, one value for each seed [s; 1 for ρ].
+    overrides set. `measured` contains the metric by level, shape (seeds,) [s; 1 for ρ].
     """
 
     def __init__(
@@ -207,7 +220,7 @@ class Levels:
             yield self
 
     def values(self, level: float) -> NDArray[np.float64]:
-        """Return the metric at a level under each seed, shape (seeds,)."""
+        """Return the metric at a level under each seed, shape (seeds,) [s; 1 for ρ]."""
         if level not in self.measured:
             entries = self._entries(level)
             self.measured[level] = np.array([self._target.value(read_run(path).result) for path in self._run(entries)])
@@ -232,19 +245,22 @@ class Levels:
         return dict(self._entry(min(self.measured), self._seeds[0]).config["engine"])
 
     def first_possible(self, levels: Sequence[float]) -> int:
-        """Return the index of the first level with room for the largest job. The last level must be valid."""
+        """Return the index of the first level at which a run can start. Raise its error if there is none.
 
-        def has_room(place: int) -> bool:
+        A cluster that is too small for the largest job cannot start a run.
+        """
+
+        def can_start(index: int) -> bool:
             try:
-                Execution(OmegaConf.create(dict(self._entry(levels[place], self._seeds[0]).config))).start()
+                Execution(OmegaConf.create(dict(self._entry(levels[index], self._seeds[0]).config))).start()
             except PolluxSimError:
-                if place == len(levels) - 1:
+                if index == len(levels) - 1:
                     raise
                 return False
             return True
 
-        has_room(len(levels) - 1)
-        return bisect_left(range(len(levels) - 1), True, key=has_room)
+        can_start(len(levels) - 1)
+        return bisect_left(range(len(levels) - 1), True, key=can_start)
 
     def _entries(self, level: float) -> list[Entry]:
         return [self._entry(level, seed) for seed in self._seeds]
@@ -265,17 +281,18 @@ def hardest(levels: Sequence[float], meets: Callable[[float], bool], *, easier_u
     always monotone. With `easier_upwards`, higher levels are easier, as for nodes; otherwise they are harder.
     """
 
-    def turned(place: int) -> bool:
-        return meets(levels[place]) is easier_upwards
+    def is_beyond(index: int) -> bool:
+        """Return whether a level is beyond the change between levels that meet the target and levels that do not."""
+        return meets(levels[index]) is easier_upwards
 
-    before, place, last = -1, 0, len(levels) - 1
-    while not turned(place) and place < last:
-        before, place = place, min(2 * place + 1, last)
-    turn = before + 1 + bisect_left(range(before + 1, place + 1), True, key=turned)
-    found = turn if easier_upwards else turn - 1
+    before, index, last = -1, 0, len(levels) - 1
+    while not is_beyond(index) and index < last:
+        before, index = index, min(2 * index + 1, last)
+    change = before + 1 + bisect_left(range(before + 1, index + 1), True, key=is_beyond)
+    found = change if easier_upwards else change - 1
     while 0 <= found <= last:
         near = range(max(found - NEIGHBOURS, 0), min(found + NEIGHBOURS, last) + 1)
-        meeting = [place for place in near if meets(levels[place])]
+        meeting = [index for index in near if meets(levels[index])]
         if found == (best := meeting[0 if easier_upwards else -1]):
             return levels[found]
         found = best

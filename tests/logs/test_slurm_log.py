@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from log_samples import FIXTURES
 
-from polluxsim.cli.log import EXAMPLE, SACCT
+from polluxsim.cli.log import SACCT
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.logs.importing import import_trace
@@ -356,7 +356,7 @@ def test_pages_have_the_command_that_prints_such_a_log():
 def test_the_example_log_is_written_by_its_script():
     script = ROOT / "benchmarks" / "example_log.py"
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
-    assert done.stdout == (ROOT / "traces" / EXAMPLE).read_text(encoding="utf-8")
+    assert done.stdout == (ROOT / "traces" / "example-sacct.txt").read_text(encoding="utf-8")
 
 
 def test_the_help_names_what_prints_such_a_log(tmp_path, capsys):

@@ -12,7 +12,7 @@ from polluxsim.cli.main import main
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.ordered.classic import Fifo
-from polluxsim.statistics.series import NOBODY, ranks
+from polluxsim.statistics.job_values import NOBODY, ranks
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload
 

@@ -18,17 +18,8 @@ from polluxsim.metrics.summary import summarise
 from polluxsim.records.results import AllocationRecord, JobRecord, Result, RoundRecord, Status
 from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import grouped
-from polluxsim.statistics.series import (
-    Steps,
-    active_jobs,
-    bin_edges,
-    completion_hours,
-    cumulative,
-    gpus_in_use,
-    hours_by_application,
-    usage_by_bin,
-    waiting_jobs,
-)
+from polluxsim.statistics.job_values import completion_hours, cumulative, hours_by_application
+from polluxsim.statistics.series import Steps, active_jobs, bin_edges, gpus_in_use, usage_by_bin, waiting_jobs
 
 BIN_WIDTHS = [37.0, 600.0, 1800.0, 1e6]
 

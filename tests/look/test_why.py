@@ -128,7 +128,7 @@ def made_by_hand() -> Run:
 def test_the_facts_of_a_small_run_by_hand() -> None:
     run = made_by_hand()
     waits, started, shrank = stages(run, run.result.job_records[0])
-    assert (waits.what, started.what, shrank.what) == ("waits", "started", "shrank")
+    assert (waits.event, started.event, shrank.event) == ("waits", "started", "shrank")
     assert shrank.taken_by == Counter(b=2)
     assert shrank.batch_sizes == (20, 30)
     assert stages(run, run.result.job_records[1])[-1].given_by == Counter(a=2)

@@ -28,16 +28,16 @@ from polluxsim.studies.paper.experiments import (
     read_experiment,
 )
 from polluxsim.studies.paper.published import Kind, Published, Rule, difference, judge
-from polluxsim.studies.paper.runs import (
+from polluxsim.studies.paper.published_runs import (
     CORRELATION,
     MEDIAN_DIFFERENCE,
     P90_DIFFERENCE,
     PER_JOB,
     SAME_JOBS,
     compare_job_times,
-    planned,
     read_job_times,
 )
+from polluxsim.studies.paper.runs import planned
 from polluxsim.studies.plan import composer
 from polluxsim.workloads.simulator_lists import ElasticFlowJobs
 
@@ -316,8 +316,8 @@ def test_each_tolerance_is_the_smallest_that_is_met(
         )
         return replace(experiment, arms=tuple(arms))
 
-    monkeypatch.setattr("polluxsim.studies.paper.reproduction.read_experiment", without_long_runs)
-    monkeypatch.setattr("polluxsim.studies.paper.reproduction.SHORT_EXPERIMENTS", ())
+    monkeypatch.setattr("polluxsim.studies.paper.conformance.read_experiment", without_long_runs)
+    monkeypatch.setattr("polluxsim.studies.paper.conformance.SHORT_EXPERIMENTS", ())
     assert conformance("--data", data_folder, "-o", made) == 1
     table = pd.read_csv(made / "conformance.csv")
     unexplained = {

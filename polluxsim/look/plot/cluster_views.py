@@ -1,4 +1,4 @@
-"""Figures of a cluster over time: the queue, the job on each GPU, and the cost of failures."""
+"""Figures of a cluster over time: the queue, the job on each GPU, and the cost of failures. Widths are in [cm]."""
 
 from __future__ import annotations
 
@@ -35,16 +35,20 @@ from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import Group
 from polluxsim.statistics.series import bin_edges, waiting_jobs
 
-Losses = list[tuple[float, float, int]]
+Losses = list[tuple[float, float, int]]  # start and end of a period [s], and the GPUs that were lost in it
 
 MAP_COLOURS = {"idle": "#E9ECF1", "down": "#8A94A0"}
+DOWN: dict[str, Any] = {"facecolor": "white", "edgecolor": MAP_COLOURS["down"], "hatch": "////", "linewidth": 0}
+
+MANY = 3000  # more rectangles than this are drawn without a border
 
 
 @styled
 def queue(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_COLUMN) -> Drawing:
     """Draw the jobs that are submitted and hold no GPU, over time.
 
-    A line is the mean over a group's runs and each bin [s], with a band from the least to the largest run.
+    A line is the mean over the runs of a group in bins of `bin_width` [s], with a band from the smallest to the largest
+    value of a run.
     """
     figure, axes = new_panel(width)
     lines = {}
@@ -81,13 +85,14 @@ def gpu_map(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
         Patch(facecolor=application_colour(name)): name for name in (applications if has_hue else ())
     }
     if any(run.result.outage_records for run in runs):
-        named[Patch(facecolor="white", edgecolor=MAP_COLOURS["down"], hatch="////", linewidth=0)] = "node down"
+        named[Patch(**DOWN)] = "node down"
     if named:
         legend(figure, named)
     return figure
 
 
 def _draw_map(axes: Axes, run: Run, *, has_hue: bool) -> None:
+    """Draw the map of a run; `has_hue` states whether colours distinguish applications."""
     cluster, result = cluster_of(run), run.result
     held, jobs, end = occupancy(result, cluster), result.job_records, result.end_time / HOUR
     colours = [job_colour(job.application if has_hue else None, number) for number, job in enumerate(jobs)]
@@ -101,16 +106,11 @@ def _draw_map(axes: Axes, run: Run, *, has_hue: bool) -> None:
         (outage.time / HOUR, min(outage.until / HOUR, end), int(rows[outage.node]), outage.gpus)
         for outage in result.outage_records
     ]
-    axes.add_collection(
-        _bars(downs, facecolor="white", edgecolor=MAP_COLOURS["down"], hatch="////", linewidth=0, gid="down")
-    )
+    axes.add_collection(_bars(downs, gid="down", **DOWN))
     axes.set_ylim(int(rows[-1]), 0)
     axes.set_ylabel("GPU")
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.grid(visible=False)
-
-
-MANY = 3000  # more rectangles than this are drawn without a border
 
 
 def _bars(places: Iterable[tuple[float, float, int, int]], **look: Any) -> PolyCollection:
@@ -124,7 +124,7 @@ def failures(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     """Draw the nodes that are down over time, and the GPU time that failures cost so far.
 
     The nodes are those of the first run of each group. GPU time is lost on nodes that are down, and where a failure
-    undid training.
+    undid training. Raise InvalidInputError if a run has no failures.
     """
     runs = [group.runs[0] for group in groups]
     found = [_losses(run) for run in runs]

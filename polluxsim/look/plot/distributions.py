@@ -5,6 +5,7 @@ The width of every figure is in cm.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,7 +29,7 @@ from polluxsim.look.plot.style import (
 )
 from polluxsim.records.results import Result
 from polluxsim.statistics.groups import Group
-from polluxsim.statistics.series import (
+from polluxsim.statistics.job_values import (
     Spread,
     completion_hours,
     cumulative,
@@ -42,7 +43,7 @@ Sample = tuple[NDArray[np.float64], int]  # values of the jobs that have one, sh
 
 MOST_TICKS = 15  # a time axis whose ends differ by less than this factor has ticks between the powers of ten
 
-FAIRNESS = "finish_time_fairness"
+FAIRNESS = "finish_time_fairness"  # column of the table of jobs
 
 
 @styled
@@ -60,7 +61,7 @@ def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
 def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     """Draw the cumulative distribution of the finish-time fairness ρ.
 
-    A job with ρ < 1 completed earlier than on a fair share.
+    A job with ρ < 1 completed earlier than on a fair share. Raise InvalidInputError if a run has no values.
     """
     samples = [[fairness_of(run.name, run.result) for run in group.runs] for group in groups]
     return _drawn(groups, samples, "finish-time fairness ρ", width, mark=1.0)
@@ -90,6 +91,7 @@ def fairness_of(name: str, result: Result) -> Sample:
 def _drawn(
     groups: Sequence[Group], samples: Sequence[Sequence[Sample]], title: str, width: float, mark: float | None = None
 ) -> Drawing:
+    """Draw the distributions of samples, given for each run of each group, with a vertical line at `mark`."""
     figure, axes = new_panel(width)
     axes.set_xscale("log")
     for group, look, runs in zip(groups, looks_of(groups), samples, strict=True):
@@ -109,6 +111,7 @@ def _drawn(
 
 
 def _line(axes: Axes, group: Group, look: Look, runs: Sequence[Sample]) -> None:
+    """Draw the distribution of the pooled samples of a group, and a band of those of its runs."""
     x, share = cdf(np.concatenate([values for values, _ in runs]), sum(count for _, count in runs))
     axes.plot(x, share, color=look.color, linestyle=look.linestyle, label=group.label)
     if len(runs) > 1 and len(x):
@@ -132,13 +135,12 @@ def jct_by_application(groups: Sequence[Group], width: float = ONE_COLUMN) -> Dr
     rows = len(names) * max(len(groups), 2)
     figure = new_figure(width, 1.6 + 0.27 * rows)
     axes = figure.subplots()
-    places = (np.arange(len(groups)) - (len(groups) - 1) / 2) * min(0.8 / len(groups), 0.3)
     handles = {}
-    for group, look, row, offset in zip(groups, looks_of(groups), found, places[::-1], strict=True):
-        here = [place for place, name in enumerate(names) if name in row]
-        mean, low, high, _ = np.array([row[names[place]] for place in here]).reshape(-1, 4).T
-        axes.hlines(np.array(here) + offset, low, high, color=look.color, linewidth=1.3)
-        (points,) = axes.plot(mean, np.array(here) + offset, look.marker, color=look.color, label=group.label)
+    for group, look, row, offset in zip(groups, looks_of(groups), found, _offsets(groups, 0.8, 0.3)[::-1], strict=True):
+        mean, low, high, _ = np.array([row[name] for name in names if name in row]).reshape(-1, 4).T
+        y = np.array([index for index, name in enumerate(names) if name in row]) + offset
+        axes.hlines(y, low, high, color=look.color, linewidth=1.3)
+        (points,) = axes.plot(mean, y, look.marker, color=look.color, label=group.label)
         handles[points] = group.label
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(plain)
@@ -151,6 +153,11 @@ def jct_by_application(groups: Sequence[Group], width: float = ONE_COLUMN) -> Dr
     if len(groups) > 1:
         legend(figure, handles)
     return figure
+
+
+def _offsets(groups: Sequence[Group], width: float, most: float) -> NDArray[np.float64]:
+    """Return the offsets of markers around a tick, within a width, at most some distance apart [steps of ticks]."""
+    return (np.arange(float(len(groups))) - (len(groups) - 1) / 2) * min(width / len(groups), most)
 
 
 def spreads(group: Group) -> dict[str, Spread]:
@@ -172,12 +179,12 @@ def slowdown_by_size(groups: Sequence[Group], width: float = ONE_COLUMN) -> Draw
     if not sizes:
         raise InvalidInputError(f"{groups[0].runs[0].name}: no job that asks for GPUs is complete; give another run")
     figure, axes = new_panel(width)
-    offsets = (np.arange(len(groups)) - (len(groups) - 1) / 2) * min(0.7 / len(groups), 0.25)
     handles = {}
+    offsets = _offsets(groups, 0.7, 0.25)
     for group, look, slowdowns, offset in zip(groups, looks_of(groups), found, offsets, strict=True):
-        here = [place for place, size in enumerate(sizes) if size in slowdowns]
-        low, middle, high = np.array([np.percentile(slowdowns[sizes[place]], [10, 50, 90]) for place in here]).T
-        x = np.array(here) + offset
+        values = [slowdowns[size] for size in sizes if size in slowdowns]
+        low, middle, high = np.array([np.percentile(each, [10, 50, 90]) for each in values]).T
+        x = np.array([index for index, size in enumerate(sizes) if size in slowdowns]) + offset
         axes.vlines(x, low, high, color=look.color, linewidth=1.3)
         (points,) = axes.plot(x, middle, look.marker, color=look.color, label=group.label)
         handles[points] = group.label
@@ -194,9 +201,8 @@ def slowdown_by_size(groups: Sequence[Group], width: float = ONE_COLUMN) -> Draw
 
 def _slowdowns(group: Group) -> dict[int, list[float]]:
     """Return the slowdowns of a group's jobs by the index of their size in `SIZES`."""
-    found: dict[int, list[float]] = {}
+    found = defaultdict[int, list[float]](list)
     for run in group.runs:
-        _, slowdowns = waits_and_slowdowns(run.result)
-        for size, values in slowdowns.items():
-            found.setdefault(size, []).extend(values)
+        for size, values in waits_and_slowdowns(run.result)[1].items():
+            found[size] += values
     return found

@@ -1,4 +1,7 @@
-"""Figures of single jobs over time: contention, GPUs, batch size, efficiency (Figure 6 of the paper)."""
+"""Figures of single jobs over time: contention, GPUs, batch size, efficiency (Figure 6 of the paper).
+
+The width of every figure is in [cm].
+"""
 
 from __future__ import annotations
 
@@ -40,25 +43,21 @@ Profiles = Mapping[str, Profile]
 
 
 class Curve(NamedTuple):
-    """A quantity over time: edges, shape (n + 1,) [s], and values, shape (n,), nan if unknown."""
+    """A quantity over time."""
 
-    edges: Array
-    values: Array
+    edges: Array  # shape (n + 1,) [s]
+    values: Array  # between the edges, shape (n,); nan if unknown
 
 
 class Life(NamedTuple):
-    """One job's life; if runs are compared, the policy of a run determines the colour.
-
-    The batch size is in examples. The statistical efficiency is None if it is not known. The speed is relative to the
-    job alone, and None if the job shared no GPU.
-    """
+    """The life of a job."""
 
     label: str
-    policy: str
+    policy: str  # decides the colour if runs are compared
     gpus: Curve
-    batch_size: Curve
-    efficiency: Curve | None = None
-    speed: Curve | None = None
+    batch_size: Curve  # in total [examples]
+    efficiency: Curve | None = None  # statistical; None if it is unknown
+    speed: Curve | None = None  # relative to the speed alone; None if the job shared no GPU
 
 
 @styled
@@ -67,8 +66,8 @@ def job_life(
 ) -> Drawing:
     """Draw the active jobs of the cluster, and GPUs, batch size and efficiency of jobs, over time.
 
-    The panels of efficiency and speed are left out if no life states them. Active jobs are one curve for all lives of
-    one run, otherwise one curve for each life. A line marks the fork of each of the groups.
+    The panels of efficiency and speed are left out if no life states them. `contention` contains the active jobs: one
+    curve for all lives of one run, otherwise one curve for each life. A line marks the fork of each of the groups.
     """
     panels: list[tuple[str, Sequence[Curve | None]]] = [
         ("active jobs", contention),
@@ -82,9 +81,10 @@ def job_life(
     figure = new_figure(width, 1.5 + 2.1 * len(panels))
     rows = figure.subplots(len(panels), sharex=True)
     of_one_run = len(contention) < len(lives)
-    chosen = job_looks(len(lives)) if of_one_run else looks([life.policy for life in lives])
-    for place, (axes, (title, curves)) in enumerate(zip(rows, panels, strict=True)):
-        for look, curve in zip([Look(GREY, "-", "")] if of_one_run and not place else chosen, curves, strict=True):
+    of_jobs = islice(cycle(map(Look, PALETTE, DASHES, MARKERS)), len(lives))  # these colours are not those of policies
+    chosen = list(of_jobs) if of_one_run else looks([life.policy for life in lives])
+    for axes, (title, curves) in zip(rows, panels, strict=True):
+        for look, curve in zip([Look(GREY, "-", "")] if len(curves) < len(lives) else chosen, curves, strict=True):
             if curve is not None:
                 x, y = steps(curve.edges / HOUR, curve.values)
                 axes.plot(x, y, color=look.color, linestyle=look.linestyle)
@@ -99,12 +99,8 @@ def job_life(
     return figure
 
 
-def job_looks(count: int) -> list[Look]:
-    """Return a line style for each job of one run. These colours do not stand for policies."""
-    return list(islice(cycle(map(Look, PALETTE, DASHES, MARKERS)), count))
-
-
 def _scales(rows: Sequence[Axes]) -> None:
+    """Set the scales of the panels: counts, the batch size, shares, and the time below the last panel."""
     for axes in rows[:2]:
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -121,16 +117,17 @@ def _scales(rows: Sequence[Axes]) -> None:
 def lives_of(
     groups: Sequence[Group], jobs: Sequence[str] | None = None, profiles: Sequence[Profiles | None] | None = None
 ) -> tuple[list[Life], list[Curve]]:
-    """Return the lives of some jobs in every group's first run, and the active jobs of the runs meanwhile.
+    """Return the lives of jobs in the first run of each group, and the active jobs of the runs meanwhile.
 
-    By default it is the job with the most GPU time in each run. If a group has no profiles, its efficiency is unknown.
+    By default it is the job with the most GPU time in each run. Without the profiles of a group, its efficiency is
+    unknown. Raise InvalidInputError if a run has no such job, or a job never had a GPU.
     """
     lives: list[Life] = []
     contention = []
     for group, known in zip(groups, profiles or [None] * len(groups), strict=True):
-        (run, *_) = group.runs
-        wanted: Sequence[str | None] = jobs or [None]
-        records = [_find(run, job) for job in wanted]
+        run = group.runs[0]
+        names: Sequence[str | None] = jobs or [None]
+        records = [_find(run, job) for job in names]
         for record in records:
             life = life_of(run, record, known)
             several = len(groups) == 1 or jobs is None or len(jobs) > 1
@@ -144,7 +141,10 @@ def lives_of(
 
 
 def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Life:
-    """Return the life of a job of a run, with its efficiency if the run's profiles are given."""
+    """Return the life of a job of a run, with its efficiency if the profiles of the run are given.
+
+    Raise InvalidInputError if the job never had a GPU, or has no profile.
+    """
     start, end = lifetime(run.result, record)
     changes = [row for row in run.result.allocation_records if row.job == record.job and row.time < end]
     if not changes:
@@ -153,15 +153,10 @@ def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Li
     gpus = np.array([0.0, *(sum(row.gpus) for row in changes)])
     sizes = np.array([np.nan, *(row.batch_size or np.nan for row in changes)])
     efficiency = None if profiles is None else _efficiency(run, record, profiles)
-    speed = _speed(run.result, record.job, end)
+    shared = [each for each in shares_of(run.result, record.job) if each.start < end]
+    times = np.array([*(each.start for each in shared), end])
+    speed = Curve(times, np.array([each.speed for each in shared])) if shared else None
     return Life(record.job, "", Curve(edges, gpus), Curve(edges, sizes), efficiency, speed)
-
-
-def _speed(result: Result, job: str, end: float) -> Curve | None:
-    if not (stretches := [each for each in shares_of(result, job) if each.start < end]):
-        return None
-    edges = np.array([*(each.start for each in stretches), end])
-    return Curve(edges, np.array([each.speed for each in stretches]))
 
 
 def _efficiency(run: Run, record: JobRecord, profiles: Profiles) -> Curve:
@@ -180,11 +175,12 @@ def contention_between(result: Result, start: float, end: float) -> Curve:
 
 
 def _find(run: Run, job: str | None) -> JobRecord:
+    """Return the record of a job, by default of the job with the most GPU time."""
     run.must_have_jobs()
     records = {record.job: record for record in run.result.job_records}
     if job is None:
         return max(records.values(), key=lambda record: record.gpu_seconds)
     if job not in records:
-        some = ", ".join(list(records)[:3])
-        raise InvalidInputError(f"{run.name}: there is no job {job!r}, give one of its {len(records)} jobs: {some}, …")
+        known = f"{len(records)} jobs: {', '.join(list(records)[:3])}, …"
+        raise InvalidInputError(f"{run.name}: there is no job {job!r}, give one of its {known}")
     return records[job]

@@ -14,7 +14,7 @@ from polluxsim.look.job_progress import own_profiles
 from polluxsim.look.plot.cluster_views import failures, gpu_map, queue
 from polluxsim.look.plot.distributions import fairness_cdf, jct_by_application, jct_cdf, slowdown_by_size
 from polluxsim.look.plot.job_life import job_life, lives_of
-from polluxsim.look.plot.request import PlotRequest
+from polluxsim.look.plot.request import OF_PROFILES, PlotRequest
 from polluxsim.look.plot.scaling import decision_labels, decision_times, read_times, scaling
 from polluxsim.look.plot.style import Drawing, darkened
 from polluxsim.look.plot.sweep import sweep
@@ -28,15 +28,15 @@ from polluxsim.statistics.groups import Group, grouped, settings_of
 
 
 class Subject(NamedTuple):
-    """Subject of a figure: runs in memory with optional names, folders of runs, or a table with a row for each run."""
+    """Subject of a figure."""
 
-    paths: Sequence[Path] = ()
-    runs: Sequence[Run] = ()
-    names: Sequence[str] | None = None
-    frame: pd.DataFrame | None = None
+    paths: Sequence[Path] = ()  # folders of runs or sweeps
+    runs: Sequence[Run] = ()  # runs in memory
+    names: Sequence[str] | None = None  # of the runs in memory
+    frame: pd.DataFrame | None = None  # a row for each run
 
     def read(self) -> Sequence[Run]:
-        """Return the runs."""
+        """Return the runs. Raise InvalidInputError if there are neither runs nor folders."""
         if not self.runs and not self.paths:
             raise InvalidInputError(
                 "the folders of the sweep's runs are missing, so only the figure `sweep` can be drawn"
@@ -53,13 +53,13 @@ class Subject(NamedTuple):
         )
 
     def metrics(self) -> pd.DataFrame:
-        """Return a row for each run."""
+        """Return a table with a row for each run."""
         if self.frame is not None:
             return self.frame
         return frame_of(self.runs) if self.runs else frame_at(self.paths)
 
     def times(self) -> tuple[Sequence[Run], list[Sequence[TimingRecord]], list[pd.DataFrame]]:
-        """Return runs, the wall-clock times of each, and the times of benchmarks."""
+        """Return runs, the wall-clock times of each, and the tables of benchmarks."""
         if self.runs:
             return self.runs, [run.result.timing_records for run in self.runs], []
         tables = [path for path in self.paths if path.suffix == ".csv"]
@@ -68,7 +68,7 @@ class Subject(NamedTuple):
 
 
 def draw(options: PlotRequest, subject: Subject) -> Drawing:
-    """Draw a figure."""
+    """Draw a figure. Raise InvalidInputError if the subject does not have the data that the figure needs."""
     figure = _DRAW[options.kind](options, subject)
     return darkened(figure) if options.dark else figure
 
@@ -81,7 +81,10 @@ def _job(options: PlotRequest, subject: Subject) -> Drawing:
 
 
 def _profiles_of(run: Run, folder: Path | None) -> Mapping[str, Profile] | None:
-    """Return the profiles a run was made with; None, and a note, if the profiles do not give the efficiency of jobs."""
+    """Return the profiles of a run; None if the efficiency of its jobs does not follow from them, which a note states.
+
+    Raise InvalidInputError if the user named the folder of the profiles.
+    """
     try:
         return own_profiles(run, folder).profiles
     except InvalidInputError as error:
@@ -129,9 +132,7 @@ _DRAW: Mapping[str, Callable[[PlotRequest, Subject], Drawing]] = {
     "job": _job,
     "fairness-cdf": _of_jobs(fairness_cdf),
     "sweep": _sweep,
-    "throughput": _of_profiles,
     "scaling": _scaling,
-    "batch-size": _of_profiles,
-    "goodput": _of_profiles,
-    "training": _of_profiles,
+    **dict.fromkeys(OF_PROFILES, _of_profiles),
 }
+"""Functions that draw a figure, by kind."""

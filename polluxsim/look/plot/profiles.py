@@ -1,4 +1,7 @@
-"""Figures of profiles: throughput, batch sizes and statistical efficiency (Figures 3, 1 and 2 of the paper)."""
+"""Figures of profiles: throughput, batch sizes and statistical efficiency (Figures 3, 1 and 2 of the paper).
+
+The width of every figure is in [cm].
+"""
 
 from __future__ import annotations
 
@@ -24,23 +27,23 @@ from polluxsim.models.efficiency import efficiency, gain
 from polluxsim.models.goodput import Alone
 from polluxsim.models.profile import Profile, ProfileRangeError
 
-GPU_TICKS = (1, 4, 16, 64)
+GPU_TICKS = (1, 4, 16, 64)  # of the axes of GPUs
 
 
 @styled
 def throughput(
     speeds: Sequence[FittedSpeed], names: tuple[str, str] = ("measured", "card"), width: float = TWO_COLUMNS
 ) -> Drawing:
-    """Draw two panels for each application: by GPUs at a batch size each, and by batch size on a number of GPUs.
+    """Draw two panels for each application: throughput by GPUs, and by batch size.
 
-    `names` are those of the points and of the lines.
+    `names` are those of the points and of the lines in the legend.
     """
     pairs = 2 if width > 12 and len(speeds) > 1 else 1  # applications side by side
     rows = -(-len(speeds) // pairs)
     figure = new_figure(width, 0.8 + 3.7 * rows)
     panels = figure.subplots(rows, 2 * pairs, squeeze=False)
-    for place, speed in enumerate(speeds):
-        left, right = panels[place // pairs][2 * (place % pairs) :][:2]
+    for index, speed in enumerate(speeds):
+        left, right = panels[index // pairs][2 * (index % pairs) :][:2]
         lines = _panel(left, speed.measured_by_replicas, speed.card_by_replicas)
         _panel(right, speed.measured_by_batch_size, speed.card_by_batch_size)
         left.set_title(f"{speed.title}, mean error {100 * mean_error(speed):.1f} %", loc="left")
@@ -71,6 +74,7 @@ def _count(value: float, _: object = None) -> str:
 
 
 def _panel(axes: Axes, measured: Curve, fitted: Curve):  # type: ignore[no-untyped-def]
+    """Draw measured points and a fitted line, and return both."""
     (points,) = axes.plot(measured.x, measured.throughput, "o", color=PALETTE[3], markersize=3)
     (line,) = axes.plot(fitted.x, fitted.throughput, color=PALETTE[1], zorder=1)
     axes.set_ylim(bottom=0)
@@ -83,7 +87,7 @@ REPLICAS = (1, 2, 4, 8, 12, 16)  # GPUs of Figure 1
 GOODPUT_REPLICAS = (1, 4, 16)  # GPUs of the figure of the goodput
 STAGES = {"first half": (0.0, 0.5), "second half": (0.5, 1.0)}  # shares of all epochs between which a stage lies
 
-MOST_SIZES = 6
+MOST_SIZES = 6  # largest number of batch sizes in the figure of the training
 
 
 @styled
@@ -93,17 +97,17 @@ def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     figure, (left, right) = _panels(width, 2)
     sizes = [max(profile.batch_sizes[len(profile.batch_sizes) // 2 - 1], limits.init_batch_size), limits.max_batch_size]
     lines = {}
-    for place, size in enumerate(dict.fromkeys(sizes)):
-        points = [(count, value) for count in REPLICAS if (value := throughput_at(profile, count, size)) is not None]
-        lines[_draw(left, points, place)] = f"batch size {size}"
+    for style, size in enumerate(dict.fromkeys(sizes)):
+        known = [(count, throughput_at(profile, count, size)) for count in REPLICAS]
+        points = [(count, value) for count, value in known if value is not None]
+        lines[_draw(left, points, style)] = f"batch size {size}"
     left.set_ylabel("throughput [examples/s]")
     left.set_ylim(bottom=0)
     stages = {}
-    for place, (stage, shares) in enumerate(STAGES.items()):
-        points = [
-            (count, best.batch_size(count)) for count in REPLICAS if (best := best_choice(profile, count, shares))
-        ]
-        stages[_draw(right, points, place)] = f"{stage} of training"
+    for style, (stage, shares) in enumerate(STAGES.items()):
+        choices = [(count, best_choice(profile, count, shares)) for count in REPLICAS]
+        points = [(count, choice.batch_size(count)) for count, choice in choices if choice is not None]
+        stages[_draw(right, points, style)] = f"{stage} of training"
     right.set_yscale("log", base=2)
     right.yaxis.set_major_locator(LogLocator(base=2, numticks=8))
     right.yaxis.set_major_formatter(plain)
@@ -128,11 +132,11 @@ def goodputs(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     named = []
     for axes, (stage, shares) in zip(panels, STAGES.items(), strict=True):
         lines = {}
-        for place, count in enumerate(GOODPUT_REPLICAS):
+        for style, count in enumerate(GOODPUT_REPLICAS):
             if not (points := goodput_points(profile, count, shares)):
                 continue
-            (line,) = axes.plot(*zip(*points, strict=True), color=PALETTE[place], linestyle=DASHES[place])
-            axes.plot(*max(points, key=lambda point: point[1]), color=PALETTE[place], marker="*", markersize=9)
+            (line,) = axes.plot(*zip(*points, strict=True), color=PALETTE[style], linestyle=DASHES[style])
+            axes.plot(*max(points, key=lambda point: point[1]), color=PALETTE[style], marker="*", markersize=9)
             lines[line] = f"{count} GPU" + "s" * (count > 1)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter(plain)
@@ -152,16 +156,16 @@ def goodputs(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
 def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     """Draw the statistical efficiency over training for several batch sizes, and the validation metric if measured.
 
-    Cards do not contain the validation metric, so its panel is left out.
+    Cards do not contain the validation metric: its panel is left out.
     """
     limits = profile.application
-    sizes = some_of(profile.batch_sizes)
+    sizes = evenly_spaced(profile.batch_sizes)
     epochs = np.arange(limits.num_epochs)
     figure, panels = _panels(width, 2 if isinstance(profile, MeasuredProfile) else 1)
     shades = colormaps["cividis"](np.linspace(0, 0.85, len(sizes)))
     lines = {}
-    for place, (size, colour) in enumerate(zip(sizes, shades, strict=True)):
-        dashes = DASHES[place % len(DASHES)]
+    for index, (size, colour) in enumerate(zip(sizes, shades, strict=True)):
+        dashes = DASHES[index % len(DASHES)]
         (line,) = panels[-1].plot(epochs + 1, efficiencies(profile, size), color=colour, linestyle=dashes)
         lines[line] = f"{size}"
         if isinstance(profile, MeasuredProfile):
@@ -176,10 +180,10 @@ def training_curves(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
     return figure
 
 
-def some_of(sizes: Sequence[int]) -> list[int]:
+def evenly_spaced(sizes: Sequence[int]) -> list[int]:
     """Return at most `MOST_SIZES` batch sizes at even distances, including the smallest and the largest."""
-    places = np.linspace(0, len(sizes) - 1, min(len(sizes), MOST_SIZES)).round().astype(int)
-    return [sizes[place] for place in places]
+    indices = np.linspace(0, len(sizes) - 1, min(len(sizes), MOST_SIZES)).round().astype(int)
+    return [sizes[index] for index in indices]
 
 
 def efficiencies(profile: Profile, batch_size: int) -> list[float]:
@@ -190,7 +194,10 @@ def efficiencies(profile: Profile, batch_size: int) -> list[float]:
 
 
 def throughput_at(profile: Profile, num_replicas: int, batch_size: int) -> float | None:
-    """Return the most examples/s at a batch size no larger than this; None if no value is known."""
+    """Return the largest throughput [examples/s] at a batch size of at most `batch_size` [examples].
+
+    None if the profile has no times for this number of packed GPUs.
+    """
     alone = Alone(profile, packed(num_replicas))
     with suppress(ProfileRangeError):
         choices = [choice for choice in alone.choices if choice.batch_size(num_replicas) <= batch_size]
@@ -244,9 +251,10 @@ def _panels(width: float, count: int) -> tuple[Drawing, list[Axes]]:
     return figure, list(figure.subplots(*((count, 1) if narrow else (1, count)), squeeze=False).flat)
 
 
-def _draw(axes: Axes, points: Sequence[tuple[int, float]], place: int):  # type: ignore[no-untyped-def]
+def _draw(axes: Axes, points: Sequence[tuple[int, float]], style: int):  # type: ignore[no-untyped-def]
+    """Draw a line in a style of the palette, and return it."""
     x, y = zip(*points, strict=True) if points else ((), ())
-    (line,) = axes.plot(x, y, color=PALETTE[place], linestyle=DASHES[place], marker=MARKERS[place])
+    (line,) = axes.plot(x, y, color=PALETTE[style], linestyle=DASHES[style], marker=MARKERS[style])
     axes.xaxis.set_minor_locator(NullLocator())
     return line
 

@@ -42,7 +42,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(OF_PROFILES, ("profiles", "application")),
     "throughput": ("profiles", "cards", "application"),
 }
-"""Options of each kind, besides the width."""
+"""Options of each kind, besides the width and the colours for a dark page."""
 
 LISTS = ("job", "by")  # options with several values
 ONE_COLUMN, TWO_COLUMNS = 8.5, 17.0  # default widths of figures with one panel and with panels side by side [cm]
@@ -51,7 +51,7 @@ WIDTHS = (5.0, 60.0)  # smallest and largest width of a legible figure [cm]
 
 @dataclass(frozen=True)
 class PlotRequest:
-    """A kind of figure with its options."""
+    """A kind of figure with its options. An invalid value raises InvalidConfigError."""
 
     kind: str  # a key of `FIGURE_KINDS`
     width: float | None = None  # Width in print [cm]. The default depends on the kind.
@@ -80,7 +80,10 @@ class PlotRequest:
 
     @classmethod
     def of(cls, kind: str, options: Mapping[str, Any]) -> PlotRequest:
-        """Return the request for a kind of figure with named options, as for `run.plot`."""
+        """Return the request for a kind of figure with named options, as for `run.plot`.
+
+        Raise InvalidConfigError if the kind, an option or a value is unknown or invalid.
+        """
         request = cls(kind, x=options.get("x") or "")
         known = ("width", "dark", *OPTIONS[kind])
         given = {"metric" if name == "y" else name: value for name, value in options.items() if value is not None}

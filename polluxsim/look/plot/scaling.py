@@ -1,4 +1,7 @@
-"""Figures against the size of the cluster: the duration of scheduling decisions, and the metric of a target."""
+"""Figures against the size of the cluster: the duration of scheduling decisions, and the metric of a target.
+
+The width of every figure is in [cm].
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,17 @@ from matplotlib.ticker import FixedLocator, NullLocator
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.tables import read_rows
 from polluxsim.look.colours import PALETTE, Look, looks
-from polluxsim.look.plot.style import GREY, ONE_COLUMN, TWO_COLUMNS, Drawing, legend, new_figure, plain, styled
+from polluxsim.look.plot.style import (
+    GREY,
+    ONE_COLUMN,
+    TWO_COLUMNS,
+    Drawing,
+    legend,
+    new_figure,
+    new_panel,
+    plain,
+    styled,
+)
 from polluxsim.look.run_facts import num_gpus
 from polluxsim.metrics.target import Target
 from polluxsim.records.results import TimingRecord
@@ -36,7 +49,7 @@ def decision_labels(runs: Sequence[Run]) -> list[str]:
 
 
 def decision_times(label: str, run: Run, timings: Sequence[TimingRecord]) -> pd.DataFrame:
-    """Return a row for each round of a run, with `COLUMNS`."""
+    """Return a row for each decision of a run, with `COLUMNS`. Raise InvalidInputError if its GPUs are unknown."""
     if (gpus := num_gpus(run)) is None:
         raise InvalidInputError(f"{run.name}: its {RUN_FILE} does not tell the GPUs of the cluster")
     rounds = run.result.round_records
@@ -51,7 +64,10 @@ def decision_times(label: str, run: Run, timings: Sequence[TimingRecord]) -> pd.
 
 
 def read_times(path: Path) -> pd.DataFrame:
-    """Read decision times from a CSV file with `COLUMNS`, as `benchmarks/bench_search.py --csv` writes it."""
+    """Read decision times from a CSV file with `COLUMNS`, as `benchmarks/bench_search.py --csv` writes it.
+
+    Raise InvalidInputError if a cell is missing or invalid.
+    """
     rows = [
         (row.text("label"), row.integer("num_gpus", 1), row.integer("num_jobs", 0), row.number("seconds", above=0))
         for row in read_rows(path, COLUMNS)
@@ -61,9 +77,10 @@ def read_times(path: Path) -> pd.DataFrame:
 
 @styled
 def scaling(times: pd.DataFrame, policies: dict[str, str] | None = None, width: float = TWO_COLUMNS) -> Drawing:
-    """Draw the median time of decisions, a row each with `COLUMNS`, with bars from the 10th to the 90th percentile.
+    """Draw the median time of decisions, with bars from the 10th to the 90th percentile.
 
-    The policy decides the colour of a line.
+    `times` has a row for each decision, with `COLUMNS`. `policies` contains the policy of each label, which decides the
+    colour. Raise InvalidInputError if there are no decisions.
     """
     if times.empty:
         raise InvalidInputError("there are no times of decisions")
@@ -113,6 +130,7 @@ def _draw(axes: Axes, points: pd.DataFrame, look: Look):  # type: ignore[no-unty
 
 
 def _ticks(axes: Axes, values: pd.Series[float]) -> None:
+    """Make the x axis logarithmic. If there are few values, each has a tick."""
     axes.set_xscale("log")
     known = sorted(values.unique())
     axes.xaxis.set_major_formatter(plain)
@@ -122,23 +140,19 @@ def _ticks(axes: Axes, values: pd.Series[float]) -> None:
 
 
 @styled
-def draw_levels(
-    target: Target, curve: Mapping[float, Estimate], answer: float | None, x: str, width: float = ONE_COLUMN
-) -> Drawing:
-    """Draw a target's metric by level of `x`, rising [s; 1 for ρ], with its bound and the level that was the answer.
+def draw_levels(target: Target, curve: Mapping[float, Estimate], answer: float | None, x: str) -> Drawing:
+    """Draw the metric of a target [s; 1 for ρ] by level of `x`, its bound, and the level that is the answer.
 
-    Means have their 95 % intervals. Levels at which jobs were left are not drawn. Above the bound the axis is
-    logarithmic.
+    Means have 95 % intervals. Levels at which jobs were left are not drawn. Above the bound, the axis is logarithmic.
     """
-    _, size = target.unit
-    figure = new_figure(width, 0.62 * width)
-    axes = figure.subplots()
+    _, factor = target.unit
+    figure, axes = new_panel(ONE_COLUMN)
     points = [(level, *found) for level, found in curve.items() if np.isfinite(found.value)]
     x_values, means, low, high = np.array(points, dtype=float).reshape(-1, 4).T
-    axes.set_yscale("symlog", linthresh=max(target.bound / size, 1e-9))
-    axes.plot(x_values, means / size, marker="o", color=PALETTE[0])
-    axes.vlines(x_values, low / size, high / size, color=PALETTE[0], linewidth=0.8)
-    names = {axes.axhline(target.bound / size, color=GREY, linestyle="--"): str(target)}
+    axes.set_yscale("symlog", linthresh=max(target.bound / factor, 1e-9))
+    axes.plot(x_values, means / factor, marker="o", color=PALETTE[0])
+    axes.vlines(x_values, low / factor, high / factor, color=PALETTE[0], linewidth=0.8)
+    names = {axes.axhline(target.bound / factor, color=GREY, linestyle="--"): str(target)}
     if answer is not None:
         names[axes.axvline(answer, color=GREY, linestyle=":")] = f"{x} found: {answer:g}"
     axes.yaxis.set_major_formatter("{x:g}")

@@ -38,10 +38,10 @@ Points = NDArray[np.float64]
 
 ONE_COLUMN, TWO_COLUMNS = 8.5, 17.0  # widths in print [cm]
 
-ENDINGS = (".pdf", ".png", ".svg")
+ENDINGS = (".pdf", ".png", ".svg")  # of the names of figures
 
-PNG_DPI = 200
-SCREEN_DPI = 144  # resolution at which a notebook shows a figure: small type is readable and sharp
+PNG_DPI = 200  # resolution of files [pixels per inch]
+SCREEN_DPI = 144  # resolution at which a notebook shows a figure: small type is readable and sharp [pixels per inch]
 
 RC = {
     "font.size": 8.0,
@@ -72,8 +72,13 @@ RC = {
     "svg.fonttype": "path",
     "pdf.fonttype": 42,
 }
+"""Settings of matplotlib. Sizes of fonts and widths of lines are in points."""
 
-GREY = "#6F6F6F"
+GREY = "#6F6F6F"  # of reference lines and notes
+
+FONT_SIZE = 7.0  # of names and notes in a panel [pt]
+
+MOST_HOUR_TICKS = 9  # largest number of distances between the ticks of a time axis
 
 
 @contextmanager
@@ -83,14 +88,14 @@ def in_style() -> Iterator[None]:
         yield
 
 
-styled = in_style()  # makes a function draw its figure in the house's style
+styled = in_style()  # decorator of functions that draw a figure in polluxsim's style
 
 
 class Drawing(Figure):
-    """A figure that shows itself in a notebook, without pyplot; Change a figure through its `axes`."""
+    """A figure that a notebook displays without pyplot. Change it through its `axes`."""
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write it as `polluxsim plot` does, its kind by the file's ending: .png, .pdf or .svg."""
+        """Write the figure to a file that ends in .png, .pdf or .svg. Raise InvalidInputError for other endings."""
         save(self, Path(path))
 
     def _repr_mimebundle_(self, **_: object) -> tuple[dict[str, object], dict[str, object]]:
@@ -102,7 +107,7 @@ class Drawing(Figure):
 
 
 def new_figure(width: float, height: float) -> Drawing:
-    """Return an empty figure that needs no display [cm; cm]."""
+    """Return an empty figure of a width and a height [cm]. It needs no display."""
     engine = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03)
     figure = Drawing(figsize=(width / 2.54, height / 2.54), layout=engine)
     FigureCanvasAgg(figure)
@@ -110,7 +115,7 @@ def new_figure(width: float, height: float) -> Drawing:
 
 
 def new_panel(width: float) -> tuple[Drawing, Axes]:
-    """Return an empty figure of one panel, flatter if it is wide, and the panel [cm]."""
+    """Return an empty figure of a width [cm] with one panel, and the panel. Wide figures are flatter."""
     figure = new_figure(width, 0.62 * width if width <= 10 else 0.45 * width)
     return figure, figure.subplots()
 
@@ -140,13 +145,16 @@ def _all_on_dark(colours: Any) -> list[tuple[float, float, float, float]]:
 
 
 def check_ending(path: Path) -> None:
-    """Raise an error if the ending is not one of `ENDINGS`."""
+    """Raise InvalidInputError if the ending of a file is not one of `ENDINGS`."""
     if path.suffix not in ENDINGS:
         raise InvalidInputError(f"{path}: the name of a figure must end in {', '.join(ENDINGS)}")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure to a file in one step. The ending decides the format, and the same figure gives the same bytes."""
+    """Write a figure to a file in one step. The ending decides the format. Equal figures give equal bytes.
+
+    Raise InvalidInputError if the ending is not one of `ENDINGS`.
+    """
     check_ending(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with appearing_whole(path) as temporary:
@@ -171,7 +179,7 @@ def steps(edges: ArrayLike, values: ArrayLike) -> tuple[NDArray[np.float64], NDA
 
 
 def share_axis(axes: Axes, title: str) -> None:
-    """Make the y axis one of shares, from 0 to 1."""
+    """Let the y axis show shares from 0 to 1, in per cent."""
     axes.set_ylabel(title)
     axes.set_ylim(0, 1.03)
     axes.yaxis.set_major_locator(MultipleLocator(0.2))
@@ -179,22 +187,22 @@ def share_axis(axes: Axes, title: str) -> None:
 
 
 def per_cent(share: float, _: object = None) -> str:
-    """Return a share as an axis has it, in per cent."""
+    """Return a share in whole per cent, for an axis."""
     return f"{100 * share:.0f} %"
 
 
 def time_axis(axes: Axes) -> None:
-    """Make the x axis one of the time since the start of the workload, in hours."""
+    """Let the x axis show the time since the start of the workload [h]."""
     axes.set_xlabel("time [h]")
     axes.set_xlim(left=0)
     hour_ticks(axes)
 
 
-def hour_ticks(axes: Axes, most: int = 9) -> None:
-    """Put the ticks of a time axis at round times of day or at days."""
+def hour_ticks(axes: Axes) -> None:
+    """Put ticks on a time axis [h], at round times of day or at days."""
     low, high = axes.get_xlim()
     widths = (1 / 60, 1 / 12, 0.25, 0.5, 1, 2, 3, 4, 6, 12, 24, 48, 72, 168, 336)
-    width = next((width for width in widths if (high - low) / width <= most), 672)
+    width = next((width for width in widths if (high - low) / width <= MOST_HOUR_TICKS), 672)
     axes.xaxis.set_major_locator(MultipleLocator(width))
     if width < 0.5:  # minutes have no round numbers of hours
         axes.xaxis.set_major_formatter(lambda hours, _: clock(HOUR * hours)[:-3])
@@ -219,8 +227,6 @@ def plain(value: float, _: object = None) -> str:
 
 
 MOST_LABELS = 4  # if there are more lines than this, a figure has a legend
-
-FONT_SIZE = 7.0
 
 OFFSET = 3.0  # from a line to its label [pt]
 
@@ -257,22 +263,23 @@ def legend(figure: Figure, names: Mapping[Line2D, str] | Mapping[Artist, str]) -
 
 
 class _Spot(NamedTuple):
-    """A possible place of a name: its box, the point of its line [pixels], and the side of the point."""
+    """A possible place of a name beside its line."""
 
-    score: float
-    box: Bbox
-    point: tuple[float, float]
-    right: int
-    up: int
+    score: float  # distance from all other lines, at most `FAR` [pt]
+    box: Bbox  # of the name [pixels]
+    point: tuple[float, float]  # of the line [pixels]
+    right: int  # 1 if the name is on the right of the point, -1 on the left
+    up: int  # 1 if the name is above the point, 0 beside it, -1 below it
 
 
 def _label(axes: Axes, figure: Figure, names: Mapping[Line2D, str], obstacles: Points) -> bool:
-    for _ in range(2):  # the layout takes ticks into account that it changes itself
+    """Write a name beside each line, and return True; write nothing and return False if a name has no free place."""
+    for _ in range(2):  # the first layout can change the ticks, which change the layout
         figure.draw_without_rendering()
     points = {line: _dense(line) for line in names}
     drawn = [line for line in axes.get_lines() if line.get_linestyle() != "None"]
     hidden = [*map(_dense, drawn), axes.transData.transform(obstacles)]
-    # Half a marker, or nearly the line itself.
+    # Names keep half a marker away from lines with markers, and otherwise half a pixel.
     clear = 2.2 * axes.figure.dpi / 72 if any(line.get_marker() != "None" for line in names) else 0.5
     taken: list[Bbox] = []
     spots: dict[Line2D, _Spot] = {}
@@ -319,6 +326,7 @@ def _write_label(axes: Axes, name: str, spot: _Spot, colour: str) -> None:
 
 
 def _label_size(axes: Axes, name: str) -> tuple[float, float]:
+    """Return the width and the height of a name [pixels]."""
     text = axes.text(0, 0, name, fontsize=FONT_SIZE)
     box = text.get_window_extent()
     text.remove()
@@ -326,6 +334,7 @@ def _label_size(axes: Axes, name: str) -> tuple[float, float]:
 
 
 def _dense(line: Line2D) -> Points:
+    """Return points along a line within its panel, about two pixels apart, shape (n, 2) [pixels]."""
     corners = line.get_transform().transform(line.get_xydata())
     parts = []
     for start, end in pairwise(corners[np.isfinite(corners).all(axis=1)]):
@@ -338,7 +347,7 @@ def _dense(line: Line2D) -> Points:
 
 
 def _spots(axes: Axes, size: tuple[float, float], own: Points, others: Points) -> Iterator[_Spot]:
-    """Yield possible places of a name, with their distances from all other lines."""
+    """Yield possible places of a name of a width and a height [pixels], around points of its own line."""
     pixels = axes.figure.dpi / 72
     width, height = size
     for x, y in own[:: max(len(own) // 60, 1)].tolist():
@@ -350,6 +359,7 @@ def _spots(axes: Axes, size: tuple[float, float], own: Points, others: Points) -
 
 
 def _distance(box: Bbox, points: Points) -> float:
+    """Return the distance between a box and the nearest point [pixels]; infinite without points."""
     if not len(points):
         return np.inf
     beside = np.maximum(np.maximum(box.x0 - points[:, 0], points[:, 0] - box.x1), 0)

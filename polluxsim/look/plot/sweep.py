@@ -1,4 +1,4 @@
-"""A metric of many runs against one setting, with intervals (Figure 8 of the paper)."""
+"""A metric of many runs against one setting, with intervals (Figure 8 of the paper). Widths are in [cm]."""
 
 from __future__ import annotations
 
@@ -31,73 +31,78 @@ POLICIES = "policy"  # label of the axis if the policies themselves are along it
 class Series(NamedTuple):
     """A metric against a setting, for runs of a policy that differ only in this setting, in seed or in workload.
 
-    All arrays have shape (n,). `x` contains rising values of the setting or places of its names, or a single nan if the
-    runs do not have the setting. `low` and `high` are the 95 % interval of the mean, or, for pairs, the mean of the
-    baseline with the interval of the change added. The values are nan without an interval.
+    The arrays have shape (n,), and values of the metric are in the unit of its heading.
     """
 
     label: str
     policy: str
-    x: Array
-    mean: Array
+    x: Array  # rising values of the setting, or indices of its names; a single nan for runs without the setting
+    mean: Array  # of the metric
+    # 95 % interval of the mean, or for pairs, mean of the baseline times interval of the ratio; nan without one.
     low: Array
     high: Array
 
 
 class Drawn(NamedTuple):
-    """Contents of a figure of a sweep: lines, names along the axis unless it has numbers, and a note on the bars."""
+    """Contents of a figure of a sweep."""
 
-    series: Sequence[Series]
-    names: Sequence[str]
-    note: str
+    series: Sequence[Series]  # lines
+    names: Sequence[str]  # along the x axis; empty if it has numbers
+    note: str  # on the bars
 
 
 class _Point(NamedTuple):
-    place: float
+    """A point of a series, with attributes as in `Series`."""
+
+    x: float
     mean: float
     low: float
     high: float
 
 
 def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None = None) -> Drawn:
-    """Return the contents of the figure `sweep`."""
+    """Return the contents of the figure `sweep`. Raise InvalidInputError if a column is missing or not of its kind."""
     if x == POLICIES:
         frame = frame.assign(**{POLICIES: list(map(policy_name, every_row_of(frame)))})
     _check(frame, x, metric, by)
     rows = [row for row in rows_of(frame) if metric in row]
     places, names = _places([row.get(x) for row in rows], x)
     lines = list(zip(["" if x == POLICIES else policy_name(row) for row in rows], _labels(rows, x, by), strict=True))
-    arms = [f"{line}{place}" for line, place in zip(lines, places, strict=True)]
+    arms = [f"{line}{place}" for line, place in zip(lines, places, strict=True)]  # runs of one point share an arm
     shown = {metric: metric_of(metric, declared_in(frame))}
     samples = samples_of(rows, arms, shown, _pooled(rows, x, by))
     first = dict(zip(reversed(arms), reversed(rows), strict=True))
     baseline = baselines(rows, arms)[arms[0]]
-    means = {arm: mean for arm in first if (mean := samples.mean(metric, arm, *shown[metric].limits)) is not None}
+    means = {arm: samples.mean(metric, arm, *shown[metric].limits) for arm in first}
     changes = {arm: samples.change(metric, arm, baseline) for arm in first if arm != baseline}
     known = [change for change in changes.values() if change is not None and change.estimate.low is not None]
     points = {}
     for line, arm, place in zip(lines, arms, places, strict=True):
-        points[line, arm] = _point(place, means[arm].estimate, _estimate(changes.get(arm)) if known else None)
+        if (mean := means[arm]) is not None:
+            points[line, arm] = _point(place, mean.estimate, _estimate(changes.get(arm)) if known else None)
     row = first[baseline]
     against = str(row[x]) if x == POLICIES else in_words(x, row.get(x))
-    return Drawn(_series(points), names, _note(known or list(means.values()), against if known else ""))
+    shown_means = [mean for mean in means.values() if mean is not None]
+    return Drawn(_series(points), names, _note(known or shown_means, against if known else ""))
 
 
 def _estimate(change: Measured | None) -> Estimate:
+    """Return the estimate of a change; 0 without an interval if the change is unknown."""
     return Estimate(0.0, None, None) if change is None or not change.is_known else change.estimate
 
 
-def _point(place: float, found: Estimate, change: Estimate | None) -> _Point:
+def _point(x: float, found: Estimate, change: Estimate | None) -> _Point:
     """Return the mean with the interval of its change, or with its own interval if the sweep has no pairs."""
     mean, *ends = found
     if change is not None:
         baseline = mean / (1 + change.value) if change.value > -1 else 0.0
         ends = [None if end is None else baseline * (1 + end) for end in change[1:]]
     low, high = (np.nan if end is None else end for end in ends)
-    return _Point(place, mean, low, high)
+    return _Point(x, mean, low, high)
 
 
 def _series(points: Mapping[tuple[tuple[str, str], str], _Point]) -> list[Series]:
+    """Return the lines, given the points by line (policy and label) and arm."""
     keys = list(dict.fromkeys(line for line, _ in points))
     policies = [policy for policy, _ in keys]
     found = []
@@ -108,12 +113,13 @@ def _series(points: Mapping[tuple[tuple[str, str], str], _Point]) -> list[Series
 
 
 def _note(shown: Sequence[Measured], baseline: str) -> str:
-    if all(one.estimate.low is None for one in shown):
-        most = max(one.num_units for one in shown)
+    """Return the note on the bars: what they are, or why there are none."""
+    if all(measured.estimate.low is None for measured in shown):
+        most = max(measured.num_units for measured in shown)
         units = "run" if shown[0].units == "seeds" else shown[0].units[:-1]
         return f"no bars: an interval needs {LEAST_UNITS} {units}s, there {'is' if most == 1 else 'are'} {most}"
     what = f"change against {baseline}, by pairs" if baseline else "mean"
-    few = any(LEAST_UNITS <= one.num_units < LEAST_FOR_VERDICT for one in shown)
+    few = any(LEAST_UNITS <= measured.num_units < LEAST_FOR_VERDICT for measured in shown)
     assumption = f"\nassuming normal {'log ratios' if baseline else 'values'}, for fewer than {LEAST_FOR_VERDICT}"
     return f"bars: 95 % interval of the {what}{assumption if few else ''}"
 
@@ -129,14 +135,16 @@ def _places(values: Sequence[Any], x: str) -> tuple[Array, list[str]]:
 
 
 def _pooled(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
-    apart = {x, POLICY, *(by or ())}
+    """Return the settings in which the runs of a point differ; runs that agree in them are pairs."""
+    distinguished = {x, POLICY, *(by or ())}
     if by is None:
-        return [name for name in REPLICATES if name not in apart]
+        return [name for name in REPLICATES if name not in distinguished]
     keys = dict.fromkeys(key for row in rows for key in settings_in(row))
-    return [key for key in keys if key not in apart and len({repr(row.get(key)) for row in rows}) > 1]
+    return [key for key in keys if key not in distinguished and len({repr(row.get(key)) for row in rows}) > 1]
 
 
 def _check(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None) -> None:
+    """Raise InvalidInputError if a column is missing or not of its kind, or if a run has no value of the metric."""
     for name, kind in [(x, "setting"), (metric, "metric"), *((name, "setting") for name in by or ())]:
         check_column(frame, name, kind)
     if frame[metric].isna().any():
@@ -144,6 +152,7 @@ def _check(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None) -
 
 
 def _labels(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
+    """Return the label of the line of each run."""
     settings = [settings_in(row) for row in rows]
     if x == POLICIES:  # other settings of policies belong to the policy
         settings = [{key: value for key, value in row.items() if not key.startswith("policy")} for row in settings]
@@ -151,12 +160,12 @@ def _labels(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
         return ["" if len(set(differing)) == 1 else label for label in differing]
     if by is None:
         return labels_of(settings, pooled=REPLICATES, ignoring=(x,))
-    named = [", ".join(in_words(key, row.get(key), by) for key in by if key != POLICY) for row in settings]
-    several = POLICY in by or len({policy_name(row) for row in settings}) > 1
-    return [
-        ", ".join(part for part in (policy_name(row) if several else "", words) if part)
-        for row, words in zip(settings, named, strict=True)
-    ]
+    has_policies = POLICY in by or len({policy_name(row) for row in settings}) > 1
+    labels = []
+    for row in settings:
+        values = [in_words(key, row.get(key), by) for key in by if key != POLICY]
+        labels.append(", ".join([policy_name(row), *values] if has_policies else values))
+    return labels
 
 
 AXES = {
@@ -169,10 +178,12 @@ AXES = {
     "workload.hours": "window of submissions [h]",
     "workload.load": "load",
 }
+"""Titles of the x axis, by setting."""
 
 MOST_LETTERS = 11  # of names and numbers along the axis, for each inch of the figure; more are slanted
 LETTERS_OF_NOTE = 6.9  # most letters in a line of the note above the axes, for each centimetre of the figure
 CROWDED = 0.06  # share of the axis between neighbours below which their numbers would overlap
+NEAR_ZERO = 0.5  # if the least value is below this share of the largest, the axis starts at 0
 
 
 @styled
@@ -205,9 +216,6 @@ def sweep(
     return figure
 
 
-NEAR_ZERO = 0.5  # if the least value is below this share of the largest, the axis starts at 0
-
-
 def _y_axis(axes: Axes, found: Sequence[Series]) -> bool:
     """Choose a range that shows the effect; return whether it starts at 0."""
     values = np.concatenate([part for series in found for part in (series.mean, series.low, series.high)])
@@ -227,24 +235,21 @@ def _colour_by_policy(axes: Axes, drawn: Drawn) -> None:
     for line in axes.get_lines():
         line.set_marker("none")
     for series in drawn.series:
-        for place, mean in zip(series.x.astype(int), series.mean, strict=True):
-            look = looks([drawn.names[place]])[0]
-            axes.plot([place], [mean], color=look.color, marker=look.marker, linestyle="none")
+        for index, mean in zip(series.x.astype(int), series.mean, strict=True):
+            look = looks([drawn.names[index]])[0]
+            axes.plot([index], [mean], color=look.color, marker=look.marker, linestyle="none")
 
 
 def _bars(found: Sequence[Series]) -> Array:
-    """Return points along all intervals, shape (n, 2)."""
-    share = np.linspace(0, 1, 50)[:, None]
-    bars = [
-        np.stack([np.broadcast_to(series.x, (50, len(series.x))), series.low + share * (series.high - series.low)], -1)
-        for series in found
-    ]
-    points = np.concatenate([bar.reshape(-1, 2) for bar in bars])
+    """Return 50 points along each interval, shape (n, 2)."""
+    x, low, high = (np.concatenate([getattr(series, name) for series in found]) for name in ("x", "low", "high"))
+    points = np.stack([np.broadcast_to(x, (50, len(x))), np.linspace(low, high, 50)], axis=-1).reshape(-1, 2)
     known: Array = points[np.isfinite(points).all(axis=1)]
     return known
 
 
 def _x_axis(axes: Axes, x: str, ticks: Array, names: Sequence[str]) -> None:
+    """Set the title, the scale and the ticks of the x axis."""
     axes.set_xlabel("" if x == POLICIES else AXES.get(x, x))
     if names:
         slanted = sum(map(len, names)) > MOST_LETTERS * axes.figure.get_figwidth()  # type: ignore[union-attr]
@@ -263,10 +268,11 @@ def _x_axis(axes: Axes, x: str, ticks: Array, names: Sequence[str]) -> None:
 
 
 def _is_tight(axes: Axes, ticks: Array) -> bool:
+    """Return whether the numbers at the ticks would overlap."""
     places = axes.xaxis.get_transform().transform(ticks)
     letters = np.array([len(_number(tick)) for tick in ticks])
-    room = np.diff(places) / max(np.ptp(places), 1e-9) * MOST_LETTERS * axes.figure.get_figwidth()  # type: ignore[union-attr]
-    return len(ticks) <= 8 and bool((room < (letters[1:] + letters[:-1]) / 2 + 0.5).any())
+    available = np.diff(places) / max(np.ptp(places), 1e-9) * MOST_LETTERS * axes.figure.get_figwidth()  # type: ignore[union-attr]
+    return len(ticks) <= 8 and bool((available < (letters[1:] + letters[:-1]) / 2 + 0.5).any())
 
 
 def _number(value: float, _: object = None) -> str:
@@ -274,6 +280,7 @@ def _number(value: float, _: object = None) -> str:
 
 
 def _draw_series(axes: Axes, series: Series, look: Look, *, is_line: bool) -> Any:
+    """Draw the means of a series with their intervals, and return the line."""
     if np.isnan(series.x).all():
         line = axes.axhline(series.mean[0], color=look.color, linestyle=look.linestyle)
         if np.isfinite(series.low[0]):

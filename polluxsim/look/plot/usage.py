@@ -1,4 +1,4 @@
-"""Figures of GPUs in use, efficiency and nodes over time (Figures 5 and 9 of the paper)."""
+"""Figures of GPUs in use, efficiency and nodes over time (Figures 5 and 9 of the paper). Widths are in [cm]."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ BIN = 1800.0  # [s]; 30 minutes, as in the paper
 def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_COLUMN) -> Drawing:
     """Draw GPUs in use over time, by type if all runs have several equal types, and the efficiency weighted by GPUs.
 
-    A line is the mean over a group's runs and each bin [s], with a band from the least to the largest run.
+    A line is the mean over the runs of a group in bins of `bin_width` [s], with a band from the smallest to the largest
+    value of a run.
     """
     types = _nodes_by_type(groups)
     figure = new_figure(width, (8.0 if width <= 10 else 9.0) + 3.0 * (max(len(types), 1) - 1))
@@ -65,12 +66,16 @@ def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
 
 
 def _nodes_by_type(groups: Sequence[Group]) -> Mapping[str, Sequence[int]]:
+    """Return the nodes of each GPU type; {} if clusters differ, or have one type."""
     first, *others = [cluster_of(run) for group in groups for run in group.runs]
     return first.node_types.nodes if len(first.node_types.nodes) > 1 and all(each == first for each in others) else {}
 
 
 def draw_mean(axes: Axes, edges: Array, rows: Array, look: Look) -> Any:
-    """Draw the mean over runs in each bin, with a band from the least to the largest run. `rows` has a row per run."""
+    """Draw the mean over runs in each bin, with a band from the smallest to the largest value, and return its line.
+
+    `edges` have shape (bins + 1,) [s], and `rows` shape (runs, bins).
+    """
     known = np.isfinite(rows).any(axis=0)
     middle, low, high = np.full((3, rows.shape[1]), np.nan)
     for values, reduce in ((middle, np.nanmean), (low, np.nanmin), (high, np.nanmax)):
@@ -108,9 +113,9 @@ def _named(axes: Axes, text: str, height: float) -> None:
 
 
 @styled
-def nodes_over_time(runs: Mapping[str, Result], width: float = ONE_COLUMN) -> Drawing:
-    """Draw the number of nodes that are up, and the efficiency of their GPUs, until each of at most five runs ends."""
-    figure = new_figure(width, 8.0)
+def nodes_over_time(runs: Mapping[str, Result]) -> Drawing:
+    """Draw the number of nodes that are up, and the efficiency of their GPUs, for at most five runs by name."""
+    figure = new_figure(ONE_COLUMN, 8.0)
     upper, lower = figure.subplots(2, sharex=True)
     lines = {}
     for (name, result), look in zip(runs.items(), looks([*POLICY_COLOURS][: len(runs)]), strict=True):

@@ -12,50 +12,47 @@ from polluxsim.common.durations import HOUR
 from polluxsim.look.colours import Look, application_colour, on_page
 from polluxsim.look.occupancy import Occupancy
 from polluxsim.records.results import Result
-from polluxsim.statistics.metric_lines import OVER_TIME
-from polluxsim.statistics.series import (
+from polluxsim.statistics.job_values import (
     Spread,
     completion_hours,
     cumulative,
     fairness,
     hours_by_application,
-    is_adaptive,
     size_name,
     spread_of,
     waits_and_slowdowns,
 )
+from polluxsim.statistics.metric_lines import OVER_TIME
+from polluxsim.statistics.series import is_adaptive
 
 Array = NDArray[np.float64]
 
 MOST_POINTS = 1000  # largest number of points of a line of a distribution
-LATE = 0.2  # a run in which nothing happens for more than this share of its time is shown from its first submission on
+LATE_START = 0.2  # runs whose first submission is after this share of the time are shown from this submission on [1]
 
 
 class Shown(NamedTuple):
-    """A run with its label, its occupancy, its look, and whether its policy rents nodes."""
+    """A run as the page shows it."""
 
     label: str
     result: Result
     held: Occupancy
     look: Look
-    rented: bool = False
+    rented: bool = False  # whether its policy rents nodes
 
 
 class Panel(NamedTuple):
-    """A figure of all runs over time: name of its columns, title, note, and unit ("%", "$" or "").
+    """A figure of all runs over time."""
 
-    Its axis ends at the upper limit, or at the largest value.
-    """
-
-    name: str
+    name: str  # of its columns
     title: str
     note: str
-    unit: str = ""
-    top: float | None = None
+    unit: str = ""  # "%", "$" or ""
+    top: float | None = None  # end of the axis; None for the largest value
 
 
 def panels(runs: Sequence[Shown]) -> list[Panel]:
-    """Return the figures over time that say something of these runs."""
+    """Return the figures over time whose values differ from a constant in these runs."""
     found = [_panel("gpus", top=max(sum(run.held.gpus_per_node) for run in runs))]
     found += [Panel(f"gpus of {name}", f"{name} in use", "", top=most) for name, most in _gpus_by_type(runs).items()]
     if any(run.rented for run in runs):
@@ -73,7 +70,7 @@ def _panel(name: str, top: float | None = None) -> Panel:
 
 
 def _gpus_by_type(runs: Sequence[Shown]) -> dict[str, int]:
-    """Return how many GPUs of each type the runs' clusters have at most, where one has several."""
+    """Return the largest number of GPUs of each type in a cluster; {} if each cluster has GPUs of one type."""
     if all(len(run.held.node_types.nodes) < 2 for run in runs):
         return {}
     most: dict[str, int] = {}
@@ -84,29 +81,30 @@ def _gpus_by_type(runs: Sequence[Shown]) -> dict[str, int]:
 
 
 def charts(runs: Sequence[Shown], forks: Sequence[Mapping[str, Any]] = ()) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Return the columns of all figures by figure and number of the run, and their description with the forks.
+    """Return the columns of the distributions by figure and index of the run, and the description of all figures.
 
-    Times are in seconds. The browser takes the curves over time from the tables of the runs.
+    Times are in [s]. The description contains the `forks`. The browser computes the curves over time from the tables of
+    the runs.
     """
     end = max(run.result.end_time for run in runs)
     first = min(job.submit_time for run in runs for job in run.result.job_records)
-    start = first if LATE * end < first < end else 0.0
+    start = first if LATE_START * end < first < end else 0.0
     columns: dict[str, Array] = {}
-    for number, run in enumerate(runs):
+    for index, run in enumerate(runs):
         hours, count = completion_hours(run.result)
         times, shares = cumulative(hours * HOUR, count, most=MOST_POINTS)
-        columns |= {f"jct_{number}": times, f"share_{number}": shares}
+        columns |= {f"jct_{index}": times, f"share_{index}": shares}
         ratios, fair = cumulative(fairness(run.result), most=MOST_POINTS)
-        columns |= {f"rho_{number}": ratios, f"rho_share_{number}": fair}
-    found = [hours_by_application(run.result) for run in runs]
-    sized = [waits_and_slowdowns(run.result) if are_rigid(runs) else ({}, {}) for run in runs]
-    names = sorted({name for hours in found for name in hours})
+        columns |= {f"rho_{index}": ratios, f"rho_share_{index}": fair}
+    jcts = [hours_by_application(run.result) for run in runs]
+    by_size = [waits_and_slowdowns(run.result) if are_rigid(runs) else ({}, {}) for run in runs]
+    names = sorted({name for hours in jcts for name in hours})
     head = {
         "start": start,
         "end": end,
         "forks": list(forks),
         "panels": [panel._asdict() for panel in panels(runs)],
-        "sizes": [size_name(place) for place in sorted({place for _, of_run in sized for place in of_run})],
+        "sizes": [size_name(size) for size in sorted({size for _, slowdowns in by_size for size in slowdowns})],
         "applications": [{"name": name, "color": application_colour(name)} for name in names],
         "runs": [
             {
@@ -118,7 +116,7 @@ def charts(runs: Sequence[Shown], forks: Sequence[Mapping[str, Any]] = ()) -> tu
                 "waits": _by_size(waits),
                 "slowdowns": _by_size(slowdowns),
             }
-            for run, jct, (waits, slowdowns) in zip(runs, found, sized, strict=True)
+            for run, jct, (waits, slowdowns) in zip(runs, jcts, by_size, strict=True)
         ],
     }  # fmt: skip
     return columns, head
@@ -131,9 +129,11 @@ def are_rigid(runs: Sequence[Shown]) -> bool:
 
 
 def _by_size(values: Mapping[int, Sequence[float]]) -> dict[str, list[float]]:
-    return {size_name(place): [float(part) for part in spread_of(np.array(found))] for place, found in values.items()}
+    """Return the spread of values as a list of numbers, by the name of the size."""
+    return {size_name(size): [float(part) for part in spread_of(np.array(found))] for size, found in values.items()}
 
 
 def _in_seconds(spread: Spread) -> list[float]:
+    """Return a spread of times as a list: mean and percentiles [s], and the number of jobs."""
     *hours, jobs = spread
     return [*(HOUR * part for part in hours), jobs]

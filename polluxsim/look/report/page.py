@@ -40,6 +40,7 @@ from polluxsim.records.storage import Run, read_reasons, read_run
 from polluxsim.records.tables import nothing_collected
 from polluxsim.statistics.forks import FROM_FORK, fork_of, fork_times, parts_from_fork
 from polluxsim.statistics.groups import baseline_first, grouped, settings_of
+from polluxsim.statistics.job_values import fairness
 from polluxsim.statistics.metric_lines import (
     METRICS,
     OF_JOBS,
@@ -50,38 +51,24 @@ from polluxsim.statistics.metric_lines import (
     first_of_same_jobs,
     metric_lines,
 )
-from polluxsim.statistics.series import fairness, is_adaptive
+from polluxsim.statistics.series import is_adaptive
 
 SCRIPTS = (
-    "data",
-    "format",
-    "curves",
-    "chart",
-    "timeline",
-    "map",
-    "cluster",
-    "groups",
-    "table",
-    "jobs",
-    "job",
-    "saving",
+    "data", "format", "curves", "chart", "timeline", "map", "cluster", "groups", "table", "jobs", "job", "saving",
     "page",
-)
-"""The page's own scripts, in the order in which they need each other."""
+)  # fmt: skip
+"""Names of the scripts of the page. A script needs only scripts before it."""
 
 MOST_NAMED = 3  # if there are more policies than this, the headline gives their number instead of their names
 
 
 class Subject(NamedTuple):
-    """A run with jobs, the efficiency and progress of the jobs over time, and the reasons of the policy.
-
-    The note is a sentence on the source of the lives, or on why they are missing.
-    """
+    """A run with jobs, as a report shows it."""
 
     run: Run
-    lives: Lives = NO_LIVES
-    lives_note: str = ""
-    reasons: Sequence[ReasonRecord] = ()
+    lives: Lives = NO_LIVES  # efficiency and progress of the jobs over time
+    lives_note: str = ""  # sentence on the source of the lives, or on why they are missing
+    reasons: Sequence[ReasonRecord] = ()  # of the policy
 
 
 TILES = ("avg_jct", "p99_jct", "avg_queueing_delay", "avg_waiting_time", "makespan", "utilisation", "restarts")
@@ -115,18 +102,18 @@ class Cell(NamedTuple):
 def report(subjects: Sequence[Subject]) -> str:
     """Return the report of runs as the text of an HTML file that needs no other file and no network.
 
-    The baseline of a run is the first run with the same jobs.
+    The baseline of a run is the first run with the same jobs. Raise ValueError without runs, or if a run has no jobs.
     """
     if not subjects:
         raise ValueError("there are no runs; give at least one")
     runs = [subject.run for subject in subjects]
-    summaries = [_summary(run) for run in runs]
     shown = _shown(runs)
     cards = [_card(run, show) for run, show in zip(runs, shown, strict=True)]
-    forks = [fork for run, show in zip(runs, shown, strict=True) if (fork := _fork(run, show.label)) is not None]
+    forks = [fork for fork in map(_fork, runs, [show.label for show in shown]) if fork is not None]
     bases = first_of_same_jobs([run.result for run in runs])
-    found = metric_lines(summaries, list(map(steady_gpus, runs)), [values_in(run.info) for run in runs])
-    metrics = [(line, _cells(line, bases)) for line in found]
+    summaries, user_values = [_summary(run) for run in runs], [values_in(run.info) for run in runs]
+    lines = metric_lines(summaries, list(map(steady_gpus, runs)), user_values)
+    metrics = [(line, _cells(line, bases)) for line in lines]
     rules = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return rules.from_string(_asset("page.html")).render(
         title=_title(runs),
@@ -164,6 +151,7 @@ def _shown(runs: Sequence[Run]) -> list[Shown]:
 
 
 def _summary(run: Run) -> Summary:
+    """Return the metrics of a run. Raise ValueError if it has no jobs."""
     summary = summarise(run.result)
     if summary is None:
         raise ValueError(f"run {run.name!r} has no jobs; give runs with jobs")
@@ -175,6 +163,7 @@ def _cells(line: Line, bases: Sequence[int]) -> list[Cell]:
 
 
 def _pooled(runs: Sequence[Run]) -> Markup | None:
+    """Return the table of settings, pooled over seeds and workloads; None if each setting has one run."""
     if all(len(group.runs) == 1 for group in grouped(runs)):
         return None
     from polluxsim.look.settings_tables import as_html  # noqa: PLC0415
@@ -185,12 +174,12 @@ def _pooled(runs: Sequence[Run]) -> Markup | None:
 
 
 class Part(NamedTuple):
-    """The metrics of some runs from a fork on: their labels, the number of jobs, the baselines, and the lines."""
+    """The metrics of runs from a fork on, as texts."""
 
-    time: str
-    labels: Sequence[str]
-    num_jobs: str
-    baseline: str
+    time: str  # of the fork
+    labels: Sequence[str]  # of the runs
+    num_jobs: str  # number of jobs that are not complete at the fork
+    baseline: str  # note on the baselines
     lines: Sequence[tuple[Line, Sequence[Cell]]]
 
 
@@ -199,30 +188,32 @@ def _from_forks(runs: Sequence[Run]) -> list[Part]:
     found = []
     for time in fork_times(runs):
         parts = parts_from_fork(runs, time)
-        named = descriptions.labels(parts)
+        labels = descriptions.labels(parts)
         bases = first_of_same_jobs([run.result for run in parts])
         if all(run == base for run, base in enumerate(bases)):
             continue
         lines = metric_lines([_summary(run) for run in parts])
         cells = [(line, _cells(line, bases)) for line in lines if line.field.partition(".")[0] in FROM_FORK]
         counts = count_range([len(run.result.job_records) for run in parts])
-        found.append(Part(clock(time), named, counts, baseline_note(named, bases), cells))
+        found.append(Part(clock(time), labels, counts, baseline_note(labels, bases), cells))
     return found
 
 
 def _title(runs: Sequence[Run]) -> str:
-    policies = list(dict.fromkeys(_named(run) for run in runs))
+    """Return the headline of the page: the policies, and the number of jobs."""
+    policies = list(dict.fromkeys(_policy_in_words(run) for run in runs))
     if len(policies) > MOST_NAMED:
-        who = f"{len(policies)} policies"
+        names = f"{len(policies)} policies"
     elif len(policies) > 1:
-        who = f"{listed(policies[1:])} against {policies[0]}"
+        names = f"{listed(policies[1:])} against {policies[0]}"
     else:
-        who = policies[0] if len(runs) == 1 else f"{policies[0]}, {len(runs)} runs"
+        names = policies[0] if len(runs) == 1 else f"{policies[0]}, {len(runs)} runs"
     counts = [len(run.result.job_records) for run in runs]
-    return f"{who} on {count_range(counts)} job{'' if set(counts) == {1} else 's'}"
+    return f"{names} on {count_range(counts)} job{'' if set(counts) == {1} else 's'}"
 
 
-def _named(run: Run) -> str:
+def _policy_in_words(run: Run) -> str:
+    """Return the policy of a run, and the time of its fork."""
     fork = fork_of(run.info)
     return policy_name(settings_of(run)) + ("" if fork is None else f" from {clock(fork['time'])}")
 
@@ -244,11 +235,13 @@ def _types(shown: Shown) -> list[str]:
 
 
 def _card(run: Run, shown: Shown) -> dict[str, str]:
+    """Return the name, the label and the colour of a run, and the content of its run.json."""
     info = json.dumps(run.info, indent=2, sort_keys=True, ensure_ascii=False)
     return {"name": run.name, "label": shown.label, "color": on_page(shown.look.color), "info": info}
 
 
 def _payload(subject: Subject, shown: Shown) -> str:
+    """Return the tables of a run, packed."""
     jobs = shown.result.job_records
     applications = sorted({job.application for job in jobs})
     head = {
@@ -292,14 +285,16 @@ def _asset(name: str) -> str:
     return (files("polluxsim.look.report") / "assets" / name).read_text(encoding="utf-8")
 
 
-SUFFIXES = (".html", ".htm")
+SUFFIXES = (".html", ".htm")  # ends of the names of reports
 
 
 @nothing_collected()
 def write_report(folders: Sequence[Path], output: Path, baseline: str | None = None) -> None:
     """Write the report of finished runs in folders of runs or sweeps, whole or not at all.
 
-    The folder of the HTML file is created if necessary. The baseline comes first; by default it is the first run.
+    The folder of the HTML file is created if necessary. `baseline` names the run that comes first, by its folder or by
+    a setting KEY=VALUE. Raise InvalidInputError if no run has this name, a run has no jobs, or `output` is no name of
+    an HTML file.
     """
     check_output(output)
     found, subjects = run_folders(folders), dict[int, Subject]()
@@ -314,7 +309,7 @@ def write_report(folders: Sequence[Path], output: Path, baseline: str | None = N
 
 
 def check_output(output: Path) -> None:
-    """Raise an error if a report cannot be written under this name."""
+    """Raise InvalidInputError if a report cannot be written under this name."""
     if output.suffix not in SUFFIXES:
         raise InvalidInputError(f"{output}: the name of a report must end in {' or '.join(SUFFIXES)}")
     if output.is_dir():
@@ -322,7 +317,7 @@ def check_output(output: Path) -> None:
 
 
 def write_subjects(subjects: Sequence[Subject], output: Path) -> None:
-    """Write the report of runs to a file in one step."""
+    """Write the report of runs to a file in one step. Raise InvalidInputError if `output` is not an HTML file."""
     check_output(output)
     text = report(subjects)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -331,18 +326,18 @@ def write_subjects(subjects: Sequence[Subject], output: Path) -> None:
 
 
 def subject_of(run: Run, reasons: Sequence[ReasonRecord]) -> Subject:
-    """Return a run with the lives of its jobs and the reasons."""
+    """Return a run with the lives of its jobs and the reasons. Raise InvalidInputError if it has no jobs."""
     run.must_have_jobs()
     return Subject(run, *_lives(run), reasons)
 
 
 def _lives(run: Run) -> tuple[Lives, str]:
-    """Return the lives of a run's jobs and their source, or None and a reason: a report does not need them."""
+    """Return the lives of the jobs of a run and a sentence on their source, or no lives and the reason."""
     try:
         own = own_profiles(run)
     except InvalidInputError as error:
         return NO_LIVES, f"Efficiency and progress are not shown: {error}."
     whole_seconds = settings_of(run).get("engine.whole_seconds")
     rule = "; it counts whole seconds, so that they are a little off" if whole_seconds else ""
-    shown = f"Efficiency and progress are worked out from the recorded GPUs and batch sizes by {own.where}{rule}."
-    return own.lives, shown
+    note = f"Efficiency and progress are worked out from the recorded GPUs and batch sizes by {own.where}{rule}."
+    return own.lives, note

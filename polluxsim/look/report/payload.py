@@ -23,13 +23,13 @@ from polluxsim.look.why.sentences import sentence
 from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Result, Status
 from polluxsim.records.storage import Run
 
-NEVER = -1.0  # placeholder for a time that never came
+NEVER = -1.0  # placeholder for the time of an event that did not happen
 
-STATUSES = tuple(Status)
+STATUSES = tuple(Status)  # in the order of their numbers in a column
 
-EFFORT = 4  # of zlib, of 9: a page of 82,247 jobs is 6 % larger than with 9, and packed in a twentieth of the time
+COMPRESSION = 4  # level of zlib. A page of 82,247 jobs is 6 % larger than at level 9, and packed in 1/20 of the time
 
-ALIGNMENT = 8
+ALIGNMENT = 8  # columns begin at multiples of it, as typed arrays of JavaScript require [bytes]
 TYPES = {"float32": "Float32Array", "float64": "Float64Array", "uint8": "Uint8Array", "uint32": "Uint32Array"}
 """JavaScript names of NumPy types. Arrays are written little-endian, like the arrays of all browsers."""
 
@@ -40,21 +40,21 @@ def packed(columns: Mapping[str, NDArray[Any]], head: Mapping[str, Any]) -> str:
     The layout before compression: length of the JSON text (4 bytes, little-endian), the JSON text with type, offset and
     length of every column, then the columns, each at a multiple of 8 bytes from the end of the JSON text's padding.
     """
-    places, blocks, offset = {}, [], 0
+    layout, blocks, offset = {}, [], 0
     for name, column in columns.items():
         data = column.astype(column.dtype.newbyteorder("<")).tobytes()
-        places[name] = [TYPES[column.dtype.name], offset, len(column)]
+        layout[name] = [TYPES[column.dtype.name], offset, len(column)]
         data += bytes(-len(data) % ALIGNMENT)
         offset += len(data)
         blocks.append(data)
-    text = json.dumps({**head, "columns": places}, separators=(",", ":"), allow_nan=False).encode()
+    text = json.dumps({**head, "columns": layout}, separators=(",", ":"), allow_nan=False).encode()
     start = len(text).to_bytes(4, "little") + text
     start += bytes(-len(start) % ALIGNMENT)
-    return base64.b64encode(zlib.compress(start + b"".join(blocks), EFFORT)).decode("ascii")
+    return base64.b64encode(zlib.compress(start + b"".join(blocks), COMPRESSION)).decode("ascii")
 
 
 def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDArray[Any]]:
-    """Return a run's columns.
+    """Return the columns of a run, with times in [s] and rows counted in GPUs over all nodes.
 
     `job…` have an entry per job, `change…` per change in order of job and time, `held…` per rectangle
     (from `held_place` on only where jobs share GPUs), `down…` per outage of a node, `round…` per round, `life…` per
@@ -88,15 +88,15 @@ def run_columns(result: Result, held: Occupancy, lives: Lives) -> dict[str, NDAr
 
 def _job_columns(result: Result) -> dict[str, NDArray[Any]]:
     jobs, applications = result.job_records, sorted({job.application for job in result.job_records})
-    of, status = ({name: i for i, name in enumerate(names)} for names in (applications, STATUSES))
+    numbers = {application: number for number, application in enumerate(applications)}
     start, end, completion = (_field("float64", jobs, name) for name in ("start_time", "end_time", "completion_time"))
-    left = np.where(np.isnan(completion), end, completion)
+    end = np.where(np.isnan(completion), end, completion)
     return {
-        "job_application": _column("uint32", [of[job.application] for job in jobs]),
+        "job_application": _column("uint32", [numbers[job.application] for job in jobs]),
         "job_submit": _field("float64", jobs, "submit_time"),
         "job_start": np.nan_to_num(start, nan=NEVER, posinf=np.inf),
-        "job_end": np.nan_to_num(left, nan=NEVER, posinf=np.inf),
-        "job_status": _column("uint8", [status[job.status] for job in jobs]),
+        "job_end": np.nan_to_num(end, nan=NEVER, posinf=np.inf),
+        "job_status": _column("uint8", [STATUSES.index(job.status) for job in jobs]),
         "job_fairness": _field("float32", jobs, "finish_time_fairness"),
         "job_asked": _field("uint32", jobs, "num_replicas"),
         "job_restart_time": _field("float32", jobs, "restart_time"),
@@ -104,30 +104,33 @@ def _job_columns(result: Result) -> dict[str, NDArray[Any]]:
         "job_restarts": _field("uint32", jobs, "num_restarts"),
         "job_failures": _field("uint32", jobs, "num_failures"),
         "job_lost": _field("float32", jobs, "lost_time"),
-        "job_effective": _column("float32", _effective(jobs, np.where(np.isnan(left), result.end_time, left) - start)),
+        "job_effective": _column("float32", _effective(jobs, np.where(np.isnan(end), result.end_time, end) - start)),
         "job_gpu_seconds": _field("float64", jobs, "gpu_seconds"),
     }
 
 
-def _effective(jobs: Sequence[JobRecord], passed: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the effective time ratio of each job alone, by the time since it started [s]; NaN if it did not start."""
+def _effective(jobs: Sequence[JobRecord], since_start: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the effective training time of each job as a share of the time since its start [s].
+
+    Both arrays have shape (jobs,). A job that did not start has NaN.
+    """
     useful = _field("float64", jobs, "run_time")
     for name in ("restart_time", "checkpoint_time", "lost_time"):
         useful -= _field("float64", jobs, name)
-    ratio = np.full(len(passed), np.nan)
-    np.divide(useful, passed, out=ratio, where=(passed != 0) & ~np.isnan(passed))
+    ratio = np.full(len(jobs), np.nan)
+    np.divide(useful, since_start, out=ratio, where=(since_start != 0) & ~np.isnan(since_start))
     return ratio
 
 
 def _change_columns(result: Result) -> dict[str, NDArray[Any]]:
     job, changes = _changes(result)
-    places = list(map(attrgetter("nodes", "gpus"), changes))
-    moved = _column("bool", list(map(ne, places, [None, *places])))
+    placements = list(map(attrgetter("nodes", "gpus"), changes))
+    moved = _column("bool", list(map(ne, placements, [None, *placements])))
     return {
         "change_job": _column("uint32", job),
         "change_time": _field("float64", changes, "time"),
-        "change_gpus": _column("uint32", [sum(gpus) for _, gpus in places]),
-        "change_nodes": _column("uint32", [len(set(nodes)) for nodes, _ in places]),
+        "change_gpus": _column("uint32", [sum(gpus) for _, gpus in placements]),
+        "change_nodes": _column("uint32", [len(set(nodes)) for nodes, _ in placements]),
         "change_batch": _field("uint32", changes, "batch_size"),
         "change_accumulation": _field("uint32", changes, "accumulation_steps"),
         "change_moved": _column("uint8", moved | (np.diff(job, prepend=-1) != 0)),
@@ -139,32 +142,35 @@ def losses_by_change(result: Result) -> dict[int, str]:
     if not (found := losses(result)):
         return {}
     _, changes = _changes(result)
-    said = ((place, found.get((each.job, each.time))) for place, each in enumerate(changes) if not each.nodes)
-    return {place: text for place, text in said if text is not None}
+    texts = {index: found.get((change.job, change.time), "") for index, change in enumerate(changes)}
+    return {index: text for index, text in texts.items() if text and not changes[index].nodes}
 
 
 def _changes(result: Result) -> tuple[NDArray[np.int64], list[AllocationRecord]]:
-    """Return all changes in order of job and time, each with its job's place among the job records."""
-    records, index = result.allocation_records, {job.job: number for number, job in enumerate(result.job_records)}
-    job = np.array([index[record.job] for record in records], np.int64)
-    order = np.argsort(job, kind="stable")
-    return job[order], [records[place] for place in order.tolist()]
+    """Return all changes in order of job and time: the indices of their jobs among the job records, and the changes."""
+    index = _indices(result)
+    changes = sorted(result.allocation_records, key=lambda record: index[record.job])
+    return np.array([index[record.job] for record in changes], np.int64), changes
+
+
+def _indices(result: Result) -> dict[str, int]:
+    """Return the index of each job among the job records."""
+    return {job.job: index for index, job in enumerate(result.job_records)}
 
 
 def save_columns(run: Run, num_nodes: int) -> dict[str, NDArray[Any]]:
-    """Return when jobs start to train and stop for checkpoints.
+    """Return the restart delays and the checkpoints of a run on a number of nodes.
 
-    `change_delay`, `change_save` and `change_cycle` are what a start costs, the first checkpoint after each change, and
-    the time from one to the next, as `change…` in `run_columns`; `save…` have an entry for each checkpoint that does
-    not follow from an interval.
+    `change_delay`, `change_save` and `change_cycle` have an entry for each change, like `change…` in `run_columns`: the
+    restart delay, the time of the first checkpoint, and the time from one checkpoint to the next [s]. `save…` have an
+    entry for each checkpoint that does not follow from an interval.
     """
-    jobs, pauses = run.result.job_records, Pauses(run, num_nodes)
-    index = {job.job: number for number, job in enumerate(jobs)}
+    index, pauses, delay = _indices(run.result), Pauses(run, num_nodes), start_delay(run)
     job, changes = _changes(run.result)
-    names = [jobs[number].application for number in job.tolist()]
-    delay = start_delay(run)
-    rhythms = [pauses.rhythm(each.job, each.time, each.nodes, name) for each, name in zip(changes, names, strict=True)]
-    delays = [delay(each.job, name, each.nodes, each.time) for each, name in zip(changes, names, strict=True)]
+    applications = [run.result.job_records[number].application for number in job.tolist()]
+    pairs = list(zip(changes, applications, strict=True))
+    rhythms = [pauses.rhythm(each.job, each.time, each.nodes, application) for each, application in pairs]
+    delays = [delay(each.job, application, each.nodes, each.time) for each, application in pairs]
     saves = sorted((index[each.job], each.time) for each in run.result.checkpoint_records)
     return {
         "change_delay": _column("float32", delays),
@@ -178,32 +184,29 @@ def save_columns(run: Run, num_nodes: int) -> dict[str, NDArray[Any]]:
 def lost_columns(run: Run, cluster: Cluster) -> dict[str, NDArray[Any]]:
     """Return the training that failures undid.
 
-    `lost…` have an entry per stretch: from when to when, on how many GPUs, and the node that failed. A job that failed
-    by itself has the number of nodes as this value.
+    `lost…` have an entry per period: its start and end [s], the number of GPUs, and the node that failed. A job that
+    failed by itself has the number of nodes as this value.
     """
-    found, fell = [], outages_by_node(run.result)
+    rows, outages = [], outages_by_node(run.result)
     for stay, start, end, failed_at in undone_training(run, cluster):
         nodes = sorted({slot.node for slot in stay.slots})
-        node = next((node for node in nodes if (failed_at, node) in fell), cluster.num_nodes)
-        found.append((start, end, len(stay.slots), node))
-    names = ("lost_start", "lost_end", "lost_gpus", "lost_node")
-    return {
-        name: _column("uint32" if place > 1 else "float64", [row[place] for row in found])
-        for place, name in enumerate(names)
-    }
+        node = next((node for node in nodes if (failed_at, node) in outages), cluster.num_nodes)
+        rows.append((start, end, len(stay.slots), node))
+    kinds = {"lost_start": "float64", "lost_end": "float64", "lost_gpus": "uint32", "lost_node": "uint32"}
+    return {name: _column(kind, [row[index] for row in rows]) for index, (name, kind) in enumerate(kinds.items())}
 
 
 def packed_reasons(result: Result, reasons: Sequence[ReasonRecord]) -> str:
-    """Return the reasons job by job, each with its time, its kind as a number, and its sentence, packed."""
-    index = {job.job: number for number, job in enumerate(result.job_records)}
-    kinds = {kind: number for number, kind in enumerate(sorted({reason.kind for reason in reasons}))}
-    found = sorted(reasons, key=lambda reason: (index[reason.job], reason.time))
+    """Return the reasons in order of job and time, packed: time [s], kind as a number, and sentence of each."""
+    index = _indices(result)
+    kinds = sorted({reason.kind for reason in reasons})
+    ordered = sorted(reasons, key=lambda reason: (index[reason.job], reason.time))
     columns = {
-        "reason_job": _column("uint32", [index[reason.job] for reason in found]),
-        "reason_time": _field("float64", found, "time"),
-        "reason_kind": _column("uint32", [kinds[reason.kind] for reason in found]),
+        "reason_job": _column("uint32", [index[reason.job] for reason in ordered]),
+        "reason_time": _field("float64", ordered, "time"),
+        "reason_kind": _column("uint32", [kinds.index(reason.kind) for reason in ordered]),
     }
-    return packed(columns, {"jobs": [], "sentences": list(map(sentence, found))})
+    return packed(columns, {"jobs": [], "sentences": list(map(sentence, ordered))})
 
 
 def _parts(shared: Parts | None) -> dict[str, NDArray[Any]]:
@@ -214,6 +217,7 @@ def _parts(shared: Parts | None) -> dict[str, NDArray[Any]]:
 
 
 def _colours(jobs: Sequence[JobRecord], applications: Collection[str]) -> list[int]:
+    """Return the colour of each job as the number 0xRRGGBB."""
     has_hue = is_coloured_by_application(applications)
     return [int(job_colour(job.application if has_hue else None, i)[1:], 16) for i, job in enumerate(jobs)]
 

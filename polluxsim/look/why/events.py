@@ -1,4 +1,4 @@
-"""Sentences on outages of nodes and on forks. All views share one object."""
+"""Sentences on outages of nodes and on forks, which all views share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from polluxsim.records.storage import Run, flat
 from polluxsim.statistics.forks import fork_of
 from polluxsim.statistics.groups import REPLICATES, labels_of
 
-MOST_NODES = 4
+MOST_NODES = 4  # nodes are named by their numbers if there are at most so many, and counted otherwise
 
 
 def outages_by_node(result: Result) -> dict[tuple[float, int], str]:
@@ -23,12 +23,12 @@ def outages_by_node(result: Result) -> dict[tuple[float, int], str]:
 
 def losses(result: Result) -> dict[tuple[str, float], str]:
     """Return the description of each loss of all GPUs of a job because nodes went down, by job and time [s]."""
-    fell, found = outages_by_node(result), dict[tuple[str, float], str]()
+    outages, found = outages_by_node(result), dict[tuple[str, float], str]()
     placed: dict[str, AllocationRecord] = {}
-    for record in result.allocation_records if fell else ():
+    for record in result.allocation_records if outages else ():
         before = placed.get(record.job)
         if before is not None and not record.nodes:
-            failed = {node: fell[record.time, node] for node in before.nodes if (record.time, node) in fell}
+            failed = {node: outages[record.time, node] for node in before.nodes if (record.time, node) in outages}
             if failed:
                 found[record.job, record.time] = lost(sum(before.gpus), failed)
         placed[record.job] = record
@@ -36,15 +36,12 @@ def losses(result: Result) -> dict[tuple[str, float], str]:
 
 
 def lost(gpus: int, failed: Mapping[int, str]) -> str:
-    """Return a description of what a job lost when nodes went down.
-
-    `failed` contains the kind of the outage by node.
-    """
+    """Return a phrase on a job that lost its GPUs when nodes went down. `failed` contains the kinds of the outages."""
     return f"lost {number_of(gpus, 'GPU')} as {went_down(failed)}"
 
 
 def went_down(failed: Mapping[int, str]) -> str:
-    """Return which nodes went down, and why. `failed` contains the kind of the outage by node.
+    """Return a phrase on nodes that went down, with the reason. `failed` contains the kind of the outage by node.
 
     >>> went_down({6: "failure"})
     'node 6 went down (failure)'
@@ -53,7 +50,7 @@ def went_down(failed: Mapping[int, str]) -> str:
 
 
 def outage_sentence(outage: OutageRecord, end_time: float) -> str:
-    """Return when a node went down, why, and until when. Outages end with the run, at `end_time` [s], at the latest."""
+    """Return a sentence on an outage of a node. Outages end with the run, at `end_time` [s], at the latest."""
     until = "" if outage.until > end_time else f", until {clock(outage.until)}"
     return f"At {clock(outage.time)} {went_down({outage.node: outage.kind})}{until}."
 
@@ -66,7 +63,7 @@ def nodes_text(nodes: Sequence[int]) -> str:
 
 
 def fork_sentence(run: Run) -> str:
-    """Return the parent, the time and the changes of a fork as a sentence, "" for a run without a changed fork."""
+    """Return a sentence on the fork of a run: parent, time and changes; "" for a run that is not a changed fork."""
     fork = fork_of(run.info)
     if fork is None:
         return ""
@@ -75,6 +72,7 @@ def fork_sentence(run: Run) -> str:
 
 
 def _changes(run: Run, fork: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a phrase for each change of a fork."""
     if "before" in fork:
         then, now = (flat(info.get("config") or {}) for info in (fork["before"], run.info))
         before, after = labels_of([then, now], pooled=REPLICATES)

@@ -40,35 +40,38 @@ def percent(share: float) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names as a phrase."""
+    """Return names as a phrase, like "A, B and C"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-_UNITS: dict[str, Callable[[float], str]] = {
-    "": lambda figure: f"{figure:g}",
-    "clock": clock,
-    "hours": lambda service: f"{service / HOUR:.3g}",
-    "per hour": lambda index: f"{index * HOUR:.3g}",
-    "%": lambda part: f"{100 * part:.3g} %",
+_FORMS: dict[str, Callable[[float], str]] = {
+    "": lambda number: f"{number:g}",
+    "clock": clock,  # of a time [s]
+    "hours": lambda service: f"{service / HOUR:.3g}",  # of GPU time [GPU s], or of a time [s]
+    "per hour": lambda rate: f"{rate * HOUR:.3g}",  # of a rate [1/s]
+    "%": lambda share: f"{100 * share:.3g} %",
     "CPUs": lambda cpus: number_of(float(f"{cpus:.3g}"), "CPU"),
 }
+"""Texts of numbers, by the form that a template states after the colon."""
 
 
-class _Figure(float):
+class _Number(float):
+    """A number in a template. Its form is a key of `_FORMS`, digits like `.3g`, or the noun of a counted thing."""
+
     def __format__(self, form: str) -> str:
-        figure = float(self)
-        if form in _UNITS:
-            return _UNITS[form](figure)
-        return format(figure, form) if form.startswith(".") else number_of(figure, form)
+        number = float(self)
+        if form in _FORMS:
+            return _FORMS[form](number)
+        return format(number, form) if form.startswith(".") else number_of(number, form)
 
 
 @dataclass(frozen=True)
 class Words:
-    """Values for the names in a template.
+    """The values of the names in a template: numbers, the names of other jobs, and parts of sentences.
 
     `{gpus:GPU}` is a count of things, `{end:clock}` a time, `{service:hours}` GPU seconds in hours, and `{share:%}` or
-    `{worth:.3g}` a number. `{others}` are the other jobs, and `{first}` is the first of them. A name may be a part of a
-    sentence. `[this|that]` becomes the first choice with known values, or nothing.
+    `{worth:.3g}` a number. `{others}` lists the other jobs, and `{first}` is the first of them. `[this|that]` becomes
+    the first choice whose values are known, or nothing.
 
     >>> words = Words({"gpus": 1.0, "left": 5400.0}, (), {"lot": "It has {gpus:GPU}"})
     >>> words.say("{lot}[ beside {others}], with {left:hours} GPU-hours left.")
@@ -84,10 +87,10 @@ class Words:
             return self.say(self.parts[name])
         if name in ("others", "first") and self.others:
             return self.others[0] if name == "first" else listed(self.others)
-        return _Figure(self.numbers[name])
+        return _Number(self.numbers[name])
 
     def say(self, sentence: Sentence) -> str:
-        """Return a sentence."""
+        """Return the text of a template. Raise KeyError if a value outside brackets is unknown."""
         if callable(sentence):
             return sentence(self)
         return "".join(
@@ -109,15 +112,17 @@ def _pieces(sentence: str) -> list[list[str]]:
     return [[*piece.split("|"), ""] if index % 2 else [piece] for index, piece in enumerate(pieces) if piece]
 
 
-Sentence = str | Callable[[Words], str]
+Sentence = str | Callable[[Words], str]  # a template, or a function that chooses one by the values
 
 
 def _place(words: Words) -> str:
-    said = [words.say(standing) for name, standing in _STANDING.items() if name in words.numbers]
-    return ", ".join([words.say("It is number {position} in the order"), *filter(None, said)])
+    """Return the rank of a waiting job in the order of the policy, and the numbers that decide the rank."""
+    phrases = [words.say(phrase) for name, phrase in _STANDING.items() if name in words.numbers]
+    return ", ".join([words.say("It is number {position} in the order"), *filter(None, phrases)])
 
 
 def _queue(words: Words) -> str:
+    """Return the queue of a job under a policy with queues by attained service."""
     if "queues" in words.numbers:
         until = "{queue_threshold:hours} GPU-hours" if "queue_threshold" in words.numbers else "nowhere"
         return words.say("in queue {queue} of {queues}, which ends at " + until)
@@ -127,8 +132,9 @@ def _queue(words: Words) -> str:
 
 
 def _attained(words: Words) -> str:
-    told = "queue" in words.numbers and "queues" not in words.numbers
-    return "" if told else words.say("with {attained_service:hours} GPU-hours attained")
+    """Return the attained service, unless `_queue` states it."""
+    is_stated = "queue" in words.numbers and "queues" not in words.numbers
+    return "" if is_stated else words.say("with {attained_service:hours} GPU-hours attained")
 
 
 _STANDING: dict[str, Sentence] = {
@@ -145,6 +151,7 @@ _STANDING: dict[str, Sentence] = {
     "group_jobs": "among {group_jobs:job} that can use the same {group_gpus} GPUs",
     "priority": "with priority {priority}",
 }
-"""Phrases about a job that waits for its turn, by the figure that a phrase contains."""
+"""Phrases about a job that waits for its turn, by the number that a phrase contains."""
 
-PLACE: dict[str, Sentence] = {"place": _place}  # rank of a job in the order, and the reason for this rank
+PLACE: dict[str, Sentence] = {"place": _place}
+"""Part of sentences: the rank of a job in the order, and the reason for this rank."""

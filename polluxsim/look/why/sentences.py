@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from math import inf
 
@@ -77,25 +78,19 @@ def _not_admitted(words: Words) -> str:
     return words.say(f"It is not admitted: {why}")
 
 
-def _configurations(words: Words) -> dict[str, tuple[str, float]]:
-    """Return the configurations that a reason of Sia's names, as GPUs of a type, each with its worth."""
-    said = {name.partition(" "): worth for name, worth in words.numbers.items() if " " in name}
-    return {role: (gpus, worth) for (role, _, gpus), worth in said.items()}
+def _configuration(role: str, template: str) -> Callable[[Words], str]:
+    """Return the phrase about a configuration of Sia, from a template with its GPUs and its worth.
 
+    A reason has the worth, relative to the slowest configuration, under the name "ROLE GPUS", like "best 4 t4".
+    """
 
-def _has(words: Words) -> str:
-    gpus, worth = _configurations(words)["has"]
-    return f"It has {gpus}, {worth:.3g} times its slowest configuration"
+    def phrase(words: Words) -> str:
+        for name, worth in words.numbers.items():
+            if name.startswith(f"{role} "):
+                return template.format(name.removeprefix(f"{role} "), worth)
+        raise KeyError(role)
 
-
-def _best(words: Words) -> str:
-    gpus, worth = _configurations(words)["best"]
-    return f"{gpus} would be worth {worth:.3g}"
-
-
-def _idle(words: Words) -> str:
-    gpus, worth = _configurations(words)["idle"]
-    return f"{gpus} would fit on idle GPUs and be worth {worth:.3g}"
+    return phrase
 
 
 ELASTIC_PARTS: Mapping[str, Sentence] = {
@@ -104,11 +99,12 @@ ELASTIC_PARTS: Mapping[str, Sentence] = {
         "[, {speedup_fewer:.2f} with one fewer]; restart factor {restart_factor:.2f}."
     ),
     "use": _use,
-    "has": _has,
-    "best": _best,
-    "idle": _idle,
+    "has": _configuration("has", "It has {}, {:.3g} times its slowest configuration"),
+    "best": _configuration("best", "{} would be worth {:.3g}"),
+    "idle": _configuration("idle", "{} would fit on idle GPUs and be worth {:.3g}"),
 }
-"""A Pollux job's speedup is 1 on a fair share of the cluster."""
+"""Parts of the sentences of policies for elastic jobs. Under Pollux, a job has speedup 1 on a fair share."""
+
 OF_ELASTIC: Mapping[str, Sentence] = {
     "proportional-share": (
         "It gets {gpus:GPU}: its user asked for {gpus_needed}, which comes to {fair_share:.2f} in proportion, and it "
@@ -164,6 +160,7 @@ OF_ELASTIC: Mapping[str, Sentence] = {
     ),
     "no-configuration": "There is no configuration that it may have now.",
 }
+"""Sentences for the reasons of policies for elastic jobs, by kind."""
 
 
 def _left(words: Words) -> str:
@@ -205,6 +202,8 @@ GANG_PARTS: Mapping[str, Sentence] = {
     "needs": "{gpus_needed:GPU}[ with {cpus_needed:CPUs} and {memory_part:%} of all memory]",
     "share": "the dominant share is now {dominant_share:%}",
 }
+"""Parts of the sentences of policies for rigid jobs."""
+
 OF_GANGS: Mapping[str, Sentence] = {
     "gang-fits": "{place}; it needs {gpus_needed:GPU}, and {gpus_left} were left when its turn came.",
     "gang-does-not-fit": (
@@ -257,35 +256,25 @@ OF_GANGS: Mapping[str, Sentence] = {
     "behind-only-job": "The policy gives all nodes to one job at a time, now to {first}.",
     "share-waits": "It needs {needs}, and those before it left too little on the nodes; {share}.",
 }
+"""Sentences for the reasons of policies for rigid jobs, by kind."""
 
 
-_SENTENCES = {**OF_GANGS, **OF_ELASTIC}
-_PARTS = {**PLACE, **GANG_PARTS, **ELASTIC_PARTS}
+_SENTENCES = {**OF_GANGS, **OF_ELASTIC}  # by kind of the reason
+_PARTS = {**PLACE, **GANG_PARTS, **ELASTIC_PARTS}  # parts of sentences, by name
 
 
 def sentence(record: ReasonRecord) -> str:
     """Return a reason as a sentence. The sentence of an unknown kind contains its name and its numbers."""
     others = record.others and tuple("this job itself" if other == record.job else other for other in record.others)
-    return _said(record.kind, record.numbers, others)
+    return _sentence(record.kind, record.numbers, others)
 
 
 @lru_cache(2**16)
-def _said(kind: str, figures: tuple[tuple[str, float], ...], others: tuple[str, ...]) -> str:
-    numbers, known = dict(figures), _SENTENCES.get(kind)
-    if known is not None:
-        words = Words(numbers, others, _PARTS)
-        try:
-            return words.say(known) + words.say("{with_host}")
-        except KeyError:
-            pass  # a guest's own reason, under a name that is one of ours
-    return _as_it_is(kind, numbers, others)
-
-
-def _as_it_is(kind: str, numbers: Mapping[str, float], others: Sequence[str]) -> str:
-    said = [
-        f"{name} = {value:g}{f' {REASON_UNITS[name]}' if name in REASON_UNITS else ''}"
-        for name, value in numbers.items()
-    ]
+def _sentence(kind: str, numbers: tuple[tuple[str, float], ...], others: tuple[str, ...]) -> str:
+    words = Words(dict(numbers), others, _PARTS)
+    with suppress(KeyError):  # unknown kinds, and reasons of other policies that have the name of a shipped kind
+        return words.say(_SENTENCES[kind]) + words.say("{with_host}")
+    facts = [f"{name} = {value:g} {REASON_UNITS.get(name, '')}".rstrip() for name, value in numbers]
     if others:
-        said.append(f"jobs {', '.join(others)}")
-    return f"the policy says: {kind}" + (f" ({'; '.join(said)})" if said else "") + "."
+        facts.append(f"jobs {', '.join(others)}")
+    return f"the policy says: {kind}" + (f" ({'; '.join(facts)})" if facts else "") + "."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from itertools import pairwise, product
 from math import inf, isinf, nextafter
@@ -31,12 +31,12 @@ GpusByNode = dict[int, int]
 
 
 class Stage(NamedTuple):
-    """A period in a job's life [s] with equal GPUs by node, or without any."""
+    """A period in the life of a job with equal GPUs by node, or without any."""
 
-    start: float
-    end: float
-    before: Mapping[int, int]
-    gpus: Mapping[int, int]
+    start: float  # [s]
+    end: float  # [s]
+    before: Mapping[int, int]  # GPUs by node before the stage
+    gpus: Mapping[int, int]  # GPUs by node
     batch_sizes: tuple[int, ...]  # total batch sizes in order [examples]
     given_by: Mapping[str, int]  # GPUs that the job got at the start from other jobs, by job
     taken_by: Mapping[str, int]  # GPUs that other jobs got from it at the start, by job
@@ -44,29 +44,29 @@ class Stage(NamedTuple):
     failed: Mapping[int, str] = MappingProxyType({})  # the kind of outage by node, if the job lost all GPUs to outages
 
     @property
-    def what(self) -> str:
-        """Return what happened at the start of the stage, in a word."""
-        had, has = sum(self.before.values()), sum(self.gpus.values())
-        if not has:
-            return "failed" if self.failed else "paused" if had else "waits"
-        if not had:
+    def event(self) -> str:
+        """Return the event at the start of the stage, in a word."""
+        before, now = sum(self.before.values()), sum(self.gpus.values())
+        if not now:
+            return "failed" if self.failed else "paused" if before else "waits"
+        if not before:
             return "resumed" if self.has_run else "started"
-        return "moved" if had == has else "grew" if has > had else "shrank"
+        return "moved" if before == now else "grew" if now > before else "shrank"
 
 
 class Moment(NamedTuple):
-    """The cluster at one time: GPUs that each job holds, and the number of GPUs that any job holds."""
+    """The cluster at one time."""
 
-    holders: Mapping[str, int]
-    active_jobs: int
-    gpus_in_use: int
+    holders: Mapping[str, int]  # GPUs that a job holds, by job
+    active_jobs: int  # jobs submitted and not complete
+    gpus_in_use: int  # a shared GPU counts once
 
 
 def stages(run: Run, job: JobRecord) -> list[Stage]:
     """Return the stages of a job in order, from its submission to its end or the end of the run."""
     _, end = lifetime(run.result, job)
     placed: dict[str, GpusByNode] = {}
-    fell = outages_by_node(run.result)
+    outages = outages_by_node(run.result)
     found = [Stage(job.submit_time, end, {}, {}, (), {}, {})] if job.submit_time < end else []
     shared: dict[str, Share] = {}
     for time, changes, shares in instants(run.result.allocation_records, run.result.sharing_records):
@@ -76,7 +76,8 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
             if job.job in shares or job.job in shared:
                 given_by, taken_by = _exchanged(job.job, shared, shares)
                 stage = stage._replace(given_by=given_by, taken_by=taken_by)
-            failed = {} if stage.gpus else {node: fell[time, node] for node in stage.before if (time, node) in fell}
+            down = {node: outages[time, node] for node in stage.before if (time, node) in outages}
+            failed = {} if stage.gpus else down
             stage = stage._replace(has_run=any(each.gpus for each in found), failed=failed)
             if found and found[-1].gpus == stage.gpus:
                 found[-1] = found[-1]._replace(batch_sizes=found[-1].batch_sizes + stage.batch_sizes)
@@ -88,7 +89,7 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
 
 
 def moment(run: Run, time: float) -> Moment:
-    """Return the jobs that hold GPUs just after an event at a time [s]."""
+    """Return the cluster at a time [s], after all events at this time."""
     held = dict[str, int]()
     for record in run.result.allocation_records:
         if record.time > time:
@@ -101,6 +102,7 @@ def moment(run: Run, time: float) -> Moment:
 def _stage_at(
     time: float, end: float, job: str, placed: Mapping[str, GpusByNode], changes: Mapping[str, AllocationRecord]
 ) -> Stage:
+    """Return the stage of a job from a time on [s], from the last allocations of all jobs and the changes then."""
     before, now = placed.get(job, {}), gpus_by_node(changes[job])
     others = {name: (placed.get(name, {}), gpus_by_node(record)) for name, record in changes.items() if name != job}
     return Stage(
@@ -109,8 +111,8 @@ def _stage_at(
         before,
         now,
         (changes[job].batch_size,) if now else (),
-        given_by=_matched(_risen(before, now), {name: _risen(new, old) for name, (old, new) in others.items()}),
-        taken_by=_matched(_risen(now, before), {name: _risen(old, new) for name, (old, new) in others.items()}),
+        given_by=_matched(_increase(before, now), {name: _increase(new, old) for name, (old, new) in others.items()}),
+        taken_by=_matched(_increase(now, before), {name: _increase(old, new) for name, (old, new) in others.items()}),
     )
 
 
@@ -126,30 +128,26 @@ def _exchanged(job: str, before: Mapping[str, Share], now: Mapping[str, Share]) 
     return +given_by, +taken_by
 
 
-def _risen(before: Mapping[int, int], now: Mapping[int, int]) -> GpusByNode:
+def _increase(before: Mapping[int, int], now: Mapping[int, int]) -> GpusByNode:
+    """Return the additional GPUs, by node on which there are any."""
     return {node: gpus - before.get(node, 0) for node, gpus in now.items() if gpus > before.get(node, 0)}
 
 
 def _matched(wanted: GpusByNode, others: Mapping[str, GpusByNode]) -> Counter[str]:
-    """Return, for each of the other jobs, its number of GPUs on the same nodes, at most as many as `wanted`."""
+    """Return how many of the wanted GPUs each of the other jobs can have exchanged, by nodes."""
     found = Counter[str]()
     for (node, gpus), (name, theirs) in product(wanted.items(), others.items()):
         found[name] += min(gpus, theirs.get(node, 0))
     return +found
 
 
-def largest(counts: Mapping[str, int], most: int) -> Iterable[tuple[str, int]]:
-    """Return the largest counts, by name at a tie."""
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:most]
-
-
-MOST_NAMES = 4
+MOST_NAMES = 4  # largest number of jobs that a sentence names
 
 _NEVER_SUBMITTED = "never submitted: a job that it waited for did not complete"
 
 
 def find_job(run: Run, name: str) -> JobRecord:
-    """Return a job's record."""
+    """Return the record of a job. Raise InvalidInputError if the run has no job of this name."""
     jobs = {job.job: job for job in run.result.job_records}
     if name in jobs:
         return jobs[name]
@@ -160,27 +158,27 @@ def find_job(run: Run, name: str) -> JobRecord:
 
 
 def summary(run: Run, job: JobRecord) -> str:
-    """Return a job's life in a line."""
+    """Return the life of a job in a line."""
     if isinf(job.submit_time):
         return f"{job.job} ({job.application}), {_NEVER_SUBMITTED}"
-    said = [f"{job.job} ({job.application})", f"submitted {clock(job.submit_time)}"]
+    parts = [f"{job.job} ({job.application})", f"submitted {clock(job.submit_time)}"]
     if job.start_time is not None and job.queueing_delay is not None:
-        said.append(f"started {clock(job.start_time)} after {clock(job.queueing_delay)}")
-        said.append(f"waited {clock(waiting_time(job, run.result.end_time))} in total")
+        parts.append(f"started {clock(job.start_time)} after {clock(job.queueing_delay)}")
+        parts.append(f"waited {clock(waiting_time(job, run.result.end_time))} in total")
     if job.completion_time is not None and job.jct is not None:
-        said.append(f"completed {clock(job.completion_time)} after {clock(job.jct)}")
+        parts.append(f"completed {clock(job.completion_time)} after {clock(job.jct)}")
     else:
-        said.append(f"{job.status} at {clock(lifetime(run.result, job)[1])}")
+        parts.append(f"{job.status} at {clock(lifetime(run.result, job)[1])}")
     if job.num_failures:
-        said.append(f"{number_of(job.num_failures, 'failure')} that cost {clock(job.lost_time)}")
-    said += [number_of(job.num_restarts, "restart"), f"{job.gpu_seconds / HOUR:.2f} GPU-hours"]
-    return ", ".join(said)
+        parts.append(f"{number_of(job.num_failures, 'failure')} that cost {clock(job.lost_time)}")
+    parts += [number_of(job.num_restarts, "restart"), f"{job.gpu_seconds / HOUR:.2f} GPU-hours"]
+    return ", ".join(parts)
 
 
 def story(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord) -> Table | str:
     """Return a table with a row for each stage of a job: its start, duration, event and reason.
 
-    Of a job that was never submitted, or only as the run ended, it is a line.
+    Return only a line for a job that was never submitted, or was submitted as the run ended.
     """
     if not (all_stages := stages(run, job)):
         return escape(summary(run, job))
@@ -209,20 +207,22 @@ def at(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord, time: float) -
     if outside := _outside(run, job, time):
         return outside
     found = stages(run, job)
-    stage = next((each for each in found if each.start <= time < each.end), found[-1])  # at the run's very end the last
-    said = [f"At {clock(time)} {job.job} {_stands(stage)}."]
+    # At the end of the run, the last stage is over.
+    stage = next((each for each in found if each.start <= time < each.end), found[-1])
+    state = f"holds {_where(stage.gpus)}" if stage.gpus else "waits without a GPU"
+    sentences = [f"At {clock(time)} {job.job} {state}, since {clock(stage.start)}."]
     if stage.gpus or stage.before:
-        said.append(f"At {clock(stage.start)} it {happened(stage).replace('paused, had', 'was paused and lost', 1)}.")
+        event = happened(stage, paused="was paused and lost")
+        sentences.append(f"At {clock(stage.start)} it {event}.")
     if stage.gpus:
-        said += [f"{each}." for each in beside(shares_of(run.result, job.job), time, nextafter(time, inf))]
-    mine = [reason for reason in reasons if reason.job == job.job and reason.time >= stage.start]
-    known = bisect_right(mine, time, key=attrgetter("time"))
-    if known:
-        reason = mine[known - 1]
+        sentences += [f"{each}." for each in beside(shares_of(run.result, job.job), time, nextafter(time, inf))]
+    recorded = [reason for reason in reasons if reason.job == job.job and stage.start <= reason.time <= time]
+    if recorded:
+        reason = recorded[-1]
         when = "" if reason.time == time else f"The last reason was recorded at {clock(reason.time)}: "
-        said.append(f"{when}{sentence(reason)}")
-    said += [_cluster(run, time), fork_sentence(run)]
-    return " ".join(filter(None, said))
+        sentences.append(f"{when}{sentence(reason)}")
+    sentences += [_cluster(run, time), fork_sentence(run)]
+    return " ".join(filter(None, sentences))
 
 
 def waits(run: Run, job: JobRecord, time: float) -> bool:
@@ -235,35 +235,40 @@ def would_have_run(time: float, nodes: int | None, gpus: int | None, place: tupl
     """Return a sentence on the changes that would have let a job run at a round [s], each by itself.
 
     The changes are a number of additional nodes, another number of requested GPUs, and a number of places further ahead
-    with the name of the job behind. None means that no change of this kind would have sufficed.
+    in the queue, with the name of the job that would be next. None means that no change of this kind would have
+    sufficed.
     """
-    said = []
+    changes = []
     if nodes is not None:
-        said.append(f"with {number_of(nodes, 'more node')}")
+        changes.append(f"with {number_of(nodes, 'more node')}")
     if gpus is not None:
-        said.append(f"had it asked for {number_of(gpus, 'GPU')}")
+        changes.append(f"had it asked for {number_of(gpus, 'GPU')}")
     if place[0] is not None:
-        said.append(f"{number_of(place[0], 'place')} further ahead in the queue, before {place[1]}")
-    if not said:
+        changes.append(f"{number_of(place[0], 'place')} further ahead in the queue, before {place[1]}")
+    if not changes:
         return f"At {clock(time)} neither more nodes, a smaller request nor another place in the queue lets it run."
-    return f"At {clock(time)} it would have run {', or '.join(said)}."
+    return f"At {clock(time)} it would have run {', or '.join(changes)}."
 
 
 def beside(stretches: Sequence[Stretch], start: float, end: float) -> list[str]:
-    """Return the jobs that shared GPUs with a job between two times, and its speeds. Long lists are cut."""
-    known = bisect_right(stretches, start, key=attrgetter("start"))
-    within = [each for each in stretches[max(known - 1, 0) :] if each.start < end and each.others]
-    said = [_shares(each) for each in within[:MOST_NAMES] + within[MOST_NAMES:][-1:]]
-    if len(within) > len(said):
-        said.insert(MOST_NAMES, f"then {number_of(len(within) - len(said), 'change')} of the other jobs or the speeds")
-    return said
+    """Return phrases on the jobs that shared GPUs with a job between two times [s], and on its speeds.
+
+    Of many changes, the phrases describe the first ones and the last one.
+    """
+    begun = bisect_right(stretches, start, key=attrgetter("start"))
+    within = [each for each in stretches[max(begun - 1, 0) :] if each.start < end and each.others]
+    phrases = [_shares(each) for each in within[:MOST_NAMES] + within[MOST_NAMES:][-1:]]
+    if more := len(within) - len(phrases):
+        phrases.insert(MOST_NAMES, f"then {number_of(more, 'change')} of the other jobs or the speeds")
+    return phrases
 
 
 def _shares(stretch: Stretch) -> str:
-    on: dict[Gpus, list[str]] = {}
+    """Return the jobs that share GPUs with a job, and the speed of each relative to its speed alone."""
+    names_on: dict[Gpus, list[str]] = {}
     for name, (gpus, speed) in stretch.others.items():
-        on.setdefault(gpus, []).append(f"{name} ({percent(speed)})")
-    shared = [f"{_numbered(gpus)} with {listed(names)}" for gpus, names in on.items()]
+        names_on.setdefault(gpus, []).append(f"{name} ({percent(speed)})")
+    shared = [f"{_numbered(gpus)} with {listed(names)}" for gpus, names in names_on.items()]
     return f"Since {clock(stretch.start)} at {percent(stretch.speed)} of its speed alone: it shares {listed(shared)}"
 
 
@@ -273,27 +278,30 @@ def _numbered(gpus: Gpus) -> str:
     >>> _numbered(((0, 0), (0, 1), (2, 3)))
     'GPUs 0, 1 of node 0 and GPU 3 of node 2'
     """
-    on: dict[int, list[str]] = {}
+    numbers_on: dict[int, list[str]] = {}
     for node, number in gpus:
-        on.setdefault(node, []).append(str(number))
-    if len(on) > MOST_NODES:
-        return f"{len(gpus)} GPUs on {len(on)} nodes"
-    return listed([f"GPU{'s' * (len(there) > 1)} {', '.join(there)} of node {node}" for node, there in on.items()])
+        numbers_on.setdefault(node, []).append(str(number))
+    if len(numbers_on) > MOST_NODES:
+        return f"{len(gpus)} GPUs on {len(numbers_on)} nodes"
+    return listed([f"GPU{'s' * (len(on) > 1)} {', '.join(on)} of node {node}" for node, on in numbers_on.items()])
 
 
-def happened(stage: Stage) -> str:
-    """Return the event at the start of a stage, with the jobs that gave or got the GPUs."""
+def happened(stage: Stage, paused: str = "paused, had") -> str:
+    """Return the event at the start of a stage, with the jobs that gave or got the GPUs.
+
+    `paused` begins the phrase on a pause, which ends with the GPUs that the job held before.
+    """
     before, now, where = sum(stage.before.values()), sum(stage.gpus.values()), _where(stage.gpus)
     what = {
         "waits": "waits",
-        "paused": f"paused, had {number_of(before, 'GPU')}",
+        "paused": f"{paused} {number_of(before, 'GPU')}",
         "failed": lost(before, stage.failed),
         "started": f"started on {where}",
         "resumed": f"resumed on {where}",
         "grew": f"grew from {before} to {where}",
         "shrank": f"shrank from {before} to {where}",
         "moved": f"moved its {now} to {where}",
-    }[stage.what]
+    }[stage.event]
     if sizes := stage.batch_sizes:
         what += f", batch size {sizes[0]}" + (f" to {sizes[-1]}" if sizes[-1] != sizes[0] else "")
     if stage.given_by:
@@ -304,15 +312,17 @@ def happened(stage: Stage) -> str:
 
 
 def _why(run: Run, stage: Stage, reasons: Sequence[ReasonRecord]) -> str:
+    """Return the reasons within a stage, each time that the kind of the reason changes, and the last one of a wait."""
     if not reasons:
         return _before_first_round(run, stage)
-    told = [reasons[0], *(now for before, now in pairwise(reasons) if now.kind != before.kind)]
-    if told[-1] is not reasons[-1] and not stage.gpus:
-        told.append(reasons[-1])
-    return "\n".join([sentence(told[0]), *(f"At {clock(reason.time)}: {sentence(reason)}" for reason in told[1:])])
+    chosen = [reasons[0], *(now for before, now in pairwise(reasons) if now.kind != before.kind)]
+    if chosen[-1] is not reasons[-1] and not stage.gpus:
+        chosen.append(reasons[-1])
+    return "\n".join([sentence(chosen[0]), *(f"At {clock(reason.time)}: {sentence(reason)}" for reason in chosen[1:])])
 
 
 def _before_first_round(run: Run, stage: Stage) -> str:
+    """Return why a stage has no reason: it was a wait that ended before the next round; otherwise a dash."""
     rounds = [record.time for record in run.result.round_records]
     first = bisect_left(rounds, stage.start)
     if not stage.gpus and first < len(rounds) and rounds[first] >= stage.end:
@@ -322,6 +332,7 @@ def _before_first_round(run: Run, stage: Stage) -> str:
 
 
 def _outside(run: Run, job: JobRecord, time: float) -> str | None:
+    """Return that a job neither waits nor runs at a time [s], in a sentence; None if it does."""
     if isinf(job.submit_time):
         return f"{job.job} was {_NEVER_SUBMITTED}."
     if time < job.submit_time:
@@ -330,6 +341,7 @@ def _outside(run: Run, job: JobRecord, time: float) -> str | None:
 
 
 def _afterwards(run: Run, job: JobRecord, time: float) -> str | None:
+    """Return that a job or the run has ended at a time [s], in a sentence; None if not."""
     if job.completion_time is not None and time >= job.completion_time:
         return f"At {clock(time)} {job.job} was complete: it completed at {clock(job.completion_time)}."
     if job.completion_time is None and job.end_time is not None and time >= job.end_time:
@@ -341,23 +353,26 @@ def _afterwards(run: Run, job: JobRecord, time: float) -> str | None:
     return None
 
 
-def _stands(stage: Stage) -> str:
-    since = f"since {clock(stage.start)}"
-    return f"holds {_where(stage.gpus)}, {since}" if stage.gpus else f"waits without a GPU, {since}"
-
-
 def _cluster(run: Run, time: float) -> str:
+    """Return a sentence on the GPUs that jobs hold at a time [s]."""
     now = moment(run, time)
-    top = ", ".join(f"{name} ({gpus})" for name, gpus in largest(now.holders, MOST_NAMES))
+    top = _with_most_gpus(now.holders)
     gpus, jobs = number_of(now.gpus_in_use, "GPU"), f"{len(now.holders)} of {now.active_jobs} active jobs"
     return f"At {clock(time)}, {gpus} of the cluster were held by {jobs}{f', most by {top}' if top else ''}."
 
 
 def _where(gpus: Mapping[int, int]) -> str:
+    """Return GPUs by node as text: their number, and the nodes."""
     count = number_of(sum(gpus.values()), "GPU")
     return f"{count} {'on' if len(gpus) > MOST_NODES else 'of'} {nodes_text(sorted(gpus))}"
 
 
+def _with_most_gpus(counts: Mapping[str, int]) -> str:
+    """Return the jobs with the most GPUs, and the number of GPUs of each."""
+    largest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name} ({gpus})" for name, gpus in largest[:MOST_NAMES])
+
+
 def _counted(counts: Mapping[str, int]) -> str:
-    named = ", ".join(f"{name} ({gpus})" for name, gpus in largest(counts, MOST_NAMES))
-    return named + (f" and {len(counts) - MOST_NAMES} more" if len(counts) > MOST_NAMES else "")
+    more = f" and {len(counts) - MOST_NAMES} more" if len(counts) > MOST_NAMES else ""
+    return _with_most_gpus(counts) + more

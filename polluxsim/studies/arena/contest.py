@@ -21,7 +21,13 @@ from polluxsim.studies.arena.words import as_markdown
 
 @dataclass(frozen=True)
 class ArenaRequest:
-    """A comparison of policies on named scenarios."""
+    """A comparison of policies on named scenarios.
+
+    Raises
+    ------
+    InvalidConfigError
+        If a setting is not one of Hydra's, or a metric is not NAME=MODULE.ATTRIBUTE.
+    """
 
     policies: Sequence[str] = ()  # names, with settings in parentheses, or classes like mine.py:MyPolicy; (): thirteen
     suite: str = "quick"  # or full

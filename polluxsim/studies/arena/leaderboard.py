@@ -16,9 +16,9 @@ from polluxsim.statistics.estimates import ROUNDING, Measured, Sample, Samples
 from polluxsim.statistics.metric_lines import METRICS, metric_of
 from polluxsim.studies.arena.playing import Played, Player
 
-RANKED = "avg_jct"
+RANKED = "avg_jct"  # the metric that decides the ranking
 COMPARED = (RANKED, "p99_jct", "makespan", "p99_fairness", "gpu_hours", "restarts", "deadlines_met", "decision_time")
-"""Metrics that are compared, before the user's; the first decides the ranking."""
+"""Metrics that are compared, besides those of the user."""
 
 SHARE = replace(METRICS["deadlines_met"], unit="percent")
 """Declaration of `deadlines_met` in an arena, which has shares of the jobs in per cent."""
@@ -28,32 +28,28 @@ DECISION = Metric("decision time", "ms", formula="wall-clock time of the policy 
 
 CLOCKS = ("decision_time",)  # metrics of wall-clock time. Files whose bytes must be reproducible do not contain them
 
-LEAVES_JOBS = ("cut_off", "rejected")
-"""Jobs that a policy did not serve. The means of the policy leave these jobs out, so it is listed after policies that
-served all jobs."""
-
-
-OWN = {"deadlines_met": SHARE, "decision_time": DECISION}
+NOT_SERVED = ("cut_off", "rejected")
+"""Metrics of the jobs that a policy did not serve. The means of the policy leave these jobs out: it is listed after
+policies that served all jobs."""
 
 
 class Standing(NamedTuple):
     """A policy on a scenario."""
 
     policy: str
-    means: Mapping[str, Measured]  # by metric, over seeds, in the unit it is shown in
-    # Against the best of that metric, by pairs of seeds, as a share of it; without the best.
-    changes: Mapping[str, Measured]
+    means: Mapping[str, Measured]  # over seeds, by metric, in the unit of its declaration
+    changes: Mapping[str, Measured]  # against the best policy of a metric, as a share of its value, over pairs of seeds
     left: int  # number of jobs not served, over all seeds
     best_at: frozenset[str]  # metrics in which no policy has a better mean
     tied_at: frozenset[str] = frozenset()  # those of them in which another policy has an equal mean
 
 
 class Flip(NamedTuple):
-    """A pair of policies of which each is really better somewhere: shares that the better one has less there."""
+    """A pair of policies of which each is better, by the intervals, on some scenario."""
 
     first: str
     second: str
-    first_wins: tuple[str, float]
+    first_wins: tuple[str, float]  # scenario, and change of the mean JCT against the other policy (below 0)
     second_wins: tuple[str, float]
 
 
@@ -71,9 +67,9 @@ class Leaderboard(NamedTuple):
 
 
 def leaderboard(played: Played) -> Leaderboard:
-    """Return who is best at what."""
-    own = {name: OWN.get(name) or metric_of(name) for name in COMPARED}
-    metrics = {**own, **played.metrics}
+    """Return the standings, the ranking and the flips of the policies that played."""
+    metrics = {name: metric_of(name) for name in COMPARED}
+    metrics |= {"deadlines_met": SHARE, "decision_time": DECISION, **played.metrics}
     samples = {name: _samples(played, name, metrics) for name in dict.fromkeys(row["scenario"] for row in played.runs)}
     standings = {name: _standings(played, name, found, metrics) for name, found in samples.items()}
     overall, compared = _overall(standings)
@@ -81,6 +77,7 @@ def leaderboard(played: Played) -> Leaderboard:
 
 
 def _samples(played: Played, scenario: str, metrics: Mapping[str, Metric]) -> Samples:
+    """Return the metrics of the runs of a scenario. Runs with equal seeds are pairs."""
     return Samples(
         Sample(metric, row["policy"], float(row[metric]) / declared.factor, str(row["seed"]), row["seed"])
         for row in played.runs
@@ -92,33 +89,28 @@ def _samples(played: Played, scenario: str, metrics: Mapping[str, Metric]) -> Sa
 
 
 def _standings(played: Played, scenario: str, samples: Samples, metrics: Mapping[str, Metric]) -> list[Standing]:
+    """Return the policies on a scenario, the best first."""
     left = Counter[str]()
     for row in played.runs:
         if row["scenario"] == scenario:
-            left[row["policy"]] += sum(row.get(name) or 0 for name in LEAVES_JOBS)
+            left[row["policy"]] += sum(row.get(name) or 0 for name in NOT_SERVED)
     limits = {name: (0.0, 100.0) if metric is SHARE else metric.limits for name, metric in metrics.items()}
-    means = {
-        policy: {name: mean for name, ends in limits.items() if (mean := samples.mean(name, policy, *ends))}
-        for policy in left
-    }
+    means = dict[str, dict[str, Measured]]()
+    for policy in left:
+        found = {name: samples.mean(name, policy, *ends) for name, ends in limits.items()}
+        means[policy] = {name: mean for name, mean in found.items() if mean is not None}
     best = {name: _best(means, name, metric, left) for name, metric in metrics.items()}
     best_at = {
         policy: frozenset(name for name, other in best.items() if other and _are_equal(known, means[other], name))
         for policy, known in means.items()
     }
     shared = Counter(name for names in best_at.values() for name in names)
-    found = [
-        Standing(
-            policy,
-            known,
-            dict(_changes(samples, policy, best)),
-            left[policy],
-            best_at[policy],
-            frozenset(name for name in best_at[policy] if shared[name] > 1),
-        )
-        for policy, known in means.items()
-    ]
-    return sorted(found, key=lambda one: (one.left > 0, _value(one.means, RANKED)))
+    standings = []
+    for policy, known in means.items():
+        tied_at = frozenset(name for name in best_at[policy] if shared[name] > 1)
+        changes = dict(_changes(samples, policy, best))
+        standings.append(Standing(policy, known, changes, left[policy], best_at[policy], tied_at))
+    return sorted(standings, key=lambda one: (one.left > 0, _value(one.means, RANKED)))
 
 
 def _are_equal(means: Mapping[str, Measured], others: Mapping[str, Measured], metric: str) -> bool:
@@ -135,7 +127,7 @@ def _best(
 ) -> str | None:
     """Return the policy with the best mean of a metric, among the policies that served every job if there are any.
 
-    Returns None for a metric without a better direction. Deadlines that are met count for all policies.
+    Return None for a metric without a better direction. Deadlines that are met count for all policies.
     """
     if metric.better == NEITHER:
         return None
@@ -146,6 +138,7 @@ def _best(
 
 
 def _changes(samples: Samples, policy: str, best: Mapping[str, str | None]) -> Iterator[tuple[str, Measured]]:
+    """Yield the known changes of a policy against the best policy of each metric."""
     for metric, other in best.items():
         if other is None or other == policy or metric in CLOCKS:
             continue
@@ -155,6 +148,7 @@ def _changes(samples: Samples, policy: str, best: Mapping[str, str | None]) -> I
 
 
 def _value(means: Mapping[str, Measured], metric: str) -> float:
+    """Return the mean of a metric; ∞ if it is unknown."""
     return means[metric].estimate.value if metric in means else float("inf")
 
 
@@ -190,6 +184,7 @@ def ratios_to_best(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def _flips(samples: Mapping[str, Samples], standings: Mapping[str, Sequence[Standing]]) -> list[Flip]:
+    """Return the pairs of policies that change places between scenarios, the clearest first."""
     served = {name: [one.policy for one in found if not one.left] for name, found in standings.items()}
     wins: dict[tuple[str, str], tuple[str, float]] = {}
     for name, policies in served.items():

@@ -29,40 +29,43 @@ from polluxsim.studies.arena.words import (
     verdicts,
 )
 
-LEFT, RIGHT, ROW = 165, 690, 22  # where the axis begins and ends, and the height of a policy's row [pixels]
-LEAST, MOST = -0.3, 1.5  # changes beyond these shares are drawn at the edge
+LEFT, RIGHT, ROW = 165, 690, 22  # start and end of the axis of a chart, and height of the row of a policy [pixels]
+LEAST, MOST = -0.3, 1.5  # changes beyond these shares are drawn at the edge [1]
 
-STEPS = (0.02, 0.05, 0.1, 0.25, 0.5)  # distances between ticks; the first one with at most 7 steps is used
+STEPS = (0.02, 0.05, 0.1, 0.25, 0.5)  # distances between ticks [1]; the first one with at most 7 steps is used
+
+SIDE, MARGIN = 400, 56  # size of a Pareto chart, and its margin [pixels]
+FARTHEST = 4.0  # largest ratio at the end of an axis of a Pareto chart; larger ratios are drawn at the end
+STEPS_OF_TRADES = 4  # distances between ticks on such an axis
+LINE_OF_TEXT, WIDTH_OF_TEXT = 14.0, 90.0  # size of the name of a point [pixels]
+
+FULL_HEAT = 1.0  # an average JCT that is longer than the best by this share of it, or more, has the full heat [1]
+
+REPORTS = "reports"  # folder of the reports in the folder of an arena
 
 
 class Dot(NamedTuple):
-    """A policy in a chart: its row y, and its change x with the interval from low to high [pixels].
-
-    `kind` is `real` or `chance`, and `told` is the text at the pointer.
-    """
+    """A policy in a chart."""
 
     policy: str
-    x: float
-    low: float | None
+    x: float  # change against the best [pixels]
+    low: float | None  # ends of the interval of the change [pixels]
     high: float | None
-    y: float
-    kind: str
-    told: str
+    y: float  # [pixels]
+    kind: str  # "real" or "chance"
+    title: str  # text at the pointer
 
 
 class Panel(NamedTuple):
-    """Chart and table of a scenario: a dot for each policy with an average JCT, and a column for each metric.
-
-    `ticks` are places along the axis [pixels] with their labels, and `height` is the height of the chart [pixels].
-    """
+    """Chart and table of a scenario."""
 
     name: str
     title: str
-    metrics: Sequence[str]
+    metrics: Sequence[str]  # columns of the table
     standings: Sequence[Standing]
-    dots: Sequence[Dot]
-    ticks: Sequence[tuple[float, str]]
-    height: int
+    dots: Sequence[Dot]  # one for each policy with an average JCT
+    ticks: Sequence[tuple[float, str]]  # places along the axis [pixels] with their labels
+    height: int  # of the chart [pixels]
 
 
 def write_reports(played: Played, folder: Path) -> dict[Player, str]:
@@ -79,19 +82,13 @@ def write_reports(played: Played, folder: Path) -> dict[Player, str]:
     return addresses
 
 
-REPORTS = "reports"  # folder of the reports in the folder of an arena
-
-
 class HeatCell(NamedTuple):
-    """A policy on a scenario in the heat map: text, share of the full heat [%], words on hover, and link."""
+    """A policy on a scenario in the heat map."""
 
     text: str
-    heat: float
-    told: str
+    heat: float  # share of the full heat [%]
+    title: str  # text at the pointer
     link: str
-
-
-FULL_HEAT = 1.0  # an average JCT that is longer than the best by this share of it, or more, has the full heat
 
 
 def heat_map(board: Leaderboard, reports: Mapping[Player, str] = MappingProxyType({})) -> dict[str, list[HeatCell]]:
@@ -112,47 +109,42 @@ def heat_map(board: Leaderboard, reports: Mapping[Player, str] = MappingProxyTyp
 
 
 def _heat(one: Standing | None, name: str, link: str) -> HeatCell:
+    """Return the cell of a policy on a scenario, with their names and the link of the cell."""
     if one is None or RANKED not in one.means:
         return HeatCell("–", 0.0, f"{name}: did not play", link)
     mean = one.means[RANKED]
     interval = "" if mean.estimate.low is None else f" [{mean.estimate.low:.3g}, {mean.estimate.high:.3g}]"
     words = change_in_words(one, RANKED)
-    told = f"{name}: {JCT} {mean.estimate.value:.3g} h{interval}{f', {words}' if words else ''}"
+    title = f"{name}: {JCT} {mean.estimate.value:.3g} h{interval}{f', {words}' if words else ''}"
     if one.left:
-        return HeatCell("not all jobs", 0.0, f"{told}; {one.left} jobs not served", link)
+        return HeatCell("not all jobs", 0.0, f"{title}; {one.left} jobs not served", link)
     if RANKED in one.best_at:
-        return HeatCell("tied" if RANKED in one.tied_at else "best", 0.0, told, link)
+        return HeatCell("tied" if RANKED in one.tied_at else "best", 0.0, title, link)
     if (change := one.changes.get(RANKED)) is None:
-        return HeatCell("–", 0.0, told, link)
+        return HeatCell("–", 0.0, title, link)
     share = change.estimate.value
     text = f"{'' if change.is_real else '≈ '}{change_text(share)}"
-    return HeatCell(text, round(100 * min(max(share, 0.0) / FULL_HEAT, 1.0), 1), told, link)
+    return HeatCell(text, round(100 * min(max(share, 0.0) / FULL_HEAT, 1.0), 1), title, link)
 
 
 class Point(NamedTuple):
-    """A policy in a Pareto chart: its name, its place and the height of the name [pixels], its colour.
-
-    `is_best` is true if no policy is better at both metrics.
-    """
+    """A policy in a Pareto chart."""
 
     policy: str
-    x: float
-    y: float
-    text_y: float
+    x: float  # [pixels]
+    y: float  # [pixels]
+    text_y: float  # height of its name [pixels]
     color: str
-    is_best: bool
+    is_best: bool  # whether no policy is better at both metrics
 
 
 class Trade(NamedTuple):
-    """A Pareto chart: the title of the metric of its y axis, its points, and the labelled ticks of both axes."""
+    """A Pareto chart."""
 
-    title: str
+    title: str  # of the metric of the y axis
     points: Sequence[Point]
-    x_ticks: Sequence[tuple[float, str]]
+    x_ticks: Sequence[tuple[float, str]]  # places along the axis [pixels] with their labels
     y_ticks: Sequence[tuple[float, str]]
-
-
-SIDE, MARGIN = 400, 56  # size of a Pareto chart, and its margin [pixels]
 
 
 def trades(board: Leaderboard) -> list[Trade]:
@@ -202,17 +194,13 @@ def _trade(title: str, ratios: Mapping[str, tuple[float, float]]) -> Trade:
     )
 
 
-FARTHEST, STEPS_OF_TRADES, LINE_OF_TEXT, WIDTH_OF_TEXT = 4.0, 4, 14.0, 90.0
-"""Ratio at the end of an axis, ticks of an axis, and the room of a name [pixels]."""
-
-
 def _along(value: float, end: float) -> float:
     """Return the place of a ratio along an axis from 1 to `end` [pixels]; larger ratios are at the end."""
     return round(MARGIN + (min(value, end) - 1) / (end - 1) * (SIDE - 2 * MARGIN), 1)
 
 
 def _free_height(points: Sequence[Point], x: float, y: float) -> float:
-    """Return the height of a name beside a point: above all names that are already there."""
+    """Return the height of the name of a point at x and y [pixels]: above the names of other points."""
     height = y + 4
     near = sorted((point.text_y for point in points if abs(point.x - x) < WIDTH_OF_TEXT), reverse=True)
     for taken in near:
@@ -261,6 +249,7 @@ def page(board: Leaderboard, suite: Suite, reports: Mapping[Player, str] = Mappi
 
 
 def _panel(name: str, title: str, standings: Sequence[Standing], compared: Sequence[str]) -> Panel:
+    """Return the chart and the table of a scenario."""
     known = [one for one in standings if RANKED in one.means]
     ends = [one.changes[RANKED].estimate for one in known if RANKED in one.changes]
     reach = min(max([0.1, *(estimate.value if estimate.high is None else estimate.high for estimate in ends)]), MOST)
@@ -280,10 +269,11 @@ def _panel(name: str, title: str, standings: Sequence[Standing], compared: Seque
 
 
 def _dot(one: Standing, y: float, place: Callable[[float], float]) -> Dot:
-    told = f"{mean_in_words(one.means[RANKED].estimate, RANKED)} h {change_in_words(one, RANKED)}"
+    """Return the dot of a policy in the row y; `place` returns the place of a change along the axis [pixels]."""
+    title = f"{mean_in_words(one.means[RANKED].estimate, RANKED)} h {change_in_words(one, RANKED)}"
     if (change := one.changes.get(RANKED)) is None:
-        return Dot(one.policy, place(0.0), None, None, y, "chance", told)
+        return Dot(one.policy, place(0.0), None, None, y, "chance", title)
     value, low, high = change.estimate
     kind = "real" if change.is_real else "chance"
     left, right = (None if end is None else place(end) for end in (low, high))
-    return Dot(one.policy, place(value), left, right, y, kind, told)
+    return Dot(one.policy, place(value), left, right, y, kind, title)

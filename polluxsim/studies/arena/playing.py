@@ -32,8 +32,8 @@ class Scenario(NamedTuple):
     """A difference from the default run."""
 
     name: str
-    title: str  # what it is
-    overrides: tuple[str, ...]  # Hydra's
+    title: str
+    overrides: tuple[str, ...]  # of Hydra
 
 
 class Suite(NamedTuple):
@@ -45,18 +45,16 @@ class Suite(NamedTuple):
 
 
 def read_suite(name: str, only: tuple[str, ...] = (), seeds: int | None = None) -> Suite:
-    """Return a suite, `quick` or `full`, with all of its scenarios or only some, and its number of seeds or another.
+    """Return a suite, `quick` or `full`, with all of its scenarios or those in `only`.
 
-    Raises
-    ------
-    InvalidConfigError
-        If there is no such scenario, or no seed.
+    `seeds` replaces the number of seeds of the suite. Raise InvalidConfigError if a scenario does not exist, or the
+    number of seeds is below 1.
     """
-    said = _said()
-    known = said["scenarios"]
+    content = _suites()
+    known = content["scenarios"]
     if unknown := [word for word in only if word not in known]:
         raise InvalidConfigError(f"there is no scenario {unknown[0]!r}, {allowed_among(unknown[0], known)}")
-    count = said["seeds"][name] if seeds is None else seeds
+    count = content["seeds"][name] if seeds is None else seeds
     if count < 1:
         raise InvalidConfigError(f"--seeds is {count}, must be a whole number of at least 1")
     scenarios = tuple(
@@ -67,10 +65,11 @@ def read_suite(name: str, only: tuple[str, ...] = (), seeds: int | None = None) 
 
 def default_policies() -> list[str]:
     """Return the policies to compare if the user names none."""
-    return list(_said()["policies"])
+    return list(_suites()["policies"])
 
 
-def _said() -> dict[str, Any]:
+def _suites() -> dict[str, Any]:
+    """Return the content of the file of the suites."""
     found: dict[str, Any] = yaml.safe_load((shipped("experiments") / "arena.yaml").read_text(encoding="utf-8"))
     return found
 
@@ -92,35 +91,28 @@ class Player(NamedTuple):
 
 
 class Played(NamedTuple):
-    """The outcome of one policy on one scenario."""
+    """The outcome of all policies on all scenarios."""
 
     runs: list[dict[str, Any]]  # a row of metrics for each run: `Summary`'s, with policy, scenario, seed and folder
     absent: Mapping[Player, str]  # why a policy could not play a scenario
-    failed: Collection[Player] = ()  # those of the absent whose policy failed, instead of not being made for the jobs
-    metrics: Mapping[str, Metric] = MappingProxyType({})  # the user's, by name
+    failed: Collection[Player] = ()  # absent players whose policy failed; the other policies do not fit the scenario
+    metrics: Mapping[str, Metric] = MappingProxyType({})  # of the user, by name
 
 
 class Place(NamedTuple):
-    """How runs are made: the arena's folder, processes on this machine, overrides that choose a launcher, and metrics.
-
-    `metrics` contains the user's metrics as NAME=MODULE.ATTRIBUTE.
-    """
+    """The folder of an arena, and how its runs are made."""
 
     folder: Path
-    workers: int | None = None
-    launcher: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ()
+    workers: int | None = None  # number of processes on this machine; None for one for each core
+    launcher: tuple[str, ...] = ()  # overrides that choose another launcher
+    metrics: tuple[str, ...] = ()  # of the user, as NAME=MODULE.ATTRIBUTE
 
 
 def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
     """Make all runs that are not finished yet, and return the results of all runs.
 
-    Raises
-    ------
-    InvalidConfigError
-        If a policy does not exist, or two policies have the same name.
-    SweepError
-        If another sweep has locked the folder, or runs failed for another reason than their policy.
+    Raise InvalidConfigError if a policy does not exist or two policies have the same name. Raise SweepError if another
+    sweep has locked the folder, or runs failed for another reason than their policy.
     """
     absent: dict[Player, PolluxSimError] = {}
     with reserved(place.folder / RUNS):
@@ -147,7 +139,7 @@ def play(names: Sequence[str], suite: Suite, place: Place) -> Played:
 
 
 def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
-    """Write an entry of `policy` for each user class, so that the workers of any launcher can make it."""
+    """Return the named policies. Write an entry of `policy` for each user class, for the workers of any launcher."""
     policies = [named_policy(name) for name in dict.fromkeys(names)]
     labels = [policy.label for policy in policies]
     if twice := [label for label in labels if labels.count(label) > 1]:
@@ -169,9 +161,9 @@ def _listed(names: Sequence[str], folder: Path) -> list[NamedPolicy]:
 
 
 def _earlier_entries(folder: Path) -> list[Path]:
-    """Return the entries of an earlier arena, which would win over shipped entries of the same name.
+    """Return the entries of an earlier arena, which would replace shipped entries of the same name.
 
-    Refuse anything else in the folder: it would take part in all runs, and may be a file of the user's.
+    Raise InvalidConfigError for other files in the folder: they would take part in all runs, and may be the user's.
     """
     found = sorted((folder / "policy").iterdir())
     written = [path for path in found if path.is_file() and path.read_bytes().startswith(MARK.encode())]
@@ -186,6 +178,7 @@ def _config_dirs(policies: Sequence[NamedPolicy], place: Place) -> tuple[Path, .
 
 
 def _plan(policies: Sequence[NamedPolicy], suite: Suite, place: Place) -> dict[Player, dict[int, Entry]]:
+    """Return the runs of each policy on each scenario, by seed."""
     composing = composer(_config_dirs(policies, place), place.launcher)
     plan: dict[Player, dict[int, Entry]] = {}
     for scenario in suite.scenarios:
@@ -199,14 +192,9 @@ def _plan(policies: Sequence[NamedPolicy], suite: Suite, place: Place) -> dict[P
 
 
 def _sweep(plan: Mapping[Player, Mapping[int, Entry]], place: Place, config_dirs: Sequence[Path]) -> None:
+    folder, launcher, workers = place.folder / RUNS, place.launcher, place.workers
     if entries := [entry for runs in plan.values() for entry in runs.values()]:
-        run_entries(
-            entries,
-            place.folder / RUNS,
-            launcher=place.launcher,
-            workers=place.workers,
-            config_dirs=config_dirs,
-        )
+        run_entries(entries, folder, launcher=launcher, workers=workers, config_dirs=config_dirs)
 
 
 def _absent(plan: Mapping[Player, Mapping[int, Entry]], error: SweepError) -> dict[Player, PolluxSimError]:
@@ -220,6 +208,7 @@ def _absent(plan: Mapping[Player, Mapping[int, Entry]], error: SweepError) -> di
 
 
 def _row(player: Player, seed: int, folder: Path, user_values: UserValues) -> dict[str, Any]:
+    """Return the metrics of a run as in `Summary`, but `deadlines_met` [%], and the mean `decision_time` [s]."""
     summary = flat(info_of(folder)["summary"] or {})
     deadlines = summary.get("deadlines")
     times = [record.seconds for record in read_timings(folder) if record.phase == "decide"]

@@ -1,4 +1,4 @@
-"""Arenas in sentences and as Markdown: verdicts, notes, cells of tables, and the titles of policies."""
+"""Sentences and Markdown about an arena: verdicts, notes, cells of tables, and the titles of policies."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ JCT = METRICS[RANKED].title  # name of the metric that decides the ranking
 MOST_FLIPS = 8  # largest number of sentences about pairs of policies that change places
 MOST_NAMES = 6  # largest number of names in the sentence about policies that may be as good as the best
 
+ACRONYMS = {"drf", "edf", "jsa", "las", "qssf", "sjf"}  # entries of policies whose classes have longer names
+
 
 def name_of(board: Leaderboard, name: str) -> str:
     """Return a metric's title, unit and direction, for a heading."""
@@ -29,7 +31,7 @@ def name_of(board: Leaderboard, name: str) -> str:
 def verdicts(board: Leaderboard) -> Iterator[str]:
     """Yield sentences on the best policies of each scenario, and on rankings that flip.
 
-    Below six seeds they say only which policies are tied, because their average JCTs are equal.
+    With fewer than six seeds, they only name policies that are tied, because their average JCTs are equal.
     """
     leaders: dict[tuple[str, ...], list[str]] = {}
     for scenario, found in board.standings.items():
@@ -37,10 +39,9 @@ def verdicts(board: Leaderboard) -> Iterator[str]:
         if len(best) > 1 or _is_judged(found):
             leaders.setdefault(best, []).append(scenario)
     for best, scenarios in sorted(leaders.items(), key=lambda item: -len(item[1])):
-        what = f"has the least {JCT} on {listed(scenarios)}"
-        if len(best) > 1:
-            what = f"are tied for the least {JCT} on {listed(scenarios)}"
-        yield f"{listed(_named(best))} {what}{_not_alone(board, scenarios)}."
+        verb = "has" if len(best) == 1 else "are tied for"
+        rivals = _not_told_apart(board, scenarios)
+        yield f"{listed(_named(best))} {verb} the least {JCT} on {listed(scenarios)}{rivals}."
     for flip in board.flips[:MOST_FLIPS]:
         yield _flip(flip)
     if len(board.flips) > MOST_FLIPS:
@@ -63,12 +64,13 @@ def _num_seeds(standings: Sequence[Standing]) -> int:
 
 
 def _named(policies: Sequence[str]) -> list[str]:
+    """Return the first names, and the number of the others."""
     more = [f"{len(policies) - MOST_NAMES} more"] if len(policies) > MOST_NAMES else []
     return [*policies[:MOST_NAMES], *more]
 
 
 def ranking_note(board: Leaderboard) -> str:
-    """Return what the ranking over all scenarios covers, and which policies it leaves out."""
+    """Return a sentence on the scenarios that the overall ranking covers, and on the policies that it leaves out."""
     policies = dict.fromkeys(one.policy for found in board.standings.values() for one in found)
     if not board.overall:
         return "No ranking: no policy served every job on any scenario."
@@ -79,7 +81,7 @@ def ranking_note(board: Leaderboard) -> str:
 
 
 def absences(board: Leaderboard) -> Iterator[str]:
-    """Yield why policies could not play."""
+    """Yield a sentence for each reason why a policy could not play."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for player, why in board.absent.items():
         reasons.setdefault((player.policy, why), []).append(player.scenario)
@@ -89,37 +91,34 @@ def absences(board: Leaderboard) -> Iterator[str]:
 
 
 def interval_words(board: Leaderboard) -> Iterator[str]:
-    """Yield what the changes and their intervals are."""
+    """Yield sentences on the meaning of the changes and of their intervals."""
     changes = [change for found in board.standings.values() for one in found for change in one.changes.values()]
     if changes:
         yield f"Changes are against the best policy of each metric (baseline): {QUANTITY}."
     yield from interval_notes(changes, "pairs", "log ratios")
 
 
-def _not_alone(board: Leaderboard, scenarios: Sequence[str]) -> str:
-    """Return the policies that no interval tells apart from the best one, by scenario."""
-    shared = []
+def _not_told_apart(board: Leaderboard, scenarios: Sequence[str]) -> str:
+    """Return the end of a sentence with the policies whose difference from the best may be chance, by scenario."""
+    phrases = []
     for scenario in scenarios:
         first, *others = board.standings[scenario]
-        near = [one for one in others if not (one.left or _is_told_apart(one) or is_as_good(one, first))]
-        if near:
-            shared.append(f"on {scenario} from {listed(_named([one.policy for one in near]))}")
-    return f"; not told apart {listed(shared)}" if shared else ""
-
-
-def _is_told_apart(one: Standing) -> bool:
-    change = one.changes.get(RANKED)
-    return change is None or not change.is_judged or change.is_real
+        served = [one for one in others if not one.left and not is_as_good(one, first)]
+        changes = {one.policy: one.changes[RANKED] for one in served if RANKED in one.changes}
+        if near := [policy for policy, change in changes.items() if change.is_judged and not change.is_real]:
+            phrases.append(f"on {scenario} from {listed(_named(near))}")
+    return f"; not told apart {listed(phrases)}" if phrases else ""
 
 
 def _flip(flip: Flip) -> str:
+    """Return a sentence on two policies that change places."""
     (where, much), (elsewhere, more) = flip.first_wins, flip.second_wins
     wins = f"{flip.first} beats {flip.second} on {where} ({change_text(much)} {JCT})"
     return f"The ranking flips: {wins}, and loses to it on {elsewhere} ({flip.second} {change_text(more)})."
 
 
 def mean_in_words(estimate: Estimate, metric: str) -> str:
-    """Return a mean as the tables show it, with three digits or as a whole number; wall-clock times in ms."""
+    """Return a mean in the unit of its declaration, with three digits or as a whole number; wall-clock times in ms."""
     value = estimate.value * (1000 if metric in CLOCKS else 1)
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
@@ -160,10 +159,11 @@ def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:
 
 
 def _cell(one: Standing, metric: str) -> str:
+    """Return the mean of a metric and its change against the best."""
     if metric not in one.means:
         return "–"
-    said = (mean_in_words(one.means[metric].estimate, metric), change_in_words(one, metric))
-    return ", ".join(filter(None, said))
+    parts = (mean_in_words(one.means[metric].estimate, metric), change_in_words(one, metric))
+    return ", ".join(filter(None, parts))
 
 
 def policy_title(label: str) -> str:
@@ -177,9 +177,6 @@ def policy_title(label: str) -> str:
     titles = {kind.lower(): POLICY_NAMES.get(kind, kind) for kind in classes}
     title = name.upper() if name in ACRONYMS else titles.get(name.replace("-", "").lower(), name)
     return f"{title}{bracket}{settings}"
-
-
-ACRONYMS = {"drf", "edf", "jsa", "las", "qssf", "sjf"}  # entries of policies whose classes have longer names
 
 
 def titles_of(board: Leaderboard) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Draw the runs of an experiment, and its comparison with published numbers, by the names of drawings."""
+"""Drawings of the runs of an experiment, by name, and of its comparison with published numbers."""
 
 from __future__ import annotations
 
@@ -33,28 +33,35 @@ POINTS = {
     PAPER: ("s", PALETTE[1], 4.0),
     BOUND: ("|", PALETTE[1], 8.0),
 }
-"""Marker, colour and size of each kind of value."""
+"""Marker, colour and size [pt] of each kind of value."""
 
 LINE_HEIGHT, PANEL_HEIGHT = 0.5, 1.5  # height of a quantity, and of the title and axis of a panel [cm]
 WIDE = 30.0  # panels whose values differ by more than this factor have a logarithmic axis
+
+LOAD = "workload.load"  # column of the number of jobs; workloads that come from a file do not have this setting
+
+LINES = {LOAD: [POLICY], "engine.interference": ["policy.avoid_interference"]}
+"""Settings that all runs of a line share, by the setting along the axis."""
+
+COMPARISON = "comparison"  # name of the drawing that compares our values with those of the simulator and of the paper
 
 
 class Line(NamedTuple):
     """The values of one quantity, in the unit of the panel."""
 
     name: str
-    points: dict[str, float]
-    interval: tuple[float, float] | None
+    points: dict[str, float]  # by the kind of value, a key of `POINTS`
+    interval: tuple[float, float] | None  # of our value
 
 
 @styled
-def dumbbell(findings: Sequence[Finding], width: float = TWO_COLUMNS) -> Drawing:
-    """Draw every quantity of findings, a panel for each metric. Our values must be finite. The width is in cm."""
+def dumbbell(findings: Sequence[Finding]) -> Drawing:
+    """Draw every quantity of findings, a panel for each metric. Our values must be finite."""
     panels: dict[tuple[str, bool], list[list[Finding]]] = {}
     for group in by_quantity(finding for finding in findings if finding.rule.kind is not Kind.EVERY_JOB):
         panels.setdefault((group[0].published.metric, bool(group[0].published.against)), []).append(group)
     sizes = [PANEL_HEIGHT + LINE_HEIGHT * len(groups) for groups in panels.values()]
-    figure = new_figure(width, sum(sizes))
+    figure = new_figure(TWO_COLUMNS, sum(sizes))
     axes = figure.subplots(len(panels), squeeze=False, height_ratios=sizes)[:, 0]
     for panel, ((metric, is_change), groups) in zip(axes, panels.items(), strict=True):
         unit = unit_of([finding for group in groups for finding in group])
@@ -68,6 +75,7 @@ def dumbbell(findings: Sequence[Finding], width: float = TWO_COLUMNS) -> Drawing
 
 
 def _line(group: Sequence[Finding], unit: str) -> Line:
+    """Return the values of the findings on one quantity."""
     row, ours = group[0].published, group[0].ours
     name = row.arm + (f" against {row.against}" if row.against else "")
     low, high = (None, None) if ours is None else ours.estimate[1:]
@@ -76,6 +84,7 @@ def _line(group: Sequence[Finding], unit: str) -> Line:
 
 
 def _points(group: Sequence[Finding], unit: str) -> dict[str, float]:
+    """Return our value and the published ones of one quantity by kind, in a unit."""
     points = {OURS: group[0].ours.estimate.value} if group[0].ours is not None else {}
     for finding in reversed(group):
         points[_kind(finding)] = finding.published.in_base_units
@@ -89,6 +98,7 @@ def _kind(finding: Finding) -> str:
 
 
 def _draw(axes: Axes, lines: Sequence[Line]) -> None:
+    """Draw a panel with a row for each line."""
     values = [value for line in lines for value in line.points.values()]
     if min(values) > 0 and max(values) > WIDE * min(values):
         axes.set_xscale("log")
@@ -96,13 +106,13 @@ def _draw(axes: Axes, lines: Sequence[Line]) -> None:
     else:
         axes.xaxis.set_major_locator(MaxNLocator(8))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}".replace("-", "−")))
-    for place, line in enumerate(lines):
-        axes.plot([min(line.points.values()), max(line.points.values())], [place, place], color=GREY, linewidth=0.8)
+    for y, line in enumerate(lines):
+        axes.plot([min(line.points.values()), max(line.points.values())], [y, y], color=GREY, linewidth=0.8)
         if line.interval is not None:
-            axes.plot(line.interval, [place, place], color=POINTS[OURS][1], linewidth=3.0, alpha=0.35)
+            axes.plot(line.interval, [y, y], color=POINTS[OURS][1], linewidth=3.0, alpha=0.35)
         for name, value in reversed(line.points.items()):
             marker, colour, size = POINTS[name]
-            axes.plot([value], [place], marker=marker, color=colour, markersize=size, linestyle="None")
+            axes.plot([value], [y], marker=marker, color=colour, markersize=size, linestyle="None")
     axes.set_yticks(range(len(lines)), [line.name for line in lines])
     axes.set_ylim(len(lines) - 0.4, -0.6)
     axes.grid(visible=True, axis="x")
@@ -112,12 +122,6 @@ def _draw(axes: Axes, lines: Sequence[Line]) -> None:
 def _handle(name: str) -> Line2D:
     marker, colour, size = POINTS[name]
     return Line2D([], [], marker=marker, color=colour, markersize=size, linestyle="None")
-
-
-LOAD = "workload.load"  # Column of the number of jobs. A workload that comes from a file does not have this setting.
-
-LINES = {LOAD: [POLICY], "engine.interference": ["policy.avoid_interference"]}
-"""Settings that all runs of a line share, by the setting along the axis."""
 
 
 def throughput_fits(runs: Runs) -> Figure:
@@ -171,8 +175,6 @@ DRAWINGS: Mapping[str, Callable[[Runs], Figure | None]] = {
     "usage_over_time": usage_over_time,
 }
 
-COMPARISON = "comparison"  # name of the drawing that compares our values with those of the simulator and of the paper
-
 
 def draw(runs: Runs, findings: Sequence[Finding]) -> dict[str, Figure]:
     """Return the figures of an experiment by the names of their files.
@@ -181,8 +183,8 @@ def draw(runs: Runs, findings: Sequence[Finding]) -> dict[str, Figure]:
     """
     shown = [finding for finding in findings if finding.ours is not None and isfinite(finding.ours.estimate.value)]
     figures = {}
-    for place, name in enumerate(runs.experiment.draw):
+    for index, name in enumerate(runs.experiment.draw):
         figure = DRAWINGS[name](runs) if name != COMPARISON else dumbbell(shown) if shown else None
         if figure is not None:
-            figures[f"{runs.experiment.name}-{name}" if place else runs.experiment.name] = figure
+            figures[f"{runs.experiment.name}-{name}" if index else runs.experiment.name] = figure
     return figures

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,6 +26,9 @@ OTHERS = "conformance"
 DATA = "{data}"  # placeholder for the folder of other systems' data in the overrides of an arm
 
 SETTINGS = ("title", "system", "measure", "draw", "arms", "axis", "workloads", "own_workload", "published_runs", "note")
+"""Settings in the file of an experiment."""
+
+JOBS = 160  # jobs of a workload at load 1. Source: Pollux (OSDI '21), §5.1
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Arm:
     @property
     def data(self) -> list[str]:
         """Return the paths that the experiment needs in the folder of other systems' data."""
-        return [path for text in self.overrides if (path := text.partition(f"={DATA}/")[2])]
+        return list(filter(None, (text.partition(f"={DATA}/")[2] for text in self.overrides)))
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,10 @@ def _in_group(group: str) -> list[str]:
 
 
 def read_experiment(name: str) -> Experiment:
-    """Compose the configuration of an experiment and read its published values."""
+    """Compose the configuration of an experiment and read its published values.
+
+    Raise InvalidConfigError if there is no such experiment, or if its file has an unknown setting.
+    """
     if name not in (known := [*experiment_names(), *other_systems()]):
         meant = did_you_mean(name, known)
         raise InvalidConfigError(f"there is no experiment {name!r}; choose from {', '.join(known)} and all{meant}")
@@ -141,9 +146,6 @@ def _arms(arms: Mapping[str, Mapping[str, Any]], axis: Mapping[str, Sequence[Any
         yield Arm(label, load, request, largest, is_long, tuple(f"{setting}={chosen[setting]}" for setting in chosen))
 
 
-JOBS = 160  # jobs of a workload at load 1. Source: Pollux (OSDI '21), §5.1
-
-
 class Unit(NamedTuple):
     """One workload with one seed. Runs of two arms on the same unit are a pair."""
 
@@ -154,7 +156,7 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class Inputs:
-    """Folders and sizes that the user chose."""
+    """Folders and sizes that the user chose. Raise InvalidInputError for an invalid one."""
 
     profiles: Path | None = None  # folder of profiles; None for the cards that come with polluxsim
     workloads: Path | None = None  # folder of published workloads/, workloads-0.5/, …; None generates workloads
@@ -207,7 +209,10 @@ class Inputs:
         ]
 
     def own(self, arm: Arm) -> list[Unit]:
-        """Return the unit of an experiment that chooses its own workload; an empty list if its data are missing."""
+        """Return the unit of an experiment that chooses its own workload; an empty list if its data are missing.
+
+        Raise InvalidConfigError if it needs data and the user gave no folder.
+        """
         if not (paths := arm.data):
             return [Unit("", 0, (*self._profiles(), "seed=0"))]
         if self.data is None:
@@ -229,9 +234,8 @@ class Inputs:
             return {}
         at_load = "workloads" if arm.load == 1 else f"workloads-{arm.load:.1f}"
         folder = self.workloads / (at_load if arm.request == "tuned" else f"workloads-{arm.request}")
-        paths = folder.glob("workload-*.csv")
-        numbered = {found[1]: path for path in paths if (found := re.fullmatch(r"workload-(\d+)", path.stem))}
-        return dict(sorted(numbered.items(), key=lambda pair: int(pair[0])))
+        numbered = {path.stem.removeprefix("workload-"): path for path in folder.glob("workload-*.csv")}
+        return {number: numbered[number] for number in sorted(filter(str.isdecimal, numbered), key=int)}
 
 
 def _quoted(path: Path) -> str:

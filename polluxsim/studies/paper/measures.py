@@ -1,4 +1,4 @@
-"""Measure the runs of an experiment by the names of measures. Samples are in seconds and shares."""
+"""Measures of the runs of an experiment, by name. Times are in [s], and shares in [1]."""
 
 from __future__ import annotations
 
@@ -24,29 +24,42 @@ from polluxsim.records.storage import Run
 from polluxsim.statistics.estimates import Sample
 from polluxsim.statistics.series import bin_edges, usage_by_bin
 from polluxsim.studies.paper.published import EQUAL, KNOWN
-from polluxsim.studies.paper.runs import Runs, compare_job_times, job_times_file, published_times, read_job_times
+from polluxsim.studies.paper.published_runs import (
+    compare_job_times,
+    job_times_file,
+    published_times,
+    read_job_times,
+)
+from polluxsim.studies.paper.runs import Runs
 
 Array = NDArray[np.float64]
 
 HIGH, LOW = 0.5, 0.25
 """Contention is high from the first share, and low up to the second share, of its maximum in the life of the job."""
 
-# The mean completion time of the large application is the "99 %" JCT in the paper's table.
 LARGE_JOB, SMALL_JOB = "imagenet", "yolov3"
+"""Applications of Figure 6. The mean JCT of the large one is the "99 %" JCT in the table of the paper."""
+
+SHOWN = "cifar10"  # the application of Figures 1 and 2
+
+SHORT = ("cifar10", "ncf")  # applications of the smallest size class. Source: Pollux (OSDI '21), Table 1
+SHORTEST_STAGE = 15 * 60.0  # shorter periods with a constant number of nodes are not counted as stages [s]
+
 METRICS = {
     "GPUs": "gpus",
     "batch size": "batch_size",
     "batch size per GPU": "batch_size_per_gpu",
     "efficiency": "efficiency",
 }
+"""Fields of `Phase`, by the names of metrics."""
 
 
 class Phase(NamedTuple):
     """Means over a phase, weighted by time."""
 
     length: float  # time with GPUs in this phase [s]
-    gpus: float
-    batch_size: float  # total [examples]
+    gpus: float  # of the job
+    batch_size: float  # in total [examples]
     batch_size_per_gpu: float  # [examples]
     efficiency: float  # statistical
 
@@ -87,7 +100,8 @@ def phases(life: Life, contention: Curve) -> Mapping[str, Phase]:
     """Return the phases in which a job held GPUs.
 
     Contention is the number of active jobs. In B, it is at least half of its maximum in the life of the job. A is
-    before B and C is after B; both count only while contention is at most a quarter of the maximum.
+    before B and C is after B; both count only while contention is at most a quarter of the maximum. Raise ValueError if
+    the efficiency of the job is unknown.
     """
     if life.efficiency is None:
         raise ValueError(f"{life.label}: a life without efficiency has no phases; read the life with profiles")
@@ -110,23 +124,24 @@ def phases(life: Life, contention: Curve) -> Mapping[str, Phase]:
 
 
 def _at(curve: Curve, times: Array) -> Array:
-    """Return the value of a curve from each time on; NaN outside the curve."""
-    place = np.searchsorted(curve.edges, times, side="right") - 1
-    inside = (place >= 0) & (place < len(curve.values))
-    values: Array = np.where(inside, curve.values[np.clip(place, 0, len(curve.values) - 1)], np.nan)
+    """Return the value of a curve from each time on, shape (n,); NaN outside the curve."""
+    index = np.searchsorted(curve.edges, times, side="right") - 1
+    is_inside = (index >= 0) & (index < len(curve.values))
+    values: Array = np.where(is_inside, curve.values[np.clip(index, 0, len(curve.values) - 1)], np.nan)
     return values
 
 
 def _mean(values: Array, weights: Array) -> float:
+    """Return the weighted mean, without the values that have no weight, which may be NaN."""
     known = weights > 0
     return float(np.average(values[known], weights=weights[known]))
 
 
-SHOWN = "cifar10"  # the application of Figures 1 and 2
-
-
 def of_profiles(runs: Runs) -> Iterator[Sample]:
-    """Yield work, noise scale, and step and completion time on one GPU [s] of each profile, all at M0."""
+    """Yield the work [M0-steps], noise scales [examples], and step and completion time on one GPU [s] of each profile.
+
+    All values are at the initial batch size M0.
+    """
     for name, profile in runs.profiles.items():
         limits = profile.application
         size, last = limits.init_batch_size, limits.num_epochs - 1
@@ -148,7 +163,7 @@ def best_batch_sizes(runs: Runs) -> Iterator[Sample]:
 
 
 def efficiency_by_stage(runs: Runs) -> Iterator[Sample]:
-    """Yield the efficiency of a small and of the largest batch size, early and late in training."""
+    """Yield the statistical efficiency of a small and of the largest batch size, early and late in training."""
     profile = runs.profiles[SHOWN]
     tenth = max(profile.application.num_epochs // 10, 1)
     for name, size in (("small batch", profile.batch_sizes[1]), ("large batch", profile.batch_sizes[-1])):
@@ -158,7 +173,7 @@ def efficiency_by_stage(runs: Runs) -> Iterator[Sample]:
 
 
 def fit_errors(runs: Runs) -> Iterator[Sample]:
-    """Yield the mean error of each application's modelled throughput, and their average."""
+    """Yield the mean relative error of each application's modelled throughput, and the average of these errors [1]."""
     errors = {name: mean_error(comparison) for name, comparison in fits(runs.profiles).items()}
     for name, error in errors.items():
         yield Sample("error of throughput", name, error)
@@ -168,10 +183,6 @@ def fit_errors(runs: Runs) -> Iterator[Sample]:
 def fits(profiles: Mapping[str, Profile]) -> dict[str, FittedSpeed]:
     """Return the throughput of each application, of the profile and of the model that an agent fits to it."""
     return {name: fitted_speed(profile, agent_model(profile), name) for name, profile in profiles.items()}
-
-
-SHORT = ("cifar10", "ncf")  # applications of the smallest size class. Source: Pollux (OSDI '21), Table 1
-SHORTEST_STAGE = 15 * 60.0  # shorter periods with a constant number of nodes are not counted as stages [s]
 
 
 def _of_jobs(metrics: Callable[[pd.DataFrame], Mapping[str, float]], runs: Runs) -> Iterator[Sample]:
@@ -197,7 +208,9 @@ def times(jobs: pd.DataFrame) -> dict[str, float]:
         "makespan": end - float(jobs["submit_time"].min()),
         "last completion": end,
     }
-    return found | ({"mean JCT imagenet": float(large.mean())} if len(large) else {})
+    if len(large):
+        found["mean JCT imagenet"] = float(large.mean())
+    return found
 
 
 def fairness_of(jobs: pd.DataFrame) -> dict[str, float]:
@@ -212,8 +225,8 @@ def fairness_of(jobs: pd.DataFrame) -> dict[str, float]:
 
 def deadlines_of(jobs: pd.DataFrame) -> dict[str, float]:
     """Return the share of jobs that met their deadline [1], and the mean JCT of completed jobs [s]."""
-    of = jobs[jobs["deadline"].notna()]
-    met = float((of["completion_time"] <= of["deadline"]).mean())
+    with_deadline = jobs[jobs["deadline"].notna()]
+    met = float((with_deadline["completion_time"] <= with_deadline["deadline"]).mean())
     return {"deadlines met": met, "average JCT of the completed": float(jobs["jct"].mean())}
 
 
@@ -245,8 +258,7 @@ def jobs_at_published_times(runs: Runs) -> Iterator[Sample]:
     for run in runs.first_seeds:
         published = published_times(artifact, runs.experiment.published_runs.get(run.arm.name, ""), run.workload)
         if published:
-            jobs = run.jobs()
-            ours = dict(zip(jobs["job"], jobs["jct"], strict=True))
+            ours = run.jcts()
             equal = sum(ours.get(job) == jct for job, jct in published.items())
             yield Sample(KNOWN, run.arm.name, max(len(published), len(ours)), run.workload)
             yield Sample(EQUAL, run.arm.name, equal, run.workload)
@@ -257,14 +269,12 @@ def job_times(runs: Runs) -> Iterator[Sample]:
     for run in runs.first_seeds:
         if (file := job_times_file(runs.experiment, runs.inputs, run.arm.name)) is None:
             continue
-        jobs = run.jobs()
-        ours = dict(zip(jobs["job"], jobs["jct"], strict=True))
-        for metric, value in compare_job_times(ours, read_job_times(*file)).items():
+        for metric, value in compare_job_times(run.jcts(), read_job_times(*file)).items():
             yield Sample(metric, run.arm.name, value, run.workload, run.seed)
 
 
 def usage(runs: Runs) -> Iterator[Sample]:
-    """Yield the efficiency over the whole run, weighted by GPU time."""
+    """Yield the statistical efficiency over the whole run, weighted by GPU time."""
     for run in runs.made:
         result = run.read().result
         _, (efficiency,) = usage_by_bin(result, bin_edges(result.end_time, result.end_time))
@@ -281,7 +291,7 @@ def shares(runs: Runs) -> Iterator[Sample]:
 
 
 def autoscaling(runs: Runs) -> Iterator[Sample]:
-    """Yield completion time, cost and stages of every run."""
+    """Yield the mean completion time [s], the cost and the number of stages of every run."""
     for run in runs.made:
         result = run.read().result
         if (summary := summarise(result)) is not None and summary.avg_jct is not None:
@@ -291,12 +301,12 @@ def autoscaling(runs: Runs) -> Iterator[Sample]:
 
 
 def stages(result: Result) -> list[int]:
-    """Return the number of nodes in each stage, in order."""
+    """Return the number of nodes in each stage of a run on an elastic cluster, in order."""
     rounds = result.round_records
     ends = [*(record.time for record in rounds[1:]), result.end_time]
     spans = groupby(zip(rounds, ends, strict=True), key=lambda span: span[0].nodes)
-    lengths = ((nodes, [end - record.time for record, end in held]) for nodes, held in spans)
-    return [nodes for nodes, held in lengths if sum(held) > SHORTEST_STAGE]
+    lengths = ((nodes, sum([end - record.time for record, end in within])) for nodes, within in spans)
+    return [nodes for nodes, length in lengths if length > SHORTEST_STAGE]
 
 
 MEASURES: Mapping[str, Callable[[Runs], Iterable[Sample]]] = {
@@ -311,6 +321,7 @@ MEASURES: Mapping[str, Callable[[Runs], Iterable[Sample]]] = {
         jobs_at_published_times, of_profiles, shares, usage,
     )
 }  # fmt: skip
+"""Functions that yield the samples of a measure, by the name of the measure in the file of an experiment."""
 
 
 def measure(runs: Runs) -> Iterator[Sample]:

@@ -17,6 +17,7 @@ from polluxsim.common.tables import Row, read_rows
 from polluxsim.statistics.estimates import Estimate, Measured, Samples
 
 COLUMNS = ("metric", "arm", "against", "value", "unit", "measured", "embedded", "workloads", "source", "note")
+"""Columns of a file of published values; `Published` explains them."""
 
 UNITS: Mapping[str, float] = {"h": HOUR, "min": MINUTE, "s": 1.0, "%": 0.01, "jobs": 1.0, "1": 1.0}
 """Factors that convert published values to seconds and shares. A change is mean / mean − 1."""
@@ -49,8 +50,7 @@ class Rule(NamedTuple):
     """The required closeness of our value."""
 
     kind: Kind
-    # Largest difference, relative or (for points) absolute; 0 if the kind has none [1].
-    width: float = 0.0
+    width: float = 0.0  # largest difference, relative or (for points) absolute; 0 if the kind has none [1]
 
     def __str__(self) -> str:
         share = f"{100 * self.width:g} %"
@@ -68,7 +68,7 @@ class Verdict(NamedTuple):
     passed: bool | None
 
 
-NOT_JUDGED = Verdict("–", None)
+NOT_JUDGED = Verdict("–", None)  # for rules that judge nothing
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,7 @@ class Published:
     measured: Rule  # the rule on measured data
     embedded: Rule  # the rule on profile cards or generated workloads
     workloads: str  # the workloads of the mean, "" for any
-    # "paper", "simulator" (published runs) or "rerun" (of the artifact), and the place of publication
-    source: str
+    source: str  # begins with "paper", "simulator" (published runs) or "rerun" (our run of the artifact)
     note: str = ""  # explanation if the number is not met
     step: float = 0.0  # size of the last published digit, in `unit`; 0 if the value is not rounded
 
@@ -113,7 +112,7 @@ class Published:
 
 
 def read_published(path: Path) -> list[Published]:
-    """Read published values from CSV."""
+    """Read published values from CSV. Raise InvalidInputError for an invalid row."""
     return [_published(row) for row in read_rows(path, COLUMNS)]
 
 
@@ -137,6 +136,7 @@ def _published(row: Row) -> Published:
 
 
 def _rule(row: Row, column: str) -> Rule:
+    """Return the rule that a cell states, like "3 %", "2 points", "interval or 25 %" or "at most"."""
     text = row.text(column)
     if points := re.fullmatch(r"(\d+(?:\.\d+)?) points?", text):
         return Rule(Kind.POINTS, float(points[1]) / 100)
@@ -155,9 +155,9 @@ def judge(ours: Estimate, published: Published, rule: Rule) -> Verdict:
     value, bound = ours.value, published.in_base_units
     match rule.kind:
         case Kind.EXACT:
-            room = max(0.5 * published.step * UNITS[published.unit], ROUNDING * abs(bound))
-            equal = abs(value - bound) <= room * (1 + ROUNDING)
-            return Verdict("equal" if equal else "not equal", equal)
+            tolerance = max(0.5 * published.step * UNITS[published.unit], ROUNDING * abs(bound))
+            is_equal = abs(value - bound) <= tolerance * (1 + ROUNDING)
+            return Verdict("equal" if is_equal else "not equal", is_equal)
         case Kind.WITHIN | Kind.POINTS:
             return _within(ours, published, rule)
         case Kind.INTERVAL:
@@ -172,11 +172,12 @@ def judge(ours: Estimate, published: Published, rule: Rule) -> Verdict:
 
 
 def _within(ours: Estimate, published: Published, rule: Rule) -> Verdict:
+    """Return the verdict by the largest difference of a rule."""
     if rule.kind is Kind.INTERVAL and not rule.width:
         return NOT_JUDGED._replace(words="no interval") if ours.low is None else Verdict("outside our interval", False)
     bound = published.in_base_units
-    room = rule.width if rule.kind is Kind.POINTS else rule.width * abs(bound)
-    passed = abs(ours.value - bound) <= room
+    tolerance = rule.width if rule.kind is Kind.POINTS else rule.width * abs(bound)
+    passed = abs(ours.value - bound) <= tolerance
     width = Rule(Kind.WITHIN, rule.width) if rule.kind is Kind.INTERVAL else rule
     return Verdict(f"{'within' if passed else 'outside'} {width}", passed)
 
@@ -199,7 +200,7 @@ def in_points(published: Published) -> bool:
 
 
 def difference(ours: float, published: Published) -> float:
-    """Return the difference from the published value, in points or relative."""
+    """Return the difference of our value from the published one [1]: absolute (points) or relative."""
     bound = published.in_base_units
     if in_points(published):
         return ours - bound
@@ -221,7 +222,7 @@ class Finding:
 
     @property
     def off(self) -> float | None:
-        """Return the difference from the published value; None for bounds, counts and unmeasured values."""
+        """Return the difference from the published value [1]; None for bounds, counts and unmeasured values."""
         if self.ours is None or self.rule.kind in {*BOUNDS, Kind.EVERY_JOB}:
             return None
         return difference(self.ours.estimate.value, self.published)
@@ -233,6 +234,7 @@ def compare(samples: Samples, published: Sequence[Published], *, must_match: boo
 
 
 def _finding(samples: Samples, row: Published, rule: Rule) -> Finding:
+    """Judge one published number."""
     ours = samples.measured(row.quantity)
     if ours is None:
         return Finding(row, None, rule, Verdict("not run", None))

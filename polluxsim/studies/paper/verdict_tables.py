@@ -12,9 +12,11 @@ from polluxsim.common.durations import HOUR, MINUTE
 from polluxsim.studies.paper.published import BOUNDS, Finding, Published, in_points
 
 COLUMNS = ("", "ours", "95 % interval", "paper", "off", "verdict", "published simulator", "off", "verdict")
-LEFT = (0, 5, 8)  # columns with text, which are aligned to the left
+"""Headings: the quantity, our value, and its comparison with the paper and with the published simulator."""
 
-STYLES = {True: "green", False: "red", None: "dim"}
+LEFT = (0, 5, 8)  # indices of the columns with text, which are aligned to the left
+
+STYLES = {True: "green", False: "red", None: "dim"}  # of verdicts, by `Verdict.passed`
 
 SCALES = {"h": (HOUR, 3, 0.7), "min": (MINUTE, 2, 1.0), "s": (1.0, 4, 0.0)}
 """Units of times: seconds per unit, decimals, and the least value of the largest time of a row in this unit."""
@@ -75,6 +77,7 @@ def _filled(cells: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _cells(findings: Sequence[Finding]) -> list[str]:
+    """Return the cells of a row, with the findings on one quantity."""
     row, ours, unit = findings[0].published, findings[0].ours, unit_of(findings)
     shown, interval = "–", "–"
     if ours is not None:
@@ -87,6 +90,7 @@ def _cells(findings: Sequence[Finding]) -> list[str]:
 
 
 def _published(finding: Finding | None, unit: str) -> tuple[str, str, str]:
+    """Return the cells of a published number: the number, the difference from it, and the verdict."""
     if finding is None:
         return "–", "", ""
     row = finding.published
@@ -113,7 +117,7 @@ def unit_of(findings: Sequence[Finding]) -> str:
 
 
 def value_text(number: float, row: Published, unit: str) -> str:
-    """Return a number in base units as text in a unit."""
+    """Return a number in base units [s, or 1] as text in a unit."""
     if unit == "%":
         return f"{100 * number:+.1f} %" if row.against else f"{100 * number:.2f} %"
     if unit not in SCALES:

@@ -11,7 +11,7 @@ import pytest
 from polluxsim.cli.main import main
 from polluxsim.look.timeline import events
 from polluxsim.records.storage import read_run, write_run
-from polluxsim.statistics.series import fairness
+from polluxsim.statistics.job_values import fairness
 
 from .conftest import CONFIG, Page, hand_made, write_hand_made
 from .test_kinds_of_runs import page_of

@@ -36,7 +36,6 @@ from polluxsim.records.results import AllocationRecord, JobRecord, Result, Statu
 from polluxsim.records.storage import Run, read_run
 from polluxsim.statistics.groups import grouped
 from polluxsim.statistics.metric_lines import difference, first_of_same_jobs, metric_lines
-from polluxsim.statistics.series import cost
 from polluxsim.workloads.workload import Job, Workload
 
 from .conftest import hand_made, opened
@@ -211,11 +210,3 @@ def test_gpus_in_use_by_type_add_up_to_those_in_use(browser, tmp_path):
     of_all, of_t4, of_a100 = (np.array(page.run(script, name, moments)) for name in names[:3])
     np.testing.assert_array_equal(of_t4 + of_a100, of_all)
     assert max(of_t4) > 0
-
-
-def test_costs_rise_from_the_start_though_nothing_happens_until_later():
-    cluster = Cluster.of_groups([[1, 4, {"name": "x", "price": 2.0}]])
-    run = polluxsim.simulate(Workload((Job.rigid("late", 7000.0, 1, 300.0),)), policy="fifo", cluster=cluster)
-    moments = np.array([0.0, 1800.0, 3600.0, 7020.0, 7200.0])
-    assert cost(run.result, moments) == pytest.approx(moments / 3600 * 8.0)
-    assert cost(replace(run.result, round_records=()), moments) == pytest.approx(0.0 * moments)

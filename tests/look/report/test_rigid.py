@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from polluxsim.records.storage import read_run
-from polluxsim.statistics.series import waits_and_slowdowns
+from polluxsim.statistics.job_values import waits_and_slowdowns
 
 from .test_composition import page_of
 from .test_page import choose, size  # noqa: F401

@@ -1,0 +1,148 @@
+"""Values of the jobs of runs: completion times, fairness, slowdowns by size, and ranks of users and queues."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from polluxsim.common.durations import HOUR
+from polluxsim.common.errors import InvalidInputError
+from polluxsim.metrics.summary import waiting_time
+from polluxsim.records.results import JobRecord, Result, Status
+from polluxsim.statistics.series import lifetime, submitted
+
+Array = NDArray[np.float64]
+
+
+def _with_times(result: Result) -> list[JobRecord]:
+    """Return the jobs that are complete or cut off, whose completion times the metrics of a run count."""
+    return [job for job in submitted(result) if job.status in (Status.COMPLETED, Status.CUT_OFF)]
+
+
+def completion_hours(result: Result) -> tuple[Array, int]:
+    """Return the completion times of complete jobs, shape (n,) [h], and the number of complete or cut-off jobs."""
+    jobs = _with_times(result)
+    return np.array([job.jct for job in jobs if job.jct is not None], float) / HOUR, len(jobs)
+
+
+def hours_by_application(result: Result) -> dict[str, Array]:
+    """Return the completion times of the jobs by application [h]. A job that was cut off counts with its age."""
+    found: dict[str, list[float]] = {}
+    for job in _with_times(result):
+        time = result.end_time - job.submit_time if job.jct is None else job.jct
+        found.setdefault(job.application, []).append(time / HOUR)
+    return {name: np.array(found[name]) for name in sorted(found)}
+
+
+def fairness(result: Result) -> Array:
+    """Return the finish-time fairness ρ of the jobs with a known value, shape (n,)."""
+    known = (job.finish_time_fairness for job in result.job_records)
+    return np.array([rho for rho in known if rho is not None], float)
+
+
+def cumulative(values: ArrayLike, count: int | None = None, most: int | None = None) -> tuple[Array, Array]:
+    """Return an empirical distribution: sorted values, and the share of values up to each.
+
+    The known values have shape (n,). There are `count` values, by default n; the unknown ones are larger. Of more than
+    `most` points, points at even ranks are kept, among them the first and the last.
+    """
+    known = np.sort(np.asarray(values, float))
+    shares = np.arange(1, len(known) + 1) / max(len(known) if count is None else count, 1)
+    if most is None or len(known) <= most:
+        return known, shares
+    kept = np.unique(np.linspace(0, len(known) - 1, most).round().astype(int))
+    return known[kept], shares[kept]
+
+
+class Spread(NamedTuple):
+    """Spread of values of jobs, in the unit of the values."""
+
+    mean: float
+    low: float  # 10th percentile
+    high: float  # 90th percentile
+    jobs: int
+
+
+def spread_of(values: Array) -> Spread:
+    """Return the mean and the percentiles of values, shape (n,)."""
+    low, high = np.percentile(values, (10, 90))
+    return Spread(float(values.mean()), float(low), float(high), len(values))
+
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # largest numbers of GPUs of groups of jobs of similar size
+
+
+def size_name(size: int) -> str:
+    """Return the range of GPUs of a size, given as an index of `SIZES`, or their number for larger sizes.
+
+    >>> [size_name(size) for size in (0, 2, 9)]
+    ['1', '3–4', '> 256']
+    """
+    if size == len(SIZES):
+        return f"> {SIZES[-1]}"
+    first = SIZES[size - 1] + 1 if size else 1
+    return f"{first}" if first == SIZES[size] else f"{first}–{SIZES[size]}"
+
+
+def waits_and_slowdowns(result: Result) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
+    """Return waiting times in total [s] and slowdowns of complete jobs, by the size of the jobs as for `size_name`.
+
+    The size is that of the number of GPUs that a job asks for. The slowdown is the JCT over the time with GPUs.
+    """
+    waits: dict[int, list[float]] = {}
+    slowdowns: dict[int, list[float]] = {}
+    for job in result.job_records:
+        if job.jct is not None and job.run_time and job.num_replicas:
+            size = bisect_left(SIZES, job.num_replicas)
+            waits.setdefault(size, []).append(max(job.jct - job.run_time, 0.0))
+            slowdowns.setdefault(size, []).append(job.jct / job.run_time)
+    return waits, slowdowns
+
+
+NOBODY = "nobody named"  # name of the jobs without a user or queue
+
+
+class Rank(NamedTuple):
+    """The submitted jobs of a user or queue."""
+
+    place: int  # 1 for the longest mean wait
+    jobs: int
+    wait: float  # mean time from submission to the first GPU, or to the end of a job that never had a GPU [s]
+    total_wait: float  # mean time without a GPU [s]
+    jct: float | None  # mean JCT of completed jobs [s]; None without any
+    gpu_seconds: float  # GPU time of all jobs [GPU s]
+
+
+def ranks(results: Iterable[Result], by: str) -> dict[str, Rank]:
+    """Return the ranks of users or queues (`by`: "user" or "queue") over the jobs of all runs, by name.
+
+    The longest mean wait comes first. Raise InvalidInputError if no job has a user or queue.
+    """
+    jobs: Mapping[str, list[tuple[JobRecord, Result]]] = defaultdict(list)
+    for result in results:
+        for job in result.job_records:
+            if job.submit_time < result.end_time:
+                jobs[getattr(job, by) or NOBODY].append((job, result))
+    if not jobs.keys() - {NOBODY}:
+        raise InvalidInputError(f"no job of these runs has a {by}; give runs of a workload that names them")
+    found = {name: _rank(of_name) for name, of_name in jobs.items()}
+    order = sorted(found, key=lambda name: (-found[name].wait, name))
+    return {name: found[name]._replace(place=place) for place, name in enumerate(order, start=1)}
+
+
+def _rank(jobs: Sequence[tuple[JobRecord, Result]]) -> Rank:
+    """Return the means of jobs, without a place."""
+    waits, jcts = list[float](), list[float]()
+    for job, result in jobs:
+        start, end = lifetime(result, job)
+        waits.append(end - start if job.queueing_delay is None else job.queueing_delay)
+        jcts += [] if job.jct is None else [job.jct]
+    total_wait = sum(waiting_time(job, result.end_time) for job, result in jobs)
+    gpu_seconds = sum(job.gpu_seconds for job, _ in jobs)
+    jct = sum(jcts) / len(jcts) if jcts else None
+    return Rank(0, len(jobs), sum(waits) / len(jobs), total_wait / len(jobs), jct, gpu_seconds)

@@ -1,0 +1,100 @@
+"""The comparison with the published numbers of simulators: its experiments, and its table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import pandas as pd
+from rich.table import Table
+
+from polluxsim.studies.paper.experiments import Experiment, Inputs, experiment_names, other_systems, read_experiment
+from polluxsim.studies.paper.published import BOUNDS, Finding, Kind, Published
+from polluxsim.studies.paper.published_runs import PER_JOB, job_times_file
+from polluxsim.studies.paper.reproduction import Outcome
+from polluxsim.studies.paper.verdict_tables import STYLES, difference_text, unit_of, value_text
+
+SHORT_EXPERIMENTS = ("table2",)  # the experiments on Pollux's own numbers that run without --all
+
+CONFORMANCE_COLUMNS = ("system", "case", "number", "published", "ours", "difference", "tolerance", "verdict")
+"""Columns of the table of a conformance, as `conformance_cells` fills them."""
+
+VERDICT_WORDS = {True: "met", False: "not met", None: "not run"}  # by `Verdict.passed`
+
+
+def conformance_experiments(inputs: Inputs, *, everything: bool) -> list[Experiment]:
+    """Return the experiments and arms that can run on the data, without the long ones unless `everything`."""
+    own = (experiment_names() if everything else SHORT_EXPERIMENTS) if inputs.profiles is not None else ()
+    found = (with_data(read_experiment(name), inputs, everything=everything) for name in (*other_systems(), *own))
+    return [experiment for experiment in found if experiment.arms and experiment.published]
+
+
+def with_data(experiment: Experiment, inputs: Inputs, *, everything: bool) -> Experiment:
+    """Return an experiment with the arms and the simulators' numbers for which the data folder has the files."""
+    can_run = [arm for arm in experiment.arms if not arm.data or inputs.own(arm)]
+    arms = tuple(arm for arm in can_run if everything or not arm.is_long)
+    names = {arm.name for arm in arms} | {""}
+
+    def is_judged(row: Published) -> bool:
+        has_data = row.metric not in PER_JOB or job_times_file(experiment, inputs, row.arm) is not None
+        is_by_rule = row.by_simulator and row.measured.kind is not Kind.NONE
+        return is_by_rule and has_data and {row.arm, row.against} <= names
+
+    return replace(experiment, arms=arms, published=tuple(filter(is_judged, experiment.published)), draw=())
+
+
+def left_out(inputs: Inputs, *, everything: bool) -> list[str]:
+    """Return a line for each reason why something does not run."""
+    found = []
+    for name in other_systems():
+        whole = read_experiment(name)
+        missing = sorted({path for arm in whole.arms if not inputs.own(arm) for path in arm.data})
+        found += [f"{name}: {inputs.data} has no {', '.join(missing)}"] if missing else []
+        can_run = [arm for arm in whole.arms if inputs.own(arm)]
+        per_job = {row.arm for row in whole.published if row.metric in PER_JOB}
+        without_file = [arm.name for arm in can_run if job_times_file(whole, inputs, arm.name) is None]
+        if means_only := [arm for arm in without_file if arm in per_job]:
+            found.append(f"{name}: {inputs.data} has no completion times of single jobs for {', '.join(means_only)}")
+        long = [arm.name for arm in can_run if arm.is_long and not everything]
+        found += [f"{name}, {', '.join(long)}: takes minutes, --all runs it"] if long else []
+    if inputs.profiles is None:
+        found.append(f"pollux: {inputs.data} has no osdi21")
+    return found
+
+
+def judged(outcomes: Iterable[Outcome]) -> list[tuple[str, Finding]]:
+    """Return the finding of each judged number, with the system that it belongs to."""
+    return [(outcome.runs.experiment.system, finding) for outcome in outcomes for finding in outcome.findings]
+
+
+def why_not(rows: Sequence[tuple[str, Finding]]) -> list[str]:
+    """Return the explanation of each number that is not met, if there is one."""
+    not_met = [finding.published for _, finding in rows if not finding.verdict.passed]
+    return [f"{row}: {row.note}" for row in not_met if row.note]
+
+
+def conformance_cells(system: str, finding: Finding) -> tuple[str, ...]:
+    """Return the texts of a row of the table."""
+    row, ours = finding.published, finding.ours
+    unit = unit_of([finding])
+    published = BOUNDS.get(finding.rule.kind, "") + value_text(row.in_base_units, row, unit)
+    case = f"{row.arm} against {row.against}" if row.against else row.arm
+    value = "–" if ours is None else value_text(ours.estimate.value, row, unit)
+    verdict = VERDICT_WORDS[finding.verdict.passed]
+    return (system, case, row.metric, published, value, difference_text(finding), str(finding.rule), verdict)
+
+
+def conformance_table(rows: Sequence[tuple[str, Finding]]) -> Table:
+    """Return the table for a terminal."""
+    table = Table(title="Published numbers of simulators, and ours", title_justify="left")
+    for index, name in enumerate(CONFORMANCE_COLUMNS):
+        table.add_column(name, justify="right" if 3 <= index < len(CONFORMANCE_COLUMNS) - 1 else "left")
+    for system, finding in rows:
+        *line, verdict = conformance_cells(system, finding)
+        table.add_row(*line, f"[{STYLES[finding.verdict.passed]}]{verdict}[/]")
+    return table
+
+
+def conformance_frame(rows: Sequence[tuple[str, Finding]]) -> pd.DataFrame:
+    """Return the texts of the table as data."""
+    return pd.DataFrame([conformance_cells(system, finding) for system, finding in rows], columns=CONFORMANCE_COLUMNS)
