@@ -57,8 +57,8 @@ class _Shown(JobProxy):
 
     __slots__ = ()
 
-    def __init__(self, job: JobView) -> None:
-        super().__init__(job, must_move=False)
+    def __init__(self, job: JobView, *, must_move: bool = False) -> None:
+        super().__init__(job, must_move=must_move)
 
     @property
     def placement(self) -> Placement:
