@@ -202,6 +202,12 @@ def test_a_process_does_not_wait_for_its_own_lock(tmp_path: Path, monkeypatch: p
         lock(file)
 
 
+def test_a_folder_that_another_process_removed_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "code_folder", lambda: tmp_path / "removed")
+    with kernels.one_process("module"):
+        assert (tmp_path / "removed" / "module.lock").is_file()
+
+
 def wait_for_compiling() -> None:
     for thread in threading.enumerate():
         if thread.name.startswith("compile "):

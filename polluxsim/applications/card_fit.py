@@ -111,19 +111,19 @@ def _fit_noise_curve(
     """
     first, extra = batch_sizes[0], batch_sizes / batch_sizes[0] - 1.0
     shares = np.clip(shares, LEAST_SQR_SHARE, 1.0 - LEAST_SQR_SHARE)
-    hats = log_hats(knots, batch_sizes)
+    basis = log_hats(knots, batch_sizes)
     logs = np.log(first * (1.0 / shares - 1.0))
 
     def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        fitted = first / (np.exp(hats @ x) + first)
+        fitted = first / (np.exp(basis @ x) + first)
         errors = np.log1p(extra * fitted) - np.log1p(extra * shares)
-        return np.append(errors, NOISE_SCALE_WEIGHT * (hats @ x - logs))
+        return np.append(errors, NOISE_SCALE_WEIGHT * (basis @ x - logs))
 
-    start, *_ = np.linalg.lstsq(hats, logs, rcond=None)
+    start, *_ = np.linalg.lstsq(basis, logs, rcond=None)
     return tuple(np.exp(least_squares(residuals, start).x).tolist())
 
 
-MOST_REPLICAS = 64  # GPUs of the measured cluster
+MOST_REPLICAS = 64  # largest placement for corrections: the GPUs of the cluster of Pollux (OSDI '21) [GPUs]
 
 USE_SHARPNESS = 20.0
 """Power of the goodput in the weight of a batch size: with 5 % less goodput, it has a third of the weight."""
@@ -144,10 +144,10 @@ class _Missed(NamedTuple):
 
 def fit_corrections(measured: MeasuredProfile, steps: list[Step], card: Card) -> Corrections:
     """Return the factors that correct the formula of a card, fitted to the logs of its errors by ridge regression."""
-    none = card.corrections
+    uncorrected = card.corrections
     missed = [*_missed_in_use(measured, card), *_missed_anywhere(steps, card)]
-    by_replicas = log_hats(none.num_replicas, [row.num_replicas for row in missed])
-    by_place = hats(none.places, [row.place for row in missed])
+    by_replicas = log_hats(uncorrected.num_replicas, [row.num_replicas for row in missed])
+    by_place = hats(uncorrected.places, [row.place for row in missed])
     columns = (by_replicas[:, :, None] * by_place[:, None, :]).reshape(len(missed), -1)
     _, _, logs, shares, weights = np.array(missed).T
     pull = np.sqrt(RIDGE) * np.eye(columns.shape[1])
@@ -156,12 +156,12 @@ def fit_corrections(measured: MeasuredProfile, steps: list[Step], card: Card) ->
         np.append(logs * np.sqrt(weights), np.zeros(len(pull))),
         rcond=None,
     )
-    factors = np.exp(solution).reshape(len(none.num_replicas), -1)
-    return replace(none, factors=tuple(tuple(row) for row in factors.tolist()))
+    factors = np.exp(solution).reshape(len(uncorrected.num_replicas), -1)
+    return replace(uncorrected, factors=tuple(tuple(row) for row in factors.tolist()))
 
 
 def _missed_in_use(measured: MeasuredProfile, card: Card) -> Iterator[_Missed]:
-    """Yield the errors on packed placements, weighted by how often a job with good choices uses each placement."""
+    """Yield the errors on packed placements. A batch choice with a larger goodput on its placement has more weight."""
     limits, profile = card.application, CardProfile(card)
     for num_replicas in range(2, min(MOST_REPLICAS, limits.max_batch_size // limits.min_atomic_batch_size) + 1):
         placement = packed(num_replicas, card.grad.gpus_per_node)
@@ -195,10 +195,11 @@ def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = No
     """Fit a card to a measured profile.
 
     The pass is fitted first, then the time to synchronise and its overlap (nonlinear least squares on log step times
-    from several starts), then the corrections (linear least squares). All figures are rounded to four significant
-    digits; `fit_errors` includes the error of rounding.
+    from several starts), then the corrections (linear least squares). Figures are rounded to four significant digits,
+    the work to six, because an error in it is one in each completion time; `fit_errors` includes the error of rounding.
 
-    Raise ProfileRangeError if the measurements lack a step on one GPU, or a step on several GPUs that fill their nodes.
+    Raise ProfileRangeError if the measurements lack a step on one GPU, a step on several GPUs that fill their nodes, or
+    a second atomic batch size.
     """
     size = size or CardSize()
     steps = measured_steps(measured)
@@ -208,6 +209,11 @@ def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = No
             f"{measured.application.name}: too few measurements for a card; "
             f"measure steps on one GPU and on full nodes of {GPUS_PER_NODE} GPUs"
         )
+    if len({step.atomic_batch_size for step in steps}) == 1:
+        raise ProfileRangeError(
+            f"{measured.application.name}: too few measurements for a card; all steps have the batch size "
+            f"{steps[0].atomic_batch_size} on each GPU, measure two or more"
+        )
     grad = rounded(fit_grad(steps, size))
     several = [step for step in steps if step.num_replicas > 1]
     alone = float(np.median([step.sync_time for step in steps if step.num_replicas == 1]))
@@ -215,14 +221,14 @@ def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = No
     last = measured.application.num_epochs - 1
     # Factors of 1, with at most as many places as measured values of m.
     places = min(size.correction_places, len({step.atomic_batch_size for step in steps}))
-    none = Corrections(size.correction_replicas, ((1.0,) * places,) * len(size.correction_replicas))
+    uncorrected = Corrections(size.correction_replicas, ((1.0,) * places,) * len(size.correction_replicas))
     card = Card(
         about=about,
         application=measured.application,
         work=rounded_figure(measured.epoch_end(last), 6),
         grad=grad,
         sync=sync,
-        corrections=none,
+        corrections=uncorrected,
         noise=rounded(fit_noise(measured, size)),
         losses=rounded(fit_losses(measured.losses, size.loss_knots)) if measured.losses else None,
     )

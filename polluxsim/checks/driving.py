@@ -12,6 +12,7 @@ from functools import partial
 from math import inf
 from pathlib import Path
 from time import process_time
+from types import FrameType
 from typing import TypeVar
 
 import numpy as np
@@ -25,6 +26,7 @@ from polluxsim.engine.simulation import Simulation
 from polluxsim.hardware.placements import Allocation
 from polluxsim.policies.contract.view import ClusterView, Decision, Policy, traits_of
 from polluxsim.records.results import Result
+from polluxsim.run.interrupt import in_main_thread
 
 AnswerT = TypeVar("AnswerT")
 
@@ -44,7 +46,7 @@ class DecisionTimeoutError(Interruption):
 
 
 class ObservedPolicy:
-    """A wrapper of a policy that records whether any decision was valid for more than one round."""
+    """A wrapper of a policy that records whether any decision was valid beyond its own round."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -73,7 +75,10 @@ def policy_name(policy: Policy) -> str:
 
 
 class Name(str):
-    """A job's name with another hash, so that sets of names have another order."""
+    """A job's name with another hash, so that sets of names have another order.
+
+    It is equal to the plain text, but has another hash. Sets and dictionaries must not mix both.
+    """
 
     __slots__ = ("salt",)
     salt: int  # number that changes the hash
@@ -152,18 +157,46 @@ def decision_of(
 
 
 def _answered(policy: Policy, time: float, ask: Callable[[], AnswerT]) -> AnswerT:
-    """Return the answer of a policy; raise each of its errors as a finding."""
+    """Return the answer of a policy; raise each of its errors as a finding. Ctrl-C is no error of the policy."""
     name = policy_name(policy)
+    with _interrupts() as pressed:
+        try:
+            with guarded(name, time):
+                return ask()
+        except BaseException as error:
+            if pressed or isinstance(error, DecisionTimeoutError):
+                raise
+            raise _as_finding(error, name, time) from error
+
+
+def _as_finding(error: BaseException, name: str, time: float) -> FoundError:
+    """Return the finding about an error that a policy raised in the round at `time` [s]."""
+    if isinstance(error, PolluxSimError):
+        return FoundError(of_error(error, str(error)))
+    what = f"policy {name} raised {type(error).__name__} in the round at {time:g} s, which would end the program"
+    return FoundError(of_error(error, what))
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Yield a list that gets the number of the signal if the user presses Ctrl-C within the block.
+
+    Without a handler of Python's own, or in another thread, the list stays empty.
+    """
+    pressed = list[int]()
+    if not in_main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield pressed
+        return
+
+    def press(number: int, frame: FrameType | None) -> None:
+        pressed.append(number)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, press)
     try:
-        with guarded(name, time):
-            return ask()
-    except DecisionTimeoutError:
-        raise
-    except PolluxSimError as error:
-        raise FoundError(of_error(error, str(error))) from error
-    except BaseException as error:
-        what = f"policy {name} raised {type(error).__name__} in the round at {time:g} s, which would end the program"
-        raise FoundError(of_error(error, what)) from error
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Compiled functions: how they are declared, where their machine code is kept, and that compiling is announced."""
+"""Declare compiled functions, keep their machine code for later processes, and announce their compilation."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ def one_process(module: str) -> Iterator[None]:
     if folder is None or module in _own_locks:
         yield
         return
+    folder.mkdir(parents=True, exist_ok=True)  # a process with other sources may have removed it
     with (folder / f"{module}.lock").open("a") as file:
         try:
             lock(file)
@@ -159,7 +160,10 @@ def _digest() -> str:
 
 
 def _parents() -> Iterator[Path]:
-    """Yield parents of the folder of machine code, best first: of Numba's setting, in the package, the user's cache."""
+    """Yield possible parents of the folder of machine code, the preferred first.
+
+    If Numba's cache folder is set, it is the only one. Otherwise they are in the package and in the user's cache.
+    """
     ours = f"polluxsim-{hashlib.sha256(str(PACKAGE.resolve()).encode()).hexdigest()[:16]}"
     if config.CACHE_DIR:
         yield Path(config.CACHE_DIR) / ours
@@ -206,22 +210,25 @@ class _Economy(event.Listener):  # type: ignore[misc]  # Numba is not typed
     """Reduces the optimisation of functions that kernels call; they are optimised as a part of the kernels."""
 
     def __init__(self) -> None:
-        self._levels: list[Any] = []
+        # Of each compilation in progress: the level of optimisation before it, and whether it is one for polluxsim.
+        self._outer: list[tuple[Any, bool]] = []
 
     def on_start(self, event: event.Event) -> None:
         """Lower the level of optimisation for a helper, and for functions of NumPy that a kernel calls."""
         dispatcher = event.data["dispatcher"]
-        ours = self._levels or dispatcher.py_func.__module__.startswith("polluxsim.")
-        self._levels.append(config.OPT)
+        ours = dispatcher.py_func.__module__.startswith("polluxsim.") or (bool(self._outer) and self._outer[-1][1])
+        self._outer.append((config.OPT, ours))
         if ours and dispatcher.targetoptions.get("no_cpython_wrapper"):
-            config.OPT = type(config.OPT)(1)
+            config.OPT = type(config.OPT)(1)  # the lowest level at which LLVM still simplifies
 
     def on_end(self, event: event.Event) -> None:
         """Restore the level."""
-        config.OPT = self._levels.pop()
+        config.OPT, _ = self._outer.pop()
 
 
 _announcement = _Announcement()
 announce = _announcement.say
+"""Print that kernels are being compiled, once for each process of the user."""
+
 event.register("numba:compile", _announcement)
 event.register("numba:compile", _Economy())

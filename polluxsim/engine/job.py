@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from copy import copy, deepcopy
+from copy import deepcopy
 from math import inf
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,19 +12,17 @@ from polluxsim.engine.clock import NEVER, Milestone, TimeRule
 from polluxsim.engine.progress import CheckpointCycle, Holding, Losses, Segment
 from polluxsim.engine.truth import Pace, Truth
 from polluxsim.hardware.placements import Gpus, Placement
-from polluxsim.records.columns import Records
 from polluxsim.records.results import Status
 from polluxsim.workloads.workload import Job
 
-ObjectT = TypeVar("ObjectT")
 SlottedT = TypeVar("SlottedT", bound=Any)
 
 
 class ActiveJob:
     """A job that is submitted and has not ended.
 
-    Methods named like a time (`progress_at`) are queries. The other methods change the job. Only `State` calls these
-    methods.
+    Properties, `is_training`, `saves_from` and the methods that end with `_at` only read the job. All other methods
+    change it. In a run, only `State` calls them.
     """
 
     __slots__ = (
@@ -126,7 +124,7 @@ class ActiveJob:
         return cycle.after(passed, kept)
 
     def saves_from(self, now: float, seconds: float) -> float:
-        """Return when the last checkpoint, which takes this time, must begin in order to be complete now [s]."""
+        """Return when a checkpoint of this length must begin to be complete now [s], not before its segment."""
         return max(now - seconds, min(self.segment.start, now))
 
     def place(self, placement: Placement, pace: Pace | None, now: float, restart_delay: float) -> None:
@@ -291,18 +289,6 @@ class Transition(NamedTuple):
     checkpoint: tuple[float, float] | None = None  # start and end of a checkpoint that the change made [s]
     was_training: bool = False  # before the job lost its GPUs
     delay: float | None = None  # restart delay that the policy named for the change [s]
-
-
-def copy_containers(original: ObjectT) -> ObjectT:
-    """Return a copy that does not share mutable containers with this object.
-
-    The containers are shared, because their items never change.
-    """
-    new = copy(original)
-    for name, value in vars(original).items():
-        if isinstance(value, dict | list | set | Records):
-            setattr(new, name, copy(value))
-    return new
 
 
 def twin(original: SlottedT) -> SlottedT:

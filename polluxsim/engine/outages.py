@@ -136,12 +136,12 @@ class Crashes:
         for job in self._state.jobs.running:
             self._schedule(job)
 
-    def start(self, told: Transition) -> None:
+    def start(self, transition: Transition) -> None:
         """Schedule the failure of a job that was just given GPUs.
 
         The failure is void if the job has other GPUs by then.
         """
-        self._schedule(told.job)
+        self._schedule(transition.job)
 
     def _schedule(self, job: ActiveJob) -> None:
         clock, failures = self._state.clock, self._state.scenario.settings.job_failures

@@ -13,7 +13,7 @@ from traceback import extract_tb
 from typing import Any, cast
 
 from polluxsim.common.errors import PolicyError, PolluxSimError, did_you_mean, short
-from polluxsim.engine.job import Transition, copy_containers
+from polluxsim.engine.job import Transition
 from polluxsim.engine.rounds import Rounds
 from polluxsim.engine.sharing import Sharing
 from polluxsim.engine.state import State
@@ -21,6 +21,7 @@ from polluxsim.engine.views import JobWindow, JobWindows
 from polluxsim.hardware.gpu_types import NodeTypes
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, JobView, Oracle, Reason, SharedGpus, Standing
+from polluxsim.records.columns import copy_containers
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -165,20 +166,20 @@ class DueReasons:
         self._queue: list[tuple[float, JobId]] = []
         self._pending: set[JobId] = set()
 
-    def submit(self, told: Transition) -> None:
+    def submit(self, transition: Transition) -> None:
         """Take note of an arrival."""
         if self._whose == "changes":
-            self._due[told.job.job_id] = 0.0
-            heappush(self._queue, (0.0, told.job.job_id))
+            self._due[transition.job.job_id] = 0.0
+            heappush(self._queue, (0.0, transition.job.job_id))
 
-    def evict(self, told: Transition) -> None:
+    def evict(self, transition: Transition) -> None:
         """Record that a job lost its GPUs: its reasons are due as for a new job."""
-        self.end(told)
-        self.submit(told)
+        self.end(transition)
+        self.submit(transition)
 
-    def end(self, told: Transition) -> None:
+    def end(self, transition: Transition) -> None:
         """Forget a job that has ended."""
-        job_id = told.job.job_id
+        job_id = transition.job.job_id
         self._due.pop(job_id, None)
         self._gaps.pop(job_id, None)
         self._pending.discard(job_id)

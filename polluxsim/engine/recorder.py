@@ -1,4 +1,4 @@
-"""The records of a run. The engine only writes to the recorder. It reads `State`."""
+"""The records of a run. The recorder observes the transitions of `State`; it never changes a run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.engine.fairness import finish_time_fairness
-from polluxsim.engine.job import ActiveJob, Transition, copy_containers
+from polluxsim.engine.job import ActiveJob, Transition
 from polluxsim.engine.progress import NO_LOSSES, Holding
 from polluxsim.engine.state import Share, State
 from polluxsim.hardware.hosts import Hosted
 from polluxsim.hardware.placements import BatchChoice, DividedBatch, JobId, Placement
 from polluxsim.policies.contract.view import Decision, Reason
-from polluxsim.records.columns import Records
+from polluxsim.records.columns import Records, copy_containers
 from polluxsim.records.results import (
     AllocationRecord,
     CheckpointRecord,
@@ -89,37 +89,39 @@ class Recorder:
         down = sum(each.gpus * (min(each.until, now) - min(each.time, now)) for each in state.nodes.all_outages())
         return spent._replace(all=state.nodes.mean_gpus(now) * now, down=down)
 
-    def move(self, told: Transition) -> None:
+    def move(self, transition: Transition) -> None:
         """Record that a job gave up its GPUs, or the cost of its start if the policy named this cost.
 
         What it does on new GPUs follows when it starts there.
         """
-        if not told.job.placement:
-            self.train(told)
-        elif told.delay is not None:
-            self._starts.append(StartRecord(told.time, told.job.job_id, told.delay))
+        if not transition.job.placement:
+            self.record_allocation(transition)
+        elif transition.delay is not None:
+            self._starts.append(StartRecord(transition.time, transition.job.job_id, transition.delay))
 
-    def train(self, told: Transition) -> None:
-        """Record the placement and the batch size of a job if they changed."""
-        job = told.job
+    def record_allocation(self, transition: Transition) -> None:
+        """Record the placement and the batch size of a job if they changed, also if it has no GPUs any more."""
+        job = transition.job
         holding, choice = job.holding, NO_BATCH if job.pace is None else job.pace.choice
         if self._last.get(job.job_id) == (holding.placement, choice):
             return
         self._last[job.job_id] = (holding.placement, choice)
         batch_size = choice.batch_size(holding.num_replicas)
         self._allocations.append(
-            AllocationRecord(told.time, job.job_id, holding.nodes, holding.shape, batch_size, choice.accumulation_steps)
+            AllocationRecord(
+                transition.time, job.job_id, holding.nodes, holding.shape, batch_size, choice.accumulation_steps
+            )
         )
 
-    def save(self, told: Transition) -> None:
+    def save(self, transition: Transition) -> None:
         """Record a checkpoint that does not follow from an interval."""
-        if told.checkpoint is not None:
-            self._checkpoints.append(CheckpointRecord(*told.checkpoint, told.job.job_id))
+        if transition.checkpoint is not None:
+            self._checkpoints.append(CheckpointRecord(*transition.checkpoint, transition.job.job_id))
 
-    def end(self, told: Transition) -> None:
+    def end(self, transition: Transition) -> None:
         """Record a job that has ended."""
-        self.train(told)
-        record = job_record(told.job.job, told.job, told.status, told.time)
+        self.record_allocation(transition)
+        record = job_record(transition.job.job, transition.job, transition.status, transition.time)
         self.jobs.append(record)
         self._last.pop(record.job, None)
         self._last_reason.pop(record.job, None)
@@ -157,9 +159,9 @@ class Recorder:
             self._kept = record[1:-1]
             self._rounds.append(record)
 
-    def pass_over(self, told: Transition) -> None:
+    def pass_over(self, transition: Transition) -> None:
         """Record the round at this instant although it changed nothing, because a job that is active in it ends."""
-        if not self._rounds or self._rounds[-1].time < told.time:
+        if not self._rounds or self._rounds[-1].time < transition.time:
             self.round(has_changed=True)
 
     def decide(self, decision: Decision) -> None:
@@ -180,7 +182,12 @@ class Recorder:
         self._timings.append(TimingRecord(phase, time, seconds))
 
     def result(self, known: Mapping[JobId, Job], seconds: float, standstill: str | None, *, is_over: bool) -> Result:
-        """Return the result of a run: the records of its jobs, and its wall-clock time [s]."""
+        """Return the result of a run so far.
+
+        `known` has all jobs of the run by name. `seconds` is its wall-clock time [s]. `standstill` is the reason why it
+        was stopped, or None. If it `is_over`, the result shares the recorder's tables, and `jobs` is put in order of
+        submission.
+        """
         started, state, now = perf_counter(), self._state, self._state.clock.now
         jobs = self._all_jobs(known, is_over=is_over)
         jobs = jobs.with_column("finish_time_fairness", finish_time_fairness(state, known, jobs))
@@ -266,6 +273,7 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -
     else:
         holding, losses = active.holding, active.losses_at(now)
         work = active.truth.epoch_ends[-1] if is_complete else active.progress_at(now)
+    # A job that waits for other jobs has no time of submission until they are complete.
     submit_time = inf if active is None and job.after else job.submit_time
     start = holding.start_time
     run_time, restart_time, restart_service = holding.times(now)

@@ -49,28 +49,28 @@ class Rounds:
         self._altered: tuple[JobId, ...] = ()
         self._named: defaultdict[int, dict[JobId, float]] = defaultdict(dict)
 
-    def submit(self, told: Transition) -> None:
+    def submit(self, transition: Transition) -> None:
         """Take note of an arrival."""
-        self._note(ARRIVAL, told.job.job_id)
+        self._note(ARRIVAL, transition.job.job_id)
 
-    def end(self, told: Transition) -> None:
+    def end(self, transition: Transition) -> None:
         """Take note of the end of a job."""
-        self._note(COMPLETION, told.job.job_id)
+        self._note(COMPLETION, transition.job.job_id)
 
-    def enter_epoch(self, told: Transition) -> None:
+    def enter_epoch(self, transition: Transition) -> None:
         """Take note of the end of an epoch."""
-        self._note(EPOCH, told.job.job_id)
+        self._note(EPOCH, transition.job.job_id)
 
-    def learn(self, told: Transition) -> None:
+    def learn(self, transition: Transition) -> None:
         """Take note of the observation of an agent."""
-        self._note(LEARNING, told.job.job_id)
+        self._note(LEARNING, transition.job.job_id)
 
-    def evict(self, told: Transition) -> None:
+    def evict(self, transition: Transition) -> None:
         """Record that a job lost its GPUs."""
-        self.has_hope |= told.was_training
-        self._note(EVICTION, told.job.job_id)
+        self.has_hope |= transition.was_training
+        self._note(EVICTION, transition.job.job_id)
         if self._ask_at_failures:
-            self._clock.at(told.time, Rank.ROUND, self._action, AT_ONCE)
+            self._clock.at(transition.time, Rank.ROUND, self._action, AT_ONCE)
 
     def alter(self, job_ids: Iterable[JobId]) -> None:
         """Record the jobs that a fork altered."""
@@ -99,9 +99,9 @@ class Rounds:
         self._due = index = max(first_round(time, self._interval), self._last + 1)
         self._clock.at(index * self._interval, Rank.ROUND, self._action, index)
 
-    def pass_over(self, told: Transition) -> None:
+    def pass_over(self, transition: Transition) -> None:
         """Note that the round of this instant is over, even if no round took place."""
-        self._last = max(self._last, first_round(told.time, self._interval))
+        self._last = max(self._last, first_round(transition.time, self._interval))
 
     def begin(self, index: int) -> bool:
         """Return whether a scheduled round is still needed: no other round has taken its place."""

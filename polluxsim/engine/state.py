@@ -337,6 +337,6 @@ class State:
         self._begin_segment(job, self.observers.resumed)
 
 
-def _tell(observers: tuple[Observer, ...], told: Transition) -> None:
+def _tell(observers: tuple[Observer, ...], transition: Transition) -> None:
     for observe in observers:
-        observe(told)
+        observe(transition)

@@ -81,11 +81,11 @@ class Submissions:
             left_out = True
         return left_out
 
-    def end(self, told: Transition) -> None:
+    def end(self, transition: Transition) -> None:
         """Add the followers of a job that has ended, and release or give up the jobs that wait for it."""
-        job_id, is_complete = told.job.job_id, told.status is Status.COMPLETED
+        job_id, is_complete = transition.job.job_id, transition.status is Status.COMPLETED
         if is_complete:
-            self.add(self._arrivals.after(told.job.job, told.time))
+            self.add(self._arrivals.after(transition.job.job, transition.time))
         for job in self._waiting.pop(job_id, ()):
             self._release(job, job_id, is_complete=is_complete)
 

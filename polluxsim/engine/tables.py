@@ -9,9 +9,10 @@ from math import inf, nextafter
 from operator import attrgetter
 from typing import NamedTuple
 
-from polluxsim.engine.job import ActiveJob, Transition, copy_containers
+from polluxsim.engine.job import ActiveJob, Transition
 from polluxsim.engine.views import JobWindow, Shutter, set_field
 from polluxsim.hardware.placements import JobId
+from polluxsim.records.columns import copy_containers
 from polluxsim.workloads.workload import Job
 
 ORDER = attrgetter("order")
@@ -175,16 +176,16 @@ class JobTables:
         start = min(job.segment.start for job in self.learning.values())
         return min(first_epoch, nextafter(start, inf))
 
-    def add(self, told: Transition) -> None:
+    def add(self, transition: Transition) -> None:
         """Add a job that was submitted."""
-        job = told.job
+        job = transition.job
         self.active[job.job_id] = self._waiting[job.job_id] = job
         self.views[job.job_id] = JobWindow(job, self._shutter)
         self.demand += job.job.num_replicas
 
-    def move(self, told: Transition) -> None:
+    def move(self, transition: Transition) -> None:
         """Update the tables after a change of a job's GPUs."""
-        job = told.job
+        job = transition.job
         if job.job_id in self.placed:
             self._stop(job)
         if job.placement:
@@ -200,24 +201,24 @@ class JobTables:
         self._waiting_are_in_order = False
         self.totals.update(job)
 
-    def train(self, told: Transition) -> None:
+    def train(self, transition: Transition) -> None:
         """Update the tables at the start of a segment of a job."""
-        job = told.job
+        job = transition.job
         self.totals.update(job)
         if job.agent.learns:
             self.learning[job.job_id] = job
         else:
             self.courses.update(job)
 
-    def enter_epoch(self, told: Transition) -> None:
+    def enter_epoch(self, transition: Transition) -> None:
         """Update the tables after a job entered another epoch of its known course."""
-        self.totals.update(told.job)
-        self.courses.update(told.job)
+        self.totals.update(transition.job)
+        self.courses.update(transition.job)
 
-    def learn(self, told: Transition) -> None:
+    def learn(self, transition: Transition) -> None:
         """Remove a job from the learning jobs if its agent is steady."""
-        if told.job.agent_is_steady:
-            del self.learning[told.job.job_id]
+        if transition.job.agent_is_steady:
+            del self.learning[transition.job.job_id]
 
     def forget_agent(self, job_id: JobId) -> None:
         """Update the tables after a change of a job's agent. `train` must follow if the job has GPUs."""
@@ -229,9 +230,9 @@ class JobTables:
         self.demand += job.job.num_replicas - before.num_replicas
         self.views[job.job_id].show_request()
 
-    def remove(self, told: Transition) -> None:
+    def remove(self, transition: Transition) -> None:
         """Remove a job that has ended."""
-        job = told.job
+        job = transition.job
         if job.job_id in self.placed:
             self._stop(job)
         for table in (self.active, self.views, self.placed, self._waiting):

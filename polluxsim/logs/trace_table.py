@@ -202,7 +202,8 @@ def origin_of(path: Path, info: TraceInfo) -> datetime:
         origin = datetime.fromisoformat(info.origin_time)
         if origin.tzinfo is not None:
             return origin
-    raise InvalidInputError(f"{path}: origin_time is {info.origin_time!r}, must be a time of day with a zone")
+    must_be = "must be a date and time with a zone, like 2017-10-03T00:00:00+00:00; import the log again"
+    raise InvalidInputError(f"{path}: origin_time is {info.origin_time!r}, {must_be}")
 
 
 def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:

@@ -1,4 +1,4 @@
-"""Fit curves to observations: the losses of a training, and least squares with coefficients ≥ 0.
+"""Fit curves to the losses of a training.
 
 The loss of stochastic gradient descent falls as 1/k. With linear convergence, the loss falls by a factor in each epoch.
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from math import fsum, inf, sqrt
 from typing import Any, TypeAlias
 
@@ -19,62 +18,11 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-ENOUGH = 1e-12  # decrease of the sum of squares, of values near 1, that justifies another coefficient
-SINGULAR = 1e-13  # pivot relative to the largest diagonal element, below which equations have no unique solution
-
-
-def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
-    """Return x ≥ 0 that minimises |rows·x − values|², by trying each set of coefficients above 0.
-
-    `rows` has shape (n, k), k small, because 2^k problems are solved; `values` has shape (n,) and a size near 1. If
-    several solutions are equally good, it is one with the fewest coefficients above 0, and among these the one whose
-    coefficients come first.
-
-    >>> nonnegative_least_squares([(1.0, 1.0), (0.5, 1.0)], [1.0, 0.75])
-    [0.5, 0.5]
-    """
-    width = len(rows[0])
-    best, least = [0.0] * width, _dot(values, values)
-    for count in range(1, min(width, len(rows)) + 1):
-        for chosen in combinations(range(width), count):
-            columns = [[row[column] for column in chosen] for row in rows]
-            solution = _solved(columns, values)
-            if solution is None or min(solution) < 0:
-                continue
-            residuals = [_dot(row, solution) - value for row, value in zip(columns, values, strict=True)]
-            if (error := _dot(residuals, residuals)) < least - ENOUGH:
-                above = dict(zip(chosen, solution, strict=True))
-                best, least = [above.get(column, 0.0) for column in range(width)], error
-    return best
-
-
-def _solved(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float] | None:
-    """Return the least-squares solution by the normal equations; None if it is not unique."""
-    columns = list(zip(*rows, strict=True))
-    matrix = [[*(_dot(one, other) for other in columns), _dot(one, values)] for one in columns]
-    largest = max(row[diagonal] for diagonal, row in enumerate(matrix))
-    for pivot, row in enumerate(matrix):
-        if row[pivot] <= SINGULAR * largest:
-            return None
-        for lower in matrix[pivot + 1 :]:
-            factor = lower[pivot] / row[pivot]
-            lower[pivot:] = [a - factor * b for a, b in zip(lower[pivot:], row[pivot:], strict=True)]
-    solution: list[float] = []
-    for row in reversed(matrix):
-        first = len(columns) - len(solution)  # of the columns whose coefficients are solved
-        solution.insert(0, (row[-1] - _dot(row[first:-1], solution)) / row[first - 1])
-    return solution
-
-
-def _dot(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the inner product, rounded once."""
-    return fsum(a * b for a, b in zip(one, other, strict=True))
-
-
 LEAST_POINTS = 3  # fewest losses to which a curve of three figures can be fitted
 
-GRID, ROUNDS = 33, 5
-"""Values tried for the nonlinear parameter in each round, and number of rounds, each around the best value so far."""
+GRID = 33  # values tried for the nonlinear parameter in each round
+ROUNDS = 5  # number of rounds, each around the best value so far
+SMALLEST_FACTOR = 1.0 / GRID  # lower bound of the factor of a decay
 
 Curve: TypeAlias = Callable[[float], float]  # function from a number of epochs, also fractional, to the loss
 
@@ -96,7 +44,10 @@ class Hyperbola:
         return self(epochs) - self(epochs + 1)
 
     def flat_after(self, drop: float) -> float:
-        """Return the epochs after which the loss decreases by less than `drop` in an epoch; ∞ for a drop of 0."""
+        """Return the epochs after which the loss decreases by less than `drop` in an epoch.
+
+        0 if the loss is constant; otherwise ∞ for a drop of 0.
+        """
         if not self.slope:
             return 0.0
         if drop <= 0:
@@ -149,7 +100,7 @@ def fit_decay(losses: Sequence[float], forgetting: float = 1.0) -> Decay:
         errors = scales[:, None] * powers + floors[:, None] - observed
         return scales, floors, np.sum(weights * errors * errors, axis=1)
 
-    factor, (scale, floor, _) = _best(fit, 1.0 / GRID, 1.0)
+    factor, (scale, floor, _) = _best(fit, SMALLEST_FACTOR, 1.0)
     return Decay(scale, factor, floor)
 
 
@@ -182,7 +133,10 @@ def _weights(count: int, forgetting: float) -> Array:
 def _best(
     fit: Callable[[Array], tuple[Array, Array, Array]], low: float, high: float
 ) -> tuple[float, tuple[float, float, float]]:
-    """Return the value in [low, high) with the least error, found on finer and finer grids, and its fit."""
+    """Return the value in [low, high) with the least error, found on finer and finer grids, and its fit.
+
+    `fit` returns two coefficients and the sum of squared errors for each value, as arrays of the shape of the values.
+    """
     for _ in range(ROUNDS):
         step = (high - low) / GRID
         tried = low + step * np.arange(GRID, dtype=np.float64)

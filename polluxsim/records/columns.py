@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from functools import partial
 from itertools import pairwise, repeat, starmap
 from math import isnan, nan
@@ -15,6 +16,7 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 from polluxsim.records.results import columns_of
 
+ObjectT = TypeVar("ObjectT")
 RecordT = TypeVar("RecordT", bound=NamedTuple)
 
 
@@ -106,6 +108,15 @@ class Records(Sequence[RecordT], Generic[RecordT]):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self.__copy__()
+
+
+def copy_containers(original: ObjectT) -> ObjectT:
+    """Return a copy with its own dictionaries, lists, sets and records. Their items are shared: they never change."""
+    new = copy(original)
+    for name, value in vars(original).items():
+        if isinstance(value, dict | list | set | Records):
+            setattr(new, name, copy(value))
+    return new
 
 
 class _Same(Sequence[Any]):

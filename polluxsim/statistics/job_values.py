@@ -49,7 +49,7 @@ def cumulative(values: ArrayLike, count: int | None = None, most: int | None = N
     """Return an empirical distribution: sorted values, and the share of values up to each.
 
     The known values have shape (n,). There are `count` values, by default n; the unknown ones are larger. Of more than
-    `most` points, points at even ranks are kept, among them the first and the last.
+    `most` points, `most` points in equal steps are kept, among them the first and the last.
     """
     known = np.sort(np.asarray(values, float))
     shares = np.arange(1, len(known) + 1) / max(len(known) if count is None else count, 1)
@@ -77,30 +77,33 @@ def spread_of(values: Array) -> Spread:
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # largest numbers of GPUs of groups of jobs of similar size
 
 
-def size_name(size: int) -> str:
-    """Return the range of GPUs of a size, given as an index of `SIZES`, or their number for larger sizes.
+def size_name(index: int) -> str:
+    """Return the numbers of GPUs of a group of jobs, as text. `index` is that of the group in `SIZES`.
 
-    >>> [size_name(size) for size in (0, 2, 9)]
+    The group after the last has the larger jobs.
+
+    >>> [size_name(index) for index in (0, 2, 9)]
     ['1', '3–4', '> 256']
     """
-    if size == len(SIZES):
+    if index == len(SIZES):
         return f"> {SIZES[-1]}"
-    first = SIZES[size - 1] + 1 if size else 1
-    return f"{first}" if first == SIZES[size] else f"{first}–{SIZES[size]}"
+    first = SIZES[index - 1] + 1 if index else 1
+    return f"{first}" if first == SIZES[index] else f"{first}–{SIZES[index]}"
 
 
 def waits_and_slowdowns(result: Result) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
-    """Return waiting times in total [s] and slowdowns of complete jobs, by the size of the jobs as for `size_name`.
+    """Return waiting times in total [s] and slowdowns of complete jobs, by index of the group as in `size_name`.
 
-    The size is that of the number of GPUs that a job asks for. The slowdown is the JCT over the time with GPUs.
+    Jobs are grouped by the number of GPUs that they ask for; jobs without a known number are left out. The slowdown is
+    the JCT over the time with GPUs.
     """
     waits: dict[int, list[float]] = {}
     slowdowns: dict[int, list[float]] = {}
     for job in result.job_records:
         if job.jct is not None and job.run_time and job.num_replicas:
-            size = bisect_left(SIZES, job.num_replicas)
-            waits.setdefault(size, []).append(max(job.jct - job.run_time, 0.0))
-            slowdowns.setdefault(size, []).append(job.jct / job.run_time)
+            index = bisect_left(SIZES, job.num_replicas)
+            waits.setdefault(index, []).append(waiting_time(job, result.end_time))
+            slowdowns.setdefault(index, []).append(job.jct / job.run_time)
     return waits, slowdowns
 
 
@@ -125,9 +128,8 @@ def ranks(results: Iterable[Result], by: str) -> dict[str, Rank]:
     """
     jobs: Mapping[str, list[tuple[JobRecord, Result]]] = defaultdict(list)
     for result in results:
-        for job in result.job_records:
-            if job.submit_time < result.end_time:
-                jobs[getattr(job, by) or NOBODY].append((job, result))
+        for job in submitted(result):
+            jobs[getattr(job, by) or NOBODY].append((job, result))
     if not jobs.keys() - {NOBODY}:
         raise InvalidInputError(f"no job of these runs has a {by}; give runs of a workload that names them")
     found = {name: _rank(of_name) for name, of_name in jobs.items()}

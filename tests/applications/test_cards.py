@@ -517,6 +517,17 @@ def test_too_little_measured_for_a_card_is_said(measured):
         fit_card(some, About("a", "b", "c", "d", "e"))
 
 
+def test_a_card_needs_two_batch_sizes(measured):
+    profile = measured["bert"]
+    size = profile.placements[0].atomic_batch_size
+    placements, scalability = (
+        [row for row in rows if row.atomic_batch_size == size] for rows in (profile.placements, profile.scalability)
+    )
+    some = replace(profile, placements=placements, scalability=scalability)
+    with pytest.raises(ProfileRangeError, match=f"all steps have the batch size {size} on each GPU"):
+        fit_card(some, About("a", "b", "c", "d", "e"))
+
+
 def test_a_card_fitted_to_few_nodes_still_knows_many(measured):
     profile = measured["bert"]
     small = replace(profile, scalability=[])

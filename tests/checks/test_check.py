@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from polluxsim.checks import Finding, check, checked_world, growth
 from polluxsim.checks.checking import found
+from polluxsim.checks.driving import run_policy
 from polluxsim.checks.findings import Fault, as_test
 from polluxsim.checks.growth import DecisionTimes
 from polluxsim.checks.parameters import with_parameters
@@ -434,6 +436,24 @@ def test_nothing_is_found_in_ours(name: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(growth, "LONGEST_EXPECTED", 0.5)
     monkeypatch.setattr(growth, "NUM_ROUNDS", 300)
     assert check(name, 5) == []
+
+
+class PressesCtrlC:
+    """A policy during whose decision the user presses Ctrl-C."""
+
+    def allocate(self, view: object, rng: object) -> dict[str, object]:
+        signal.raise_signal(signal.SIGINT)
+        return {}
+
+
+def test_ctrl_c_is_no_fault_of_the_policy() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_policy(drawn(0, Allowed()), PressesCtrlC())
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_guest_that_ends_the_process_is_named(capfd: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from polluxsim.cli.main import main
+from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.ordered.classic import Fifo
@@ -36,6 +37,12 @@ def test_who_waits_longest_is_first_and_everything_is_counted_once(users: list[s
     assert sum(rank.gpu_seconds for rank in found.values()) == pytest.approx(
         2 * sum(job.gpu_seconds for job in result.job_records)
     )
+
+
+def test_a_job_that_is_submitted_when_the_run_ends_is_in_the_ranks() -> None:
+    jobs = (Job.rigid("a", 0.0, 1, 600.0, user="ann"), Job.rigid("b", 300.0, 1, 600.0, user="bob"))
+    result = simulate(Workload(jobs), {}, Cluster.uniform(1, 4), Fifo(), settings=EngineSettings(horizon=300.0))
+    assert set(ranks([result], "user")) == {"ann", "bob"}
 
 
 def test_ranks_stand_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

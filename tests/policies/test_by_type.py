@@ -37,7 +37,7 @@ def test_hadar_is_as_close_to_the_best_allocation_as_its_prices_say(
     if not len(usable):
         return
     queue = Queue(usable, np.ones(len(usable)), gpus, [None] * len(usable))
-    made = bids(queue, Prices(queue.each, gpus, eta), 1)
+    made = bids(queue, Prices(queue.utilities_per_gpu, gpus, eta), 1)
     ours = sum(usable[job, bid.gpu_type] for job, bid in made.items() if bid.gpu_type is not None)
     best = max(
         sum(usable[job, gpu_type] for job, gpu_type in enumerate(choice) if gpu_type < 2)
@@ -59,7 +59,7 @@ def test_every_job_takes_what_is_worth_most_to_it_at_the_price_then(
     utilities, free = 1 / demand.left[:, None] * demand.speeds, demand.gpus.copy()
     here = [data.draw(st.sampled_from([None, *np.flatnonzero(row).tolist()])) for row in utilities]
     queue = Queue(utilities, demand.widths, demand.gpus, here)
-    each, made = queue.each, bids(queue, Prices(queue.each, demand.gpus, eta), 1)
+    each, made = queue.utilities_per_gpu, bids(queue, Prices(queue.utilities_per_gpu, demand.gpus, eta), 1)
     assert [max(each[job]) for job in made] == sorted(each.max(axis=1), reverse=True)
     for job, bid in made.items():
         payoffs = {}
@@ -87,15 +87,15 @@ def test_every_job_takes_what_is_worth_most_to_it_at_the_price_then(
 def payoff_of(queue: Queue, eta: float, passed_over: set[int]) -> float:
     """Return the sum of payoffs where these jobs are passed over, the rule written down once more."""
     free, total = queue.gpus.copy(), 0.0
-    for job in sorted(range(len(queue.widths)), key=lambda job: -max(queue.each[job])):
+    for job in sorted(range(len(queue.widths)), key=lambda job: -max(queue.utilities_per_gpu[job])):
         payoffs = {}
         for gpu_type in np.flatnonzero((queue.utilities[job] > 0) & (free >= queue.widths[job])).tolist():
-            some = queue.each[:, gpu_type][queue.each[:, gpu_type] > 0]
+            some = queue.utilities_per_gpu[:, gpu_type][queue.utilities_per_gpu[:, gpu_type] > 0]
             taken = 1 - free[gpu_type] / queue.gpus[gpu_type]
             price = (min(some) / eta) ** (1 - taken) * max(some) ** taken
             payoffs[gpu_type] = queue.utilities[job, gpu_type] - queue.widths[job] * price
         positive = {name: payoff for name, payoff in payoffs.items() if payoff > 1e-9 * queue.utilities[job, name]}
-        here = queue.now[job]
+        here = queue.held[job]
         stays = here in positive
         if positive and (stays or job not in passed_over):
             name = here if here is not None and stays else max(positive, key=positive.__getitem__)
@@ -111,7 +111,7 @@ def test_jobs_are_passed_over_such_that_payoffs_come_to_most(demand: Demand, eta
     utilities = 1 / demand.left[:, None] * demand.speeds
     here = [data.draw(st.sampled_from([None, *np.flatnonzero(row).tolist()])) for row in utilities]
     queue = Queue(utilities, demand.widths, demand.gpus, here)
-    made = bids(queue, Prices(queue.each, demand.gpus, eta), 10_000)
+    made = bids(queue, Prices(queue.utilities_per_gpu, demand.gpus, eta), 10_000)
     ours = payoff_of(queue, eta, {job for job, bid in made.items() if bid.gpu_type is None})
     jobs = range(len(utilities))
     best = max(
@@ -119,18 +119,18 @@ def test_jobs_are_passed_over_such_that_payoffs_come_to_most(demand: Demand, eta
         for choice in product((False, True), repeat=len(jobs))
     )
     assert ours == pytest.approx(best, rel=1e-6)
-    greedy = bids(queue, Prices(queue.each, demand.gpus, eta), 1)
+    greedy = bids(queue, Prices(queue.utilities_per_gpu, demand.gpus, eta), 1)
     assert ours >= payoff_of(queue, eta, {job for job, bid in greedy.items() if bid.gpu_type is None}) * (1 - 1e-9)
 
 
 def test_a_wide_job_is_passed_over_for_two_that_are_worth_more_together() -> None:
     """By hand: 4 GPUs, of which the first job takes 3 at the highest worth for each, and the others 2 each."""
     queue = Queue(np.array([[3.3], [2.0], [2.0]]), np.array([3.0, 2.0, 2.0]), np.array([4.0]), [None] * 3)
-    prices = Prices(queue.each, queue.gpus, 50.0)
+    prices = Prices(queue.utilities_per_gpu, queue.gpus, 50.0)
     assert [bid.gpu_type for bid in bids(queue, prices, 1).values()] == [0, None, None]
     assert [(job, bid.gpu_type) for job, bid in bids(queue, prices, 64).items()] == [(0, None), (1, 0), (2, 0)]
     assert bids(queue, prices, 64)[0].worth > 1
-    kept = queue._replace(now=[0, None, None])
+    kept = queue._replace(held=[0, None, None])
     assert [bid.gpu_type for bid in bids(kept, prices, 64).values()] == [0, None, None]
 
 

@@ -30,7 +30,6 @@ from polluxsim.models.convergence import (
     fit_decay,
     fit_hyperbola,
     last_drop,
-    nonnegative_least_squares,
 )
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Report
 from polluxsim.policies.elastic.estimated_times import (
@@ -41,6 +40,7 @@ from polluxsim.policies.elastic.estimated_times import (
     StepTimes,
     epochs_left,
     fit_step_times,
+    nonnegative_least_squares,
     sample_counts,
 )
 from polluxsim.policies.elastic.true_times import Optimus, true_step_time

@@ -102,7 +102,7 @@ def test_a_trace_without_time_of_day_cannot_be_folded(
     info = TraceInfo("itp", "x", "", "", "17.0")
     columns = {"job": ["a"], "submit_time": [0.0], "duration": [100.0], "num_gpus": [1.0]}
     write_trace(columns, info, tmp_path / "relative.parquet")
-    with pytest.raises(PolluxSimError, match=r"origin_time is '17.0', must be a time of day with a zone"):
+    with pytest.raises(PolluxSimError, match=r"origin_time is '17.0', must be a date and time with a zone"):
         PhillySample(str(tmp_path / "relative.parquet"), 1).load(measured_profiles)
 
 

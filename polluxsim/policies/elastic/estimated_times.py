@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from itertools import pairwise
-from math import floor, inf
+from itertools import combinations, pairwise
+from math import floor, fsum, inf
 from typing import ClassVar, NamedTuple, cast
 
 from polluxsim.common.errors import PolicyError, check_range
@@ -17,7 +17,6 @@ from polluxsim.models.convergence import (
     Hyperbola,
     fit_best,
     fit_hyperbola,
-    nonnegative_least_squares,
 )
 from polluxsim.models.profile import ProfileRangeError
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Report, Traits
@@ -64,6 +63,60 @@ def fit_step_times(observed: Mapping[int, float]) -> StepTimes:
     """
     rows = [(1.0 / gpus / time, 1.0 / time, gpus / time) for gpus, time in observed.items()]
     return StepTimes(*nonnegative_least_squares(rows, [1.0] * len(rows)))
+
+
+ENOUGH = 1e-12  # decrease of the sum of squares, of values near 1, that justifies another coefficient
+SINGULAR = 1e-13  # pivot relative to the largest diagonal element, below which equations have no unique solution
+
+
+def nonnegative_least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
+    """Return x ≥ 0 that minimises |rows·x − values|², by trying each set of coefficients above 0.
+
+    SciPy's solver gives other last bits on other processors, and decisions would depend on them.
+
+    `rows` has shape (n, k), k small, because 2^k problems are solved; `values` has shape (n,) and a size near 1. If
+    several solutions are equally good, it is one with the fewest coefficients above 0, and among these the one whose
+    coefficients come first.
+
+    >>> nonnegative_least_squares([(1.0, 1.0), (0.5, 1.0)], [1.0, 0.75])
+    [0.5, 0.5]
+    """
+    width = len(rows[0])
+    best, least = [0.0] * width, _dot(values, values)
+    for count in range(1, min(width, len(rows)) + 1):
+        for chosen in combinations(range(width), count):
+            columns = [[row[column] for column in chosen] for row in rows]
+            solution = _solved(columns, values)
+            if solution is None or min(solution) < 0:
+                continue
+            residuals = [_dot(row, solution) - value for row, value in zip(columns, values, strict=True)]
+            if (error := _dot(residuals, residuals)) < least - ENOUGH:
+                above = dict(zip(chosen, solution, strict=True))
+                best, least = [above.get(column, 0.0) for column in range(width)], error
+    return best
+
+
+def _solved(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float] | None:
+    """Return the least-squares solution by the normal equations; None if it is not unique."""
+    columns = list(zip(*rows, strict=True))
+    matrix = [[*(_dot(one, other) for other in columns), _dot(one, values)] for one in columns]
+    largest = max(row[diagonal] for diagonal, row in enumerate(matrix))
+    for pivot, row in enumerate(matrix):
+        if row[pivot] <= SINGULAR * largest:
+            return None
+        for lower in matrix[pivot + 1 :]:
+            factor = lower[pivot] / row[pivot]
+            lower[pivot:] = [a - factor * b for a, b in zip(lower[pivot:], row[pivot:], strict=True)]
+    solution: list[float] = []
+    for row in reversed(matrix):
+        first = len(columns) - len(solution)  # of the columns whose coefficients are solved
+        solution.insert(0, (row[-1] - _dot(row[first:-1], solution)) / row[first - 1])
+    return solution
+
+
+def _dot(one: Sequence[float], other: Sequence[float]) -> float:
+    """Return the inner product, rounded once."""
+    return fsum(a * b for a, b in zip(one, other, strict=True))
 
 
 @dataclass

@@ -77,16 +77,19 @@ class Queue(NamedTuple):
     utilities: Array  # utility of each job on each type, 0 where it cannot run, of shape (jobs, types) [1/s]
     widths: Array  # GPUs of each job, shape (jobs,)
     gpus: Array  # GPUs of each type, shape (types,)
-    now: Sequence[int | None]  # index of the present type of each job, which keeps it while its payoff is positive
+    held: Sequence[int | None]  # index of the present type of each job, which keeps it while its payoff is positive
 
     @property
-    def each(self) -> Array:
+    def utilities_per_gpu(self) -> Array:
         """Return the utilities for a GPU, of shape (jobs, types) [1/s]."""
         return self.utilities / self.widths[:, None]
 
 
 class JobChoices(NamedTuple):
-    """The ways in which the jobs up to this job can choose, in arrays of shape (ways,)."""
+    """The ways in which the jobs up to this job can choose, in arrays of shape (ways,).
+
+    A way is a type, or none, for each of these jobs.
+    """
 
     job: int  # index of the job
     before: Numbers  # index of the way of the earlier jobs that this way continues
@@ -102,37 +105,41 @@ def bids(queue: Queue, prices: Prices, most_ways: int) -> dict[int, Bid]:
     ways leave the same GPUs, only the best way continues. The result is exact if there are at most `most_ways` ways.
     Otherwise the best ways continue. A job that keeps its GPUs is not skipped.
     """
-    used, payoffs, turns = np.zeros((1, len(queue.gpus))), np.zeros(1), list[JobChoices]()
-    for job in np.argsort(-queue.each.max(axis=1), kind="stable").tolist():
-        turn, gains = _choices_of(queue, prices, job, used)
-        used, payoffs = used[turn.before], payoffs[turn.before] + gains
-        taken = np.flatnonzero(turn.types >= 0)
-        used[taken, turn.types[taken]] += queue.widths[job]
+    # Of each way so far: the GPUs taken, shape (ways, types), and the sum of payoffs.
+    used, payoffs = np.zeros((1, len(queue.gpus))), np.zeros(1)
+    choices = list[JobChoices]()
+    for job in np.argsort(-queue.utilities_per_gpu.max(axis=1), kind="stable").tolist():
+        choice, gains = _choices_of(queue, prices, job, used)
+        used, payoffs = used[choice.before], payoffs[choice.before] + gains
+        taken = np.flatnonzero(choice.types >= 0)
+        used[taken, choice.types[taken]] += queue.widths[job]
         kept = _best(used, payoffs, most_ways)
         used, payoffs = used[kept], payoffs[kept]
-        turns.append(JobChoices(job, turn.before[kept], turn.types[kept], turn.worth[kept], turn.left[kept]))
-    made, way = dict[int, Bid](), 0
-    for turn in reversed(turns):
-        name, needed = int(turn.types[way]), float(queue.widths[turn.job])
-        made[turn.job] = Bid(None if name < 0 else name, float(turn.worth[way]), needed, float(turn.left[way]))
-        way = int(turn.before[way])
-    return dict(reversed(made.items()))
+        choices.append(JobChoices(job, choice.before[kept], choice.types[kept], choice.worth[kept], choice.left[kept]))
+    # Follow the best way, which is the first, back from the last job.
+    found, way = dict[int, Bid](), 0
+    for choice in reversed(choices):
+        gpu_type, needed = int(choice.types[way]), float(queue.widths[choice.job])
+        worth, left = float(choice.worth[way]), float(choice.left[way])
+        found[choice.job] = Bid(None if gpu_type < 0 else gpu_type, worth, needed, left)
+        way = int(choice.before[way])
+    return dict(reversed(found.items()))
 
 
 def _choices_of(queue: Queue, prices: Prices, job: int, used: Array) -> tuple[JobChoices, Array]:
     """Return the choices of a job by the GPUs that are taken, shape (ways, types), and its payoff for each."""
-    room, utilities, here = queue.gpus - used, queue.utilities[job], queue.now[job]
-    worth = np.where(queue.widths[job] <= room, queue.each[job] / prices.at(used), 0.0)
+    room, utilities, held = queue.gpus - used, queue.utilities[job], queue.held[job]
+    worth = np.where(queue.widths[job] <= room, queue.utilities_per_gpu[job] / prices.at(used), 0.0)
     payoffs = np.where(worth > 1, utilities * (1 - 1 / np.maximum(worth, 1.0)), -inf)
     types = payoffs.argmax(axis=1)
-    stays = np.zeros(len(used), dtype=bool) if here is None else payoffs[:, here] > 0
-    types = np.where(stays, here or 0, types)
+    stays = np.zeros(len(used), dtype=bool) if held is None else payoffs[:, held] > 0
+    types = np.where(stays, held or 0, types)
     gains = payoffs[np.arange(len(used)), types]
     takes, passes = np.flatnonzero(gains > 0), np.flatnonzero(~stays)
     before = np.concatenate([takes, passes])
     types = np.concatenate([types[takes], np.full(len(passes), -1)])
-    turn = JobChoices(job, before, types, worth.max(axis=1)[before], room.max(axis=1)[before])
-    return turn, np.concatenate([gains[takes], np.zeros(len(passes))])
+    choice = JobChoices(job, before, types, worth.max(axis=1)[before], room.max(axis=1)[before])
+    return choice, np.concatenate([gains[takes], np.zeros(len(passes))])
 
 
 def _best(used: Array, payoffs: Array, most_ways: int) -> Numbers:
@@ -173,7 +180,7 @@ class Hadar:
         with np.errstate(divide="ignore"):
             utilities = 1 / (demand.ages[:, None] + demand.left[:, None] / demand.speeds)
         queue = Queue(utilities, demand.widths, demand.gpus, held_types(view, demand))
-        found = bids(queue, Prices(queue.each, demand.gpus, self.eta), self.most_ways)
+        found = bids(queue, Prices(queue.utilities_per_gpu, demand.gpus, self.eta), self.most_ways)
         made = {demand.jobs[job]: bid for job, bid in found.items()}
         return typed_decision(
             view, demand, {job: bid.gpu_type for job, bid in made.items()}, lambda job: _reason_of_bid(job, made)
@@ -186,7 +193,9 @@ def _reason_of_bid(job: JobId, made: dict[JobId, Bid]) -> Reason:
     if not bid.worth:
         position = list(made).index(job) + 1
         return Reason("gang-does-not-fit", {"position": position, "gpus_needed": bid.needed, "gpus_left": bid.left})
-    kind = "worth-its-price" if bid.gpu_type is not None else "passed-over" if bid.worth > 1 else "not-worth-its-price"
+    kind = "worth-its-price"
+    if bid.gpu_type is None:
+        kind = "passed-over" if bid.worth > 1 else "not-worth-its-price"
     return Reason(kind, {"gpus_needed": bid.needed, "worth": bid.worth})
 
 
@@ -207,16 +216,19 @@ def owned_types(queues: Mapping[Group, int], gpus: Sequence[float]) -> dict[Grou
     has more jobs for each GPU of its own types. `queues` is the number of jobs of each group, and `gpus` the number of
     GPUs of each type.
     """
+    own = dict[Group, Group]()
 
     def supply(group: Group) -> float:
         return sum(gpus[gpu_type] for gpu_type in group)
 
     def pressure(group: Group) -> float:
+        """Return the jobs of a group for each GPU of its present own types."""
         return queues[group] / supply(own[group]) if supply(own[group]) else inf
 
-    scarcest, own, left = sorted(queues, key=supply), dict[Group, Group](), frozenset(range(len(gpus)))
+    scarcest = sorted(queues, key=supply)
+    unowned = frozenset(range(len(gpus)))
     for group in scarcest:
-        own[group], left = left & group, left - group
+        own[group], unowned = unowned & group, unowned - group
     for index, more in reversed(list(enumerate(scarcest))):
         for fewer in reversed(scarcest[:index]):
             overlap = own[fewer] & more
@@ -238,19 +250,19 @@ class Venn:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs, group by group."""
         demand = Demand.of(view)
-        turns = {demand.jobs[job]: turn for job, turn in outcomes(demand, held_types(view, demand))}
-        types = {job: turn.gpu_type for job, turn in turns.items()}
+        found = {demand.jobs[job]: outcome for job, outcome in outcomes(demand, held_types(view, demand))}
+        types = {job: outcome.gpu_type for job, outcome in found.items()}
 
         def reason(job: JobId) -> Reason:
-            return Reason("gang-does-not-fit" if types[job] is None else "gang-fits", turns[job].numbers)
+            return Reason("gang-does-not-fit" if types[job] is None else "gang-fits", found[job].numbers)
 
         return typed_decision(view, demand, types, reason)
 
 
-def outcomes(demand: Demand, now: Sequence[int | None]) -> Iterator[tuple[int, Outcome]]:
+def outcomes(demand: Demand, held: Sequence[int | None]) -> Iterator[tuple[int, Outcome]]:
     """Go through the groups, then once more through the jobs without GPUs; yield the last result of each job, by index.
 
-    `now` is the index of the present type of each job, which the job keeps if possible.
+    `held` is the index of the present type of each job, which the job keeps if possible.
     """
     service = demand.widths * demand.left / demand.speeds.max(axis=1, initial=0.0)
     groups = defaultdict[Group, list[int]](list)
@@ -266,25 +278,25 @@ def outcomes(demand: Demand, now: Sequence[int | None]) -> Iterator[tuple[int, O
                 "group_gpus": float(demand.gpus[list(group)].sum()),
                 "gpus_needed": float(demand.widths[job]),
             }
-            turn = _take_type(demand, job, now[job], own, free, numbers)
-            if turn.gpu_type is None:
+            outcome = _take_type(demand, job, held[job], own, free, numbers)
+            if outcome.gpu_type is None:
                 without.append((job, group, numbers))
             else:
-                yield job, turn
+                yield job, outcome
     for job, group, numbers in sorted(without, key=lambda each: float(service[each[0]])):
-        yield job, _take_type(demand, job, now[job], group, free, numbers)
+        yield job, _take_type(demand, job, held[job], group, free, numbers)
 
 
 def _take_type(
-    demand: Demand, job: int, here: int | None, allowed: Group, free: Array, numbers: dict[str, float]
+    demand: Demand, job: int, held: int | None, allowed: Group, free: Array, numbers: dict[str, float]
 ) -> Outcome:
     """Take GPUs for a job: of its present type, or else of the fastest allowed type with room.
 
-    `here` is the index of the present type, and `free` the free GPUs of each type.
+    `held` is the index of the present type, and `free` the free GPUs of each type.
     """
-    left = float(max((free[name] for name in allowed), default=0.0))
-    with_room = [name for name in sorted(allowed) if free[name] >= demand.widths[job]]
-    found = max(with_room, key=lambda name: (name == here, demand.speeds[job, name]), default=None)
+    left = float(max((free[gpu_type] for gpu_type in allowed), default=0.0))
+    with_room = [gpu_type for gpu_type in sorted(allowed) if free[gpu_type] >= demand.widths[job]]
+    found = max(with_room, key=lambda gpu_type: (gpu_type == held, demand.speeds[job, gpu_type]), default=None)
     if found is not None:
         free[found] -= demand.widths[job]
     return Outcome(found, numbers | {"gpus_left": left})
