@@ -14,7 +14,7 @@ import numpy as np
 
 from polluxsim.hardware.placements import BatchChoice, JobId, packed
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.policies.contract.view import ClusterView, JobView
+from polluxsim.policies.contract.view import ClusterView, JobView, Oracle
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -41,7 +41,7 @@ class Demand(NamedTuple):
     def of(cls, view: ClusterView) -> Demand:
         """Return the demand of the jobs in a view."""
         gpus = gpus_by_type(view)
-        rows = [(job, [speed(view, job, name) for name in gpus]) for job in view.jobs]
+        rows = list(zip(view.jobs, zip(*(speeds_on(view, name) for name in gpus), strict=True), strict=True))
         jobs, known = [job for job, row in rows if any(row)], [row for _, row in rows if any(row)]
         fastest = [max(zip(row, gpus, strict=True))[1] for row in known]
         left = [steps_left(view, job, gpu_type) for job, gpu_type in zip(jobs, fastest, strict=True)]
@@ -68,37 +68,42 @@ def gpus_by_type(view: ClusterView) -> Mapping[str, int]:
     return {name: view.gpus_of(name) for name in view.types}
 
 
-def speed(view: ClusterView, job: JobView, gpu_type: str) -> float:
-    """Return the true speed of a job on its requested GPUs of a type, 0 where it cannot run [steps/s]."""
-    if gpu_type not in job.speeds or job.num_replicas > view.gpus_of(gpu_type):
+def speeds_on(view: ClusterView, gpu_type: str) -> list[float]:
+    """Return the true speed of each job on its requested GPUs of a type, 0 where it cannot run [steps/s]."""
+    num_gpus, node_size = view.gpus_of(gpu_type), _node_size(view, gpu_type)
+    return [_speed(job, gpu_type, node_size) if job.num_replicas <= num_gpus else 0.0 for job in view.jobs]
+
+
+def _speed(job: JobView, gpu_type: str, node_size: int) -> float:
+    """Return the true speed of a job on nodes of a size, 0 where it cannot run [steps/s]."""
+    if gpu_type not in job.speeds:
         return 0.0
     try:
-        oracle, choice = job.oracle.on(gpu_type), _batch_choice(job, gpu_type)
-        return 1 / oracle.optimiser_step_time(_shape(view, job, gpu_type), choice)
+        oracle = job.oracle.on(gpu_type)
+        return 1 / oracle.optimiser_step_time(packed(job.num_replicas, node_size), _batch_choice(job, oracle))
     except ProfileRangeError:
         return 0.0
 
 
 def steps_left(view: ClusterView, job: JobView, gpu_type: str) -> float:
     """Return the remaining optimiser steps of a job on a GPU type, at its present batch size."""
-    shape, oracle = _shape(view, job, gpu_type), job.oracle.on(gpu_type)
-    choice = _batch_choice(job, gpu_type)
+    oracle = job.oracle.on(gpu_type)
+    shape, choice = packed(job.num_replicas, _node_size(view, gpu_type)), _batch_choice(job, oracle)
     return oracle.remaining_time(shape, choice) / oracle.optimiser_step_time(shape, choice)
 
 
-def _batch_choice(job: JobView, gpu_type: str) -> BatchChoice:
-    """Return the batch of a job on a GPU type.
+def _batch_choice(job: JobView, oracle: Oracle) -> BatchChoice:
+    """Return the batch of a job on the GPU type of an oracle.
 
     A job with a plan has the batch size of its plan, also on a type on which this batch size does not fit. Its speed
     there is 0, as in Gavel's simulator, although the job could train with a smaller batch.
     """
-    return (job.oracle if job.plan is not None else job.oracle.on(gpu_type)).batch_choice
+    return (oracle if job.plan is None else job.oracle).batch_choice
 
 
-def _shape(view: ClusterView, job: JobView, gpu_type: str) -> tuple[int, ...]:
-    """Return the GPUs by node of a job on as few nodes of a type as possible; if all are down, of the largest node."""
-    largest = max(view.gpus_per_node[node] for node in view.nodes_of(gpu_type))
-    return packed(job.num_replicas, largest or view.node_size)
+def _node_size(view: ClusterView, gpu_type: str) -> int:
+    """Return the GPUs of the largest node of a type, or of any type if all nodes of this type are down."""
+    return max(view.gpus_per_node[node] for node in view.nodes_of(gpu_type)) or view.node_size
 
 
 SOLVERS = ("centre", "vertex")

@@ -15,7 +15,7 @@ from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Rea
 from polluxsim.policies.tools.free_gpus import place_gangs
 from polluxsim.policies.tools.gangs import NEAREST
 from polluxsim.policies.tools.ledger import Ledger
-from polluxsim.policies.typed.linear_programmes import SOLVERS, gpus_by_type, speed
+from polluxsim.policies.typed.linear_programmes import SOLVERS, gpus_by_type, speeds_on
 from polluxsim.policies.typed.rules import Rule
 
 Pair = tuple[JobId, str]  # a job and a GPU type
@@ -141,7 +141,7 @@ class RoundsOfShares:
         left = gpus_by_type(view)[name] - sum(job.num_replicas for job in view.jobs if job.job_id in here)
         ahead: list[JobId] = []
         head: JobView | None = None
-        speeds = {job.job_id: speed(view, job, name) for job in view.jobs}
+        speeds = dict(zip((job.job_id for job in view.jobs), speeds_on(view, name), strict=True))
         times = {job.job_id: self._time.balance((job.job_id, name), view.time) for job in view.jobs}
         queue = sorted(view.jobs, key=lambda job: self._rank(job.job_id, name, speeds[job.job_id], times[job.job_id]))
         for position, job in enumerate(queue, start=1):
