@@ -32,7 +32,7 @@ def modules_on_the_stack() -> set[str]:
 
 def test_a_decision_passes_nine_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, set[str]] = {}
-    for owner, name in ((Tiresias, "allocate"), (simulation, "plan_of"), (Recorder, "train")):
+    for owner, name in ((Tiresias, "allocate"), (simulation, "plan_of"), (Recorder, "record_allocation")):
         original = getattr(owner, name)
 
         def watched(*arguments: Any, original: Any = original, name: str = name) -> Any:
@@ -42,7 +42,7 @@ def test_a_decision_passes_nine_modules(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.setattr(owner, name, watched)
     monkeypatch.chdir(tmp_path)
     assert main(["run", "policy=tiresias", "workload=philly-like", "workload.num_jobs=5", "hydra.run.dir=out"]) == 0
-    assert seen.keys() == {"allocate", "plan_of", "train"}
+    assert seen.keys() == {"allocate", "plan_of", "record_allocation"}
     assert set.union(*seen.values()) <= MODULES
 
 
