@@ -165,7 +165,9 @@ def test_a_helper_says_that_python_cannot_call_it() -> None:
 
 def test_the_former_name_of_the_search_works_and_says_so() -> None:
     with pytest.warns(FutureWarning, match="policy.search=exact is now called annealing"):
-        assert Pollux("exact")._search == Pollux("annealing")._search
+        former = Pollux("exact")
+    assert former._search == Pollux("annealing")._search
+    assert former.slow_kernels == Pollux("annealing").slow_kernels
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ class Simulation:
     def advance(self, before: float = inf) -> ClusterView | None:
         """Continue until a decision is needed, and return the view. Return None at the end of the run.
 
-        Stop also if nothing more happens `before` this time [s]. Raise a `TurnError` if the run already waits.
+        Return None also if nothing more happens `before` this time [s]. Raise a `TurnError` if the run already waits.
         """
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the run can go on")
@@ -150,14 +150,19 @@ class Simulation:
 
         Raise a `TurnError` if the run waits for a decision, or is already past this time.
         """
-        if self.view is not None or self.time > fork.time:
+        if self.view is not None:
+            raise TurnError(f"a decision is due at {self.time:g} s: commit one before the run can be forked")
+        if self.time > fork.time:
             raise TurnError(f"the run is at {self.time:g} s, too far to go another way at {fork.time:g} s")
         if fork.seed is not None:
             self.rng = np.random.default_rng(fork.seed)
         self._forks.schedule(fork)
 
     def result(self) -> Result:
-        """Return the records of the run, or its records so far if it is not over."""
+        """Return the records of the run, or its records so far if it is not over.
+
+        Raise a `TurnError` if the run waits for a decision.
+        """
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the result is taken")
         seconds = perf_counter() - self._started
@@ -211,7 +216,7 @@ class Simulation:
         return [job.job_id for job in self._state.jobs.waiting]
 
     def active(self, time: float) -> list[tuple[Job, float]]:
-        """Return the active jobs in order of submission, and their work now or before the next event [s; M0-steps]."""
+        """Return the active jobs in order of submission, with their work at a time before the next event [M0-steps]."""
         return [(job.job, job.progress_at(time)) for job in self._state.jobs.active.values()]
 
     @property

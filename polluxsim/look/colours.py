@@ -65,12 +65,14 @@ def looks(policies: Sequence[str]) -> list[Look]:
     spare = cycle([name for name in reversed(known) if name not in policies] or known)
     firsts = {name: known.index(name if name in known else next(spare)) for name in dict.fromkeys(policies)}
     free = cycle([style for style in range(len(DASHES)) if style not in firsts.values()] or range(len(DASHES)))
-    count, found = Counter[str](), []
+    # Lines so far of each colour: with more policies than colours, several policies have one.
+    count, found = Counter[int](), []
     for name in policies:
-        colour, style = PALETTE[firsts[name]], next(free) if count[name] else firsts[name]
-        shade = lighter(colour, min(0.22 * count[name], 0.44)) if count[name] else colour
+        index = firsts[name]
+        colour, style = PALETTE[index], next(free) if count[index] else index
+        shade = lighter(colour, min(0.22 * count[index], 0.44)) if count[index] else colour
         found.append(Look(shade, DASHES[style], MARKERS[style]))
-        count[name] += 1
+        count[index] += 1
     return found
 
 

@@ -38,7 +38,10 @@ def _split(batch_size: int, num_replicas: int, most: int, most_atomic: int, leas
 
 
 def capped(choice: BatchChoice, num_replicas: int, most: int) -> BatchChoice:
-    """Return the choice with its atomic batch size lowered until the total is at most `most` [examples]."""
+    """Return the choice with its atomic batch size lowered until the total is at most `most` [examples].
+
+    The atomic batch size is 0 if `most` is less than one example for each GPU and step.
+    """
     fitting = most // (num_replicas * (choice.accumulation_steps + 1))
     return choice if choice.atomic_batch_size <= fitting else BatchChoice(fitting, choice.accumulation_steps)
 
@@ -49,9 +52,9 @@ def split_by_weight(
     """Split a total batch size [examples] over GPUs of several types by weights, as far as their memories allow.
 
     `limits`, `gpus` and `weights` have the application, the number of GPUs, and the relative part of one GPU (> 0) for
-    each type. The result has the fewest accumulation steps that memory allows. Its total may exceed the batch size by
-    fewer examples than there are GPUs, because all GPUs of a type have equal parts. The batch never exceeds the largest
-    batch size.
+    each type. The result has the fewest accumulation steps that memory allows. All GPUs of a type have equal parts in
+    each step, so the total differs from the batch size: in each step by fewer examples than there are GPUs, unless the
+    minimum of a GPU requires more. The rounding does not raise it above the largest batch size.
     """
     most = [each.max_atomic_batch_size for each in limits]
     steps = ceil(batch_size / _total(gpus, most) - ROUNDING_SLACK) - 1

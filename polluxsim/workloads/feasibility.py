@@ -16,10 +16,11 @@ from polluxsim.workloads.job import Job
 def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str, *, shrinks: bool = False) -> str | None:
     """Return the reason against running a job, with its request, on a GPU type of a cluster; None if the job can run.
 
-    With `shrinks`, a job with a profile may get fewer GPUs than it requests if the type has fewer.
+    With `shrinks`, a job with a profile may get fewer GPUs than it requests if the type has fewer, but not fewer than
+    its minimum.
     """
     sizes = cluster.by_type[gpu_type]
-    if shrinks and profile is not None and len(cluster.types) > 1:
+    if shrinks and profile is not None and len(cluster.types) > 1 and (job.min_replicas or 1) <= sum(sizes):
         job = at_most(job, sum(sizes))
     if job.num_replicas > sum(sizes):
         what = f"num_replicas is {job.num_replicas}, must be at most {sum(sizes)}, the number of GPUs"
@@ -76,7 +77,7 @@ def step_time_of(job: Job, profile: Profile, gpus_per_node: int) -> float:
 
 
 def at_most(job: Job, num_gpus: int) -> Job:
-    """Return the job with its request limited to a number of GPUs."""
+    """Return the job with its request limited to a number of GPUs, and without its own minimum if it is limited."""
     return job if job.num_replicas <= num_gpus else replace(job, num_replicas=num_gpus, min_replicas=None)
 
 

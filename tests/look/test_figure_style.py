@@ -93,7 +93,14 @@ def test_jobs_without_an_application_differ_from_their_neighbours() -> None:
 
 
 def test_lines_differ_in_dashes_as_well() -> None:
-    for policies in (list(POLICY_COLOURS), ["Pollux"] * 7, ["Pollux"] * 3 + ["Optimus", "Tiresias"], ["Mine", "Yours"]):
+    seven = ["Pollux", "Tiresias", "Sia", "Gavel", "Themis", "Mine", "Yours"]
+    for policies in (
+        list(POLICY_COLOURS),
+        seven,
+        ["Pollux"] * 7,
+        ["Pollux"] * 3 + ["Optimus", "Tiresias"],
+        ["Mine", "Yours"],
+    ):
         chosen = looks(policies)
         assert len({look.linestyle for look in chosen}) == len(policies)
         assert len({look.marker for look in chosen}) == len(policies)

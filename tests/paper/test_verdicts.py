@@ -10,6 +10,7 @@ import pytest
 
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.statistics.estimates import Estimate, Sample, Samples
+from polluxsim.studies.paper import measures
 from polluxsim.studies.paper.drawings import dumbbell
 from polluxsim.studies.paper.published import (
     COLUMNS,
@@ -202,3 +203,10 @@ def test_the_dumbbell_chart_has_every_value_once_in_the_panels_unit() -> None:
     assert ours is not None
     assert ours.estimate.low is not None
     assert widest.get_xdata()[0] == pytest.approx(ours.estimate.low / 3600)
+
+
+def test_a_percentile_above_an_unfinished_job_is_infinite() -> None:
+    times = np.arange(1.0, 101.0)
+    assert measures._percentile(times, 99) == np.percentile(times, 99)
+    assert measures._percentile(np.append(times, np.inf), 99) == np.percentile([*times, 1e9], 99)
+    assert measures._percentile(np.append(times, [np.inf] * 3), 99) == np.inf

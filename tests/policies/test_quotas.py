@@ -123,6 +123,13 @@ def test_impossible_quotas_are_refused(quotas: dict[str, int], message: str) -> 
         Quotas(quotas).without_effect(BORROWED, Cluster.uniform(1, 4))
 
 
+def test_a_limit_on_borrowing_has_an_effect_with_one_queue() -> None:
+    jobs = [job for job in BORROWED if job.queue == BORROWED[0].queue]
+    queue = str(BORROWED[0].queue)
+    assert "decides nothing" in Quotas({queue: 2}).without_effect(jobs, Cluster.uniform(1, 4))[0]
+    assert Quotas({queue: 2}, borrowing_limits={queue: 0}).without_effect(jobs, Cluster.uniform(1, 4)) == []
+
+
 def test_quotas_of_the_whole_cluster_hold_while_a_node_is_down() -> None:
     cluster = Cluster((2, 2), failures=Listed((Outage((1,), 300.0, 600.0, "drawn"),)))
     policy = Quotas({"vision": 2, "speech": 2})

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, write_jobs
 
+from polluxsim.checks import worlds
 from polluxsim.common.errors import InvalidInputError, PolluxSimError
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.workloads.feasibility import why_not
 from polluxsim.workloads.workload import Job, OneJob, Workload, read_workload, workload_from_frame, write_workload
 
 PROFILES = {"toy": ToyProfile()}
@@ -257,3 +259,12 @@ def test_one_job_begins_at_once_on_one_gpu() -> None:
     assert OneJob("toy").load(profiles).jobs == (
         Job("toy-1", 0.0, "toy", 1, profiles["toy"].application.init_batch_size),
     )
+
+
+def test_a_type_with_fewer_gpus_than_the_minimum_of_a_job_is_not_usable() -> None:
+    cluster = Cluster.of_groups([[1, 2, "t4"], [1, 4, "v100"]])
+    profile = worlds.ToyProfile(type_speeds=(("t4", 1.0), ("v100", 2.0)))
+    job = Job("a", 0.0, "toy", 4, 40, min_replicas=4)
+    why = why_not(job, profile, cluster, "t4", shrinks=True)
+    assert why == "num_replicas is 4, must be at most 2, the number of GPUs"
+    assert why_not(replace(job, min_replicas=2), profile, cluster, "t4", shrinks=True) is None

@@ -30,14 +30,14 @@ SEARCHES: Mapping[str, Callable[[int], Search]] = {
     "genetic": lambda threads: GeneticSearch(threads=threads),
 }
 
-FORMER_NAMES = {"exact": "annealing"}
-"""Names that are still importable in this release."""
+FORMER_SEARCHES = {"exact": "annealing"}
+"""Present names of searches by former name, which still work with a warning."""
 
 
 def search_named(name: str, threads: int = 1) -> Search:
     """Return a new search. Raise an `InvalidConfigError` if there is no search of this name."""
-    if name in FORMER_NAMES:
-        present = FORMER_NAMES[name]
+    if name in FORMER_SEARCHES:
+        present = FORMER_SEARCHES[name]
         warnings.warn(
             f"policy.search={name} is now called {present}; the old name goes away", FutureWarning, stacklevel=4
         )
@@ -170,7 +170,8 @@ class Pollux:
     @property
     def slow_kernels(self) -> tuple[str, ...]:
         """Return the modules whose kernels the policy and its agents need and that take long to compile."""
-        search = ("polluxsim.policies.pollux.annealing",) if self.search == "annealing" else ()
+        uses_annealing = isinstance(self._search, AnnealingSearch)
+        search = ("polluxsim.policies.pollux.annealing",) if uses_annealing else ()
         return ("polluxsim.models.fitting", *search)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
@@ -241,9 +242,9 @@ class _WorkEstimates:
     def left(self, job: JobView) -> float:
         """Return the remaining work of a job [M0-equivalent examples].
 
-        The median work of the completed jobs of its application, less the work that the job has done. If no job of an
-        application has ended, its jobs are assumed to do twice the work of the oldest one, as for a Pareto
-        distribution.
+        The median work of the ended jobs of its application, less the work that the job has done. If no job of an
+        application has ended, its jobs are assumed to do twice the most work that one has done, as for a Pareto
+        distribution; 0 if none has run.
         """
         totals = self._totals.get(job.application)
         usual = median(totals) if totals else 2 * self._most[job.application]
@@ -308,8 +309,10 @@ class PolluxByRemaining(Pollux):
     def _ranks(self, view: ClusterView, problem: Problem, jobs: Sequence[JobView]) -> NDArray[np.float64]:
         """Return the rank of each job by falling remaining time, over the number of jobs, shape (J,)."""
         goodputs = [self._tables.fair_goodput(job.job_id) for job in jobs]
-        # Remaining time on the fair share. The rank of a job that has not run is unknown, so it gets the middle rank.
-        left = np.array([self._work(job) / fair if fair else nan for job, fair in zip(jobs, goodputs, strict=True)])
+        # Remaining time on the fair share. It is unknown for a job that has not run, and for the jobs of an application
+        # of which no job has run. Such a job gets the middle rank.
+        works = [self._work(job) for job in jobs]
+        left = np.array([work / fair if work and fair else nan for work, fair in zip(works, goodputs, strict=True)])
         known = np.isfinite(left)
         times = np.where(known, left, np.median(left[known]) if known.any() else 1.0)
         ranks = np.empty(len(jobs))

@@ -78,7 +78,11 @@ class Quotas:
         check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return a sentence if the quotas have no effect; check their names and sum, and that a job could start."""
+        """Return a sentence if the quotas have no effect.
+
+        Raise an `InvalidConfigError` if a queue or GPU type does not exist, if the quotas exceed the cluster, or if no
+        job could start.
+        """
         queues = values_of(jobs, "queue", NO_QUEUE)
         for name, by_queue in self._by_queue():
             check_owners(f"policy.{name}", by_queue, jobs, "queue", NO_QUEUE)
@@ -94,8 +98,11 @@ class Quotas:
                     "policy.gpus gives GPUs to no queue of a job and policy.borrowing is false, so no job could start; "
                     f"give GPUs to queues, as policy.gpus={{{min(queues)}: {cluster.num_gpus}}}"
                 )
+            if self.fair_sharing or self.borrowing_limits:
+                return ["policy.gpus gives GPUs to no queue of a job, so each job borrows"]
             return ["policy.gpus gives GPUs to no queue of a job, so each job borrows: a backfill without quotas"]
-        if self.borrowing and len(queues) == 1 and len({job.priority for job in jobs}) == 1:
+        is_one_class = len(queues) == 1 and len({job.priority for job in jobs}) == 1
+        if self.borrowing and not self.borrowing_limits and is_one_class:
             return [f"all jobs are in queue {min(queues)!r}, so no job is preempted and its quota decides nothing"]
         return []
 

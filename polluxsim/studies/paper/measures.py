@@ -192,6 +192,13 @@ def _of_jobs(metrics: Callable[[pd.DataFrame], Mapping[str, float]], runs: Runs)
             yield Sample(metric, run.arm.name, value, run.workload, run.seed)
 
 
+def _percentile(values: Array, share: float) -> float:
+    """Return a percentile, linear between ranks; infinite if a neighbouring value is infinite."""
+    upper = np.percentile(values, share, method="higher")
+    # Larger values, which may be infinite, do not matter.
+    return float(np.percentile(np.minimum(values, upper), share)) if np.isfinite(upper) else np.inf
+
+
 def times(jobs: pd.DataFrame) -> dict[str, float]:
     """Return the completion times of one run [s]; they are infinite if a job was cut off.
 
@@ -203,7 +210,7 @@ def times(jobs: pd.DataFrame) -> dict[str, float]:
     end = float(jobs["completion_time"].fillna(np.inf).max())
     found = {
         "average JCT": float(jct.mean()),
-        "99th percentile JCT": float(np.percentile(jct, 99)),
+        "99th percentile JCT": _percentile(jct, 99),
         "99 % of the jobs": float(np.sort(jct)[int(0.99 * len(jct))]),
         "makespan": end - float(jobs["submit_time"].min()),
         "last completion": end,
@@ -252,7 +259,7 @@ def overheads_of(jobs: pd.DataFrame) -> dict[str, float]:
 
 
 def jobs_at_published_times(runs: Runs) -> Iterator[Sample]:
-    """Yield the number of jobs with a published completion time, and the number of our jobs with an equal one."""
+    """Yield the number of jobs with a completion time, published or ours, and the number of jobs with equal times."""
     if (artifact := runs.inputs.workloads) is None:
         return
     for run in runs.first_seeds:
