@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from pathlib import Path
 
@@ -86,6 +87,19 @@ def test_what_a_killed_writer_left_goes_with_the_next_and_what_a_living_one_has_
     with appearing_together(tmp_path / "made", last="last") as temporary:
         (temporary / "last").touch()
     assert sorted(path.name for path in tmp_path.rglob("*")) == [other.name, "last", "made", "result"]
+
+
+def test_without_locks_what_another_writer_has_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with appearing_whole(tmp_path / "table") as first:
+        first.write_text("first")
+        with appearing_whole(tmp_path / "table") as second:
+            second.write_text("second")
+        assert (tmp_path / "table").read_text() == "second"
+    assert (tmp_path / "table").read_text() == "first"
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EFBIG, errno.EDQUOT])

@@ -67,10 +67,10 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def lock(file: IO[str] | int, *, waiting: bool = False) -> None:
-    """Lock an open file until it is closed.
+def lock(file: IO[str] | int, *, waiting: bool = False) -> bool:
+    """Lock an open file until it is closed, and return whether it is locked.
 
-    On file systems without locks, which some clusters use, the file is not locked.
+    On file systems without locks, which some clusters use, it is not.
 
     Raise BlockingIOError if another process has the lock and `waiting` is False.
     """
@@ -79,35 +79,45 @@ def lock(file: IO[str] | int, *, waiting: bool = False) -> None:
     except OSError as error:
         if error.errno not in WITHOUT_LOCKS:
             raise
+        return False
+    return True
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Lock a file or folder during the block; the lock also ends with the process.
+def held(path: Path) -> Iterator[bool]:
+    """Lock a file or folder during the block, and yield whether it is locked, as `lock` returns it.
+
+    The lock also ends with the process.
 
     Raise BlockingIOError if another process has the lock.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        lock(descriptor)
-        yield
+        yield lock(descriptor)
     finally:
         os.close(descriptor)
 
 
 @contextmanager
 def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
-    """Create a file or folder beside `path` that matches `TEMPORARY`, locked during the block and then removed."""
+    """Create a file or folder beside `path` that matches `TEMPORARY`, locked during the block and then removed.
+
+    Those of killed processes are removed first. On file systems without locks they stay, because nothing tells them
+    from those of processes that still write.
+    """
     for abandoned in path.parent.glob(f".{escape(path.name)}.{_ENDING}"):
-        with suppress(OSError), held(abandoned):  # fails if the writer still has the lock
-            remove(abandoned)
+        with suppress(OSError), held(abandoned) as is_locked:  # fails if the writer still has the lock
+            if is_locked:
+                remove(abandoned)
     temporary = path.with_name(f".{path.name}.{uuid4().hex[:_DIGITS]}.tmp")
     try:
         make(temporary)
         with held(temporary):
             yield temporary
     except OSError as error:
-        raise _about(path, error, temporary) from error
+        if (named := _about(path, error, temporary)) is error:
+            raise
+        raise named from error
     finally:
         remove(temporary)
 
