@@ -350,6 +350,18 @@ CUT_TO_A_TYPE = World(
 )
 """The search of Pollux gives a job GPUs of two types. The GPUs of one type are idle while another job waits."""
 
+LOST_FOR_NOTHING = World(
+    nodes=(1, 3, 1, 4),
+    jobs=(
+        Job("job-3", 0.0, "slow", 7, 70, min_replicas=4),
+        Job("job-5", 0.0, "slow", 1, 10),
+        Job("job-7", 0.0, "toy", 7, 70, min_replicas=7),
+    ),
+    types=("t4", "v100", "t4", "v100"),
+)
+"""The search of Pollux takes the GPUs of a job for a job that can then not use them."""
+
+
 UNUSABLE_TYPE = World(
     nodes=(1, 1),
     jobs=(
@@ -383,7 +395,8 @@ WAITS_ON_ITS_NODE = World(
         ("elasticflow", WITHOUT_DEADLINE), ("elasticflow", LEARNS_LATER),
         ("elasticflow", NO_POWER_OF_TWO), ("elasticflow", SURPLUS),
         ("gandiva", OTHER_TYPES), ("isolated", ORDERED), ("jsa", REPEATS), ("jsa", ROUNDED),
-        ("multifactor", NO_KNOWN_TIME), ("pollux", CUT_TO_A_TYPE), ("pollux", NEEDS_SEVERAL_NODES),
+        ("multifactor", NO_KNOWN_TIME), ("pollux", CUT_TO_A_TYPE), ("pollux", LOST_FOR_NOTHING),
+        ("pollux", NEEDS_SEVERAL_NODES),
         ("pollux-remaining", RANKS_CHANGE),
         ("pollux-remaining", UNUSABLE_TYPE), ("quotas", QUOTA_BY_TYPE), ("sia", LEAST), ("sia", RESTART_COSTS_MORE),
         ("sia", UNEVEN),

@@ -82,7 +82,7 @@ def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[
     At a tie, the fastest type counts. `owners` contains the node of each part. A job whose user named types, or a
     minimum of GPUs, can lose all GPUs in this way. It then takes idle GPUs of a type that it can use, at most the
     number that it got. Otherwise it would wait until the search, which knows no types, happens to choose nodes of one
-    type. Then waiting jobs take idle GPUs.
+    type. Then all other jobs without GPUs take idle ones.
     """
     jobs: Mapping[JobId, JobView] = {job.job_id: job for job in view.jobs}
     made = {job: _cut(view, jobs[job], placement, owners) for job, placement in allocation.items()}
@@ -91,7 +91,7 @@ def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[
         for job, given in allocation.items()
         if given and not made[job] and (jobs[job].gpu_types or jobs[job].min_replicas)
     }
-    waiting = {job.job_id: most_gpus(job) for job in view.waiting if not made.get(job.job_id)}
+    waiting = {job.job_id: most_gpus(job) for job in view.jobs if not made.get(job.job_id)}
     if missed or waiting:
         free = FreeGpus(view.gpus_per_node)
         for placement in made.values():
