@@ -91,13 +91,13 @@ def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[
         for job, given in allocation.items()
         if given and not made[job] and (jobs[job].gpu_types or jobs[job].min_replicas)
     }
-    waiting = {job.job_id: most_gpus(job) for job in view.jobs if not made.get(job.job_id)}
-    if missed or waiting:
+    without = {job: most_gpus(jobs[job]) for job in allocation if not made[job]}
+    if without:
         free = FreeGpus(view.gpus_per_node)
         for placement in made.values():
             free.take(placement)
-        for job, most in (missed | {job: most for job, most in waiting.items() if job not in missed}).items():
-            made[job] = _idle(view, jobs[job], most, free)
+        for job in (*missed, *(job for job in without if job not in missed)):
+            made[job] = _idle(view, jobs[job], missed.get(job) or without[job], free)
     return made
 
 
