@@ -101,7 +101,7 @@ class Page:
     def until(self, script: str, what: str) -> None:
         from selenium.webdriver.support.ui import WebDriverWait
 
-        WebDriverWait(self.browser, 20).until(lambda _: self.run(script), what)
+        WebDriverWait(self.browser, 60).until(lambda _: self.run(script), what)
 
     def column(self, name: str) -> list[str]:
         """Return what stands in a column of the table of jobs, from the top."""
