@@ -12,7 +12,6 @@ from functools import partial
 from math import inf
 from pathlib import Path
 from time import process_time
-from types import FrameType
 from typing import TypeVar
 
 import numpy as np
@@ -26,7 +25,7 @@ from polluxsim.engine.simulation import Simulation
 from polluxsim.hardware.placements import Allocation
 from polluxsim.policies.contract.view import ClusterView, Decision, Policy, traits_of
 from polluxsim.records.results import Result
-from polluxsim.run.interrupt import in_main_thread
+from polluxsim.run.interrupt import interrupts_noted
 
 AnswerT = TypeVar("AnswerT")
 
@@ -159,7 +158,7 @@ def decision_of(
 def _answered(policy: Policy, time: float, ask: Callable[[], AnswerT]) -> AnswerT:
     """Return the answer of a policy; raise each of its errors as a finding. Ctrl-C is no error of the policy."""
     name = policy_name(policy)
-    with _interrupts() as pressed:
+    with interrupts_noted() as pressed:
         try:
             with guarded(name, time):
                 return ask()
@@ -175,28 +174,6 @@ def _as_finding(error: BaseException, name: str, time: float) -> FoundError:
         return FoundError(of_error(error, str(error)))
     what = f"policy {name} raised {type(error).__name__} in the round at {time:g} s, which would end the program"
     return FoundError(of_error(error, what))
-
-
-@contextmanager
-def _interrupts() -> Iterator[list[int]]:
-    """Yield a list that gets the number of the signal if the user presses Ctrl-C within the block.
-
-    Without a handler of Python's own, or in another thread, the list stays empty.
-    """
-    pressed = list[int]()
-    if not in_main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield pressed
-        return
-
-    def press(number: int, frame: FrameType | None) -> None:
-        pressed.append(number)
-        signal.default_int_handler(number, frame)
-
-    signal.signal(signal.SIGINT, press)
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager

@@ -175,6 +175,25 @@ def stopping_between_rounds() -> Iterator[Callable[..., None]]:
 
 
 @contextmanager
+def interrupts_noted() -> Iterator[list[int]]:
+    """Yield a list that gets the number of the signal if Ctrl-C raises KeyboardInterrupt within the block.
+
+    The list stays empty if another handler than Python's own is set, and outside the main thread.
+    """
+    pressed = list[int]()
+
+    def press(number: int, frame: FrameType | None) -> None:
+        pressed.append(number)
+        signal.default_int_handler(number, frame)
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield pressed
+        return
+    with _handling(press, (signal.SIGINT,)):
+        yield pressed
+
+
+@contextmanager
 def exits_raised() -> Iterator[None]:
     """Let `os._exit` raise `SystemExit` within the block, so that user code cannot end the process without a message.
 

@@ -91,13 +91,12 @@ def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[
         for job, given in allocation.items()
         if given and not made[job] and (jobs[job].gpu_types or jobs[job].min_replicas)
     }
-    without = {job: most_gpus(jobs[job]) for job in allocation if not made[job]}
-    if without:
+    if without := [job for job in allocation if not made[job]]:
         free = FreeGpus(view.gpus_per_node)
         for placement in made.values():
             free.take(placement)
-        for job in (*missed, *(job for job in without if job not in missed)):
-            made[job] = _idle(view, jobs[job], missed.get(job) or without[job], free)
+        for job in sorted(without, key=lambda job: job not in missed):
+            made[job] = _idle(view, jobs[job], missed.get(job) or most_gpus(jobs[job]), free)
     return made
 
 
