@@ -39,10 +39,10 @@ class Event(simpy.Event):
     """An action at a known time: a bound method, which is called with the event, so that a copy acts on itself."""
 
     def __init__(self, clock: Clock, rank: Rank, action: Action, about: Any) -> None:
-        super().__init__(clock)
-        # The outcome is known from the start, as in a SimPy timeout.
-        self._ok, self._value = True, None
+        # Like a SimPy timeout, it does not call the constructor of the base class, and its outcome is known at once.
+        self.env = clock
         self.callbacks: list[Action] = [action]
+        self._ok, self._value = True, None
         self.rank = rank
         self.about = about
 
@@ -67,11 +67,12 @@ class Clock(simpy.Environment):
         heappush(self._queue, (time, rank, place, Event(self, rank, action, about)))  # type: ignore[misc]
 
 
-def check_range(time: float, interval: float, what: str) -> None:
-    """Raise an `InvalidConfigError` if rounds around a time [s] are not different floats."""
+def check_range(time: float, interval: float, what: str, *names: str) -> None:
+    """Raise an `InvalidConfigError` about `what`, with its `names`, if rounds around a time [s] are equal floats."""
     if not time < MOST_ROUNDS * interval:
+        subject = " ".join([what, *map(repr, names)])
         raise InvalidConfigError(
-            f"{what} comes to {time:g} s, must be below {MOST_ROUNDS * interval:.4g} s: later rounds cannot be told "
+            f"{subject} comes to {time:g} s, must be below {MOST_ROUNDS * interval:.4g} s: later rounds cannot be told "
             f"apart where engine.round_interval is {interval:g}"
         )
 

@@ -126,6 +126,7 @@ class TimesAlone:
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
+        self._only_type = next(iter(scenario.cluster.types)) if len(scenario.cluster.types) == 1 else None
         self._run_times: dict[tuple[object, ...], float] = {}
 
     def time(self, job: Job, share: float, submit_time: float) -> float | None:
@@ -137,9 +138,9 @@ class TimesAlone:
 
         Source: for several types, Sia (SOSP '23), §5.
         """
+        if self._only_type is not None:
+            return self._time_on(job, share, submit_time, self._only_type)
         cluster = self._scenario.cluster
-        if len(cluster.types) == 1:
-            return self._time_on(job, share, submit_time, next(iter(cluster.types)))
         gpus = {name: sum(cluster.by_type[name]) for name in self._scenario.speeds_of(job)}
         shares = {name: share * there / cluster.num_gpus for name, there in gpus.items()}
         times = {name: self._time_on(job, part, submit_time, name) for name, part in shares.items()}

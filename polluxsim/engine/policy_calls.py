@@ -218,13 +218,13 @@ def checked_reasons(answer: object, asked: Iterable[JobId]) -> Mapping[JobId, Re
     if type(answer) is not dict and not isinstance(answer, Mapping):
         raise PolicyError(f"the policy explained itself by {short(answer)}, must be a mapping of jobs to reasons")
     known = set(asked)
-    if stray := [job_id for job_id in answer if job_id not in known]:
-        raise PolicyError(f"the policy explained job {short(stray[0])}, which it was not asked about")
     checked = {}
     for job_id, reason in answer.items():
+        if job_id not in known:
+            raise PolicyError(f"the policy explained job {short(job_id)}, which it was not asked about")
         try:
             kind, numbers, others = reason
-            plain = {str(name): float(number) for name, number in numbers.items()}
+            plain = dict(zip(map(str, numbers), map(float, numbers.values()), strict=True))
             if not isinstance(kind, str) or any(map(isnan, plain.values())):
                 raise TypeError
             checked[job_id] = Reason(kind, plain, tuple(map(str, others)) if others else ())

@@ -101,7 +101,7 @@ class Scenario:
             )
         if workload.jobs:
             last = workload.jobs[-1]
-            check_range(last.submit_time, self.settings.round_interval, f"job {last.job_id!r}")
+            check_range(last.submit_time, self.settings.round_interval, "job", last.job_id)
 
     def profile_of(self, job: Job) -> Profile:
         """Return the profile of the application of a job, or a profile with a fixed duration."""

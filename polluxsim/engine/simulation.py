@@ -111,12 +111,15 @@ class Simulation:
         """
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the run can go on")
-        state, events = self._state, self._state.clock
-        while not self._is_over and self.view is None and (before == inf or events.peek() < before):
-            if not state.jobs.active and not self._submissions.num_expected:
+        events, jobs, submissions = self._state.clock, self._state.jobs, self._submissions
+        while not self._is_over and self.view is None:
+            time = events.peek()
+            if before <= time and before < inf:
+                break
+            if not jobs.active and not submissions.num_expected:
                 self._is_over = True
-            elif events.peek() == inf:
-                self._stop(self._standstill.message(state))
+            elif time == inf:
+                self._stop(self._standstill.message(self._state))
             else:
                 events.step()
         return self.view

@@ -318,7 +318,7 @@ class State:
     def _begin_segment(self, job: ActiveJob, observers: tuple[Observer, ...]) -> None:
         time, after_round = job.begin_segment(self.clock.now)
         _tell(observers, Transition(self.clock.now, job))
-        check_range(time, self.scenario.settings.round_interval, f"job {job.job_id!r}")
+        check_range(time, self.scenario.settings.round_interval, "job", job.job_id)
         rank = Rank.AFTER_ROUND if after_round else Rank.PROGRESS
         self.clock.at(time, rank, self._reach_milestone, (job, job.serial), order=job.order)
 

@@ -136,7 +136,7 @@ class Truth:
         self._paces: Paces = {} if paces is None else paces
         self.gains: Gains = {}
         self._times_left: dict[tuple[tuple[int, ...], BatchChoice], list[float]] = {}
-        self._of_types: dict[str, Truth] = {gpu_type: self}
+        self._of_types: dict[str, Truth] = {}  # on other GPU types
 
     @property
     def profiles_by_type(self) -> Mapping[str, Profile]:
@@ -145,11 +145,15 @@ class Truth:
 
     def on(self, gpu_type: str) -> Truth:
         """Return the behaviour on a GPU type. Without profiles by type, all types are equal."""
+        if gpu_type == self.gpu_type:
+            return self
         if (known := self._of_types.get(gpu_type)) is None:
-            if (profiles := self.profiles_by_type) and gpu_type not in profiles:
+            if not (profiles := self.profiles_by_type):
+                return self
+            if gpu_type not in profiles:
                 has = ", ".join(profiles)
                 raise ProfileRangeError(f"{self.application.name} has no profile for {gpu_type}, but for {has}")
-            known = self._of_types[gpu_type] = Truth(profiles[gpu_type], None, gpu_type) if profiles else self
+            known = self._of_types[gpu_type] = Truth(profiles[gpu_type], None, gpu_type)
         return known
 
     @property

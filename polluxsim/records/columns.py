@@ -14,6 +14,8 @@ from math import isnan, nan
 from operator import is_
 from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
+import numpy as np
+
 from polluxsim.records.results import columns_of
 
 ObjectT = TypeVar("ObjectT")
@@ -231,8 +233,9 @@ def _taken(column: Any, indices: Sequence[int]) -> Any:
         return _Same(column.one, len(indices))
     if isinstance(column, _Optional):
         return _Optional(_taken(column.numbers, indices))
-    taken = (column[index] for index in indices)
-    return array(column.typecode, taken) if isinstance(column, array) else list(taken)
+    if isinstance(column, array):
+        return array(column.typecode, np.asarray(column)[np.asarray(indices, dtype=np.int64)].tobytes())
+    return [column[index] for index in indices]
 
 
 # Storage of a column by the type of its values; a list for other types.

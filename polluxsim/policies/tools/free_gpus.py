@@ -46,6 +46,7 @@ class FreeGpus:
         self.gpus = list(gpus_per_node)
         self.hosts = list(hosts)
         self.total = sum(self.gpus)
+        self._most = max(self.gpus, default=0)  # no node has more free GPUs
         self._nodes_by_type = nodes_by_type or {}
 
     @classmethod
@@ -66,6 +67,7 @@ class FreeGpus:
         for node, gpus in placement:
             self.gpus[node] += gpus
             self.total += gpus
+            self._most = max(self._most, self.gpus[node])
 
     def has(self, placement: Placement) -> bool:
         """Return whether the GPUs of a placement are free. Its nodes may no longer exist."""
@@ -91,14 +93,21 @@ class FreeGpus:
             return None
         placement = []
         while num_replicas:
-            most = max(map(self.gpus.__getitem__, nodes)) if nodes else max(self.gpus)
-            node = next(node for node in nodes if self.gpus[node] == most) if nodes else self.gpus.index(most)
-            taken = min(most, num_replicas)
+            node = max(nodes, key=self.gpus.__getitem__) if nodes else self._emptiest()
+            taken = min(self.gpus[node], num_replicas)
             placement.append((node, taken))
             self.gpus[node] -= taken
             self.total -= taken
             num_replicas -= taken
         return tuple(placement)
+
+    def _emptiest(self) -> int:
+        """Return the node with the most free GPUs, the lowest number at a tie."""
+        try:
+            return self.gpus.index(self._most)
+        except ValueError:
+            self._most = max(self.gpus)
+            return self.gpus.index(self._most)
 
     def pack_job(self, job: JobView, gpus: int | None = None) -> Placement | None:
         """Find GPUs for a job on one type that it can use, and take them. By default, find the requested number.
