@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polluxsim.hardware.placements import Placement
 from polluxsim.policies.sharing.antman import _first_with
 from polluxsim.policies.tools.free_gpus import FreeGpus, pack, remove
 
@@ -70,3 +71,27 @@ def test_packing_one_job_after_the_other_takes_each_gpu_once(
 def test_gpus_are_kept_on_a_node_with_enough_else_on_the_one_with_most() -> None:
     free = {0: [(0, 0)], 1: [(1, 0), (1, 1)], 2: [(2, 0), (2, 1), (2, 2)]}
     assert [_first_with(free, wanted) for wanted in (1, 2, 4)] == [free[0], free[1], free[2]]
+
+
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=6), st.data())
+def test_the_emptiest_node_comes_first_after_any_changes(gpus: list[int], data: st.DataObject) -> None:
+    free = FreeGpus(gpus)
+    held: list[Placement] = []
+    for _ in range(8):
+        if held and data.draw(st.booleans()):
+            free.give_back(held.pop(data.draw(st.integers(0, len(held) - 1))))
+            continue
+        expected = list(free.gpus)
+        wanted = data.draw(st.integers(1, 10))
+        placement = free.pack(wanted)
+        if placement is None:
+            assert wanted > sum(expected)
+            continue
+        held.append(placement)
+        for node, count in placement:
+            assert node == expected.index(max(expected))
+            assert count == min(expected[node], wanted)
+            expected[node] -= count
+            wanted -= count
+        assert free.gpus == expected
+        assert free.total == sum(expected)
