@@ -20,8 +20,9 @@ from polluxsim.engine.state import State
 from polluxsim.engine.views import JobWindow, JobWindows
 from polluxsim.hardware.gpu_types import NodeTypes
 from polluxsim.hardware.placements import JobId
-from polluxsim.policies.contract.view import ClusterView, JobView, Oracle, Reason, SharedGpus, Standing
+from polluxsim.policies.contract.view import ClusterView, JobView, Oracle, SharedGpus, Standing
 from polluxsim.records.columns import copy_containers
+from polluxsim.records.results import ReasonRecord
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -213,8 +214,8 @@ class DueReasons:
         return copy_containers(self)
 
 
-def checked_reasons(answer: object, asked: Iterable[JobId]) -> Mapping[JobId, Reason]:
-    """Return a policy's reasons with plain numbers."""
+def checked_reasons(answer: object, asked: Iterable[JobId], time: float) -> dict[JobId, ReasonRecord]:
+    """Return a policy's reasons at a time [s], with plain numbers."""
     if type(answer) is not dict and not isinstance(answer, Mapping):
         raise PolicyError(f"the policy explained itself by {short(answer)}, must be a mapping of jobs to reasons")
     known = set(asked)
@@ -224,10 +225,11 @@ def checked_reasons(answer: object, asked: Iterable[JobId]) -> Mapping[JobId, Re
             raise PolicyError(f"the policy explained job {short(job_id)}, which it was not asked about")
         try:
             kind, numbers, others = reason
-            plain = dict(zip(map(str, numbers), map(float, numbers.values()), strict=True))
-            if not isinstance(kind, str) or any(map(isnan, plain.values())):
+            values = tuple(map(float, numbers.values()))
+            if not isinstance(kind, str) or any(map(isnan, values)):
                 raise TypeError
-            checked[job_id] = Reason(kind, plain, tuple(map(str, others)) if others else ())
+            plain = tuple(zip(map(str, numbers), values, strict=True))
+            checked[job_id] = ReasonRecord(time, job_id, kind, plain, tuple(map(str, others)) if others else ())
         except (TypeError, ValueError, AttributeError):
             must_be = "a Reason(kind, numbers, others)"
             raise PolicyError(f"the policy explained job {job_id!r} by {short(reason)}, must be {must_be}") from None

@@ -20,7 +20,7 @@ from polluxsim.engine.progress import NO_LOSSES, Holding
 from polluxsim.engine.state import Share, State
 from polluxsim.hardware.hosts import Hosted
 from polluxsim.hardware.placements import BatchChoice, DividedBatch, JobId, Placement
-from polluxsim.policies.contract.view import Decision, Reason
+from polluxsim.policies.contract.view import Decision
 from polluxsim.records.columns import Records, copy_containers
 from polluxsim.records.results import (
     AllocationRecord,
@@ -169,12 +169,11 @@ class Recorder:
         fitness, bound = decision.fitness, decision.upper_bound
         self._objective = (fitness, bound, None if fitness is None or bound is None else 1 - fitness / bound)
 
-    def explain(self, job_id: JobId, reason: Reason, *, moved: bool) -> None:
+    def explain(self, record: ReasonRecord, *, moved: bool) -> None:
         """Record the reason of a job, unless its placement and its reason are unchanged."""
-        record = ReasonRecord(self._state.clock.now, job_id, reason.kind, tuple(reason.numbers.items()), reason.others)
-        last = self._last_reason.get(job_id)
+        last = self._last_reason.get(record.job)
         if moved or last is None or _is_news(record, last):
-            self._last_reason[job_id] = record
+            self._last_reason[record.job] = record
             self._reasons.append(record)
 
     def time_spent(self, phase: str, seconds: float, time: float | None = None) -> None:

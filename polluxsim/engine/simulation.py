@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from time import perf_counter
 from typing import TypeAlias
@@ -26,8 +26,8 @@ from polluxsim.engine.submissions import Submissions
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import Allocation, Gpus, JobId, Placement
 from polluxsim.models.profile import Profile
-from polluxsim.policies.contract.view import ClusterView, Decision, Policy, Reason
-from polluxsim.records.results import GpuSeconds, JobRecord, Result, RoundRecord, Status
+from polluxsim.policies.contract.view import ClusterView, Decision, Policy
+from polluxsim.records.results import GpuSeconds, JobRecord, ReasonRecord, Result, RoundRecord, Status
 from polluxsim.workloads.workload import Job, Workload
 
 
@@ -258,23 +258,23 @@ class Simulation:
         else:
             self._end_round(())
 
-    def _explained(self, plan: Plan) -> Mapping[JobId, Reason]:
+    def _explained(self, plan: Plan) -> Sequence[ReasonRecord]:
         """Return the policy's reasons for the jobs whose reasons are due, in order of name."""
         decision, moves, jobs = plan.decision, plan.moves, self._state.jobs
         if decision.explain is None:
-            return {}
+            return ()
         if not (due := self._reasons.due(self.time, moves.keys() | decision.rejected, jobs.active)):
-            return {}
-        reasons = checked_reasons(decision.explain(due), due)
+            return ()
+        reasons = checked_reasons(decision.explain(due), due, self.time)
         holding = {job for job in due if (moves[job].placement if job in moves else job in jobs.placed)}
         self._reasons.asked(self.time, due, moves.keys(), holding)
-        return {job_id: reasons[job_id] for job_id in due if job_id in reasons}
+        return [reasons[job_id] for job_id in due if job_id in reasons]
 
-    def _apply(self, plan: Plan, reasons: Mapping[JobId, Reason]) -> None:
+    def _apply(self, plan: Plan, reasons: Iterable[ReasonRecord]) -> None:
         """Apply a decision: nodes, rejected jobs, CPUs and memory, and GPUs."""
         state, decision = self._state, plan.decision
-        for job_id, reason in reasons.items():
-            self._recorder.explain(job_id, reason, moved=job_id in plan.moves)
+        for reason in reasons:
+            self._recorder.explain(reason, moved=reason.job in plan.moves)
         if decision.num_nodes is not None:
             state.request_nodes(decision.num_nodes)
         for job_id in decision.rejected:
