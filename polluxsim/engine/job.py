@@ -47,7 +47,7 @@ class ActiveJob:
         self._has_observed = False
         self._trained = 0.0  # training before it got its present GPUs [s]
         # Ends of the epochs after the present one if nothing changes, the last one first.
-        self._ahead: list[tuple[float, bool]] = []
+        self._ahead: list[Milestone] = []
         # A segment, and progress and time of its last boundary of an interval that was asked for.
         self._reached: tuple[Segment, float, float] = (self.segment, 0.0, 0.0)
 
@@ -90,7 +90,7 @@ class ActiveJob:
             start = time
             count += 1
         epoch = self.segment.epoch + count
-        return self._trained_segment(epoch, self.truth.epoch_ends[epoch - 1], start, Milestone(*ahead[-count]))
+        return self._trained_segment(epoch, self.truth.epoch_ends[epoch - 1], start, ahead[-count])
 
     def progress_at(self, now: float) -> float:
         """Return the work done by a time [M0-steps].
@@ -174,12 +174,11 @@ class ActiveJob:
             rates = [rate * (1 - self.slowdown) for rate in rates]
         self._ahead = self.rule.course(progress, start, rates, self.truth.epoch_ends[epoch:last])[::-1]
         if cycle is not None:
-            self._ahead = [cycle.delayed(Milestone(*each), start) for each in self._ahead]
+            self._ahead = [cycle.delayed(each, start) for each in self._ahead]
         if self._time_up < self._ahead[0][0]:
-            self._ahead[0] = Milestone(max(self._time_up, start))
-        end, first = Milestone(*self._ahead[0]), self._ahead.pop()
-        milestone = Milestone(*first) if self._ahead else end
-        self.segment = self._trained_segment(epoch, progress, start, milestone, cycle)
+            self._ahead[0] = max(self._time_up, start), False
+        end = self._ahead[0]
+        self.segment = self._trained_segment(epoch, progress, start, self._ahead.pop(), cycle)
         return end
 
     def pass_epochs(self, now: float) -> bool:
@@ -209,7 +208,7 @@ class ActiveJob:
     def end_epoch(self) -> bool:
         """End an epoch that is an event. Return whether all work is done; otherwise a new segment must begin."""
         self._observe()
-        epoch, now = self.segment.epoch, self.segment.milestone.time
+        epoch, (now, _) = self.segment.epoch, self.segment.milestone
         cycle = self.checkpoints_at(now)
         if now >= self._time_up:
             self.segment = Segment(epoch, self.progress_at(now), now, checkpoints=cycle)

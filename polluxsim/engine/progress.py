@@ -29,13 +29,14 @@ class CheckpointCycle(NamedTuple):
     def delayed(self, milestone: Milestone, start: float) -> Milestone:
         """Return a milestone of training from `start`, delayed by the checkpoints before it.
 
-        >>> CheckpointCycle(interval=10.0, cost=1.0, due=10.0).delayed(Milestone(125.0), 100.0).time
-        127.0
+        >>> CheckpointCycle(interval=10.0, cost=1.0, due=10.0).delayed((125.0, False), 100.0)
+        (127.0, False)
         """
-        beyond = milestone.time - start - max(self.due, 0.0)
+        time, _ = milestone
+        beyond = time - start - max(self.due, 0.0)
         if beyond <= 0:
             return milestone
-        return Milestone(milestone.time + max(ceil(beyond / self.interval), 1) * self.cost + min(self.due, 0.0))
+        return time + max(ceil(beyond / self.interval), 1) * self.cost + min(self.due, 0.0), False
 
     def last_end(self, passed: float) -> float | None:
         """Return the training up to the last checkpoint that was complete after `passed` [s], or None."""

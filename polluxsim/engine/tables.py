@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from math import inf, nextafter
 from operator import attrgetter
-from typing import NamedTuple
+from typing import TypeAlias
 
 from polluxsim.engine.job import ActiveJob, Transition
 from polluxsim.engine.views import JobWindow, Shutter, set_field
@@ -18,15 +18,10 @@ from polluxsim.workloads.workload import Job
 ORDER = attrgetter("order")
 
 
-class Part(NamedTuple):
-    """Share of a job in the totals: GPUs, goodput [M0-equivalent examples/s], and GPUs × efficiency."""
+Part: TypeAlias = tuple[int, float, float]
+"""Share of a job in the totals: GPUs, goodput [M0-equivalent examples/s], and GPUs × efficiency."""
 
-    gpus: int
-    goodput: float
-    weighted: float
-
-
-NOTHING = Part(0, 0.0, 0.0)
+NOTHING: Part = (0, 0.0, 0.0)
 
 
 class Totals:
@@ -50,14 +45,15 @@ class Totals:
         if old is not None:
             self._add(old, -1)
         if gpus:
-            new = self._parts[job.job_id] = Part(gpus, job.segment.goodput, gpus * job.segment.efficiency)
+            new = self._parts[job.job_id] = (gpus, job.segment.goodput, gpus * job.segment.efficiency)
             self._add(new, 1)
 
     def _add(self, part: Part, sign: int) -> None:
-        if part.goodput.is_integer() and part.weighted.is_integer():
-            self._gpus += sign * part.gpus
-            self._goodput += sign * part.goodput
-            self._weighted += sign * part.weighted
+        gpus, goodput, weighted = part
+        if goodput.is_integer() and weighted.is_integer():
+            self._gpus += sign * gpus
+            self._goodput += sign * goodput
+            self._weighted += sign * weighted
         else:
             self._num_fractions += sign
 
@@ -68,13 +64,13 @@ class Totals:
     def sum(self, running: Iterable[ActiveJob]) -> Part:
         """Return the totals of the running jobs, which are given in order of submission."""
         if self._known is None and not self._num_fractions:
-            self._known = Part(self._gpus, self._goodput, self._weighted)
+            self._known = (self._gpus, self._goodput, self._weighted)
         elif self._known is None:
             gpus, goodput, weighted = NOTHING
             for job in running:
-                part = self._parts[job.job_id]
-                gpus, goodput, weighted = gpus + part.gpus, goodput + part.goodput, weighted + part.weighted
-            self._known = Part(gpus, goodput, weighted)
+                more_gpus, more_goodput, more_weighted = self._parts[job.job_id]
+                gpus, goodput, weighted = gpus + more_gpus, goodput + more_goodput, weighted + more_weighted
+            self._known = (gpus, goodput, weighted)
         return self._known
 
 

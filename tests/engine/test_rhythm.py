@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polluxsim.engine.clock import Milestone
 from polluxsim.engine.progress import CheckpointCycle
 
 # Quarters of a second add up exactly.
@@ -59,7 +58,7 @@ def test_two_steps_are_as_one(rhythm: CheckpointCycle, first: float, second: flo
 
 @given(rhythms, st.integers(0, 4000).map(lambda number: number / 4))
 def test_a_milestone_is_reached_when_so_much_is_trained(rhythm: CheckpointCycle, trained: float) -> None:
-    time = rhythm.delayed(Milestone(50.0 + trained), 50.0).time
+    time = rhythm.delayed((50.0 + trained, False), 50.0)[0]
     assert rhythm.without(50.0, time) == pytest.approx(50.0 + trained)
     if trained:
         assert rhythm.without(50.0, time - 0.125) < 50.0 + trained
