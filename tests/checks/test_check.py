@@ -375,6 +375,21 @@ UNUSABLE_TYPE = World(
 """The search of Pollux gives a job a GPU that it cannot use. The GPU is idle while another job waits."""
 
 
+RUNS_OVER = World(
+    nodes=(2,),
+    jobs=(
+        Job("a", 700.0, "elastic", 2, 2, duration=225.0, speeds=((1, 1.0), (2, 1.681792830507429))),
+        Job("b", 825.0, "rigid", 2, 2, duration=60.0, deadline=2325.0),
+        Job("c", 975.0, "toy", 1, 10),
+        Job("d", 825.0, "rigid", 2, 2, duration=60.0),
+        Job("e", 775.0, "wide", 1, 10, deadline=1175.0, time_limit=100.0, max_replicas=4),
+        Job("f", 275.0, "slow", 2, 20),
+    ),
+    checkpoint_interval=100.0,
+)
+"""Job a runs beyond the end of its plan, because of its checkpoints, on a GPU that the plan of job d needs."""
+
+
 WAITS_ON_ITS_NODE = World(
     nodes=(2, 2, 2),
     jobs=(
@@ -393,7 +408,7 @@ WAITS_ON_ITS_NODE = World(
         ("antman", WAITS_ON_ITS_NODE), ("antman", WIDE),
         ("drf", FEWER_NODES), ("elastic-edf", IDLE_TYPE), ("elasticflow", GONE), ("elasticflow", REJECTED),
         ("elasticflow", WITHOUT_DEADLINE), ("elasticflow", LEARNS_LATER),
-        ("elasticflow", NO_POWER_OF_TWO), ("elasticflow", SURPLUS),
+        ("elasticflow", NO_POWER_OF_TWO), ("elasticflow", RUNS_OVER), ("elasticflow", SURPLUS),
         ("gandiva", OTHER_TYPES), ("isolated", ORDERED), ("jsa", REPEATS), ("jsa", ROUNDED),
         ("multifactor", NO_KNOWN_TIME), ("pollux", CUT_TO_A_TYPE), ("pollux", LOST_FOR_NOTHING),
         ("pollux", NEEDS_SEVERAL_NODES),

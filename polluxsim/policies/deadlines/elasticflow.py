@@ -110,7 +110,9 @@ class ElasticFlow:
             for by_job in (self._plans, self._changed, self._late):
                 by_job.pop(job_id, None)
         has_learnt = bool(view.changes.learnt) and limits(view) != self._limits
-        rejected = self._plan_anew(view) if view.changes.jobs_or_nodes or has_learnt else {}
+        # A job that is slower than planned keeps GPUs that the plans of other jobs need.
+        runs_over = any(view.round_at(plan.end) <= view.time for plan in self._plans.values())
+        rejected = self._plan_anew(view) if view.changes.jobs_or_nodes or has_learnt or runs_over else {}
         placed = self._placed(view, rejected)
         changed = [job.job_id for job in view.jobs if set(job.placement) != set(placed.get(job.job_id, ()))]
         self._changed |= dict.fromkeys(changed, view.time)
