@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from math import inf
 
 import numpy as np
@@ -116,12 +117,13 @@ class ElasticFlow:
         placed = self._placed(view, rejected)
         changed = [job.job_id for job in view.jobs if set(job.placement) != set(placed.get(job.job_id, ()))]
         self._changed |= dict.fromkeys(changed, view.time)
-        steps = (start for plan in self._plans.values() for start, _ in plan.steps if start > view.time)
+        steps = (start for plan in self._plans.values() for start, _ in plan.steps)
+        ends = (view.round_at(plan.end) for plan in self._plans.values())
         plans, late = dict(self._plans), frozenset(self._late)
         return Decision(
             placed,
             rejected=tuple(rejected),
-            valid_until=min(steps, default=inf),
+            valid_until=min((time for time in chain(steps, ends) if time > view.time), default=inf),
             outdated_by=Change.JOBS_OR_NODES | Change.LEARNING,
             explain=lambda jobs: (
                 {name: rejected[name] for name in jobs if name in rejected}
