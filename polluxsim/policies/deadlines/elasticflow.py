@@ -111,9 +111,11 @@ class ElasticFlow:
             for by_job in (self._plans, self._changed, self._late):
                 by_job.pop(job_id, None)
         has_learnt = bool(view.changes.learnt) and limits(view) != self._limits
-        # A job that is slower than planned keeps GPUs that the plans of other jobs need.
-        runs_over = any(view.round_at(plan.end) <= view.time for plan in self._plans.values())
-        rejected = self._plan_anew(view) if view.changes.jobs_or_nodes or has_learnt or runs_over else {}
+        rejected: dict[JobId, Reason] = {}
+        if view.changes.jobs_or_nodes or has_learnt:
+            rejected = self._plan_anew(view)
+        elif any(view.round_at(plan.end) <= view.time for plan in self._plans.values()):
+            self._plan_beyond(view)
         placed = self._placed(view, rejected)
         changed = [job.job_id for job in view.jobs if set(job.placement) != set(placed.get(job.job_id, ()))]
         self._changed |= dict.fromkeys(changed, view.time)
@@ -217,6 +219,16 @@ class ElasticFlow:
         if not too_late:
             self._plans = schedule.plans
         return too_late
+
+    def _plan_beyond(self, view: ClusterView) -> None:
+        """Plan anew if a job runs beyond the end of its plan and all jobs can still meet their deadlines.
+
+        The job keeps GPUs that the plans of other jobs need.
+        """
+        demands = {job.job_id: self._demand(view, job) for job in view.jobs}
+        if (schedule := Schedule.of(view, demands)) is not None:
+            schedule.spread(demands)
+            self._plans = schedule.plans
 
     def _plan_anew(self, view: ClusterView) -> dict[JobId, Reason]:
         """Plan for all admitted jobs, and return the reasons for rejections."""
