@@ -72,15 +72,20 @@ def test_a_job_may_follow_or_precede_its_pod_group(tmp_path):
         assert (row["duration"], row["priority"], row["qos"]) == (3000, None, "urgent")
 
 
-def test_a_job_without_a_history_states_its_running_duration(tmp_path):
+def test_a_job_without_a_history_has_no_duration(tmp_path):
     group, job = sample("volcano", 1), sample("volcano", 5)
     del job["status"]["conditions"]
-    job["status"]["runningDuration"] = "1h2m3.5s"
+    job["status"]["runningDuration"] = "1h2m3.5s"  # counts from the creation of the Job
     _, (row,) = imported(tmp_path, "volcano", group, job)
-    assert (row["duration"], row["queueing_delay"]) == (3723.5, None)
-    job["status"]["runningDuration"] = "long"
-    with pytest.raises(InvalidInputError, match=r"key 'status.runningDuration' is not a duration like 1h2m3.5s"):
-        imported(tmp_path, "volcano", group, job)
+    assert (row["duration"], row["queueing_delay"], row["status"]) == (None, None, "completed")
+
+
+def test_a_job_named_none_belongs_to_no_group_without_an_owner(tmp_path):
+    group, job = sample("volcano", 1), sample("volcano", 5)
+    job["metadata"] = {"name": "None", "creationTimestamp": job["metadata"]["creationTimestamp"]}
+    group["metadata"] = {"name": "group", "creationTimestamp": group["metadata"]["creationTimestamp"]}
+    _, (row,) = imported(tmp_path, "volcano", group, job)
+    assert (row["duration"], row["status"]) == (None, None)
 
 
 def test_a_pod_group_alone_has_no_duration(tmp_path):

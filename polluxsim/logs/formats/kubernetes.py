@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from polluxsim.hardware.placements import MOST_SECONDS
-from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, JobStatus, LogJob, Reason, oddities_of_times
+from polluxsim.logs.formats.base import (
+    BadRowError,
+    Clock,
+    Dropped,
+    Entry,
+    Format,
+    JobStatus,
+    LogJob,
+    Reason,
+    oddities_of_times,
+)
 from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow, json_rows
 from polluxsim.logs.formats.log_rows import MAX_GPUS, parsed
 
@@ -19,7 +29,8 @@ QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{1,9})?(?:[eE][+-]?\d{1,2})?)([numkMGTPE
 
 UNITS = {
     None: 1.0,
-    **{unit: 10.0 ** (3 * power) for power, unit in zip(range(-3, 7), ("n", "u", "m", "", *"kMGTPE"), strict=True)},
+    **{unit: 1000.0**power for power, unit in enumerate("kMGTPE", start=1)},
+    **{unit: 1000.0**-power for power, unit in enumerate("mun", start=1)},
     **{f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", start=1)},
 }
 """Values of the units of quantities."""
@@ -38,10 +49,18 @@ VOLCANO_ENDED = {
 }
 """Phases of a Volcano Job that has ended (volcano.sh/apis, batch/v1alpha1)."""
 
+LIST = "items"  # key of the objects in the output of kubectl
 TIME_LIMIT = "maximumExecutionTimeSeconds"  # key of a Kueue Workload
 
-DURATION = re.compile(r"(?:(\d{1,7})h)?(?:(\d{1,9})m)?(?:(\d{1,9}(?:\.\d{1,9})?)s)?", re.ASCII)
-"""A duration of Go without fractions of units below a second, like 1h2m3.5s."""
+EXTRAS = (
+    "application", "num_instances", "gpu_type", "cpus", "memory", "queueing_delay", "time_limit", "partition",
+    "priority", "qos",
+)  # fmt: skip
+
+
+def _extras(**values: object) -> tuple[object, ...]:
+    """Return values in the order of `EXTRAS`; None for a name without a value."""
+    return tuple(values.get(name) for name in EXTRAS)
 
 
 class _Resources(NamedTuple):
@@ -118,6 +137,7 @@ def _conditions(status: JsonRow) -> dict[str, JsonRow]:
 
 
 def _parse_workload(row: JsonRow) -> LogJob | Dropped:
+    """Return the job of a Workload that ended, or drop the Workload."""
     metadata, spec, status = row.child("metadata"), row.child("spec"), row.child("status")
     resources, pods, flavor = _asked_for(spec, status.child("admission"))
     if resources.gpus == 0:
@@ -126,7 +146,7 @@ def _parse_workload(row: JsonRow) -> LogJob | Dropped:
     admitted = conditions.get("Admitted") or conditions.get("QuotaReserved")
     past = _past_execution(status)
     if admitted is None:
-        return row.dropped(Reason.NEVER_RAN if not past else Reason.NO_END)
+        return row.dropped(Reason.NO_END if past else Reason.NEVER_RAN)
     if (finished := conditions.get("Finished")) is None:
         return row.dropped(Reason.NO_END)
     submitted = _instant(metadata, "creationTimestamp")
@@ -142,17 +162,18 @@ def _parse_workload(row: JsonRow) -> LogJob | Dropped:
         num_gpus=resources.gpus,
         tenant=metadata.word("namespace"),
         status=FINISHED.get(finished.word("reason") or ""),
-        extras=(
-            _owner(metadata),
-            pods,
-            flavor,
-            resources.cpus,
-            resources.memory,
-            None if past else start - submitted,  # for a workload that was evicted, only the last start is known
-            spec.within(TIME_LIMIT, 1, MOST_SECONDS) if spec.has(TIME_LIMIT) else None,
-            queue,
-            spec.within("priority", -(2**31), 2**31) if spec.has("priority") else None,
-            _class_of(spec),
+        extras=_extras(
+            application=_owner(metadata),
+            num_instances=pods,
+            gpu_type=flavor,
+            cpus=resources.cpus,
+            memory=resources.memory,
+            # For a workload that was evicted, only the last start is known.
+            queueing_delay=None if past else start - submitted,
+            time_limit=spec.within(TIME_LIMIT, 1, MOST_SECONDS) if spec.has(TIME_LIMIT) else None,
+            partition=queue,
+            priority=spec.within("priority", -(2**31), 2**31) if spec.has("priority") else None,
+            qos=_class_of(spec),
         ),
         oddities=oddities_of_times(submitted, start, end, end - start),
     )
@@ -180,7 +201,10 @@ def _asked_for(spec: JsonRow, admission: JsonRow) -> tuple[_Resources, int, str 
 
 
 def _of_pod(spec: JsonRow) -> _Resources:
-    """Return the resources that the containers of a pod request; a resource without a request has its limit."""
+    """Return the resources that the containers of a pod request, without init containers.
+
+    A resource without a request has its limit.
+    """
     total = NOTHING
     for container in spec.children("containers"):
         resources = container.child("resources")
@@ -206,15 +230,14 @@ def _class_of(spec: JsonRow) -> str | None:
 class _VolcanoJob(NamedTuple):
     """The values that a Volcano Job adds to its PodGroup, None if unknown."""
 
-    start: float | None  # [s since 1970-01-01 UTC]
-    end: float | None  # [s since 1970-01-01 UTC]
-    duration: float | None  # [s]
+    start: float | None  # first start [s since 1970-01-01 UTC]
+    duration: float | None  # from the first start to the end [s]
     status: JobStatus | None
     retries: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class VolcanoFormat(JsonFormat):
+class VolcanoFormat(Format):
     """PodGroups, with the Volcano Jobs that they belong to if these are in the same file."""
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
@@ -223,12 +246,12 @@ class VolcanoFormat(JsonFormat):
         The file is read twice, because a Job may follow its PodGroup.
         """
         jobs, priorities = dict[str, _VolcanoJob](), dict[str, float]()
-        for row in json_rows(path, self.key, None):
+        for row in json_rows(path, LIST, None):
             try:
                 _note(row, jobs, priorities)
             except BadRowError:
                 continue  # the second pass yields the error
-        for row in json_rows(path, self.key, None):
+        for row in json_rows(path, LIST, None):
             yield parsed(row, lambda row: _parse_volcano(row, jobs, priorities))
 
 
@@ -241,25 +264,20 @@ def _note(row: JsonRow, jobs: dict[str, _VolcanoJob], priorities: dict[str, floa
 
 
 def _volcano_job(status: JsonRow) -> _VolcanoJob:
-    """Return the values of a Job from its status, whose conditions are the history of its phases."""
+    """Return the values of a Job from its status, whose conditions are the history of its phases.
+
+    `runningDuration` is not used, because Volcano counts it from the creation of the Job.
+    """
     history = [(each.text("status"), _instant(each, "lastTransitionTime")) for each in status.children("conditions")]
     phase = status.child("state").word("phase")
+    start = next((time for name, time in history if name == "Running"), None)
+    end = next((time for name, time in reversed(history) if name in VOLCANO_ENDED), None)
     return _VolcanoJob(
-        start=next((time for name, time in history if name == "Running"), None),
-        end=next((time for name, time in reversed(history) if name in VOLCANO_ENDED), None),
-        duration=_duration(status) if status.has("runningDuration") else None,
+        start=start,
+        duration=None if start is None or end is None or end < start else end - start,
         status=JobStatus.RUNNING if phase == "Running" else VOLCANO_ENDED.get(phase or ""),
         retries=status.count("retryCount") if status.has("retryCount") else 0,
     )
-
-
-def _duration(status: JsonRow) -> float:
-    """Return the run time of a Job [s]."""
-    text = status.text("runningDuration")
-    if not (match := DURATION.fullmatch(text)):
-        raise status.error("runningDuration", "a duration like 1h2m3.5s")
-    hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return min(hours * 3600 + minutes * 60 + seconds, MOST_SECONDS)
 
 
 def _parse_volcano(row: JsonRow, jobs: Mapping[str, _VolcanoJob], priorities: Mapping[str, float]) -> LogJob | Dropped:
@@ -276,47 +294,38 @@ def _parse_volcano(row: JsonRow, jobs: Mapping[str, _VolcanoJob], priorities: Ma
         return row.dropped(Reason.NO_GPU)
     if phase in ("Pending", "Inqueue", None):
         return row.dropped(Reason.NEVER_RAN)
-    submitted, owner = _instant(metadata, "creationTimestamp"), _owner(metadata)
-    job = jobs.get(f"{metadata.word('namespace')}/{owner}" if metadata.has("namespace") else str(owner))
+    submitted, owner, namespace = _instant(metadata, "creationTimestamp"), _owner(metadata), metadata.word("namespace")
+    job = None if owner is None else jobs.get(f"{namespace}/{owner}" if namespace else owner)
     class_name = spec.word("priorityClassName")
-    duration = None if job is None else job.duration
-    if job is not None and job.start is not None and job.end is not None and job.end >= job.start:
-        duration = job.end - job.start
+    status = JobStatus.RUNNING if phase == "Running" else None
     return LogJob(
         place=row.place,
         job=_name(metadata),
         submitted=submitted,
-        duration=duration,
+        duration=None if job is None else job.duration,
         num_gpus=resources.gpus,
-        tenant=metadata.word("namespace"),
-        status=job.status if job else {"Running": JobStatus.RUNNING}.get(phase or ""),
+        tenant=namespace,
+        status=status if job is None else job.status,
         attempts=None if job is None else job.retries + 1,
-        extras=(
-            owner,
-            spec.count("minMember") if spec.has("minMember") else None,
-            None,
-            resources.cpus,
-            resources.memory,
-            None if job is None or job.start is None else job.start - submitted,
-            None,
-            spec.word("queue"),
-            priorities.get(class_name or ""),
-            class_name,
+        extras=_extras(
+            application=owner,
+            num_instances=spec.count("minMember") if spec.has("minMember") else None,
+            cpus=resources.cpus,
+            memory=resources.memory,
+            queueing_delay=None if job is None or job.start is None else job.start - submitted,
+            partition=spec.word("queue"),
+            priority=priorities.get(class_name or ""),
+            qos=class_name,
         ),
         oddities=() if job is None else oddities_of_times(submitted, job.start, None, 0.0),
     )
 
 
-EXTRAS = (
-    "application", "num_instances", "gpu_type", "cpus", "memory", "queueing_delay", "time_limit", "partition",
-    "priority", "qos",
-)  # fmt: skip
-
 KUEUE = JsonFormat(
     name="kueue",
     citation="Kueue Workloads, kubectl get workloads -A -o json",
     caveat="a workload runs from its last admission to its end; GPUs of pods that ended earlier count to the end",
-    key="items",
+    key=LIST,
     parse=_parse_workload,
     clock=Clock.ZONED,
     extras=EXTRAS,
@@ -326,9 +335,8 @@ KUEUE = JsonFormat(
 VOLCANO = VolcanoFormat(
     name="volcano",
     citation="Volcano PodGroups, kubectl get podgroups.scheduling.volcano.sh,jobs.batch.volcano.sh -A -o json",
-    caveat="a PodGroup does not state when it ran: its duration comes from its Volcano Job in the same file",
-    key="items",
-    parse=lambda row: _parse_volcano(row, {}, {}),
+    caveat="a PodGroup does not state when it ran: its duration comes from its Volcano Job in the same file, from the "
+    "first start to the end, with the waits of retries",
     clock=Clock.ZONED,
     extras=EXTRAS,
     files="*.json",
