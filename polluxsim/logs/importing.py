@@ -55,7 +55,7 @@ def oddities(job: LogJob) -> Iterator[str]:
         yield "duration of more than 60 days"
     if job.num_gpus % 1:
         yield "a fraction of a GPU"
-    if job.status is JobStatus.RUNNING:
+    if job.status is JobStatus.RUNNING and job.duration is not None:
         yield "was running when last seen: its duration is a lower bound"
 
 

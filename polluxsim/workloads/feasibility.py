@@ -16,8 +16,8 @@ from polluxsim.workloads.job import Job
 def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str, *, shrinks: bool = False) -> str | None:
     """Return the reason against running a job, with its request, on a GPU type of a cluster; None if the job can run.
 
-    With `shrinks`, a job with a profile may get fewer GPUs than it requests if the type has fewer, but not fewer than
-    its minimum.
+    `profile` is None for a job with a duration. With `shrinks`, on a cluster of several types, a job with a profile may
+    get fewer GPUs than it requests if the type has fewer, but not fewer than its minimum.
     """
     sizes = cluster.by_type[gpu_type]
     if shrinks and profile is not None and len(cluster.types) > 1 and (job.min_replicas or 1) <= sum(sizes):
@@ -26,28 +26,31 @@ def why_not(job: Job, profile: Profile | None, cluster: Cluster, gpu_type: str, 
         what = f"num_replicas is {job.num_replicas}, must be at most {sum(sizes)}, the number of GPUs"
         return what if len(cluster.types) > 1 else f"{what}; use a larger cluster, or leave out larger jobs"
     if gpu_type == ANY.name:
-        return None if profile is None else _wrong_batch(job, profile, max(sizes))
+        return None if profile is None else _why_not_batch(job, profile, max(sizes))
     if job.gpu_types and gpu_type not in job.gpu_types:
         return f"gpu_types are {', '.join(job.gpu_types)}"
     if profile is None:
-        return _wrong_type(job, gpu_type)
+        return _why_not_type(job, gpu_type)
     types = by_type(profile)
     if gpu_type not in types and (types or len(cluster.types) > 1):
         known = f"only for {', '.join(types)}" if types else "only for clusters of one type"
         return f"{job.application} has no profile for this type, {known}"
-    return _wrong_batch(job, types.get(gpu_type, profile), max(sizes))
+    return _why_not_batch(job, types.get(gpu_type, profile), max(sizes))
 
 
-def _wrong_type(job: Job, gpu_type: str) -> str | None:
-    """Return the reason why a job without a profile cannot run on a GPU type; None if it can."""
+def _why_not_type(job: Job, gpu_type: str) -> str | None:
+    """Return the reason why a job without a profile cannot run on a GPU type; None if it can.
+
+    A speed of 0 means that the job does not fit in memory.
+    """
     speed = dict(job.type_speeds).get(gpu_type)
     if not job.type_speeds or speed:
         return None
     return "the job has no speed on this type" if speed is None else "the job does not fit in memory"
 
 
-def _wrong_batch(job: Job, profile: Profile, gpus_per_node: int) -> str | None:
-    """Return the reason why a profile does not allow the requested batch size; None if it does."""
+def _why_not_batch(job: Job, profile: Profile, gpus_per_node: int) -> str | None:
+    """Return the reason why a profile does not allow the requested batch size or GPUs; None if it does."""
     limits = profile.application
     if not limits.init_batch_size <= job.batch_size <= limits.max_batch_size:
         return (
@@ -84,7 +87,8 @@ def at_most(job: Job, num_gpus: int) -> Job:
 def speeds_of(job: Job, profile: Profile, cluster: Cluster, *, shrinks: bool = False) -> Mapping[str, float]:
     """Return the speed of a job with its request on each GPU type of a cluster that it can use [optimiser steps/s].
 
-    With `shrinks`, the speed on a type with fewer GPUs than requested is the speed on all GPUs of this type.
+    `profile` is the profile of the job, or of its duration (`KnownDuration`). With `shrinks`, the speed on a type with
+    fewer GPUs than requested is the speed on all GPUs of this type.
     """
     own, types = None if job.is_rigid else profile, by_type(profile)
     speeds = {}

@@ -14,7 +14,7 @@ import numpy as np
 from polluxsim.common.durations import DAY, HOUR
 from polluxsim.common.errors import check_range, invalid_setting
 from polluxsim.logs.formats import find_format
-from polluxsim.logs.formats.base import LogJob
+from polluxsim.logs.formats.base import BadRowError, LogJob
 from polluxsim.logs.trace_table import TraceJob, origin_of, read_trace
 from polluxsim.models.profile import Profile
 from polluxsim.workloads.mapping import (
@@ -45,7 +45,7 @@ class PhillySample:
 
     Source: Pollux (OSDI '21), §5.1, and its artifact.
 
-    Raise InvalidConfigError if the seed is invalid.
+    Raise InvalidConfigError if a parameter is invalid.
     """
 
     path: str  # philly.csv, as in the artifact of Pollux, or a trace in Parquet with times of day (UTC is used)
@@ -55,6 +55,7 @@ class PhillySample:
     seed: int = 0  # seed of the draws
 
     def __post_init__(self) -> None:
+        check_whole("num_jobs", self.num_jobs, least=1)
         check_whole("seed", self.seed)
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
@@ -62,7 +63,7 @@ class PhillySample:
         check_profiles(profiles)
         usable = Selection().select(_folded(Path(self.path)))
         candidates = [job for job in usable if job.submit_time < WINDOW_HOURS * HOUR]
-        if not 0 < self.num_jobs <= len(candidates):
+        if self.num_jobs > len(candidates):
             must = f"1 to {len(candidates)}, the jobs of {self.path}"
             raise invalid_setting("workload.num_jobs", self.num_jobs, must)
         rng = np.random.default_rng(self.seed)
@@ -95,9 +96,11 @@ def _read_philly(path: Path) -> list[TraceJob]:
     """Read philly.csv in the order of the file, with submissions since 1970 UTC [s]."""
     jobs = []
     for entry in find_format("philly").read(path, UTC):
-        if not isinstance(entry, LogJob):
-            raise entry if isinstance(entry, Exception) else TypeError(entry)
-        jobs.append(TraceJob(entry.job, entry.submitted, entry.duration, entry.num_gpus, entry.tenant, entry.status))
+        if isinstance(entry, BadRowError):
+            raise entry
+        if isinstance(entry, LogJob):
+            named = entry.tenant, entry.status
+            jobs.append(TraceJob(entry.job, entry.submitted, entry.duration, entry.num_gpus, *named))
     return jobs
 
 

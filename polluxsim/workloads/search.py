@@ -116,7 +116,9 @@ class HyperParameterSearch:
     seed: int = 0  # seed of the searcher
 
     def __post_init__(self) -> None:
-        if not 1 <= self.at_once <= self.num_trials:
+        check_whole("num_trials", self.num_trials, least=1)
+        check_whole("at_once", self.at_once, least=1)
+        if self.at_once > self.num_trials:
             must = f"1 to workload.num_trials, which is {self.num_trials}"
             raise invalid_setting("workload.at_once", self.at_once, must)
         check_whole("num_replicas", self.num_replicas, least=1)

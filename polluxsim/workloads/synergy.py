@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -59,7 +58,9 @@ class SplitLoad:
         check_whole("seed", self.seed)
         check_range("workload.jobs_per_hour", self.jobs_per_hour, above=0)
         for name, parts in (("split", self.split), ("gpus", self.gpus)):
-            if not parts or not all(0 <= part < inf for part in parts.values()) or not sum(parts.values()):
+            for key, part in parts.items():
+                check_range(f"workload.{name}.{key}", part, least=0)
+            if not sum(parts.values()):
                 raise invalid_setting(f"workload.{name}", dict(parts), "numbers ≥ 0, at least one > 0")
         for count in self.gpus:
             check_range("a number of GPUs in workload.gpus", count, least=1, most=MOST_GPUS, whole=True)

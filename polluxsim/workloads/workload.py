@@ -70,7 +70,8 @@ class Workload:
         seen = dict[str, Job]()
         for job in sorted(self.jobs, key=lambda job: job.line):
             if (first := seen.setdefault(job.job_id, job)) is not job:
-                raise self.error(job, f"the name {job.job_id!r} is also on line {first.line}, must be unique")
+                where = f"also on line {first.line}" if first.line else "the name of another job"
+                raise self.error(job, f"the name {job.job_id!r} is {where}, must be unique")
         self._check_order(seen)
 
     def __repr__(self) -> str:
@@ -125,7 +126,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class OneJob:
-    """A workload of one job that starts at its initial batch size."""
+    """A workload of one job: with a duration, or with a profile at its initial batch size."""
 
     application: str  # name of the application
     num_replicas: int = 1  # requested GPUs
@@ -133,7 +134,7 @@ class OneJob:
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Return the workload."""
-        profile = profiles.get(self.application)
+        profile = None if self.duration is not None else profiles.get(self.application)
         batch_size = self.num_replicas if profile is None else profile.application.init_batch_size
         job = Job(f"{self.application}-1", 0.0, self.application, self.num_replicas, batch_size, duration=self.duration)
         return Workload((job,), source="one-job")
@@ -237,7 +238,7 @@ def _rigid(row: Row, given: Mapping[str, Any]) -> Job:
 def write_workload(workload: Workload, path: Path) -> None:
     """Write a workload as CSV, in the form that `read_workload` reads.
 
-    Raise InvalidInputError if a name in `after` or `gpu_types` has a semicolon, or a job has a plan.
+    Raise InvalidInputError if a name of a job in `after`, or of a GPU type, has a semicolon, or a job has a plan.
     """
     if planned := next((job for job in workload.jobs if job.plan is not None), None):
         raise workload.error(planned, "the job has a plan of batch sizes, which a workload file cannot have")
@@ -261,10 +262,10 @@ def _cell(workload: Workload, job: Job, name: str) -> object:
     if not isinstance(value, tuple):
         return "" if value is None else value
     if name.endswith("speeds"):
-        return ";".join(f"{what}:{speed!r}" for what, speed in value)
-    if name == "stages":
-        return ";".join(map(repr, value))
-    if wrong := [item for item in value if ";" in item]:
+        texts = [f"{what}:{float(speed)!r}" for what, speed in value]
+    else:
+        texts = [repr(float(time)) for time in value] if name == "stages" else list(value)
+    if wrong := [text for text in texts if ";" in text]:
         raise workload.error(job, f"{name} has {wrong[0]!r}, must have names without a semicolon in a file")
-    # A semicolon at the end turns a name that contains a space into one name.
-    return ";".join(value) + (";" if len(value) == 1 and value[0].split() != [value[0]] else "")
+    # A semicolon at the end turns a text that contains a space into one name.
+    return ";".join(texts) + (";" if len(texts) == 1 and texts[0].split() != texts else "")

@@ -182,3 +182,11 @@ def test_acme_times_must_have_their_offset(tmp_path):
     path.write_text(SAMPLES["seren"].log.read_text().replace("2023-03-01 00:10:00+08:00", "2023-03-01 00:10:00"))
     with pytest.raises(InvalidInputError, match=r"line 2: column 'submit_time' is not .* an offset like \+08:00"):
         import_trace("seren", path, tmp_path / "trace.parquet")
+
+
+def test_a_helios_job_without_an_end_has_the_duration_of_the_log(tmp_path):
+    header, first = SAMPLES["helios"].log.read_text().splitlines()[:2]
+    path = tmp_path / "cluster_log.csv"
+    path.write_text(f"{header}\n{first.replace('2020-06-01 01:12:00', '')}\n")
+    import_trace("helios", path, tmp_path / "trace.parquet")
+    assert pq.read_table(tmp_path / "trace.parquet")["duration"].to_pylist() == [3600]

@@ -175,6 +175,35 @@ def test_parts_of_a_heterogeneous_job_are_one_gang(tmp_path):
     assert report.rows_read == len(rows)
 
 
+def test_nodes_and_oddities_of_the_parts_of_a_gang_are_kept(tmp_path):
+    header, rest = "JobID|Submit|Start|State|AllocTRES|NNodes|ElapsedRaw", "COMPLETED|gres/gpu"
+    report, (job,) = imported(
+        tmp_path,
+        header,
+        f"7+0|2024-01-01T00:00:00|2024-01-01T00:00:00|{rest}=2|1|9",
+        f"7+1|2024-01-01T00:00:00|2023-12-31T00:00:00|{rest}=4|2|9",
+    )
+    assert job["num_nodes"] == 3
+    assert [tally.reason for tally in report.suspicious] == ["start before submission"]
+
+
+def test_gpus_may_stand_in_allocgres_only(tmp_path):
+    header, rest = "JobID|Submit|State|AllocTRES|AllocGRES|ReqTRES|ElapsedRaw", "2024-01-01T00:00:00|COMPLETED|cpu=4"
+    report, (job,) = imported(tmp_path, header, f"1|{rest}|gpu:a100:4||9", f"2|{rest}||gres/gpu=4|9")
+    assert (job["num_gpus"], job["gpu_type"], report.dropped[0].count) == (4, "a100", 1)
+
+
+def test_a_log_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    path = tmp_path / "sacct.txt"
+    path.touch()
+    with pytest.raises(InvalidInputError, match=r"sacct.txt: cannot be read \(Permission denied\)"):
+        import_trace("slurm", path, tmp_path / "trace.parquet")
+
+
 def test_how_many_jobs_of_an_array_may_run_is_kept(tmp_path):
     rest = "2024-01-01T00:00:00|{}|gres/gpu=1|9"
     rows = [f"5_{i}|{rest.format('COMPLETED')}" for i in (1, 2, 3)]

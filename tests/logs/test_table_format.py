@@ -90,6 +90,16 @@ def test_the_first_row_tells_the_clock(submit, origin, zone, tmp_path):
         imported(tmp_path, f"submit,gpus\n{submit},1\nyesterday,1\n")
 
 
+def test_the_first_row_with_a_submission_tells_the_clock(tmp_path):
+    report, jobs = imported(tmp_path, "submit,gpus,duration\n,1,5\n100,1,5\n", skip_bad=True)
+    assert (report.origin_time, report.time_zone, len(jobs)) == ("100.0", "", 1)
+
+
+def test_a_wait_counts_from_the_submission(tmp_path):
+    _, (job,) = imported(tmp_path, "submit,eligible,wait,gpus,end\n100,130,50,1,200\n")
+    assert (job["queueing_delay"], job["eligibility_delay"], job["duration"]) == (20, 30, 50)
+
+
 def test_units_are_converted(tmp_path):
     header = "created_ms,minutes,memory_mb,list"
     _, (job,) = imported(
@@ -134,13 +144,18 @@ def test_what_every_job_needs_is_named(tmp_path):
         ("1,-1,x,,", "column 'gpus' is not a number from 0 to 1e.06"),
         ("x,1,x,,", "column 'submit' is not a number from -1e.11 to 1e.11"),
         (",1,x,,", "column 'submit' is not a time"),
-        ("1,1,x,lost,", "column 'status' is not one of completed, .*; or leave status unmapped"),
+        ("1,1,x,lost,", "column 'status' is not one of completed, .*; rename the column if it has another meaning"),
         ("1,1,x,,1.5", "column 'nodes' is not a whole number"),
     ],
 )
 def test_bad_cells_are_named(row, reason, tmp_path):
     with pytest.raises(InvalidInputError, match=f"log, line 3: {reason}"):
         imported(tmp_path, f"submit,gpus,job,status,nodes\n5,1,a,,\n{row}\n")
+
+
+def test_slurms_word_for_cancelled_jobs_names_their_user(tmp_path):
+    _, (job,) = imported(tmp_path, "submit,gpus,status\n1,1,CANCELLED by 1000\n")
+    assert job["status"] == "cancelled"
 
 
 def test_slurms_numbers_of_states(tmp_path):

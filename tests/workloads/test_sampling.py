@@ -106,11 +106,16 @@ def test_a_trace_without_time_of_day_cannot_be_folded(
         PhillySample(str(tmp_path / "relative.parquet"), 1).load(measured_profiles)
 
 
-def test_impossible_samples_are_named(
-    tmp_path: Path, osdi21: Path, measured_profiles: dict[str, MeasuredProfile]
-) -> None:
-    with pytest.raises(InvalidConfigError, match=r"workload\.num_jobs is 0, must be 1 to \d+, the jobs"):
-        PhillySample(str(osdi21 / "traces" / "philly.csv"), num_jobs=0).load(measured_profiles)
+def test_a_header_within_the_log_is_no_job(tmp_path: Path, measured_profiles: dict[str, MeasuredProfile]) -> None:
+    header, path = "timestamp,duration,num_gpus,gpu_time,cluster", tmp_path / "philly.csv"
+    path.write_text(f"{header}\n2017-10-02 03:00:00,100,1,100,a\n{header}\n2017-10-02 04:00:00,100,1,100,a\n")
+    assert len(PhillySample(str(path), 2).load(measured_profiles).jobs) == 2
+
+
+def test_impossible_samples_are_named(tmp_path: Path, measured_profiles: dict[str, MeasuredProfile]) -> None:
+    for count in (0, 2.5):
+        with pytest.raises(InvalidConfigError, match=rf"workload\.num_jobs is {count}, must be a whole number ≥ 1"):
+            PhillySample("", num_jobs=count)
     with pytest.raises(PolluxSimError, match="need profiles of ncf"):
         PhillySample("", 1).load({name: p for name, p in measured_profiles.items() if name != "ncf"})
     path = tmp_path / "philly.csv"

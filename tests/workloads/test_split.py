@@ -50,6 +50,7 @@ def test_durations_are_those_of_gavel() -> None:
         ({"jobs_per_hour": 0.0}, "workload.jobs_per_hour is 0, must be a finite number > 0"),
         ({"split": {"image": 0.0}}, "workload.split is {'image': 0.0}, must be numbers ≥ 0, at least one > 0"),
         ({"split": {"images": 1.0}}, "a task in workload.split is 'images', must be one of image, language, speech"),
+        ({"split": {"image": "most"}}, "workload.split.image is 'most', must be a finite number ≥ 0"),
         ({"gpus": {}}, "workload.gpus is {}, must be numbers ≥ 0, at least one > 0"),
         ({"gpus": {0: 1.0}}, "a number of GPUs in workload.gpus is 0, must be a whole number from 1 to 1000000"),
     ],

@@ -3,7 +3,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +17,7 @@ from toy import ToyProfile, toy_job, write_jobs
 from polluxsim.checks import worlds
 from polluxsim.common.errors import InvalidInputError, PolluxSimError
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.models.stages import Stages
 from polluxsim.workloads.feasibility import why_not
 from polluxsim.workloads.workload import Job, OneJob, Workload, read_workload, workload_from_frame, write_workload
 
@@ -178,6 +181,26 @@ def test_what_a_job_carries_besides_is_written_and_read(tmp_path: Path) -> None:
         assert not again.notes
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"type_speeds": (("NVIDIA A100", 1.0),)},
+        {"speeds": ((1, np.float64(1.0)), (2, np.float64(1.5)))},
+        {"stages": Stages(*np.array([1.0, 0.5, 0.25, 0.0]))},
+    ],
+)
+def test_names_with_spaces_and_numbers_of_numpy_are_written_and_read(fields: dict[str, Any], tmp_path: Path) -> None:
+    job = Job.rigid("a", 0.0, 1, 5.0, **fields)
+    write_workload(Workload((job,)), tmp_path / "w.csv")
+    assert [replace(again, line=0) for again in read_workload(tmp_path / "w.csv").jobs] == [job]
+
+
+def test_a_type_with_a_semicolon_is_not_written(tmp_path: Path) -> None:
+    workload = Workload((Job.rigid("a", 0.0, 1, 5.0, type_speeds=(("A;B", 1.0),)),))
+    with pytest.raises(InvalidInputError, match=r"type_speeds has 'A;B:1\.0', must have names without a semicolon"):
+        write_workload(workload, tmp_path / "w.csv")
+
+
 def test_columns_that_are_not_used_are_named_once(tmp_path: Path) -> None:
     (tmp_path / "w.csv").write_text("name,time,num_replicas,duration,ddl,user,x\na,0,1,5,9,ada,\nb,1,1,5,9,,\n")
     workload = read_workload(tmp_path / "w.csv")
@@ -259,6 +282,16 @@ def test_one_job_begins_at_once_on_one_gpu() -> None:
     assert OneJob("toy").load(profiles).jobs == (
         Job("toy-1", 0.0, "toy", 1, profiles["toy"].application.init_batch_size),
     )
+
+
+def test_one_job_with_a_duration_needs_no_profile() -> None:
+    (job,) = OneJob("toy", num_replicas=2, duration=60.0).load({"toy": ToyProfile()}).jobs
+    assert (job.duration, job.batch_size) == (60.0, 2)
+
+
+def test_jobs_without_a_line_that_share_a_name_are_named() -> None:
+    with pytest.raises(InvalidInputError, match=r"job 'a': the name 'a' is the name of another job, must be unique"):
+        Workload((toy_job("a"), toy_job("a", 1.0)))
 
 
 def test_a_type_with_fewer_gpus_than_the_minimum_of_a_job_is_not_usable() -> None:

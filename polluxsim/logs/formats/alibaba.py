@@ -122,7 +122,7 @@ def _several_tasks(paths: list[Path]) -> set[str]:
     """Return the names of the jobs of several tasks. Most jobs have one, so the set is small."""
     counts = Counter[str]()
     for path in paths:
-        with reading(path), path.open(encoding="utf-8", errors="replace") as lines:
+        with reading(path), path.open(encoding="utf-8-sig", errors="replace") as lines:
             counts.update(line.partition(",")[0].strip() for line in lines)
     return {name for name, count in counts.items() if count > 1}
 
@@ -150,17 +150,7 @@ def _as_pai_gang(first: LogJob, task: LogJob) -> LogJob:
     """Return a gang with a further task, from the first start to the last end."""
     start = min(first.submitted, task.submitted)
     end = max(job.submitted + (job.duration or 0.0) for job in (first, task))
-    gang = as_gang(first, task, PAI2020.extras)
-    extras: list[object] = list(map(_sum, first.extras, task.extras))
-    gpu_type = PAI2020.extras.index("gpu_type")
-    extras[gpu_type] = gang.extras[gpu_type]
-    return gang._replace(submitted=start, duration=end - start, extras=tuple(extras))
-
-
-def _sum(first: object, second: object) -> float | None:
-    """Return the sum of the numbers among two values; None if neither is a number."""
-    numbers = [value for value in (first, second) if isinstance(value, int | float)]
-    return sum(numbers) if numbers else None
+    return as_gang(first, task, PAI2020.extras)._replace(submitted=start, duration=end - start)
 
 
 def _of_job(task: LogJob, name: str, jobs: Mapping[str, _Submission]) -> LogJob:

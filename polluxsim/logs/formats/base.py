@@ -179,16 +179,28 @@ def oddities_of_times(submitted: float, start: float | None, end: float | None, 
     return tuple(found)
 
 
+ADDED = ("num_nodes", "num_instances", "cpus", "memory")  # extra columns that are added for the parts of a gang
+
+
 def as_gang(first: LogJob, part: LogJob, extras: Sequence[str]) -> LogJob:
     """Return a job with the GPUs of a further row of the same gang.
 
     The duration of the gang is the longest duration of its parts. If the parts have different GPU types, the type of
-    the gang is unknown. `extras` names the extra columns of both, among them `gpu_type`.
+    the gang is unknown. Nodes, instances, CPUs and memory are added. `extras` names the extra columns of both.
     """
     durations = [job.duration for job in (first, part) if job.duration is not None]
-    whole = first._replace(num_gpus=first.num_gpus + part.num_gpus, duration=max(durations, default=None))
-    column = extras.index("gpu_type")
-    if first.extras[column] == part.extras[column]:
-        return whole
-    oddities = dict.fromkeys((*first.oddities, Reason.SEVERAL_TYPES))
-    return whole._replace(extras=(*first.extras[:column], None, *first.extras[column + 1 :]), oddities=tuple(oddities))
+    oddities, values = [*first.oddities, *part.oddities], list(first.extras)
+    for column, name in enumerate(extras):
+        one, other = first.extras[column], part.extras[column]
+        if name in ADDED:
+            numbers = [value for value in (one, other) if isinstance(value, int | float)]
+            values[column] = sum(numbers) if numbers else None
+        elif name == "gpu_type" and one != other:
+            values[column] = None
+            oddities.append(Reason.SEVERAL_TYPES)
+    return first._replace(
+        num_gpus=first.num_gpus + part.num_gpus,
+        duration=max(durations, default=None),
+        extras=tuple(values),
+        oddities=tuple(dict.fromkeys(oddities)),
+    )

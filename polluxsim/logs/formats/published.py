@@ -30,6 +30,7 @@ def _why_dropped(row: LogRow, *, needs_end: bool = True) -> str:
 def _ended_job(row: LogRow, duration: float, extras: tuple[object, ...] = (), tenant: str | None = None) -> LogJob:
     """Return the job of a row with a duration [s]; the extras `num_nodes` and `queueing_delay` follow `extras`."""
     submitted, start = row.time("submit_time"), row.time("start_time")
+    end = row.time("end_time") if row.has("end_time") else None
     return LogJob(
         place=row.place,
         job=row.name("job_id"),
@@ -40,7 +41,7 @@ def _ended_job(row: LogRow, duration: float, extras: tuple[object, ...] = (), te
         tenant=tenant,
         status=ENDED[row.name("state")],
         extras=(*extras, row.count("node_num"), start - submitted),
-        oddities=oddities_of_times(submitted, start, row.time("end_time"), duration),
+        oddities=oddities_of_times(submitted, start, end, duration),
     )
 
 

@@ -9,6 +9,7 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import NamedTuple
 
+from polluxsim.common.errors import reading
 from polluxsim.logs.formats.base import (
     ENDED,
     BadRowError,
@@ -164,12 +165,12 @@ def _gpus_of(row: LogRow) -> _Gpus:
 
     If the allocation states no type, the requested type is the type of the job.
     """
-    for column, read in (("AllocTRES", _tres), ("AllocGRES", _gres), ("ReqTRES", _tres)):
-        if row.has(column):
-            found = _gpus_of_list(row, column, read)
-            asked = {name for name, _ in GPUS.findall(row.word("ReqTRES") or "") if name}
-            return found if found.types or len(asked) != 1 else found._replace(type=asked.pop())
-    return _Gpus(0)
+    given = [(column, read) for column, read in (("AllocTRES", _tres), ("AllocGRES", _gres)) if row.has(column)]
+    lists = given or ([("ReqTRES", _tres)] if row.has("ReqTRES") else [])
+    # Slurm before 20.11 may have the GPUs in AllocGRES only.
+    found = next((gpus for column, read in lists if (gpus := _gpus_of_list(row, column, read)).number), _Gpus(0))
+    asked = {name for name, _ in GPUS.findall(row.word("ReqTRES") or "") if name}
+    return found if found.types or len(asked) != 1 else found._replace(type=asked.pop())
 
 
 def _gpus_of_list(row: LogRow, column: str, read: Callable[[LogRow, str, str], tuple[str | None, int] | None]) -> _Gpus:
@@ -223,7 +224,7 @@ def _throttles(paths: Iterable[Path]) -> dict[str, int]:
     """Return the number of jobs of an array that may run at once, by the array's id, if the text of a log states it."""
     found = dict[str, int]()
     for path in paths:
-        with path.open(encoding="utf-8", errors="replace") as lines:
+        with reading(path), path.open(encoding="utf-8", errors="replace") as lines:
             matches = (match for line in lines if "%" in line and (match := THROTTLE.search(line)))
             found |= {match[1]: int(match[2]) for match in matches}
     return found

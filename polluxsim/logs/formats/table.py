@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from itertools import islice
@@ -170,11 +170,13 @@ class _Mapped:
         return None if seconds == 0 and submitted is not None and submitted > 0 else seconds
 
     def status(self) -> JobStatus | None:
-        if (word := self.word("status")) is None:
+        if (text := self.word("status")) is None:
             return None
-        if word.lower() not in STATUSES:
-            raise self.row.error(self.columns["status"].column, f"one of {listed(STATUSES)}; or leave status unmapped")
-        return STATUSES[word.lower()]
+        word = text.lower().partition(" by ")[0]  # Slurm writes CANCELLED by 1000
+        if word not in STATUSES:
+            column = self.columns["status"].column
+            raise self.row.error(column, f"one of {listed(STATUSES)}; rename the column if it has another meaning")
+        return STATUSES[word]
 
 
 def _job(mapped: _Mapped) -> LogJob | Dropped:
@@ -184,6 +186,9 @@ def _job(mapped: _Mapped) -> LogJob | Dropped:
     if submitted is None:
         raise row.error(mapped.columns["submit"].column, "a time")
     start, end = mapped.time("start", submitted), mapped.time("end", submitted)
+    wait = mapped.number("wait", 0, MOST_SECONDS)
+    if wait is not None and "start" not in mapped.columns:
+        start = submitted + wait
     duration = mapped.number("duration", 0, MOST_SECONDS)
     status = mapped.status()
     if ("start" in mapped.columns and start is None) or (status is None and mapped.has("status")):
@@ -197,7 +202,6 @@ def _job(mapped: _Mapped) -> LogJob | Dropped:
             return row.dropped(Reason.END_BEFORE_START)
         duration = end - start
     eligible = max(submitted, mapped.time("eligible", submitted) or submitted)
-    wait = mapped.number("wait", 0, MOST_SECONDS)
     return LogJob(
         place=row.place,
         job=mapped.word("job") or f"row-{row.line}",
@@ -213,14 +217,14 @@ def _job(mapped: _Mapped) -> LogJob | Dropped:
             mapped.word("gpu_type"),
             mapped.number("cpus", 0, 1e9),
             mapped.number("memory", 0, 1e9),
-            wait if start is None else start - eligible,
+            None if start is None else start - eligible,
             _time_limit(mapped),
             mapped.word("partition"),
             mapped.number("priority", -MAX_PRIORITY, MAX_PRIORITY),
             mapped.word("qos"),
             eligible - submitted if mapped.has("eligible") else None,
         ),
-        oddities=oddities_of_times(eligible, start, end, duration or 0.0) if duration is not None else (),
+        oddities=oddities_of_times(eligible, start, end, duration or 0.0),
     )
 
 
@@ -262,7 +266,7 @@ class MappedTable(Format):
                 f"{path}: no column is mapped to {missing[0]}, which every job needs; "
                 f"add {missing[0]}=COLUMN to --columns with one of {listed(names)}"
             )
-        return replace(self, columns=mapped, clock=_clock(rows[0], mapped["submit"]))
+        return replace(self, columns=mapped, clock=_clock(rows, mapped["submit"]))
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each row."""
@@ -270,9 +274,9 @@ class MappedTable(Format):
             yield parsed(row, lambda row: _job(_Mapped(row, self.columns, self.clock is Clock.RELATIVE)))
 
 
-def _clock(row: LogRow, submit: Source) -> Clock:
-    """Return how a table writes its times, by the submission of its first row."""
-    text = row.values.get(submit.column, "")
+def _clock(rows: Sequence[LogRow], submit: Source) -> Clock:
+    """Return how a table writes its times, by the submission of the first row that has one."""
+    text = next((row.values[submit.column] for row in rows if row.has(submit.column)), "")
     if (number := read_number(text)) is not None:
         return Clock.ZONED if number * submit.factor >= FIRST_EPOCH else Clock.RELATIVE
     return Clock.LOCAL if read_time(text, None) is None else Clock.ZONED
