@@ -23,7 +23,7 @@ from polluxsim.api.parts import (
 from polluxsim.common.durations import clock
 from polluxsim.records.storage import Run
 from polluxsim.run import moment
-from polluxsim.run.building import build
+from polluxsim.run.building import load
 from polluxsim.run.composing import composed
 from polluxsim.run.forecasts import FORKS, forecast, forecast_frame
 from polluxsim.run.identity import own_modules
@@ -153,7 +153,7 @@ class Moment(moment.Moment[RunT]):
         if isinstance(part, Choice):
             entry = {} if part.name is None else {part.group: part.name}
             config = composed(entry, {part.group: part.settings}, 0)
-            loaded: Workload = build(config, part.group).load(self.profiles)
+            loaded: Workload = load(config, part.group, self.profiles)
         else:
             loaded = part.value
         return loaded.jobs

@@ -18,6 +18,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.models.profile import Profile
 from polluxsim.policies.contract.view import Policy
+from polluxsim.run.composing import plain
 from polluxsim.run.configurations import entries, report_replaced, searched_first
 from polluxsim.workloads.workload import Workload, workload_from_frame
 
@@ -255,8 +256,10 @@ def _plain(value: object) -> object:
 
     A dataclass that is not frozen may have other state: it is returned unchanged.
     """
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
     frozen = is_dataclass(value) and getattr(value, "__dataclass_params__").frozen  # noqa: B009
-    return described(value) if frozen else value
+    return described(value) if frozen else plain(value)
 
 
 def _is_plain(value: object) -> bool:

@@ -35,7 +35,7 @@ from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.declared import Metric
 from polluxsim.policies.contract.view import Policy
 from polluxsim.records.results import RoundRecord
-from polluxsim.run.composing import composed
+from polluxsim.run.composing import composed, plain
 from polluxsim.run.configurations import default_entry
 from polluxsim.run.execution import Execution
 from polluxsim.run.identity import own_modules
@@ -175,7 +175,7 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
         result, summary = execution.simulate(stop_if_interrupted, show)
     info = execution.info(summary)
     # The user of this process named these classes, so that `Result.at` may load them.
-    return Result(_name(parts["policy"]), info, result, tuple(sorted(own_modules(info["config"]))))
+    return Result(_name(parts["policy"], info["config"]), info, result, tuple(sorted(own_modules(info["config"]))))
 
 
 def start(
@@ -221,7 +221,7 @@ def starter(workload: WorkloadLike | None = None, **others: Any) -> Callable[[in
     config = _configuration(parts, 0)
 
     def begin(seed: int) -> tuple[Simulation, Policy]:
-        config.seed = seed
+        config.seed = plain(seed)
         return Execution(config, _given(parts)).start()
 
     return begin
@@ -280,8 +280,8 @@ def _given(parts: Mapping[str, Part]) -> dict[str, Any]:
     return given
 
 
-def _name(policy: Part) -> str:
+def _name(policy: Part, config: Mapping[str, Any]) -> str:
     """Return the name of a run, which is that of its policy."""
-    if isinstance(policy, Choice):
-        return policy.name or default_entry("policy")
-    return type(policy.value).__name__
+    if not isinstance(policy, Choice):
+        return type(policy.value).__name__
+    return policy.name or default_entry("policy") or str(config["policy"]["_target_"]).rpartition(".")[2]

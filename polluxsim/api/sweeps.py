@@ -74,7 +74,7 @@ class Sweep:
     def runs(self) -> Sequence[Result]:
         """Return the runs. Results that are not in memory are read from their folders."""
         if self.subject.runs:
-            return [Result(run.name, run.info, run.result) for run in self.subject.runs]
+            return [Result(run.name, run.info, run.result, run.allow_classes) for run in self.subject.runs]
         return list(map(read, self.subject.paths))
 
     def table(self, metrics: Sequence[str] = (), baseline: str | None = None) -> Table:
@@ -164,6 +164,8 @@ def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
         (dict(zip(parts, chosen, strict=True)) | {"profiles": profiles}, seed)
         for chosen, seed in product(product(*choices), seeds)
     ]
+    if not plan:
+        raise InvalidConfigError("the sweep has no runs; give at least one value in each list, and at least one seed")
     if folder is not None:
         return _kept(plan, Path(folder), workers, metrics)
     runs: Sequence[Result]

@@ -58,7 +58,8 @@ def check(policy: str | NamedPolicy, worlds: int = 1000, *, timeout: float | Non
     worlds
         Number of worlds.
     timeout
-        Longest time of a decision [s]; None for no limit.
+        Longest time of a decision [s]; None for no limit. It needs the main thread on Linux or macOS. A decision that
+        cannot be stopped, as in compiled code, ends the process 2 s later.
 
     Raises
     ------
@@ -89,7 +90,7 @@ def found(
 def _all_findings(
     guest: NamedPolicy, worlds: Iterable[int], timeout: float | None, begins: Callable[[int], object]
 ) -> Iterator[Finding]:
-    allowed = Allowed.under(traits_of(guest.make()))
+    allowed = Allowed.under(traits_of(guest.make(afresh=True)))
     yield from _on_empty_cluster(guest, timeout)
     for number in worlds:
         begins(number)

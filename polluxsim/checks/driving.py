@@ -188,7 +188,7 @@ def _within(timeout: float | None, policy: Policy, time: float) -> Iterator[None
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, timeout)
-    with Path(os.devnull).open("w") as nowhere:  # for code that ignores signals; `check` runs it in another process
+    with Path(os.devnull).open("w") as nowhere:  # for code that ignores signals; `polluxsim check` is another process
         faulthandler.dump_traceback_later(timeout + GRACE, exit=True, file=nowhere)
         try:
             try:

@@ -192,7 +192,9 @@ def of_error(error: BaseException, message: str) -> Finding:
     fault = FAULTS.get(type(error), Fault.ERROR)
     if fault not in (Fault.ANSWER, Fault.ERROR):
         return Finding(fault, message)
-    *_, (frame, line) = walk_tb((error.__cause__ or error).__traceback__)
+    cause = error.__cause__
+    raised = error if cause is None or cause.__traceback__ is None else cause  # a cause need not have been raised
+    *_, (frame, line) = walk_tb(raised.__traceback__)
     return Finding(fault, message, origin=(frame.f_code.co_filename, line))
 
 

@@ -97,13 +97,17 @@ def _power(size: int, now: DecisionTimes, small: int, before: DecisionTimes) -> 
 
 
 def _second_decision(guest: NamedPolicy, world: World, timeout: float | None) -> DecisionTimes:
-    """Return the time of the second decision in a world, about the same jobs as the first."""
+    """Return the time of the second decision in a world, about the same jobs as the first.
+
+    Return that of the first if no decision follows, because the policy rejected every job.
+    """
     started = process_time()
     policy = AskedEveryRound(guest.make(afresh=True))
     with rare_collections():  # a garbage collection may take longer than a decision
-        run = start_run(world, policy)
+        run, seconds = start_run(world, policy), 0.0
         for _ in range(2):
-            seconds = take_turn(run, policy, run.advance(), timeout)  # type: ignore[arg-type]
+            if (view := run.advance()) is not None:
+                seconds = take_turn(run, policy, view, timeout)
     return DecisionTimes(seconds, process_time() - started)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 
 from polluxsim.checks.findings import Fault, Finding, Seen, SeenJob, gpus_of
-from polluxsim.checks.worlds import World
+from polluxsim.checks.worlds import CHECKPOINT_COST, World
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import Policy, Reason
 from polluxsim.policies.tenants.cohort import ANY
@@ -18,7 +18,6 @@ from polluxsim.records.results import Result, Status
 
 SLACK = 1e-6  # times may differ by this share, for rounding
 COST_ROUNDING = 0.2  # share by which worths may differ at the same cost: Sia rounds costs worth^p to two decimals
-CHECKPOINT_COST = 5.0  # time of a checkpoint in drawn worlds [s]
 GPU_TYPE = "gpu"  # name of the type on clusters of one type
 
 

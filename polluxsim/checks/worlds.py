@@ -118,6 +118,7 @@ STAGES = (Stages(1.0, 0.9, 0.05, 0.0), Stages(1.0, 0.05, 0.9, 0.0), Stages(1.0, 
 
 HORIZON = 2e5  # end of a run [s]; the jobs of a world need less than a tenth of this time one after the other
 TIES, ONE_GPU = 5, 10  # every TIES-th world has equal jobs that arrive at once, every ONE_GPU-th world has one GPU
+CHECKPOINT_COST = 5.0  # time of a checkpoint [s]
 CPUS, MEMORY = 4.0, 32.0  # CPUs and memory of a node for each of its GPUs [cores; GB]
 
 
@@ -193,7 +194,7 @@ class World:
     def scenario(self, traits: Traits, name: str) -> Scenario:
         """Return the input of a simulation, with the traits and the name of a policy."""
         every = self.checkpoint_interval
-        checkpoints = None if every is None else Checkpoints(every, cost=5.0)
+        checkpoints = None if every is None else Checkpoints(every, cost=CHECKPOINT_COST)
         jobs = self.jobs
         settings = EngineSettings(interference=self.interference, checkpoints=checkpoints, horizon=HORIZON)
         if traits.shares_gpus:

@@ -305,17 +305,23 @@ OWN_COLUMNS = {"folder", "key", "policy", "seed", *(field.name for field in fiel
 
 
 def user_metrics(config: Mapping[str, Any]) -> dict[str, Metric]:
-    """Return the user's metrics of a run by name: of installed packages, then of the run's resolved configuration."""
+    """Return the user's metrics of a run by name: of installed packages, then of the run's resolved configuration.
+
+    Raise InvalidConfigError if a metric cannot be loaded, or is not a `Metric` with a function and a valid name.
+    """
     named = {point.name: point.value for point in _entry_points()} | _named_metrics(config)
     for name in named:
         _check_metric_name(name)
     found = {}
     for name, place in named.items():
         try:
-            found[name] = checked_metric(name, resolve_name(place))
-        except (ImportError, AttributeError, ValueError, SyntaxError) as error:
-            why = f"({_one_line(str(error))}); give MODULE.ATTRIBUTE"
+            metric = resolve_name(place)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the user's module may raise anything
+            why = f"({_one_line(_first_cause(error))}); give MODULE.ATTRIBUTE"
             raise InvalidConfigError(f"metric {name}: {place} cannot be loaded {why}") from error
+        found[name] = checked_metric(name, metric)
     return found
 
 

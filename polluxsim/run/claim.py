@@ -25,6 +25,8 @@ def claimed(folder: Path, config: Callable[[], Mapping[str, Any]], since: float 
 
     `config` returns the resolved configuration of the run, with the `descent` of a fork. Folders that were made after
     `since` [s since the epoch] are removed again if they stay empty.
+
+    Raise InvalidConfigError if another run is at work in the folder, or a finished run of other settings is there.
     """
     with ExitStack() as stack:
         if not _take(folder, since, stack):

@@ -178,19 +178,35 @@ CONFIG_NAME = "run"
 def composed(
     choices: Mapping[str, str], settings: Mapping[str, Mapping[str, object]], seed: int | np.integer
 ) -> DictConfig:
-    """Return the default configuration with other entries by group, and other plain values by group and setting."""
+    """Return the default configuration with other entries by group, and other plain values by group and setting.
+
+    Raise InvalidConfigError for an unknown entry, a file that Hydra cannot read, or a value that a configuration cannot
+    state.
+    """
     chosen = [f"{group}={name}" for group, name in choices.items()]
-    config = without_hydra(Loader().load_configuration(CONFIG_NAME, chosen, RunMode.RUN))
+    try:
+        config = without_hydra(Loader().load_configuration(CONFIG_NAME, chosen, RunMode.RUN))
+    except (HydraException, OmegaConfBaseException, MarkedYAMLError, UnicodeDecodeError) as error:
+        raise InvalidConfigError(hydra_in_words(error)) from None
     OmegaConf.set_struct(config, False)  # `build` reports unknown names
-    config.seed = _plain(seed)
+    config.seed = plain(seed)
     for group, values in settings.items():
-        for name, value in values.items():
-            try:
-                config[group][name] = _plain(value)
-            except OmegaConfBaseException:
-                what = f"{group}.{name} is {value!r}, must be a number, text, true, false, or a list of these"
-                raise InvalidConfigError(what) from None
+        set_values(config, group, values, merge=False)
     return config
+
+
+def set_values(config: DictConfig, group: str, values: Mapping[str, object], *, merge: bool) -> None:
+    """Set values in a group of a configuration by the name of the setting, like `moves` or `inner.backfill`.
+
+    With `merge`, a mapping is added to the present mapping. Raise InvalidConfigError for a value that a configuration
+    cannot state.
+    """
+    for name, value in values.items():
+        try:
+            OmegaConf.update(config, f"{group}.{name}", plain(value), merge=merge, force_add=True)
+        except OmegaConfBaseException:
+            what = f"{group}.{name} is {value!r}, must be a number, text, true, false, or a list of these"
+            raise InvalidConfigError(what) from None
 
 
 def without_hydra(config: DictConfig) -> DictConfig:
@@ -198,7 +214,7 @@ def without_hydra(config: DictConfig) -> DictConfig:
     return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
 
-def _plain(value: object) -> object:
+def plain(value: object) -> object:
     """Return NumPy's numbers as Python's and paths as text."""
     if isinstance(value, np.generic):
         return value.item()
@@ -321,8 +337,8 @@ def named_policy(name: str) -> NamedPolicy:
     if not colon:
         try:
             config = OmegaConf.to_container(composed({"policy": text.name}, {"policy": settings}, 0).policy)
-        except HydraException as error:
-            raise InvalidConfigError(f"{hydra_in_words(error)}; a class of your own is FILE.py:CLASS") from None
+        except InvalidConfigError as error:
+            raise InvalidConfigError(f"{error}; a class of your own is FILE.py:CLASS") from None
         return NamedPolicy(name, dict(config))  # type: ignore[arg-type]
     path = Path(file).resolve()
     if not path.is_file() or path.suffix != ".py":

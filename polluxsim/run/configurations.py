@@ -51,14 +51,14 @@ def entries(group: str) -> list[str]:
     return sorted(path.stem for path in config_files(f"{group}/*.yaml").values())
 
 
-def default_entry(group: str) -> str:
-    """Return the name of the default entry.
+def default_entry(group: str) -> str | None:
+    """Return the name of the default entry; None if the user's run.yaml has none.
 
     >>> default_entry("policy")
     'pollux'
     """
-    defaults = yaml.safe_load(config_files("run.yaml")["run.yaml"].read_text(encoding="utf-8"))["defaults"]
-    return next(str(entry[group]) for entry in defaults if isinstance(entry, dict) and group in entry)
+    defaults = yaml.safe_load(config_files("run.yaml")["run.yaml"].read_text(encoding="utf-8")).get("defaults", ())
+    return next((entry[group] for entry in defaults if isinstance(entry, dict) and group in entry), None)
 
 
 def known_settings() -> list[str]:

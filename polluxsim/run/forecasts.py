@@ -91,19 +91,20 @@ def forecast_frame(found: Forecast) -> pd.DataFrame:
     `attrs` has the time of the forecast and the line that states the assumed arrivals.
     """
     end = found.time + HORIZON
+    names = [f"{what}_p{round(100 * share)}" for what in ("start", "completion") for share in QUANTILES]
     rows = [
-        {
-            "job": each.job,
-            "waits": each.waits,
-            **{
-                f"{what}_p{round(100 * share)}": min(quantile(times, share), end if share == QUANTILES[0] else inf)
-                for what, times in (("start", each.starts), ("completion", each.completions))
+        (
+            each.job,
+            each.waits,
+            *(
+                min(quantile(times, share), end if share == QUANTILES[0] else inf)
+                for times in (each.starts, each.completions)
                 for share in QUANTILES
-            },
-        }
+            ),
+        )
         for each in found.outlooks
     ]
-    frame = pd.DataFrame(rows, columns=None if rows else ["job", "waits"])
+    frame = pd.DataFrame(rows, columns=["job", "waits", *names])
     frame.attrs.update(time=found.time, arrivals=found.arrivals)
     return frame
 
@@ -249,10 +250,14 @@ def calibration(
     """Return the scores of forecasts at times of a run, from a quarter to three quarters of its arrivals.
 
     Of a fork, only the arrivals after the fork count. `told` is called with the number of times done; the other
-    parameters are those of `forecast`.
+    parameters are those of `forecast`. Raise InvalidInputError if no job arrived.
     """
     found: list[Score] = []
-    first, last = (pick(job.submit_time for job in run.result.job_records) for pick in (min, max))
+    # A job that waits for another job, or that comes after the horizon, may never have arrived.
+    arrivals_of_run = [job.submit_time for job in run.result.job_records if job.submit_time < run.result.end_time]
+    if not arrivals_of_run:
+        raise InvalidInputError(f"{run.name} has no job that arrived, so no forecast can be scored; choose another run")
+    first, last = min(arrivals_of_run), max(arrivals_of_run)
     first = max(first, run.info.get("descent", {}).get("time", first))
     last = max(first, last)
     for number in range(moments):

@@ -68,9 +68,14 @@ def recorded_descent(parent: Run, config: DictConfig, edits: Edits) -> dict[str,
 
 
 def ancestry(run: Run) -> list[Mapping[str, Any]]:
-    """Return the `config` and the `descent` of a run and of its ancestors, the run first."""
+    """Return the `config` and the `descent` of a run and of its ancestors, the run first.
+
+    Raise InvalidInputError if run.json lacks the settings before a fork.
+    """
     found = [run.info]
     while (descent := found[-1].get(DESCENT)) is not None:
+        if not isinstance(descent, dict) or not isinstance(descent.get(BEFORE, {}), dict):
+            raise InvalidInputError(f"{run.name}/{RUN_FILE}: descent is {short(descent)}; make the fork again")
         if BEFORE not in descent:
             raise InvalidInputError(
                 f"{run.name}/{RUN_FILE}: the settings before the fork are missing, because an older polluxsim wrote "
@@ -149,7 +154,7 @@ def _edits(source: str, descent: Mapping[str, Any]) -> Edits:
             if not isinstance(values := descent["added_jobs"].get(name), dict):
                 raise TypeError(f"must be a mapping, not {short(values)}")
             added.append(job_from(name, values))
-        except (InvalidInputError, LookupError, TypeError, ValueError) as error:
+        except (InvalidInputError, AttributeError, LookupError, TypeError, ValueError) as error:
             what = f"descent.added_jobs.{name} is no job ({error})"
             raise InvalidInputError(f"{source}: {what}; make the fork again") from None
     nodes, without = tuple(descent["lost_nodes"]), tuple(descent["without"])

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from math import inf, nextafter
 from operator import index
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from polluxsim.common.durations import clock, first_round, length
-from polluxsim.common.errors import InvalidConfigError, InvalidInputError
+from polluxsim.common.errors import InvalidInputError, check_range
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import Simulation, driven
@@ -23,7 +23,7 @@ from polluxsim.metrics.summary import summarise
 from polluxsim.models.profile import Profile
 from polluxsim.policies.contract.view import Policy
 from polluxsim.records.storage import Run
-from polluxsim.run.composing import composed, hydra_in_words
+from polluxsim.run.composing import composed, set_values
 from polluxsim.run.execution import Execution, resolved, settings_without_effect, unused_in
 from polluxsim.run.forks import Branch, Edits, lineage, recorded_descent
 from polluxsim.workloads.workload import Job
@@ -50,13 +50,10 @@ class WhatIfRequest:
         config = present
         for group, (name, settings) in self.entries.items():
             if name is None:
-                part = OmegaConf.merge(config[group], dict(settings))
-            else:
-                try:
-                    part = composed({group: name}, {group: settings}, 0)[group]
-                except HydraException as error:
-                    raise InvalidConfigError(hydra_in_words(error)) from None
-            config = OmegaConf.create({**config, group: part})
+                config = deepcopy(config)
+                set_values(config, group, settings, merge=True)
+                continue
+            config = OmegaConf.create({**config, group: composed({group: name}, {group: settings}, 0)[group]})
         for group, (_, description) in self.objects.items():
             config = OmegaConf.create({**config, group: description})
         return config
@@ -133,6 +130,7 @@ class Moment(Generic[RunT]):
         given = {group: value for group, (value, _) in request.objects.items()}
         new_policy = "policy" in given or config.policy != self.config.policy
         nodes, left_out = tuple(map(index, request.drop_nodes)), self._left_out(request.without)
+        check_range("seed", request.seed, least=0, whole=True, or_null=True)
         seed = None if request.seed is None else index(request.seed)
         edits = branch.change(Edits(self.time, nodes, left_out, request.added, seed, new_policy), config, given)
         unused = settings_without_effect(branch.policy, branch.scenario)

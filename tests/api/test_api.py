@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 
 import polluxsim
+from polluxsim.api.simulating import starter
 from polluxsim.applications.card_files import read_cards
 from polluxsim.cli.main import main, parsed
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError
@@ -183,6 +184,33 @@ def test_a_cluster_that_no_setting_makes_has_no_key(small: Path, cluster: pollux
     info = simulate(small, policy="fifo", cluster=cluster).info
     assert info["config"]["cluster"] == {"object": "polluxsim.hardware.clusters.Cluster"}
     assert info["key"] is None
+
+
+def test_numbers_of_numpy_are_numbers(small: Path) -> None:
+    result = simulate(small, policy=Pollux(p=np.float64(-2.0)))
+    assert type(result.info["config"]["policy"]["p"]) is float
+    fork = result.at(60).fork(policy=polluxsim.policy(p=np.float64(-3.0)))
+    assert fork.info["config"]["policy"]["p"] == -3.0
+    assert starter(small, policy="fifo")(np.int64(3))[0].time == 0.0
+
+
+def test_a_setting_within_a_setting_has_a_name_with_a_dot(small: Path) -> None:
+    policy = polluxsim.policy("scaled", **{"inner.backfill": True})
+    result = simulate(small, policy=policy, cluster="elastic")
+    assert result.info["config"]["policy"]["inner"]["backfill"] is True
+    fork = result.at(60).fork(policy=polluxsim.policy(**{"inner.backfill": False}))
+    assert fork.info["config"]["policy"]["inner"]["backfill"] is False
+
+
+def test_a_run_yaml_of_the_user_may_state_the_policy_itself(tmp_path: Path) -> None:
+    own = (shipped("configs") / "run.yaml").read_text(encoding="utf-8").replace("  - policy: pollux\n", "")
+    target = "polluxsim.policies.ordered.classic.Fifo"
+    (tmp_path / "run.yaml").write_text(f"{own}\npolicy:\n  _target_: {target}\n", encoding="utf-8")
+    with polluxsim.config_dirs(tmp_path):
+        assert simulate("one-job").name == "Fifo"
+        (tmp_path / "run.yaml").write_text("seed: 1\n", encoding="utf-8")
+        with pytest.raises(polluxsim.PolluxSimError, match="there is no setting 'workload'"):
+            simulate("one-job")
 
 
 def test_a_result_has_tables_and_shows_itself(small: Path, tmp_path: Path) -> None:
@@ -358,6 +386,8 @@ def test_a_sweep_in_a_folder_names_what_a_configuration_cannot_state(tmp_path: P
             polluxsim.sweep(folder=tmp_path / "kept", **arguments)  # type: ignore[arg-type]
     with pytest.raises(polluxsim.PolluxSimError, match="policy is an object of Mine"):
         polluxsim.sweep(policy=Mine(), workers=2)
+    with pytest.raises(polluxsim.PolluxSimError, match="the sweep has no runs; give at least one value"):
+        polluxsim.sweep(policy=[])
     assert not list(tmp_path.iterdir())
 
 

@@ -152,6 +152,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"cluster": (4, 8)}, "a fork adds or removes nodes at the end"),
     ({"cluster": "elastic"}, "a fork cannot change or drop nodes"),
     ({"drop_nodes": [8]}, "there is no node 8 to drop; name one from 0 to 7"),
+    ({"seed": -1}, "seed is -1, must be a whole number ≥ 0"),
     ({"without": ["nobody"]}, "has no job 'nobody'"),
     ({"policy": "nobody"}, "policy=nobody is unknown"),
     ({"policy": polluxsim.policy(None, p=3)}, "policy.p is not a setting of"),

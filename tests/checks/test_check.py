@@ -511,3 +511,36 @@ def test_what_cannot_be_is_one_line(arguments: list[str], said: str, capfd: pyte
     error = capfd.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+REJECTING = """
+from polluxsim.common.errors import InvalidAllocationError
+from polluxsim.policies.contract.view import Decision
+
+class RejectsAll:
+    def allocate(self, view, rng):
+        return Decision({}, rejected=frozenset(job.job_id for job in view.jobs))
+
+class HasACause:
+    def allocate(self, view, rng):
+        raise InvalidAllocationError("no") from ValueError("never raised")
+"""
+
+
+def test_a_policy_that_rejects_all_jobs_and_an_error_with_a_cause_are_checked(tmp_path: Path) -> None:
+    path = tmp_path / "rejecting.py"
+    path.write_text(REJECTING)
+    assert check(f"{path}:RejectsAll", 1) == []
+    assert {finding.message for finding in check(f"{path}:HasACause", 1)} == {"no", "without jobs: no"}
+
+
+def test_the_worlds_follow_the_present_traits_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook checks its file again after a change."""
+    needs_profiles, under = list[bool](), Allowed.under
+    monkeypatch.setattr(Allowed, "under", lambda traits: needs_profiles.append(traits.needs_profiles) or under(traits))
+    path = tmp_path / "changed.py"
+    text = "from polluxsim.policies.contract.view import Traits\n\nclass Mine:\n    traits = Traits({})\n"
+    for settings in ("", "needs_profiles=True"):
+        path.write_text(text.format(settings) + "    def allocate(self, view, rng):\n        return {}\n")
+        check(f"{path}:Mine", 0)
+    assert needs_profiles == [False, True]

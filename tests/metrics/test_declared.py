@@ -126,13 +126,18 @@ def test_packages_declare_metrics_by_entry_points(monkeypatch: pytest.MonkeyPatc
     [
         ({"avg_jct": "their.used"}, "metric 'avg_jct': its name is a column of polluxsim's own"),
         ({"a b": "builtins.int"}, "metric 'a b': its name is not a name of letters, digits and _"),
+        ({"x": "broken_metrics.used"}, "metric x: broken_metrics.used cannot be loaded (ZeroDivisionError: "),
         ({"x": "no_such_module.used"}, "metric x: no_such_module.used cannot be loaded"),
         ({"x": "polluxsim.metrics.declared.ARROWS"}, "metric x is a dict; give a polluxsim.Metric"),
         ({"x": 3}, "give metrics.NAME=MODULE.ATTRIBUTE"),
         ("text", "metrics is 'text'; give metrics.NAME=MODULE.ATTRIBUTE"),
     ],
 )
-def test_a_metric_that_is_none_is_named_before_the_run(metrics: object, words: str) -> None:
+def test_a_metric_that_is_none_is_named_before_the_run(
+    metrics: object, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_metrics.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InvalidConfigError) as error:
         user_metrics({"metrics": metrics})
     assert words in str(error.value)

@@ -22,7 +22,16 @@ from polluxsim.engine.simulation import Simulation, driven
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Fifo
-from polluxsim.run.forecasts import Forecast, Outlook, Score, forecast, forecast_checks, quantile, scored
+from polluxsim.run.forecasts import (
+    Forecast,
+    Outlook,
+    Score,
+    calibration,
+    forecast,
+    forecast_checks,
+    quantile,
+    scored,
+)
 from polluxsim.run.resampling import Arrivals
 from polluxsim.workloads.history import Draw, Seen
 from polluxsim.workloads.workload import Job, Workload, write_workload
@@ -242,6 +251,20 @@ def test_assumed_arrivals_change_the_forecast(busy: polluxsim.Result, tmp_path: 
     assert from_file.attrs["arrivals"] == f"assumed arrivals: 1 job of {path}, 1 earlier job left out"
     assert set(from_file.job) == set(none.job)
     assert from_file.completion_p50[0] > none.completion_p50[0] + HOUR / 5
+
+
+def test_a_forecast_of_no_job_has_the_columns_of_a_forecast(busy: polluxsim.Result) -> None:
+    moment = busy.at("50min")
+    assert list(moment.when([], forks=1).columns) == list(moment.when(["long"], forks=1).columns)
+
+
+def test_jobs_that_never_arrived_are_no_time_of_a_forecast(tmp_path: Path) -> None:
+    rows = "a,0,1,600,", "b,0,1,1e9,", "after b,0,1,60,b", "c,600,1,600,", "after the horizon,9000,1,60,"
+    path = tmp_path / "jobs.csv"
+    path.write_text("\n".join(["name,time,num_replicas,duration,after", *rows]))
+    settings = polluxsim.settings(horizon=3600.0)
+    run = polluxsim.simulate(str(path), policy="fifo", cluster=(1, 1), settings=settings, progress=False)
+    assert calibration(run, moments=2, forks=2)
 
 
 def test_times_after_the_horizon_are_a_lower_bound(

@@ -17,8 +17,10 @@ from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.shipped import shipped
 from polluxsim.engine.failures import DrawnFailures
+from polluxsim.records.storage import Run
 from polluxsim.run import building
 from polluxsim.run.building import check_classes
+from polluxsim.run.forks import ancestry
 
 SMALL = ["workload=philly-like", "workload.num_jobs=8", "workload.hours=1"]
 
@@ -287,6 +289,13 @@ def test_parts_of_run_json_of_another_kind_are_one_line(
         errors = capsys.readouterr().err
         assert errors.count("\n") == 1
         assert f"bad/run.json: {key} is " in errors
+
+
+@pytest.mark.parametrize("before", [["x"], {"config": {}, "descent": "x"}])
+def test_a_descent_of_another_kind_is_one_line(before: object) -> None:
+    run = Run("bad", {"descent": {"before": before}}, None)
+    with pytest.raises(InvalidInputError, match=r"bad/run.json: descent is .*; make the fork again"):
+        ancestry(run)
 
 
 @pytest.mark.parametrize("group", ["policy", "cluster", "engine", "profiles", "workload"])

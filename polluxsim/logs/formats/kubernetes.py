@@ -27,7 +27,7 @@ from polluxsim.logs.formats.log_rows import MAX_GPUS, parsed
 QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{1,9})?(?:[eE][+-]?\d{1,2})?)([numkMGTPE]|[KMGTPE]i)?", re.ASCII)
 """A Kubernetes quantity like 500m, 64Gi or 1e3 (apimachinery, resource.Quantity)."""
 
-UNITS = {
+UNITS: dict[str | None, float] = {
     None: 1.0,
     **{unit: 1000.0**power for power, unit in enumerate("kMGTPE", start=1)},
     **{unit: 1000.0**-power for power, unit in enumerate("mun", start=1)},
