@@ -103,11 +103,11 @@ class Moment(moment.Moment[RunT]):
         """
         parts: dict[str, Part] = {} if policy is None else {"policy": policy_part(policy)}
         parts |= {} if cluster is None else {"cluster": cluster_part(cluster)}
-        added, left_out = () if add is None else tuple(self._jobs(add)), tuple(without)
+        added, left_out = () if add is None else tuple(self._jobs(add)), tuple(dict.fromkeys(without))
         chosen = {group: (part.name, part.settings) for group, part in parts.items() if isinstance(part, Choice)}
         given = {group: (part.value, part.description) for group, part in parts.items() if isinstance(part, Given)}
         run = self.fork_with(moment.WhatIfRequest(chosen, given, drop_nodes, left_out, added, seed))
-        counts = {"node(s) dropped": len(drop_nodes), "job(s) left out": len(left_out), "job(s) added": len(added)}
+        counts = {"node(s) dropped": len({*drop_nodes}), "job(s) left out": len(left_out), "job(s) added": len(added)}
         changes = [*_names(parts), *(f"{count} {what}" for what, count in counts.items() if count)]
         changes += [] if seed is None else [f"seed {seed}"]
         name = f"{run.name} from {clock(self.time)} with {', '.join(changes) or 'no changes'}"

@@ -215,7 +215,11 @@ def without_hydra(config: DictConfig) -> DictConfig:
 
 
 def plain(value: object) -> object:
-    """Return NumPy's numbers as Python's and paths as text."""
+    """Return NumPy's numbers as Python's and paths as text, also within mappings and lists."""
+    if isinstance(value, Mapping):
+        return {plain(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
     if isinstance(value, np.generic):
         return value.item()
     return str(value) if isinstance(value, PurePath) else value

@@ -132,7 +132,8 @@ class Moment(Generic[RunT]):
         nodes, left_out = tuple(map(index, request.drop_nodes)), self._left_out(request.without)
         check_range("seed", request.seed, least=0, whole=True, or_null=True)
         seed = None if request.seed is None else index(request.seed)
-        edits = branch.change(Edits(self.time, nodes, left_out, request.added, seed, new_policy), config, given)
+        added = tuple(replace(job, line=0) for job in request.added)  # the line is one of another file
+        edits = branch.change(Edits(self.time, nodes, left_out, added, seed, new_policy), config, given)
         unused = settings_without_effect(branch.policy, branch.scenario)
         result = driven(branch.run, branch.policy)
         unused += unused_in(branch.scenario, result)

@@ -50,7 +50,9 @@ class Arrivals:
         """Return the jobs of the file that arrive after a time [s], under names that the run does not have."""
         names = {job.job_id: f"{job.job_id}~" for job in self.jobs if job.submit_time > time}
         return tuple(
-            replace(job, job_id=names[job.job_id], after=tuple(names[name] for name in job.after if name in names))
+            replace(
+                job, job_id=names[job.job_id], after=tuple(names[name] for name in job.after if name in names), line=0
+            )
             for job in self.jobs
             if job.job_id in names
         )

@@ -10,7 +10,7 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from polluxsim.common.durations import HOUR
-from polluxsim.common.errors import check_choice, check_range
+from polluxsim.common.errors import check_choice, check_range, invalid_setting
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.workloads.source import check_window
 
@@ -33,6 +33,8 @@ class Selection:
         check_window(self.start, self.hours)
         check_range("min_duration", self.min_duration, least=0)
         check_range("max_gpu_hours", self.max_gpu_hours, above=0, most=inf)
+        if isinstance(self.statuses, str):
+            raise invalid_setting("statuses", self.statuses, f"a list like [{self.statuses}], or null")
         for status in self.statuses or ():
             check_choice("statuses", status, [known.value for known in JobStatus])
 

@@ -81,23 +81,28 @@ class TraceReplay:
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the jobs."""
-        notes = Counter[str]()
-        jobs = tuple(self._jobs(Path(self.path), notes))
+        notes, (_, logged) = Counter[str](), read_trace(Path(self.path))
+        jobs = tuple(self._jobs(logged, notes))
         if not jobs:
             raise InvalidInputError(f"{self.path}: the log has no job with GPUs and a known duration in this window")
         if self.resample_hours is not None:
-            jobs = self._resampled(jobs, self.resample_hours, notes)
+            length = self.resample_hours * HOUR / self.load_factor
+            end = max(job.submit_time for job in jobs)
+            if self.hours is not None:  # pieces after the end of the log do not count
+                whole = (self._submit_time(logged[-1]) // length + 1) * length
+                end = min(self.hours * HOUR / self.load_factor, whole)
+            jobs = self._resampled(jobs, length, end, notes)
         return Workload(jobs, source=self.path, notes=tuple(f"{count} {what}" for what, count in notes.items()))
 
-    def _resampled(self, jobs: Sequence[Job], hours: float, notes: Counter[str]) -> tuple[Job, ...]:
-        """Return the jobs of the drawn pieces, one piece after the other."""
-        length = hours * HOUR / self.load_factor
-        end = max(job.submit_time for job in jobs) if self.hours is None else self.hours * HOUR / self.load_factor
+    def _resampled(self, jobs: Sequence[Job], length: float, end: float, notes: Counter[str]) -> tuple[Job, ...]:
+        """Return the jobs of the drawn pieces of a length [s], one piece after the other; the log ends at `end` [s]."""
         count = int(end / length + 1 - LEAST_SHARE)
         if count < 2:
             most = f"{end * self.load_factor / HOUR / 2:.3g}"
-            why = f"it needs two pieces of {hours:g} h or more; give at most {most}"
-            raise InvalidConfigError(f"{self.path} is too short for workload.resample_hours={hours:g}: {why}")
+            why = f"it needs two pieces of {self.resample_hours:g} h or more; give at most {most}"
+            raise InvalidConfigError(
+                f"{self.path} is too short for workload.resample_hours={self.resample_hours:g}: {why}"
+            )
         pieces: list[list[Job]] = [[] for _ in range(count)]
         for job in jobs:
             if (piece := int(job.submit_time // length)) < count:
@@ -111,9 +116,8 @@ class TraceReplay:
             for job in _moved(pieces[piece], (index - piece) * length, f"~{index + 1}")
         )
 
-    def _jobs(self, path: Path, notes: Counter[str]) -> Iterator[Job]:
+    def _jobs(self, jobs: Sequence[TraceJob], notes: Counter[str]) -> Iterator[Job]:
         """Yield the jobs of the replay, and count the jobs that are left out or changed in `notes`."""
-        jobs = read_trace(path)[1]
         names, arrays = UniqueNames(job.job for job in jobs), _Arrays()
         types = NamedTypes(self.gpu_types, (job.gpu_type for job in jobs))
         self._check_priorities(jobs)
@@ -131,7 +135,7 @@ class TraceReplay:
             try:
                 yield self._job(job, names.next_of(job.job), row, arrays, types)
             except InvalidJobError as error:
-                raise bad_line(path, row, str(error)) from None
+                raise bad_line(self.path, row, str(error)) from None
 
     def _job(self, job: TraceJob, name: str, row: int, arrays: _Arrays, types: NamedTypes) -> Job:
         return Job.rigid(

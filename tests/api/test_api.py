@@ -192,6 +192,8 @@ def test_numbers_of_numpy_are_numbers(small: Path) -> None:
     fork = result.at(60).fork(policy=polluxsim.policy(p=np.float64(-3.0)))
     assert fork.info["config"]["policy"]["p"] == -3.0
     assert starter(small, policy="fifo")(np.int64(3))[0].time == 0.0
+    quotas = simulate(small, policy=polluxsim.policy("quotas", gpus={"a": np.int64(64)}))
+    assert quotas.info["config"]["policy"]["gpus"] == {"a": 64}
 
 
 def test_a_setting_within_a_setting_has_a_name_with_a_dot(small: Path) -> None:

@@ -240,6 +240,12 @@ def test_what_ifs_with_different_changes_never_share_a_folder(
     assert capsys.readouterr().err.startswith("polluxsim: policy.backfill={a: : the value is not YAML")
 
 
+def test_the_line_of_an_added_job_is_not_one_of_the_workload(run: Result, tmp_path: Path) -> None:
+    (tmp_path / "more.csv").write_text("name,time,application,num_replicas,batch_size\nearly,0,cifar10,1,128\n")
+    with pytest.raises(polluxsim.PolluxSimError, match=r", job 'early': submitted at 0 s, must be 1800 s or later"):
+        run.at("30min").fork(add=tmp_path / "more.csv")
+
+
 def test_a_fork_names_its_time_and_changes(run: Result) -> None:
     moment = run.at("30min")
     policy = run.name
@@ -248,7 +254,7 @@ def test_a_fork_names_its_time_and_changes(run: Result) -> None:
     changes: list[tuple[dict[str, Any], str]] = [
         ({"policy": "las"}, "las"),
         ({"policy": Srtf(), "seed": 3}, "Srtf, seed 3"),
-        ({"drop_nodes": [7], "without": [run.jobs.job.iloc[-1]]}, "1 node(s) dropped, 1 job(s) left out"),
+        ({"drop_nodes": [7, 7], "without": [run.jobs.job.iloc[-1]] * 2}, "1 node(s) dropped, 1 job(s) left out"),
         ({"cluster": (9, 4)}, "cluster.num_nodes=9, cluster.gpus_per_node=4"),
         ({}, "no changes"),
     ]

@@ -204,6 +204,19 @@ def test_a_log_that_cannot_be_read_is_named(tmp_path, monkeypatch):
         import_trace("slurm", path, tmp_path / "trace.parquet")
 
 
+@pytest.mark.parametrize(("minutes", "seconds"), [("5", 300), ("0", None), ("UNLIMITED", None), ("4294967295", None)])
+def test_a_job_without_a_limit_has_none(minutes, seconds, tmp_path):
+    row = f"1|2024-01-01T00:00:00|COMPLETED|gres/gpu=1|9|{minutes}"
+    _, (job,) = imported(tmp_path, "JobID|Submit|State|AllocTRES|ElapsedRaw|TimelimitRaw", row)
+    assert job["time_limit"] == seconds
+
+
+def test_a_limit_that_no_trace_can_hold_is_named(tmp_path):
+    row = "1|2024-01-01T00:00:00|COMPLETED|gres/gpu=1|9|1e10"
+    with pytest.raises(InvalidInputError, match="column 'TimelimitRaw' is not a number from 0 to 1.66667e.09"):
+        imported(tmp_path, "JobID|Submit|State|AllocTRES|ElapsedRaw|TimelimitRaw", row)
+
+
 def test_how_many_jobs_of_an_array_may_run_is_kept(tmp_path):
     rest = "2024-01-01T00:00:00|{}|gres/gpu=1|9"
     rows = [f"5_{i}|{rest.format('COMPLETED')}" for i in (1, 2, 3)]

@@ -336,3 +336,8 @@ def test_settings_that_cannot_be_are_named() -> None:
 
 def _row(job: object) -> tuple[object, ...]:
     return tuple(getattr(job, name) for name in ("job_id", "submit_time", "application", "num_replicas", "batch_size"))
+
+
+def test_one_status_is_not_a_list_of_letters() -> None:
+    with pytest.raises(InvalidConfigError, match=r"statuses is 'failed', must be a list like \[failed\], or null"):
+        Selection(statuses="failed")

@@ -374,6 +374,9 @@ def test_a_resampled_log_consists_of_its_pieces(tmp_path: Path) -> None:
         orders.add(tuple(drawn))
     assert len(orders) == 4
     assert any(len(set(drawn)) < 6 for drawn in orders)
+    for hours in (8.0, 1000.0, float("inf")):  # nothing is known about the time after the log
+        jobs = TraceReplay(path, hours=hours, resample_hours=2.0, seed=1).load({}).jobs
+        assert {int(job.submit_time // 7200) for job in jobs} == {0, 1, 2}
     with pytest.raises(InvalidConfigError, match=r"too short for workload\.resample_hours=4: .* give at most 2\.5"):
         TraceReplay(path, resample_hours=4.0).load({})
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from polluxsim.common.errors import reading
+from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
     ENDED,
     BadRowError,
@@ -50,7 +51,8 @@ JOB_ID = re.compile(r"\d+(_(\d+|\[[^\]]*\]))?(\+\d+)?", re.ASCII)
 ELAPSED = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})(?:\.\d+)?", re.ASCII)
 """[days-][hours:]minutes:seconds, perhaps with a fraction that only CPU times have."""
 
-NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")  # words of sacct for a job without its own time limit
+NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID", "4294967294", "4294967295")
+"""Words and numbers of sacct for a job without its own time limit."""
 
 THROTTLE = re.compile(r"(\d+)_\[[^\]%]*%(\d+)\]", re.ASCII)
 """The rest of a job array that waits because not all jobs may run at once: 12_[4-9%2]."""
@@ -146,7 +148,7 @@ def _elapsed(row: LogRow, column: str) -> float:
 def _time_limit(row: LogRow) -> float | None:
     """Return the time limit [s], None for a job without its own limit. `TimelimitRaw` is in minutes."""
     if row.has("TimelimitRaw") and row.word("TimelimitRaw") not in NO_LIMIT:
-        return row.seconds("TimelimitRaw") * 60 or None
+        return row.within("TimelimitRaw", 0, MOST_SECONDS / 60) * 60 or None
     if row.has("Timelimit") and row.word("Timelimit") not in NO_LIMIT:
         return _elapsed(row, "Timelimit") or None
     return None
