@@ -63,7 +63,7 @@ class AskedEveryRound(ObservedPolicy):
     """A policy that the engine asks in every round, because its decisions expire immediately."""
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation | Decision:
-        """Return what the policy decides, until the next round."""
+        """Return the decision of the policy, which expires at once."""
         answer = super().allocate(view, rng)
         return replace(answer, valid_until=-inf) if isinstance(answer, Decision) else answer
 
@@ -126,7 +126,7 @@ def run_policy(world: World, policy: Policy, timeout: float | None = None, watch
 
 
 def start_run(world: World, policy: Policy) -> Simulation:
-    """Return the run of a policy in a world, at its beginning."""
+    """Return the run of a policy in a world, at its beginning. All runs have one seed, so that they can be compared."""
     return Simulation(world.scenario(traits_of(policy), policy_name(policy)), seed=1)
 
 

@@ -155,7 +155,7 @@ class TraceJob(NamedTuple):
 
 
 def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
-    """Return the metadata of a trace, and its jobs in order of submission.
+    """Return the metadata of a trace, and its jobs in the order of its rows, which is that of submission.
 
     Raise InvalidInputError if the file is not a trace, or a row has an invalid value.
     """
@@ -185,7 +185,11 @@ def _schema_of_jobs(present: Sequence[str]) -> pa.Schema:
 
 
 def write_trace(jobs: Mapping[str, Sequence[object] | NDArray[np.generic]], info: TraceInfo, path: Path) -> None:
-    """Write the core columns of jobs, which are in order of submission, as a trace. Missing columns are empty."""
+    """Write the core columns of jobs, which are in order of submission, as a trace.
+
+    `jobs` has the values by column, in the units of `CORE_COLUMNS`. Missing columns are empty, but `job`, `submit_time`
+    and `num_gpus` must be there.
+    """
     schema = trace_schema((), info)
     count = len(jobs["job"])
     columns = [

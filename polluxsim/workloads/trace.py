@@ -89,7 +89,7 @@ class TraceReplay:
             length = self.resample_hours * HOUR / self.load_factor
             end = max(job.submit_time for job in jobs)
             if self.hours is not None:  # pieces after the end of the log do not count
-                whole = (self._submit_time(logged[-1]) // length + 1) * length
+                whole = (max(map(self._submit_time, logged)) // length + 1) * length
                 end = min(self.hours * HOUR / self.load_factor, whole)
             jobs = self._resampled(jobs, length, end, notes)
         return Workload(jobs, source=self.path, notes=tuple(f"{count} {what}" for what, count in notes.items()))

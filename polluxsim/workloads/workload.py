@@ -191,6 +191,8 @@ def workload_from_frame(frame: pd.DataFrame) -> Workload:
     if missing := [name for name in needed if name not in frame.columns]:
         named = ", ".join(map(repr, missing))
         raise InvalidInputError(f"DataFrame: missing column {named}; it must have {', '.join(needed)}")
+    if len({*map(str, frame.columns)}) < len(frame.columns):
+        raise InvalidInputError("DataFrame: two columns have the same name; rename one")
     columns = {str(name): column.astype(object).where(column.notna(), None).tolist() for name, column in frame.items()}
     records = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
     rows = (Row(Path("DataFrame"), line, record) for line, record in enumerate(records, start=1))

@@ -201,6 +201,12 @@ def test_a_type_with_a_semicolon_is_not_written(tmp_path: Path) -> None:
         write_workload(workload, tmp_path / "w.csv")
 
 
+def test_a_table_with_two_columns_of_a_name_is_refused() -> None:
+    frame = pd.DataFrame([["a", 0, 1, 5, 6]], columns=["name", "time", "num_replicas", "duration", "duration"])
+    with pytest.raises(InvalidInputError, match="DataFrame: two columns have the same name"):
+        workload_from_frame(frame)
+
+
 def test_columns_that_are_not_used_are_named_once(tmp_path: Path) -> None:
     (tmp_path / "w.csv").write_text("name,time,num_replicas,duration,ddl,user,x\na,0,1,5,9,ada,\nb,1,1,5,9,,\n")
     workload = read_workload(tmp_path / "w.csv")
