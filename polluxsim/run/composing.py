@@ -334,7 +334,10 @@ class NamedPolicy(NamedTuple):
 
 
 def named_policy(name: str) -> NamedPolicy:
-    """Return the policy of a name. Afterwards, Python also imports modules from the folder of a user's file."""
+    """Return the policy of a name. Afterwards, Python also imports modules from the folder of a user's file.
+
+    Raise InvalidConfigError if there is no such policy, or Python cannot import the file.
+    """
     text = policy_text(name)
     file, colon, kind = text.name.rpartition(":")
     settings = _settings_of(text)
@@ -349,7 +352,7 @@ def named_policy(name: str) -> NamedPolicy:
         raise InvalidConfigError(f"{file}: there is no Python file of this name; give a policy as FILE.py:CLASS")
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
-    spec = find_spec(path.stem)
+    spec = None if "." in path.stem else find_spec(path.stem)
     if spec is None or spec.origin is None or Path(spec.origin).resolve() != path:
         found = None if spec is None else spec.origin
         raise InvalidConfigError(f"{file}: Python's module {path.stem!r} is {found}; give the file another name")

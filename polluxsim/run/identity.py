@@ -10,7 +10,7 @@ import json
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from importlib.metadata import version
@@ -216,11 +216,11 @@ def data_of(config: Any) -> dict[str, str]:
     replayed = {value for _, value in _texts(config.get("policy"))}
     for name, value in _texts(config):
         path = Path(value)
-        if _is_file(path):
+        if _is(Path.is_file, path):
             found[value] = file_digest(path)
-        elif value in replayed and _is_file(record := path / ALLOCATIONS_FILE):
+        elif value in replayed and _is(Path.is_file, record := path / ALLOCATIONS_FILE):
             found[value] = file_digest(record)
-        elif (name == "path" or name.endswith("_path")) and path.is_dir():
+        elif (name == "path" or name.endswith("_path")) and _is(Path.is_dir, path):
             found[value] = folder_digest(path)
     return found
 
@@ -267,21 +267,22 @@ def code_digest() -> str:
 
 
 def _texts(config: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the name and the value of each setting that is text."""
+    """Yield the name and the value of each setting that is text and not empty."""
     if isinstance(config, dict):
         for key, value in config.items():
             yield from _texts(value, str(key))
     elif isinstance(config, list):
         for value in config:
             yield from _texts(value, name)
-    elif isinstance(config, str):
+    elif isinstance(config, str) and config:
         yield name, config
 
 
-def _is_file(path: Path) -> bool:
+def _is(kind: Callable[[Path], bool], path: Path) -> bool:
+    """Return `Path.is_file` or `Path.is_dir` of a path; False for text that cannot be a path."""
     try:
-        return path.is_file()
-    except (OSError, ValueError):  # text that cannot be the name of a file
+        return kind(path)
+    except (OSError, ValueError):
         return False
 
 

@@ -17,6 +17,7 @@ from polluxsim.checks.growth import DecisionTimes
 from polluxsim.checks.parameters import with_parameters
 from polluxsim.checks.worlds import Allowed, World, drawn
 from polluxsim.cli.main import main
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.shipped import shipped
 from polluxsim.policies.contract.view import traits_of
 from polluxsim.run.composing import named_policy
@@ -511,6 +512,12 @@ def test_what_cannot_be_is_one_line(arguments: list[str], said: str, capfd: pyte
     error = capfd.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_a_file_whose_name_has_a_dot_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.b.py").write_text("class Mine: ...")
+    with pytest.raises(InvalidConfigError, match=r"a\.b\.py: Python's module 'a\.b' is None; give the file another"):
+        named_policy(f"{tmp_path / 'a.b.py'}:Mine")
 
 
 REJECTING = """

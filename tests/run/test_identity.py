@@ -302,3 +302,9 @@ def test_that_a_large_folder_is_being_read_is_said_first(
     lines = "".join(said)
     assert lines == "polluxsim: measured: reading 0.5 GB in 3 files, because the key of a run depends on its data\n"
     assert lines in said[: said.index(lines) + 1]
+
+
+@pytest.mark.parametrize("text", ["", "x" * 300, "a\0b"])
+def test_text_that_cannot_be_the_name_of_a_file_is_no_data(text: str) -> None:
+    """The current folder may have any size: an empty path must not make its content part of the key."""
+    assert identity.data_of({"workload": {"path": text}}) == {}
