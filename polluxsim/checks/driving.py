@@ -74,9 +74,9 @@ def policy_name(policy: Policy) -> str:
 
 
 class Name(str):
-    """A job's name with another hash, so that sets of names have another order.
+    """A job's name, equal to the plain text, with another hash, so that sets of names have another order.
 
-    It is equal to the plain text, but has another hash. Sets and dictionaries must not mix both.
+    Sets and dictionaries must not mix both.
     """
 
     __slots__ = ("salt",)

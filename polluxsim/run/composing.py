@@ -276,7 +276,7 @@ def _no_choice(group: str, choice: str, options: str) -> str:
     allowed = options.split()
     own = "" if group.startswith("hydra/") else f"; to use your {group}/{choice}.yaml, add --config-dir FOLDER"
     files = config_files(f"{group}/*.yaml").values()
-    lines = {path.stem: path.read_text(encoding="utf-8").partition("\n")[0] for path in files}
+    lines = {path.stem: path.read_text(encoding="utf-8", errors="replace").partition("\n")[0] for path in files}
     named = [name for name, line in lines.items() if re.search(rf"\b{re.escape(choice)}\b", line, re.IGNORECASE)]
     about = f"; for {choice}, see {listed(named)}" if named else ""
     return f"{group}={choice} is unknown, {allowed_among(choice, allowed)}{about}{own}"

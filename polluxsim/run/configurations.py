@@ -75,18 +75,21 @@ def known_settings() -> list[str]:
 
 def comments(group: str, target: str = "") -> dict[str, str]:
     """Return the comments of the settings of a group, from its files that name a class; of `seed`, from run.yaml."""
-    files = config_files("run.yaml" if group == "seed" else f"{group}/*.yaml")
-    texts = [path.read_text(encoding="utf-8") for path in files.values()]
-    return {key: meaning for text in texts if target in text for key, meaning in EXPLAINED.findall(text)}
+    return dict(_comments("run.yaml" if group == "seed" else f"{group}/*.yaml", target))
 
 
 def in_brackets(setting: str, target: str = "") -> str:
     """Return the comment of a setting like `cluster.spot.rate` for the end of an error, if its files agree on it."""
     group, _, name = setting.rpartition(".")
-    files = config_files(f"{group.replace('.', '/')}/*.yaml" if group else "run.yaml").values()
-    texts = [text for path in files if target in (text := path.read_text(encoding="utf-8"))]
-    found = {meaning for text in texts for key, meaning in EXPLAINED.findall(text) if key == name}
+    every = _comments(f"{group.replace('.', '/')}/*.yaml" if group else "run.yaml", target)
+    found = {meaning for key, meaning in every if key == name}
     return f" ({found.pop()})" if len(found) == 1 else ""
+
+
+def _comments(pattern: str, target: str) -> list[tuple[str, str]]:
+    """Return settings with their comments, from the files that match a pattern and contain `target`."""
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in config_files(pattern).values()]
+    return [found for text in texts if target in text for found in EXPLAINED.findall(text)]
 
 
 def import_from_here() -> None:

@@ -9,7 +9,6 @@ from itertools import pairwise
 from math import isfinite
 from typing import Any, NamedTuple
 
-import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, listed, short
@@ -25,6 +24,7 @@ from polluxsim.policies.contract.view import Policy, traits_of
 from polluxsim.records.storage import RUN_FILE, Run
 from polluxsim.run.building import build, check_classes
 from polluxsim.run.claim import DESCENT
+from polluxsim.run.composing import plain
 from polluxsim.workloads.job import Job
 
 BEFORE = "before"  # part of a descent: the `config` of the parent, and the `descent` of a parent that is a fork itself
@@ -197,9 +197,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, BatchPlan):
         plan = {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.name != "speeds"}
         return plan | {"speeds": [[*key, speed] for key, speed in value.speeds.items()]}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value.item() if isinstance(value, np.generic) else value
+    return plain(value)
 
 
 def _frozen(value: Any) -> Any:

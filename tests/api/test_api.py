@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -215,6 +216,15 @@ def test_a_run_yaml_of_the_user_may_state_the_policy_itself(tmp_path: Path) -> N
             simulate("one-job")
 
 
+def test_a_file_of_the_user_in_another_encoding_hides_no_mistake(tmp_path: Path) -> None:
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "mine.yaml").write_bytes("_target_: x # für mich\n".encode("latin-1"))
+    with polluxsim.config_dirs(tmp_path):
+        for policy in (polluxsim.policy("fifo", backfill="x"), "mine"):
+            with pytest.raises(polluxsim.PolluxSimError, match=r"policy\.backfill is 'x'|mine.yaml: not UTF-8 text"):
+                simulate("one-job", policy=policy)
+
+
 def test_a_result_has_tables_and_shows_itself(small: Path, tmp_path: Path) -> None:
     result = simulate(small, policy="fifo")
     assert len(result.jobs) == 10
@@ -368,6 +378,17 @@ def test_a_sweep_in_a_folder_is_that_of_the_command_line_and_is_resumed(
     assert len(more.frame) == 4
     assert written.items() <= {path: path.stat().st_mtime_ns for path in Path("kept").rglob("run.json")}.items()
     assert len(list(Path("kept").rglob("run.json"))) == 7
+
+
+def test_a_run_of_a_sweep_may_load_the_class_of_its_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "swept.py").write_text(
+        "from dataclasses import dataclass\n\nfrom polluxsim.policies.ordered.classic import Fifo\n\n\n"
+        "@dataclass(frozen=True)\nclass Mine(Fifo):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    swept = importlib.import_module("swept")
+    (run,) = polluxsim.sweep("one-job", policy=[swept.Mine()]).runs
+    assert run.at(60).time == 60.0
 
 
 def test_a_sweep_in_a_folder_names_what_a_configuration_cannot_state(tmp_path: Path) -> None:
