@@ -123,8 +123,10 @@ class Execution:
         self._resolved: dict[str, Any] = resolved(config)
         _check_groups(self._resolved)
         self._given = dict(given or {})
+        if not isinstance(metrics := self._given.get("metrics", {}), Mapping):
+            raise InvalidConfigError(f"metrics is {short(metrics)}, must be polluxsim.Metric objects by name")
         self._metrics = user_metrics(self._resolved) | {
-            name: checked_metric(name, metric) for name, metric in self._given.get("metrics", {}).items()
+            name: checked_metric(name, metric) for name, metric in metrics.items()
         }
         self._user_values: dict[str, Any] = {}
         parts = [part for name, part in self._resolved.items() if isinstance(part, dict) and name != "metrics"]

@@ -73,7 +73,7 @@ class Moment(Generic[RunT]):
         self._execution = Execution(config)
         self._branch = Branch(config, *self._execution.start())
         interval = self._branch.scenario.settings.round_interval
-        self.time = first_round(time, interval) * interval
+        self.time = first_round(min(time, run.result.end_time), interval) * interval
         if run.result.end_time <= self.time:
             what = f"{run.name} ends at {clock(run.result.end_time)}, not after {length(time)}"
             raise InvalidInputError(f"{what}; name a time before its end")

@@ -198,7 +198,7 @@ def _table(jobs: Path, named: str | None, beside: str) -> Path | None:
     """Return the path of a table: the given path, the path of an existing file beside a list of jobs, or None."""
     if named is not None:
         return Path(named)
-    path = jobs.with_name(beside)
+    path = jobs.parent / beside
     return path if path.exists() else None
 
 

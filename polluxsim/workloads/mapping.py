@@ -28,7 +28,7 @@ from polluxsim.logs.trace_table import TraceJob, read_trace
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import Profile
 from polluxsim.workloads.selection import Selection, UniqueNames, shared
-from polluxsim.workloads.source import check_whole
+from polluxsim.workloads.source import check_gpu_types, check_whole
 from polluxsim.workloads.workload import Job, Workload
 
 Requests = Callable[[str, TraceJob, np.random.Generator], "Configuration"]
@@ -227,6 +227,7 @@ class MappedTrace:
 
     def __post_init__(self) -> None:
         check_whole("seed", self.seed)
+        check_gpu_types(self.gpu_types)
         if not isinstance(self.rule, str) and not callable(getattr(self.rule, "application", None)):
             raise invalid_setting("workload.rule", self.rule, KNOWN_RULES)
         if not isinstance(self.select, Selection):

@@ -28,7 +28,7 @@ from polluxsim.workloads.mapping import (
 from polluxsim.workloads.philly_figures import CLASS_SHARES, GPUS_BY_CLASS, JOBS_BY_HOUR
 from polluxsim.workloads.philly_replay import ReplayLike, no_job, trace_jobs
 from polluxsim.workloads.selection import Selection
-from polluxsim.workloads.source import check_whole, draw
+from polluxsim.workloads.source import MOST_JOBS, check_whole, draw
 from polluxsim.workloads.workload import Job, Workload
 
 # Source of all constants: Pollux (OSDI '21), §5.1, and its artifact.
@@ -104,8 +104,7 @@ def _read_philly(path: Path) -> list[TraceJob]:
     return jobs
 
 
-MOST_HOURS = 10_000  # [h]; this limit and the next one catch errors in settings
-MOST_JOBS = 10_000_000  # largest number of jobs
+MOST_HOURS = 10_000  # to catch errors in settings [h]
 LARGEST_REQUEST = REPLICA_CHOICES[-1]  # [GPUs]
 
 

@@ -33,8 +33,8 @@ class Selection:
         check_window(self.start, self.hours)
         check_range("min_duration", self.min_duration, least=0)
         check_range("max_gpu_hours", self.max_gpu_hours, above=0, most=inf)
-        if isinstance(self.statuses, str):
-            raise invalid_setting("statuses", self.statuses, f"a list like [{self.statuses}], or null")
+        if isinstance(self.statuses, str) or not isinstance(self.statuses, Sequence | None):
+            raise invalid_setting("statuses", self.statuses, "a list like [completed], or null")
         for status in self.statuses or ():
             check_choice("statuses", status, [known.value for known in JobStatus])
 

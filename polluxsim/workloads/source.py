@@ -8,9 +8,11 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from polluxsim.common.errors import check_range
+from polluxsim.common.errors import check_range, invalid_setting
 from polluxsim.models.profile import Profile
 from polluxsim.workloads.workload import Workload
+
+MOST_JOBS = 10_000_000  # largest number of jobs that a source draws, to catch errors in settings
 
 
 class Source(Protocol):
@@ -33,6 +35,12 @@ def check_window(start: object, hours: object) -> None:
 def check_whole(name: str, value: int, least: int = 0, most: float = inf) -> None:
     """Raise InvalidConfigError if a setting of a workload is not a whole number within limits."""
     check_range(f"workload.{name}", value, least=least, most=most, whole=True)
+
+
+def check_gpu_types(gpu_types: object) -> None:
+    """Raise InvalidConfigError if the GPU types by their names in a log are neither a mapping of names nor None."""
+    if not isinstance(gpu_types, Mapping | None) or not all(isinstance(name, str) for name in gpu_types or ()):
+        raise invalid_setting("workload.gpu_types", gpu_types, "a mapping of names, like {V100: v100-32}, or null")
 
 
 _ValueT = TypeVar("_ValueT")

@@ -17,7 +17,7 @@ from polluxsim.hardware.clusters import MOST_GPUS
 from polluxsim.models.profile import Profile
 from polluxsim.models.sensitivity import Curve, is_curve
 from polluxsim.workloads.job import curve_of
-from polluxsim.workloads.source import check_whole, draw
+from polluxsim.workloads.source import MOST_JOBS, check_whole, draw
 from polluxsim.workloads.workload import Job, Workload
 
 MODELS = "synergy-models.csv"
@@ -54,7 +54,7 @@ class SplitLoad:
     seed: int = 0  # seed of the draws
 
     def __post_init__(self) -> None:
-        check_whole("num_jobs", self.num_jobs, least=1)
+        check_whole("num_jobs", self.num_jobs, 1, MOST_JOBS)
         check_whole("seed", self.seed)
         check_range("workload.jobs_per_hour", self.jobs_per_hour, above=0)
         for name, parts in (("split", self.split), ("gpus", self.gpus)):

@@ -18,6 +18,7 @@ from polluxsim.common.errors import (
     check_choice,
     check_range,
     did_you_mean,
+    invalid_setting,
     listed,
 )
 from polluxsim.hardware.gpu_types import NamedTypes
@@ -25,7 +26,7 @@ from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import TraceJob, read_trace
 from polluxsim.models.profile import Profile
 from polluxsim.workloads.selection import UniqueNames, shared
-from polluxsim.workloads.source import check_whole, check_window
+from polluxsim.workloads.source import check_gpu_types, check_whole, check_window
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
 QUEUES = ("tenant", "partition")
@@ -74,6 +75,9 @@ class TraceReplay:
         check_range("workload.resample_hours", self.resample_hours, above=0, or_null=True)
         check_whole("seed", self.seed)
         check_choice("workload.queue", self.queue, QUEUES)
+        check_gpu_types(self.gpu_types)
+        if not isinstance(self.priorities, Mapping):
+            raise invalid_setting("workload.priorities", self.priorities, "a mapping, like {LS: 2, BE: 0}")
         for name, priority in self.priorities.items():
             check_range(f"workload.priorities.{name}", priority)
         check_range("workload.most_gpus", self.most_gpus, least=1, whole=True, or_null=True)

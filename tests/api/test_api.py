@@ -283,6 +283,7 @@ TABLE = pd.DataFrame(
         ({"settings": polluxsim.settings(horizon={1, 2})}, "engine.horizon is {1, 2}, must be a number"),
         ({"seed": -1}, "seed is -1, must be a whole number"),
         ({"seed": True}, "seed is True, must be a whole number"),
+        ({"metrics": ["mine"]}, "metrics is ['mine'], must be polluxsim.Metric objects by name"),
         ({"profiles": "nowhere"}, "profiles.path is nowhere, must be a folder"),
         ({"profiles": 5}, "profiles is 5, must be a folder"),
         ({"workload": "nowhere.csv"}, "nowhere.csv: no such file"),

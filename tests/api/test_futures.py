@@ -166,8 +166,9 @@ def test_what_cannot_be_is_told(changes: dict[str, Any], words: str) -> None:
         run.at(600).fork(**changes)
     with pytest.raises(polluxsim.PolluxSimError, match="ended at"):
         run.at(run.result.end_time - 70).fork(without=[run.jobs.sort_values("end_time").job.iloc[0]])
-    with pytest.raises(polluxsim.PolluxSimError, match="ends at"):
-        run.at(run.result.end_time)
+    for time in (run.result.end_time, 1e30):
+        with pytest.raises(polluxsim.PolluxSimError, match="ends at"):
+            run.at(time)
     with pytest.raises(polluxsim.PolluxSimError, match="TIME is 'noon'"):
         run.at("noon")
 

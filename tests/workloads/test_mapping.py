@@ -19,6 +19,7 @@ from polluxsim.logs.trace_table import TraceInfo, TraceJob, read_trace, trace_sc
 from polluxsim.records.storage import read_run
 from polluxsim.workloads.mapping import MappedTrace, tuned_configurations
 from polluxsim.workloads.selection import Selection
+from polluxsim.workloads.trace import TraceReplay
 from polluxsim.workloads.workload import read_workload
 
 HOUR = 3600.0
@@ -338,6 +339,14 @@ def _row(job: object) -> tuple[object, ...]:
     return tuple(getattr(job, name) for name in ("job_id", "submit_time", "application", "num_replicas", "batch_size"))
 
 
-def test_one_status_is_not_a_list_of_letters() -> None:
-    with pytest.raises(InvalidConfigError, match=r"statuses is 'failed', must be a list like \[failed\], or null"):
-        Selection(statuses="failed")
+@pytest.mark.parametrize("statuses", ["failed", 1])
+def test_one_status_is_not_a_list_of_letters(statuses: object) -> None:
+    with pytest.raises(InvalidConfigError, match=r"statuses is .*, must be a list like \[completed\], or null"):
+        Selection(statuses=statuses)
+
+
+@pytest.mark.parametrize("kind", [MappedTrace, TraceReplay])
+@pytest.mark.parametrize("gpu_types", ["t4", 1, ["t4"], {1: "t4"}])
+def test_gpu_types_are_names_by_name(kind: type, gpu_types: object) -> None:
+    with pytest.raises(InvalidConfigError, match=r"workload\.gpu_types is .*, must be a mapping of names"):
+        kind("log.parquet", gpu_types=gpu_types)

@@ -45,7 +45,7 @@ def test_durations_are_those_of_gavel() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"num_jobs": 0}, "workload.num_jobs is 0, must be a whole number ≥ 1"),
+        ({"num_jobs": 0}, "workload.num_jobs is 0, must be a whole number from 1 to 10000000"),
         ({"seed": -1}, "workload.seed is -1, must be a whole number ≥ 0"),
         ({"jobs_per_hour": 0.0}, "workload.jobs_per_hour is 0, must be a finite number > 0"),
         ({"split": {"image": 0.0}}, "workload.split is {'image': 0.0}, must be numbers ≥ 0, at least one > 0"),
