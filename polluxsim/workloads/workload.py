@@ -12,6 +12,8 @@ from pathlib import Path
 from sys import intern
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from polluxsim.common.errors import InvalidInputError, UnknownApplicationError, bad_line, one_of
 from polluxsim.common.files import appearing_whole
 from polluxsim.common.shipped import shipped
@@ -193,10 +195,16 @@ def workload_from_frame(frame: pd.DataFrame) -> Workload:
         raise InvalidInputError(f"DataFrame: missing column {named}; it must have {', '.join(needed)}")
     if len({*map(str, frame.columns)}) < len(frame.columns):
         raise InvalidInputError("DataFrame: two columns have the same name; rename one")
-    columns = {str(name): column.astype(object).where(column.notna(), None).tolist() for name, column in frame.items()}
+    columns = {str(name): _values(column) for name, column in frame.items()}
     records = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
     rows = (Row(Path("DataFrame"), line, record) for line, record in enumerate(records, start=1))
     return _workload(rows, "DataFrame")
+
+
+def _values(column: pd.Series[Any]) -> list[Any]:
+    """Return the values of a column: None if missing, and lists for arrays, which `pd.read_parquet` makes."""
+    values = column.astype(object).where(column.notna(), None).tolist()
+    return [value.tolist() if isinstance(value, np.ndarray) else value for value in values]
 
 
 def _workload(rows: Iterable[Row], source: str) -> Workload:

@@ -176,6 +176,7 @@ def test_what_a_job_carries_besides_is_written_and_read(tmp_path: Path) -> None:
         workload_from_frame(frame),
         workload_from_frame(frame.convert_dtypes()),
         workload_from_frame(lists),
+        workload_from_frame(pd.read_parquet(tmp_path / "w.parquet")),
     ):
         assert tuple(replace(job, line=0) for job in again.jobs) == jobs
         assert not again.notes
