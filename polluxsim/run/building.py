@@ -80,7 +80,10 @@ def build(config: DictConfig, group: str) -> Any:
 
 
 def load(config: DictConfig, group: str, *arguments: Any) -> Any:
-    """Return the result of `load` of a group's object: the jobs of `workload`, the profiles of `profiles`."""
+    """Return the result of `load` of a group's object: the jobs of `workload`, the profiles of `profiles`.
+
+    Raise the errors of `build`, and InvalidConfigError if a class of the user raises another kind of error.
+    """
     part = build(config, group)
     try:
         return part.load(*arguments)
@@ -332,7 +335,7 @@ def metric_modules(config: Mapping[str, Any]) -> set[str]:
 
 
 def checked_metric(name: str, metric: object) -> Metric:
-    """Return a metric of the user after checking its name, its type and that it has a function."""
+    """Return a metric of the user; raise InvalidConfigError if its name or type is invalid, or it has no function."""
     _check_metric_name(name)
     if not isinstance(metric, Metric) or metric.value is None:
         kind = "a Metric without a function" if isinstance(metric, Metric) else f"a {type(metric).__name__}"

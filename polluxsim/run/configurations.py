@@ -100,7 +100,7 @@ def import_from_here() -> None:
 
 @contextmanager
 def searched_first(folders: Sequence[Path]) -> Iterator[None]:
-    """Search the user's folders before the shipped folder inside the block."""
+    """Search the user's folders before the shipped folder in the block; raise InvalidConfigError if one is missing."""
     for folder in folders:
         if not folder.is_dir():
             raise InvalidConfigError(f"{folder}: no such folder of configurations; make it, or leave it out")
@@ -177,7 +177,7 @@ def split_list(text: str) -> list[str]:
 
 
 def policy_text(text: str) -> PolicyText:
-    """Return the name and the settings of a policy.
+    """Return the name and the settings of a policy; raise InvalidConfigError if the text has another form.
 
     >>> policy_text("quotas(gpus={vision: 4}, borrowing=false)").overrides
     ['policy=quotas', 'policy.gpus={vision: 4}', 'policy.borrowing=false']

@@ -114,6 +114,9 @@ class Execution:
     `given` contains objects by config group. They replace the objects that the configuration would build. The
     configuration describes one of these objects by `_target_` and parameters if these would make an equal object;
     otherwise the run has no key. `given["metrics"]` has further metrics of the user by name.
+
+    The class and its methods raise PolluxSimError if a setting or a file is invalid, the policy fails, or there is not
+    enough memory.
     """
 
     def __init__(self, config: DictConfig, given: Mapping[str, Any] | None = None) -> None:
@@ -196,7 +199,10 @@ class Execution:
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
-    """Return a configuration as plain values, in which each class has its present name."""
+    """Return a configuration as plain values, in which each class has its present name.
+
+    Raise InvalidConfigError if a value cannot be resolved or is nan, or a mapping has keys of several types.
+    """
     try:
         values = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
@@ -247,7 +253,7 @@ def _check_keys(name: str, value: object) -> None:
 
 
 def _check_groups(values: Mapping[str, Any]) -> None:
-    """Check that each required group of a resolved configuration is a mapping."""
+    """Raise InvalidConfigError if a required group of a resolved configuration is not a mapping."""
     for group in GROUPS:
         if not isinstance(values.get(group), dict):
             what = f"{group} is {short(values.get(group))}, must be a mapping with _target_ and parameters"
@@ -255,7 +261,7 @@ def _check_groups(values: Mapping[str, Any]) -> None:
 
 
 def _check_top_level(config: DictConfig) -> None:
-    """Check the names of the groups and other settings of a configuration, and the seed."""
+    """Raise InvalidConfigError if a group of a configuration is unknown or missing, or the seed is invalid."""
     names = set(map(str, config))  # also those without a value
     if unknown := sorted(names - {*TOP_LEVEL, NOT_THE_RUNS}):
         meant = did_you_mean(unknown[0], known_settings())

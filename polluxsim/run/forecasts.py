@@ -56,6 +56,8 @@ def forecast(
     `jobs` are names; None means all jobs that wait or run. `forks` is the number of futures; an equal number gives
     equal futures. `told` is called after each future with the number of futures so far. More than one of the
     `processes` is used if the futures take long. With None, recent `arrivals` are resampled.
+
+    Raise InvalidInputError if `forks` is less than 1, or a job neither waits nor runs.
     """
     if forks < 1:
         raise InvalidInputError(f"{forks} futures cannot give a forecast; ask for 1 or more")

@@ -89,6 +89,8 @@ def lineage(run: Run) -> tuple[DictConfig, list[Generation]]:
     """Return the settings of a run's first ancestor, and the forks from it to the run in order of time.
 
     A run folder is data: only classes that the run may load are imported, and functions like metrics are ignored.
+
+    Raise InvalidInputError if the run cannot be simulated again.
     """
     source, infos = f"{run.name}/{RUN_FILE}", ancestry(run)
     configs = [_replayed_settings(run, source, info.get("config", {})) for info in infos]

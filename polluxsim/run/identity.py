@@ -104,6 +104,8 @@ def module_digest(name: str) -> str:
 
     The digest of Python's own modules is empty, because a run's key contains Python's version. The digest of a missing
     module is empty as well, because importing the module reports the error.
+
+    Raise InvalidConfigError if the code of the module is in no file.
     """
     origins = _origins(name)
     if origins is None:

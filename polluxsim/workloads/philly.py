@@ -110,7 +110,10 @@ LARGEST_REQUEST = REPLICA_CHOICES[-1]  # [GPUs]
 
 @dataclass(frozen=True)
 class PhillyLike:
-    """Independent jobs over a window of hours, like the paper's workloads."""
+    """Independent jobs over a window of hours, like the paper's workloads.
+
+    Raise InvalidConfigError if a parameter is invalid.
+    """
 
     num_jobs: int = 160  # number of jobs
     hours: int = 8  # length of the window [h]; arrival rates repeat those of the trace from 02 to 10 h UTC
@@ -151,7 +154,7 @@ class PhillyLike:
 
 @dataclass(frozen=True)
 class PhillyLikeReplay:
-    """Jobs of `ReplayLike`, mapped to applications with profiles by their size classes."""
+    """Jobs of `ReplayLike`, mapped to applications with profiles by their size classes; raises its errors."""
 
     hours: int = 8  # length of the window [h]
     # Start of the window after Monday midnight UTC [h]; the paper's workloads have the hours from 02 to 10.
@@ -195,7 +198,7 @@ LEAST_SLACK = 1.2  # smallest time from submission to deadline, relative to the 
 
 @dataclass(frozen=True)
 class PhillyLikeRigid:
-    """Rigid jobs of `ReplayLike` of a minute or more, and less than 1000 GPU-hours."""
+    """Rigid jobs of `ReplayLike` of a minute or more, and less than 1000 GPU-hours; raises its errors."""
 
     hours: int = 8  # length of the window [h]
     start: int = 2  # start of the window after Monday midnight UTC [h]
