@@ -165,15 +165,11 @@ def _answered(policy: Policy, time: float, ask: Callable[[], AnswerT]) -> Answer
         except BaseException as error:
             if pressed or isinstance(error, DecisionTimeoutError):
                 raise
-            raise _as_finding(error, name, time) from error
-
-
-def _as_finding(error: BaseException, name: str, time: float) -> FoundError:
-    """Return the finding about an error that a policy raised in the round at `time` [s]."""
-    if isinstance(error, PolluxSimError):
-        return FoundError(of_error(error, str(error)))
-    what = f"policy {name} raised {type(error).__name__} in the round at {time:g} s, which would end the program"
-    return FoundError(of_error(error, what))
+            what = f"policy {name} raised {type(error).__name__} in the round at {time:g} s"
+            is_ours = isinstance(error, PolluxSimError)
+            raise FoundError(
+                of_error(error, str(error) if is_ours else f"{what}, which would end the program")
+            ) from error
 
 
 @contextmanager

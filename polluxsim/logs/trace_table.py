@@ -166,7 +166,9 @@ def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
         raise InvalidInputError(f"{path}: {what}")
     info = read_info(path)
     with reading_parquet(path, "cannot be read", remedy=""):
-        schema = _schema_of_jobs(pq.read_schema(path).names)
+        present = pq.read_schema(path).names
+        known = (*CORE_COLUMNS, *(column for name, column in EXTRA_COLUMNS.items() if name in present))
+        schema = pa.schema([(column.name, column.kind) for column in known if column.name in TraceJob._fields])
         table = pq.read_table(path, columns=schema.names).cast(schema)
         table.validate(full=True)
     columns = {
@@ -176,12 +178,6 @@ def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
     _check(path, columns)
     rows = zip(*(column.to_pylist() for column in columns.values()), strict=True)
     return info, [TraceJob(*row) for row in rows]
-
-
-def _schema_of_jobs(present: Sequence[str]) -> pa.Schema:
-    """Return the columns of `TraceJob`: the core columns, and the further columns of the file."""
-    columns = (*CORE_COLUMNS, *(column for name, column in EXTRA_COLUMNS.items() if name in present))
-    return pa.schema([(column.name, column.kind) for column in columns if column.name in TraceJob._fields])
 
 
 def write_trace(jobs: Mapping[str, Sequence[object] | NDArray[np.generic]], info: TraceInfo, path: Path) -> None:

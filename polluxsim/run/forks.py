@@ -283,7 +283,10 @@ class Branch:
         lost |= {node for node in self.lost_nodes - down if node < num_nodes}
         while num_nodes > old.num_nodes and num_nodes - 1 in lost:
             num_nodes -= 1
-        return _with_nodes(old, new, num_nodes), tuple(sorted(lost))
+        if num_nodes > old.num_nodes:  # all other settings stay
+            types, hosts = NodeTypes(new.node_types[:num_nodes]), new.hosts[:num_nodes]
+            old = replace(old, gpus_per_node=new.gpus_per_node[:num_nodes], node_types=types, hosts=hosts)
+        return old, tuple(sorted(lost))
 
     def _check_kept(self, new: Cluster, config: DictConfig) -> None:
         """Check that the new cluster has the same failures and prices as the present one.
@@ -327,11 +330,3 @@ def _check_nodes(old: Cluster, new: Cluster) -> None:
         raise InvalidConfigError(
             f"cluster has nodes {new.groups}, but the run has {old.groups}; a fork adds or removes nodes at the end"
         )
-
-
-def _with_nodes(old: Cluster, new: Cluster, num_nodes: int) -> Cluster:
-    """Return a cluster with more nodes, which are the first nodes of a larger cluster; all other settings stay."""
-    if num_nodes == old.num_nodes:
-        return old
-    types, hosts = NodeTypes(new.node_types[:num_nodes]), new.hosts[:num_nodes]
-    return replace(old, gpus_per_node=new.gpus_per_node[:num_nodes], node_types=types, hosts=hosts)

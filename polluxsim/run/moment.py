@@ -84,14 +84,10 @@ class Moment(Generic[RunT]):
             self._branch.advance(fork.edits.time)
             self._branch.change(fork.edits, fork.config, {})
         self._branch.advance(self.time)
-        self._check_past()
-
-    def _check_past(self) -> None:
-        again = self._branch.run.result().allocation_records
-        before = [record for record in self.origin.result.allocation_records if record.time < self.time]
-        if before != list(again):
+        before = [record for record in run.result.allocation_records if record.time < self.time]
+        if before != list(self._branch.run.result().allocation_records):
             what = "simulated again, it is another run, because files, polluxsim or its libraries have changed since"
-            raise InvalidInputError(f"{self.origin.name}: {what}; make the run again")
+            raise InvalidInputError(f"{run.name}: {what}; make the run again")
 
     def copied(self) -> tuple[Simulation, Policy]:
         """Return a copy of the run just before the round, and of its policy."""

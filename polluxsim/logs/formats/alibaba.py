@@ -128,7 +128,7 @@ def _several_tasks(paths: list[Path]) -> set[str]:
 
 
 def _joined(entries: Iterator[Entry], jobs: Mapping[str, _Submission], several: set[str]) -> Iterator[Entry]:
-    """Yield tasks as jobs; the tasks of a job form one gang, which is yielded at the end."""
+    """Yield tasks as jobs; the tasks of a job form one gang, from the first start to the last end, at the end."""
     gangs = dict[str, LogJob]()
     for entry in entries:
         if not isinstance(entry, LogJob):
@@ -138,19 +138,16 @@ def _joined(entries: Iterator[Entry], jobs: Mapping[str, _Submission], several: 
         if name not in several:
             yield _of_job(entry, name, jobs)
         elif name in gangs:
-            gangs[name] = _as_pai_gang(gangs[name], entry)
+            first = gangs[name]
+            start = min(first.submitted, entry.submitted)
+            end = max(job.submitted + (job.duration or 0.0) for job in (first, entry))
+            gang = as_gang(first, entry, PAI2020.extras)
+            gangs[name] = gang._replace(submitted=start, duration=end - start)
             yield Dropped(entry.place, "task of a job, one gang with its first")
         else:
             gangs[name] = entry
     for name, gang in gangs.items():
         yield _of_job(gang, name, jobs)
-
-
-def _as_pai_gang(first: LogJob, task: LogJob) -> LogJob:
-    """Return a gang with a further task, from the first start to the last end."""
-    start = min(first.submitted, task.submitted)
-    end = max(job.submitted + (job.duration or 0.0) for job in (first, task))
-    return as_gang(first, task, PAI2020.extras)._replace(submitted=start, duration=end - start)
 
 
 def _of_job(task: LogJob, name: str, jobs: Mapping[str, _Submission]) -> LogJob:
