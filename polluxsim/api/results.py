@@ -100,12 +100,12 @@ class Result(Run):
 
         return Moment(self, instant(time))
 
-    def why(self, job: str, time: float) -> str:
-        """Return the state of a job at a time [s] and the reason for it, as `polluxsim why` prints them.
+    def why(self, job: str, time: float | str) -> str:
+        """Return the state of a job at a time, as in `at`, and the reason for it, as `polluxsim why` prints them.
 
-        Raise InvalidInputError if there is no such job.
+        Raise InvalidInputError if there is no such job, or the text is not a time.
         """
-        return at(self, self.result.reason_records, find_job(self, job), time)
+        return at(self, self.result.reason_records, find_job(self, job), instant(time))
 
     def plot(self, kind: str, **options: object) -> Drawing:
         """Draw a figure, as `polluxsim plot KIND` with its options by name: `run.plot("usage", bin=10)`.

@@ -241,6 +241,14 @@ def test_a_result_has_tables_and_shows_itself(small: Path, tmp_path: Path) -> No
     assert (again.name, again.result, again._repr_html_()) == ("kept", result.result, shown.replace("fifo", "kept"))
 
 
+def test_reasons_are_asked_for_at_a_time_in_any_form(small: Path) -> None:
+    result = simulate(small, policy="fifo")
+    job = result.jobs.job[0]
+    assert result.why(job, "1min") == result.why(job, 60) != ""
+    with pytest.raises(polluxsim.PolluxSimError, match="TIME is nan, must be seconds"):
+        result.why(job, float("nan"))
+
+
 def test_runs_side_by_side(small: Path, tmp_path: Path) -> None:
     runs = {f"<{name}>": simulate(small, policy=name) for name in ("fifo", "srtf")}
     both = polluxsim.compare(runs)
