@@ -206,8 +206,8 @@ class World:
     def __repr__(self) -> str:
         """Return code that makes the world. It leaves out default values."""
         jobs = ", ".join(f"Job({', '.join(_arguments(job))})" for job in self.jobs)
-        said = [f"nodes={self.nodes}", f"jobs=({jobs},)", *_arguments(self)[2:]]
-        return f"World({', '.join(said)})"
+        options = [f"nodes={self.nodes}", f"jobs=({jobs},)", *_arguments(self)[2:]]
+        return f"World({', '.join(options)})"
 
 
 def _arguments(made: World | Job) -> list[str]:
@@ -289,19 +289,19 @@ def _job(
 ) -> Job:
     """Return a random job that arrives at a time [s] and requests at most `most` GPUs."""
     gpus = int(rng.integers(1, most + 1)) if rng.random() < 0.7 else most
-    said = _optional_fields(time, gpus, rng) if rng.random() < 0.5 else {}
+    options = _optional_fields(time, gpus, rng) if rng.random() < 0.5 else {}
     if has_hosts and rng.random() < 0.5:
-        said |= {"cpus": gpus * 2.0, "cpu_speeds": ((1.0, 0.4), (CPUS, 1.0))}
+        options |= {"cpus": gpus * 2.0, "cpu_speeds": ((1.0, 0.4), (CPUS, 1.0))}
     wide_enough = [name for name in sorted(types) if gpus <= types[name]]
     if wide_enough and rng.random() < 0.3:
-        said |= {"gpu_types": (str(rng.choice(wide_enough)),)}
+        options |= {"gpu_types": (str(rng.choice(wide_enough)),)}
     if with_rigid and rng.random() < 0.6:
         if rng.random() < 0.3:
-            said |= {"speeds": tuple((count, count**0.75) for count in (1, 2, 4, 8, 16)), "max_replicas": None}
+            options |= {"speeds": tuple((count, count**0.75) for count in (1, 2, 4, 8, 16)), "max_replicas": None}
         elif types and rng.random() < 0.5:
-            said |= {"type_speeds": TYPE_SPEEDS}
-        return Job.rigid(f"job-{index}", time, gpus, 12.5 * int(rng.integers(1, 81)), **said)
-    return Job(f"job-{index}", time, str(rng.choice(sorted(APPLICATIONS))), gpus, 10 * gpus, **said)
+            options |= {"type_speeds": TYPE_SPEEDS}
+        return Job.rigid(f"job-{index}", time, gpus, 12.5 * int(rng.integers(1, 81)), **options)
+    return Job(f"job-{index}", time, str(rng.choice(sorted(APPLICATIONS))), gpus, 10 * gpus, **options)
 
 
 def _optional_fields(time: float, gpus: int, rng: np.random.Generator) -> dict[str, Any]:

@@ -47,30 +47,30 @@ def forecast(
     moment: Moment[Any],
     jobs: Collection[JobId] | None = None,
     forks: int = FORKS,
-    told: Callable[[int], None] = lambda number: None,
+    report: Callable[[int], None] = lambda number: None,
     processes: int = 1,
     arrivals: Arrivals | None = None,
 ) -> Forecast:
     """Return when jobs that wait or run may start and complete, in order of submission.
 
     `jobs` are names; None means all jobs that wait or run. `forks` is the number of futures; an equal number gives
-    equal futures. `told` is called after each future with the number of futures so far. More than one of the
+    equal futures. `report` is called after each future with the number of futures so far. More than one of the
     `processes` is used if the futures take long. With None, recent `arrivals` are resampled.
 
     Raise InvalidInputError if `forks` is less than 1, or a job neither waits nor runs.
     """
     if forks < 1:
         raise InvalidInputError(f"{forks} futures cannot give a forecast; ask for 1 or more")
-    here = KnownState(moment, arrivals or Arrivals())
+    known = KnownState(moment, arrivals or Arrivals())
     found: list[Times] = []
-    here.check(jobs or ())
-    asked = [name for name in here.names if jobs is None or name in jobs]
-    for future in futures(here, asked, forks, processes):
+    known.check(jobs or ())
+    asked = [name for name in known.names if jobs is None or name in jobs]
+    for future in futures(known, asked, forks, processes):
         found.append(future)
-        told(len(found))
+        report(len(found))
     columns = {name: tuple(zip(*(times[name] for times in found), strict=True)) for name in asked}
-    outlooks = [Outlook(name, name in here.waiting, *columns[name]) for name in asked]
-    return Forecast(moment.time, here.assumption, outlooks)
+    outlooks = [Outlook(name, name in known.waiting, *columns[name]) for name in asked]
+    return Forecast(moment.time, known.assumption, outlooks)
 
 
 def quantile(times: Sequence[float], share: float) -> float:
@@ -237,21 +237,21 @@ def _classes(record: JobRecord) -> tuple[object, ...]:
     """Return the classes of a job, the narrowest first."""
     if record.application != RIGID:
         return record.application, None
-    who = record.user or record.queue
-    return (*(((who, record.num_replicas), who) if who else ()), record.num_replicas, None)
+    owner = record.user or record.queue
+    return (*(((owner, record.num_replicas), owner) if owner else ()), record.num_replicas, None)
 
 
 def calibration(
     run: Run,
     moments: int,
     forks: int = FORKS,
-    told: Callable[[int], None] = lambda number: None,
+    report: Callable[[int], None] = lambda number: None,
     processes: int = 1,
     arrivals: Arrivals | None = None,
 ) -> list[Score]:
     """Return the scores of forecasts at times of a run, from a quarter to three quarters of its arrivals.
 
-    Of a fork, only the arrivals after the fork count. `told` is called with the number of times done; the other
+    Of a fork, only the arrivals after the fork count. `report` is called with the number of times done; the other
     parameters are those of `forecast`. Raise InvalidInputError if no job arrived.
     """
     found: list[Score] = []
@@ -265,5 +265,5 @@ def calibration(
     for number in range(moments):
         moment = Moment(run, first + (last - first) * (0.25 + 0.5 * number / moments))
         found += scored(forecast(moment, None, forks, processes=processes, arrivals=arrivals), run)
-        told(number + 1)
+        report(number + 1)
     return found

@@ -250,8 +250,8 @@ class Branch:
         if edits.new_policy or cluster != before.cluster:
             traits, name = traits_of(self.policy), type(self.policy).__name__
             self.scenario = replace(before, cluster=cluster, traits=traits, policy_name=name)
-        there = tuple(node for node in lost if node < cluster.num_nodes)
-        parts = edits.new_policy, there, edits.without, edits.added, edits.seed
+        down = tuple(node for node in lost if node < cluster.num_nodes)
+        parts = edits.new_policy, down, edits.without, edits.added, edits.seed
         if (fork := Fork(edits.time, self.scenario, *parts)) != Fork(edits.time, before):
             self.run.fork(fork)
         self.config = config
@@ -295,10 +295,10 @@ class Branch:
         """
         old = self.scenario.cluster
         for name in KEPT_SETTINGS:
-            there, wanted = getattr(old, name), getattr(new, name)
-            if there != wanted and self.config.cluster.get(name) != config.cluster.get(name):
+            kept, wanted = getattr(old, name), getattr(new, name)
+            if kept != wanted and self.config.cluster.get(name) != config.cluster.get(name):
                 raise InvalidConfigError(
-                    f"cluster.{name} is {short(wanted)}, but a fork keeps the value of the run, {short(there)}; "
+                    f"cluster.{name} is {short(wanted)}, but a fork keeps the value of the run, {short(kept)}; "
                     "change only the number of nodes"
                 )
 

@@ -79,15 +79,15 @@ def _jobs(number: int, adjective: str = "") -> str:
 _known_states: list[KnownState] = []  # in a worker process: the state from which it draws futures
 
 
-def futures(here: KnownState, asked: Collection[JobId], forks: int, processes: int) -> Iterator[Times]:
+def futures(known: KnownState, asked: Collection[JobId], forks: int, processes: int) -> Iterator[Times]:
     """Yield the times of each future by its number. Other processes draw all but the first if drawing takes long."""
     started = monotonic()
-    yield here.future(asked, 0)
+    yield known.future(asked, 0)
     rest = range(1, forks)
     if processes == 1 or (monotonic() - started) * len(rest) < WORTH_PROCESSES:
-        yield from (here.future(asked, number) for number in rest)
+        yield from (known.future(asked, number) for number in rest)
         return
-    begin = partial(_begin_worker, here.moment.origin, here.moment.time, here.arrivals)
+    begin = partial(_begin_worker, known.moment.origin, known.moment.time, known.arrivals)
     count, number = min(processes, len(rest)), 1
     found: dict[int, Times] = {}
     with workers(count, begin) as pool:
