@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from toy import toy_workload
 
 from polluxsim.checks.worlds import Listed
+from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, simulate
@@ -175,6 +176,33 @@ def test_who_outlives_a_limit_puts_off_the_reservation() -> None:
     jobs = Job.rigid("runs", 0.0, 4, 300.0, time_limit=60.0), Job.rigid("head", 10.0, 4, 60.0)
     for policy in (Easy(), Conservative()):
         assert starts(policy, *jobs) == {"runs": 60.0, "head": 360.0}
+
+
+@pytest.mark.parametrize("policy", [Easy, Conservative, Multifactor])
+def test_after_a_fork_the_jobs_that_already_run_are_expected_to_end_at_their_limits(policy: type[Policy]) -> None:
+    jobs = (
+        Job.rigid("runs", 0.0, 3, 1000.0, time_limit=1000.0),  # until 1080
+        Job.rigid("head", 200.0, 4, 60.0),
+        Job.rigid("long", 210.0, 1, 6000.0),  # would delay the head
+    )
+    run, before = begun(toy_workload(*jobs), Cluster((4,)), Fifo(), RULES), Fifo()
+    while (view := run.advance(120.0)) is not None:
+        run.commit(before.allocate(view, run.rng))
+    run.fork(Fork(120.0, run.scenario, has_new_policy=True))
+    starts = {job.job: job.start_time for job in ended(run, policy()).job_records}
+    assert starts == {"runs": 60.0, "head": 1080.0, "long": 1140.0}
+
+
+def test_the_new_limit_of_an_altered_job_counts_from_its_start() -> None:
+    runs = Job.rigid("runs", 0.0, 3, 1200.0, time_limit=1200.0)
+    head, late = Job.rigid("head", 960.0, 4, 60.0), Job.rigid("late", 970.0, 1, 600.0)
+    policy = Easy()
+    run = begun(toy_workload(runs, head, late), Cluster((4,)), policy, RULES)
+    while (view := run.advance(900.0)) is not None:
+        run.commit(policy.allocate(view, run.rng))
+    run.fork(Fork(900.0, run.scenario, altered=(replace(runs, duration=1190.0),)))
+    starts = {job.job: job.start_time for job in ended(run, policy).job_records}
+    assert starts == {"runs": 60.0, "head": 1260.0, "late": 1320.0}
 
 
 OUTAGE = Cluster((4, 4), failures=Listed((Outage((1,), 200.0, 60.0, "drawn"),)))

@@ -14,7 +14,7 @@ import numpy as np
 
 from polluxsim.common.errors import check_range
 from polluxsim.hardware.clusters import Cluster
-from polluxsim.hardware.placements import JobId
+from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.policies.contract.settings import check_owners, overestimate_without_effect, unless_jobs_differ
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus
@@ -49,26 +49,31 @@ class Limits:
         return self._limits[job.job_id]
 
     def start(self, view: ClusterView, job: JobView) -> None:
-        """Plan the release of the GPUs that a job is about to get."""
-        end = view.round_at(view.time + self.limit(view, job))
-        release = Release(end, job.job_id, job.num_replicas)
+        """Plan the release of the GPUs that a job has, or is about to get."""
+        left = self.limit(view, job)
+        if job.placement and job.time_limit:  # its limit also counts the time for which it has had GPUs
+            left = max(left - job.attained_service / job.num_replicas, 0.0)
+        release = Release(
+            view.round_at(view.time + left), job.job_id, num_replicas(job.placement) or job.num_replicas
+        )
         self._by_job[job.job_id] = release
         insort(self._releases, release)
 
     def take_note(self, view: ClusterView) -> None:
         """Remove the limits and planned releases of jobs that ended, were evicted or were altered.
 
-        An evicted job gets a new limit, because it may have lost work. An altered job that runs gets a new release.
+        An evicted job gets a new limit, because it may have lost work. An altered job that runs gets a new release, and
+        so does a running job that another policy started before a fork.
         """
         changes = view.changes
         for job_id in chain(changes.ended, changes.evicted, changes.altered):
             self._limits.pop(job_id, None)
             if (release := self._by_job.pop(job_id, None)) is not None:
                 del self._releases[bisect_left(self._releases, release)]
-        if changes.altered:
-            for job in view.running:
-                if job.job_id in changes.altered:
-                    self.start(view, job)
+        unplanned = view.running if changes.altered else changes.arrived
+        for job in unplanned:
+            if job.placement and job.job_id not in self._by_job:
+                self.start(view, job)
 
     def all_ends_were_on_time(self, view: ClusterView) -> bool:
         """Return whether all ended jobs ended at their planned times, and no running job exceeds its limit.
