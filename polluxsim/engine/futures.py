@@ -98,9 +98,9 @@ class Forks:
         left_out = self._submissions.leave_out(fork.without)
         self._submissions.add(fork.added)
         altered = [job.job_id for job in fork.altered if job.job_id in state.jobs.active and state.alter(job)]
-        self._rounds.alter(altered)
         for name, other in fork.overtaken:
             state.overtake(name, other)
+        self._rounds.alter([*altered, *(name for name, _ in fork.overtaken)])
         return left_out or bool(altered) or bool(fork.overtaken)
 
     def _leave(self, nodes: tuple[int, ...]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 from drawn import begun, draws, ended, failing
@@ -10,13 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_workload
 
+from polluxsim.engine.futures import Fork
 from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.sharing import Interleaved
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.why.sentences import sentence
-from polluxsim.policies.contract.view import Policy
+from polluxsim.policies.contract.view import Changes, Policy
+from polluxsim.policies.deadlines.elasticflow import ElasticFlow
 from polluxsim.policies.elastic.true_times import Afs, Bid, EffectiveScaling, Proportional, best_counts, goes_first
+from polluxsim.policies.sharing.gandiva import Gandiva
 from polluxsim.policies.sized.themis import Themis, auctioned
+from polluxsim.policies.tools.gpu_counts import TrueTimes
 from polluxsim.workloads.workload import Job
 
 RULES = EngineSettings(restart_delay=0.0)
@@ -176,3 +183,47 @@ def test_why_says_how_gpus_were_dealt(policy: Policy, job: str, words: str) -> N
     first = next(record for record in ended(start, policy).reason_records if record.job == job)
     assert words in sentence(first)
     assert "the policy says" not in sentence(first)
+
+
+@pytest.mark.parametrize("policy", [Afs, EffectiveScaling, ElasticFlow])
+def test_a_job_that_a_fork_gives_a_smaller_request_starts_if_it_now_fits(policy: type[Policy]) -> None:
+    runs, waits = Job.rigid("runs", 0.0, 3, 1200.0), Job.rigid("waits", 30.0, 2, 6000.0)
+    made = policy()
+    run = begun(toy_workload(runs, waits), Cluster((4,)), made)
+    while (view := run.advance(600.0)) is not None:
+        run.commit(made.allocate(view, run.rng))
+    run.fork(Fork(600.0, run.scenario, altered=(replace(waits, num_replicas=1, batch_size=1),)))
+    assert ended(run, made).job_records[1].start_time == 600.0
+
+
+def test_a_job_that_a_fork_puts_before_the_job_that_blocks_it_starts() -> None:
+    gpus = {"runs": 3, "head": 4, "small": 1}
+    jobs = [Job.rigid(name, 0.0, count, 1200.0) for name, count in gpus.items()]
+    policy = EffectiveScaling()
+    run = begun(toy_workload(*jobs), Cluster((4,)), policy)
+    while (view := run.advance(600.0)) is not None:
+        run.commit(policy.allocate(view, run.rng))
+    run.fork(Fork(600.0, run.scenario, overtaken=(("small", "head"),)))
+    starts = {job.job: job.start_time for job in ended(run, policy).job_records}
+    assert (starts["runs"], starts["small"]) == (60.0, 600.0)
+
+
+def test_a_suspended_job_with_a_smaller_request_after_a_fork_gets_no_more_gpus_than_it_requests() -> None:
+    policy = Gandiva()
+    jobs = [Job.rigid(name, 0.0, 4, 600.0) for name in "ab"]
+    run = begun(toy_workload(*jobs), Cluster((4,)), policy, EngineSettings(sharing=Interleaved()))
+    while (view := run.advance(180.0)) is not None:
+        run.commit(policy.allocate(view, run.rng))
+    (suspended,) = run.waiting
+    smaller = replace(jobs["ab".index(suspended)], num_replicas=2, batch_size=2)
+    run.fork(Fork(180.0, run.scenario, altered=(smaller,)))
+    assert all(job.completion_time is not None for job in ended(run, policy).job_records)
+
+
+def test_the_true_times_of_an_altered_job_are_computed_again() -> None:
+    job = SimpleNamespace(job_id="a", num_replicas=2, oracle=SimpleNamespace(time_left=lambda gpus: 100.0 / gpus**0.5))
+    times = TrueTimes()
+    times.on(job, [2, 4])  # type: ignore[arg-type]
+    job.num_replicas = 1
+    times.forget(Changes(altered=("a",)))
+    assert times.on(job, [4]) == {4: 50.0}  # type: ignore[arg-type]

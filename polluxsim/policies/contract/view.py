@@ -68,12 +68,13 @@ class Changes:
     nodes: bool = False  # whether nodes came up or went down, or failures were announced
     # Names of jobs that lost their GPUs by a failure. These events end the validity of every decision.
     evicted: Collection[JobId] = ()
-    altered: Collection[JobId] = ()  # names of jobs that have another request or duration, because the run was forked
+    # Names of jobs to which a fork of the run gave another request, duration or place in the order of submission.
+    altered: Collection[JobId] = ()
 
     @property
     def jobs_or_nodes(self) -> bool:
-        """Return whether an event in `Change.JOBS_OR_NODES` happened."""
-        return bool(self.arrived or self.ended or self.nodes)
+        """Return whether an event in `Change.JOBS_OR_NODES` happened, or a fork altered jobs."""
+        return bool(self.arrived or self.ended or self.nodes or self.altered)
 
     def among(self, jobs: Container[JobId], **changed: Any) -> Changes:
         """Return the events of some jobs; `changed` contains attributes that differ from the events so far."""

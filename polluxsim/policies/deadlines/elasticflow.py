@@ -106,7 +106,7 @@ class ElasticFlow:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Admit jobs, and plan after arrivals, completions and changes of nodes or limits."""
-        self._times.forget(view.changes.ended)
+        self._times.forget(view.changes)
         for job_id in view.changes.ended:
             for by_job in (self._plans, self._changed, self._late):
                 by_job.pop(job_id, None)

@@ -219,7 +219,7 @@ class Afs(AtEvents):
 
     def decide(self, view: ClusterView) -> Decision:
         """Deal the GPUs out."""
-        self._times.forget(view.changes.ended)
+        self._times.forget(view.changes)
         known = {job.job_id: self._times.on(job, counts_of(job, view.num_gpus)) for job in view.jobs}
         bids = {job_id: Bid(job_id, times) for job_id, times in known.items() if times}
         last = _deal_by_bids(list(bids.values()), view.num_gpus)
@@ -299,7 +299,7 @@ class EffectiveScaling(AtEvents):
 
     def decide(self, view: ClusterView) -> Decision:
         """Admit jobs, and solve the programme."""
-        self._times.forget(view.changes.ended)
+        self._times.forget(view.changes)
         values, left, head = dict[str, dict[int, float]](), view.num_gpus, None
         for job in view.jobs:
             times = self._times.on(job, counts_of(job, view.num_gpus))

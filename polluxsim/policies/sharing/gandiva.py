@@ -125,11 +125,11 @@ class Suspension:
     _failures: tuple[int, ...] = ()  # failures of each node until the last decision
 
     def take_note(self, view: ClusterView, jobs: Mapping[JobId, JobView], grown: Collection[JobId]) -> None:
-        """Record the GPUs of running jobs. Forget jobs that ended, and states on nodes that went down.
+        """Record the GPUs of running jobs. Forget jobs that ended or were altered, and states on nodes that went down.
 
         `grown` contains the jobs with more GPUs than they request. Only the requested GPUs of these jobs are recorded.
         """
-        for job_id in (*view.changes.ended, *view.changes.evicted):
+        for job_id in (*view.changes.ended, *view.changes.evicted, *view.changes.altered):
             self._homes.pop(job_id, None)
         failures, num_nodes = view.health.num_failures, len(view.gpus_per_node)
         for node, (before, now) in enumerate(zip_longest(self._failures, failures, fillvalue=0)):
@@ -293,7 +293,7 @@ class Gandiva:
         """Separate pairs that no longer fit or do less than one job alone. Return whether there were any."""
         before, changes = len(self._partner), view.changes
         # Whether two jobs fit depends on their batch sizes, which are constant during an epoch.
-        moved_on = {*changes.passed_epoch, *changes.evicted}
+        moved_on = {*changes.passed_epoch, *changes.evicted, *changes.altered}
         held, speeds = view.sharing.held, view.sharing.speeds
         for one, other in list(self._partner.items()):
             share_gpus = bool(held.get(one)) and set(held[one]) == set(held.get(other, ()))

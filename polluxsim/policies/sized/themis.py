@@ -66,14 +66,15 @@ class Themis:
         return replace(decision, valid_until=min(until.values(), default=inf))
 
     def _take_note(self, view: ClusterView) -> None:
-        """Forget jobs that ended, and record the work of new jobs."""
-        self._times.forget(view.changes.ended)
+        """Forget jobs that ended, and record the work of new and altered jobs."""
+        self._times.forget(view.changes)
         for job_id in view.changes.ended:
             self._work.pop(job_id, None)
             self._until.pop(job_id, None)
-        self._work |= {job.job_id: self._asked_for(view, job) for job in view.changes.arrived}
+        altered = [job for job in view.jobs if job.job_id in view.changes.altered]
+        self._work |= {job.job_id: self._asked_for(job) for job in (*view.changes.arrived, *altered)}
 
-    def _asked_for(self, view: ClusterView, job: JobView) -> float:
+    def _asked_for(self, job: JobView) -> float:
         """Return the remaining time of a job on the GPUs that it requests [s]."""
         return self._times.on(job, [job.num_replicas])[job.num_replicas]
 
@@ -86,7 +87,7 @@ class Themis:
         times = self._times.on(job, counts_of(job, view.num_gpus))
         if not times or not view.num_gpus:  # while nodes are down, it may fit on no number of GPUs
             return {0: 0.0}
-        age, asked_for = view.time - job.submit_time, self._asked_for(view, job)
+        age, asked_for = view.time - job.submit_time, self._asked_for(job)
         share = view.num_gpus / len(view.jobs)
         alone_on = max((gpus for gpus in times if gpus <= share), default=min(times))
         alone = times[alone_on] / asked_for * self._work[job.job_id] * max(alone_on / share, 1.0)

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heapreplace
+from itertools import chain
 from math import ceil, inf
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple, Protocol
@@ -15,7 +16,7 @@ import numpy as np
 from polluxsim.hardware.placements import JobId, Placement, gpus_by_node, num_replicas
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
+from polluxsim.policies.contract.view import Change, Changes, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import place
 from polluxsim.policies.tools.gangs import Budget
 
@@ -80,9 +81,9 @@ class TrueTimes:
         ratio = here / self.on(job, [gpus])[gpus]
         return ratio if abs(ratio - 1.0) > ROUNDING else 1.0
 
-    def forget(self, jobs: Iterable[JobId]) -> None:
-        """Forget jobs that have ended."""
-        for job_id in jobs:
+    def forget(self, changes: Changes) -> None:
+        """Forget jobs that have ended, or that a fork altered."""
+        for job_id in chain(changes.ended, changes.altered):
             self._ratios.pop(job_id, None)
             self._equal_anywhere.pop(job_id, None)
 
