@@ -42,6 +42,9 @@ _CHECKED: dict[str, tuple[tuple[type, ...], str]] = {
     "str | None": ((str, type(None)), "text or null"),
     "float | None": ((int, float, type(None)), "a number or null"),
     "int | None": ((int, type(None)), "a whole number or null"),
+    "Sequence[float]": ((list, tuple), "a list of numbers"),
+    "Mapping[str, float]": ((Mapping,), "numbers by name, like {NAME: 2}"),
+    "ByQueue": ((Mapping,), "numbers by name, like {NAME: 2}"),
 }
 
 # Method that the object of a group must have, and class that it must be of.

@@ -168,6 +168,9 @@ BAD = [
     (["policy.speed=1"], "there is no setting 'policy.speed'"),
     (["+policy.speed=1", "policy=fifo"], "policy.speed is not a setting of polluxsim.policies.ordered.classic.Fifo"),
     (["policy.p=fast"], "policy.p is 'fast', must be a number"),
+    (["policy=quotas", "policy.gpus=8"], "policy.gpus is 8, must be numbers by name, like {NAME: 2}"),
+    (["policy=fair-queues", "policy.weights=2"], "policy.weights is 2, must be numbers by name, like {NAME: 2}"),
+    (["policy=tiresias-l", "policy.queue_limits=5"], "policy.queue_limits is 5, must be a list of numbers"),
     ([f"policy.p=1{'0' * 400}"], "must be a number below 1e308"),
     (["policy.search=guess"], "policy.search is 'guess', must be one of annealing, genetic"),
     (["policy._target_=nowhere.Policy"], "policy._target_ 'nowhere.Policy' cannot be used"),
@@ -517,7 +520,7 @@ def test_no_run_takes_a_folder_named_by_the_time_that_another_has(run_in: Path) 
 
 INFINITE = [
     ("policy=tiresias", "policy.queue_threshold=inf", None),
-    ("policy=tiresias", "policy.queue_threshold=-inf", None),
+    ("policy=tiresias", "policy.queue_threshold=-inf", "policy.queue_threshold is -inf, must be a number > 0"),
     ("policy=pollux", "policy.p=inf", "policy.p is inf, must be a finite number"),
     (
         "policy=fifo",

@@ -34,6 +34,7 @@ from polluxsim.policies.ordered.classic import (
 )
 from polluxsim.policies.reserving.easy import Multifactor
 from polluxsim.policies.sharing.gandiva import Gandiva
+from polluxsim.policies.sized.shockwave import Shockwave
 from polluxsim.policies.typed.rules import MinMakespan
 from polluxsim.records.results import Result
 from polluxsim.workloads.workload import Job
@@ -177,8 +178,13 @@ def test_qssf_goes_by_the_name_in_the_log() -> None:
         (lambda: TiresiasL(("x",)), r"policy.queue_limits is \['x'\], must be rising numbers > 0"),
         (lambda: QuasiShortestService(0.0), r"policy.forgetting is 0, must be a number > 0 and ≤ 1"),
         (lambda: QuasiShortestService(1.5), r"policy.forgetting is 1.5, must be a number > 0 and ≤ 1"),
-        (lambda: MinMakespan(shortest=0.0), "policy.shortest is 0, must be a finite number > 0"),
-        (lambda: MinMakespan(longest=float("inf")), "policy.longest is inf, must be a finite number > 0"),
+        (lambda: Tiresias(nan), "policy.queue_threshold is nan, must be a number > 0"),
+        (lambda: Shockwave(window=2.5), "policy.window is 2.5, must be a whole number ≥ 1"),  # type: ignore[arg-type]
+        (lambda: Shockwave(resolve=0), "policy.resolve is 0, must be a whole number ≥ 1"),
+        (lambda: Shockwave(weight_of_longest=-1.0), "policy.weight_of_longest is -1, must be a finite number ≥ 0"),
+        (lambda: MinMakespan(shortest=0.0), "policy.shares.shortest is 0, must be a finite number > 0"),
+        (lambda: MinMakespan(longest=float("inf")), "policy.shares.longest is inf, must be a finite number ≥ 100"),
+        (lambda: MinMakespan(longest=99.0), "policy.shares.longest is 99, must be a finite number ≥ 100"),
         (lambda: Gandiva(time_slice=0.0), "policy.time_slice is 0, must be a finite number > 0"),
         (lambda: Multifactor(age=-1.0), r"policy.age is -1, must be a finite number ≥ 0"),
         (lambda: Multifactor(shares={"ada": 0.0}), "policy.shares.ada is 0, must be a finite number > 0"),

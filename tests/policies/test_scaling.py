@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,6 +19,7 @@ from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
 from polluxsim.metrics.summary import summarise
 from polluxsim.policies.contract.view import (
     Changes,
@@ -33,6 +36,10 @@ from polluxsim.policies.elastic.true_times import Afs, EffectiveScaling, Optimus
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.reserving.easy import Easy
+from polluxsim.policies.sia.policy import Sia
+from polluxsim.policies.tenants.fairness import DominantResourceFairness
+from polluxsim.policies.typed.rounds import RoundsOfShares
+from polluxsim.policies.typed.rules import MaxMin
 from polluxsim.workloads.workload import Job, Workload
 
 INSIDE = {
@@ -84,6 +91,14 @@ def test_a_gang_that_is_put_to_poor_use_gets_its_nodes_all_the_same() -> None:
     jobs = [Job.rigid("small", 0.0, 1, 6000.0), toy_job("gang", 0.0, 6, "slow")]
     policy = Scaled(Easy(), GoodputUse(grow_above=1.0, aim=0.99), 0.0)
     result = simulate(toy_workload(*jobs), PROFILES, elastic(Cluster((2, 2, 2, 2))), policy)
+    assert all(job.completion_time is not None for job in result.job_records)
+
+
+@pytest.mark.parametrize("inner", [Fifo, Sia, DominantResourceFairness, lambda: RoundsOfShares(MaxMin())])
+def test_a_named_gpu_type_counts_only_the_nodes_that_the_policy_sees(inner: Callable[[], Policy]) -> None:
+    cluster = replace(elastic(Cluster((2, 2))), node_types=NodeTypes([GPU_TYPES["t4"]] * 4))
+    jobs = [Job.rigid(name, 0.0, 2, 600.0) for name in "ab"]
+    result = simulate(toy_workload(*jobs), {}, cluster, Scaled(inner(), PendingGpus()))
     assert all(job.completion_time is not None for job in result.job_records)
 
 

@@ -264,7 +264,10 @@ class ClusterView:
         """Return the numbers of the nodes of a type."""
         if not self.node_types:
             return range(len(self.gpus_per_node))
-        return self.node_types.nodes[gpu_type]
+        nodes = self.node_types.nodes[gpu_type]
+        if len(self.node_types) == len(self.gpus_per_node):
+            return nodes
+        return [node for node in nodes if node < len(self.gpus_per_node)]  # the policy may add the other nodes
 
     def gpus_of(self, gpu_type: str) -> int:
         """Return the number of GPUs of a type."""

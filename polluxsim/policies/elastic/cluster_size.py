@@ -31,7 +31,6 @@ from polluxsim.policies.contract.view import (
     traits_of,
 )
 from polluxsim.policies.tools.free_gpus import FreeGpus
-from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.gpu_counts import fewest_gpus, most_gpus
 from polluxsim.workloads.job import Job
 
@@ -296,7 +295,7 @@ class Forecast(Scale):
     Parameters
     ----------
     headroom
-        Additional room, as a share of the forecast; below 0 for less room than the forecast.
+        Additional room, as a share of the forecast, above −1; below 0 for less room than the forecast.
     ahead
         Time within which new jobs should find room, at least the start-up time of a node [s].
 
@@ -309,7 +308,8 @@ class Forecast(Scale):
     _requested: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_above_zero(**{"scale.ahead": self.ahead, "scale.headroom + 1": self.headroom + 1})
+        check_range("policy.scale.ahead", self.ahead, above=0)
+        check_range("policy.scale.headroom", self.headroom, above=-1)
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
         """Return the number of nodes that all present and expected jobs need."""

@@ -11,7 +11,7 @@ from math import inf
 
 import numpy as np
 
-from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.errors import InvalidConfigError, check_range
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView
 from polluxsim.policies.tools.gangs import NEARLY, check_above_zero, gangs_by, schedule_gangs
@@ -139,6 +139,9 @@ class Tiresias:
     # Time of the next demotion of a job with GPUs [s], or a little before.
     _due: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     _demoted: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_range("policy.queue_threshold", self.queue_threshold, above=0, most=inf)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by submission, then by demotion. A gang that fits may overtake."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from polluxsim.common.errors import check_range
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import place_gangs
@@ -195,7 +196,7 @@ class Shockwave:
     resolve
         Rounds after which the policy plans again, even if no job has arrived or ended.
     weight_of_longest
-        Weight of a second of the longest remaining time against mean utility, k [1/s].
+        Weight of a second of the longest remaining time against mean utility, k ≥ 0 [1/s].
     exponent
         Power of the lateness of a job that weights its utility, λ.
     most_unfairness
@@ -216,9 +217,10 @@ class Shockwave:
     _rounds_left: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_above_zero(
-            window=self.window, resolve=self.resolve, exponent=self.exponent, most_unfairness=self.most_unfairness
-        )
+        check_above_zero(exponent=self.exponent, most_unfairness=self.most_unfairness)
+        check_range("policy.window", self.window, least=1, whole=True)
+        check_range("policy.resolve", self.resolve, least=1, whole=True)
+        check_range("policy.weight_of_longest", self.weight_of_longest, least=0)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Make a new plan if necessary, and run the next round of the plan."""

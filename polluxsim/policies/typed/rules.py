@@ -11,7 +11,6 @@ import numpy as np
 from polluxsim.common.errors import PolicyError, check_range
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView
-from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.typed.linear_programmes import NEARLY_OPTIMAL, Array, Demand, Solver
 
 
@@ -104,7 +103,8 @@ class MinMakespan(Rule):
     longest: float = 1e6
 
     def __post_init__(self) -> None:
-        check_above_zero(shortest=self.shortest, longest=self.longest)
+        check_range("policy.shares.shortest", self.shortest, above=0)
+        check_range("policy.shares.longest", self.longest, least=self.shortest)
 
     def of(self, demand: Demand, solve: Solver) -> Array:
         time = self._found(1 / solve.least(demand.speeds / demand.left[:, None]))
