@@ -269,6 +269,17 @@ def test_quotas_are_those_of_each_type() -> None:
     assert start == {"borrower": (60.0, 1), "owner": (120.0, 0), "other": (120.0, 0)}
 
 
+@pytest.mark.parametrize("limits", ["borrowing_limits", "lending_limits"])
+def test_a_limit_on_one_type_does_not_limit_other_types(limits: str) -> None:
+    cluster = Cluster.of_groups([[1, 2, "t4"], [1, 2, "a100-40"]])
+    wide = Job.rigid("wide", 0.0, 2, 900.0, queue="vision", gpu_types=("a100-40",))
+    owner = Job.rigid("owner", 3600.0, 1, 60.0, queue="speech")
+    each = {queue: {"t4": 0} for queue in ("vision", "speech")}
+    policy = Quotas({"speech": {"a100-40": 1}}, **{limits: each})
+    result = simulate(toy_workload(wide, owner), {}, cluster, policy)
+    assert result.job_records[0].start_time == 60.0
+
+
 @pytest.mark.parametrize(
     ("gpus", "words"),
     [

@@ -37,13 +37,14 @@ class Quotas:
     ----------
     gpus
         GPUs of each queue, by name; 0 for other queues. Jobs without a queue are in `none`. On a cluster of several
-        GPU types, GPUs of each queue by type, as Kueue has quotas for each flavour of a resource.
+        GPU types, this parameter and the limits have the GPUs of each queue by type, as Kueue has quotas for each
+        flavour of a resource. A queue owns no GPUs of a type that is left out.
     borrowing
         Whether queues may use idle GPUs of other queues.
     borrowing_limits
-        Most GPUs that a queue may hold beyond its quota. Other queues have no limit.
+        Most GPUs that a queue may hold beyond its quota. Other queues, and other GPU types, have no limit.
     lending_limits
-        Most GPUs of its quota that a queue lends. Other queues have no limit.
+        Most GPUs of its quota that a queue lends. Other queues, and other GPU types, have no limit.
     within_queue
         Preemption in the own queue: `lower-priority` or `never`.
     reclaim
@@ -70,9 +71,9 @@ class Quotas:
 
     def __post_init__(self) -> None:
         for name, by_queue in self._by_queue():
-            for queue, gpus in by_queue.items():
-                for gpu_type, value in gpus.items() if isinstance(gpus, Mapping) else (("", gpus),):
-                    check_range(f"policy.{name}.{queue}{gpu_type and f'.{gpu_type}'}", value, least=0, whole=True)
+            for queue, gpu_type, gpus in _each(by_queue):
+                setting = f"policy.{name}.{queue}"
+                check_range(f"{setting}.{gpu_type}" if gpu_type else setting, gpus, least=0, whole=True)
         check_choice("policy.within_queue", self.within_queue, (LOWER_PRIORITY, NEVER))
         check_choice("policy.reclaim", self.reclaim, (ANY, LOWER_PRIORITY, NEVER))
         check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})
@@ -86,13 +87,12 @@ class Quotas:
         queues = values_of(jobs, "queue", NO_QUEUE)
         for name, by_queue in self._by_queue():
             check_owners(f"policy.{name}", by_queue, jobs, "queue", NO_QUEUE)
-            for queue, gpus in by_queue.items():
-                if isinstance(gpus, Mapping):
-                    check_names(f"policy.{name}.{queue}", gpus, "GPU type", cluster.types)
+            for queue, gpu_type, _ in _each(by_queue):
+                if gpu_type:
+                    check_names(f"policy.{name}.{queue}", [gpu_type], "GPU type", cluster.types)
         check_owners("policy.weights", self.weights, jobs, "queue", NO_QUEUE)
         self._check_sum(cluster)
-        quotas = [gpus for queue, gpus in self.gpus.items() if queue in queues]
-        if not any(sum(gpus.values()) if isinstance(gpus, Mapping) else gpus for gpus in quotas):
+        if not any(gpus for queue, _, gpus in _each(self.gpus) if queue in queues):
             if jobs and not self.borrowing:
                 raise InvalidConfigError(
                     "policy.gpus gives GPUs to no queue of a job and policy.borrowing is false, so no job could start; "
@@ -122,7 +122,10 @@ class Quotas:
             yield name, getattr(self, name)
 
     def on_type(self, gpu_type: str, types: Collection[str]) -> Quotas:
-        """Return the policy for one GPU type. Raise an `InvalidConfigError` if a quota does not name its types."""
+        """Return the policy for one GPU type.
+
+        Raise an `InvalidConfigError` if the GPUs of a queue are one number for all types, or are of another type.
+        """
         for name, by_queue in self._by_queue():
             for queue, gpus in by_queue.items():
                 if not isinstance(gpus, Mapping) or gpus.keys() - set(types):
@@ -189,6 +192,14 @@ class Quotas:
         return Terms(borrowing_limit=inf if self.borrowing else 0)
 
 
+def _each(by_queue: ByQueue) -> Iterator[tuple[str, str, int]]:
+    """Yield the queue, GPU type and GPUs of each number. The type is empty if a queue has one number for all types."""
+    for queue, gpus in by_queue.items():
+        by_type = gpus if isinstance(gpus, Mapping) else {"": gpus}
+        for gpu_type, number in by_type.items():
+            yield queue, gpu_type, number
+
+
 def _on(by_queue: ByQueue, gpu_type: str) -> dict[str, int]:
-    """Return the GPUs of each queue on a GPU type."""
-    return {queue: gpus.get(gpu_type, 0) if isinstance(gpus, Mapping) else gpus for queue, gpus in by_queue.items()}
+    """Return the GPUs on a GPU type of each queue for which they are stated."""
+    return {queue: gpus for queue, name, gpus in _each(by_queue) if name in ("", gpu_type)}
