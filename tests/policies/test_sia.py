@@ -24,7 +24,7 @@ from polluxsim.models.goodput import GoodputModel, ScaledGoodput
 from polluxsim.models.profile import Application
 from polluxsim.models.throughput import ThroughputParams
 from polluxsim.policies.contract.view import ClusterView, JobSnapshot
-from polluxsim.policies.pollux.policy import cut_to_one_type, with_like_nodes
+from polluxsim.policies.pollux.one_type import cut_to_one_type, with_like_nodes
 from polluxsim.policies.sia.configurations import Configuration, Matrix, _part_or_whole, configurations, place
 from polluxsim.policies.sia.policy import Programme, Sia, _reason
 from polluxsim.policies.tools.free_gpus import FreeGpus

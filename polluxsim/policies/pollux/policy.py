@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, log, nan
@@ -14,15 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_range
-from polluxsim.hardware.gpu_types import UNKNOWN_TYPES
-from polluxsim.hardware.placements import Allocation, JobId, Placement, num_replicas
-from polluxsim.policies.contract.view import ClusterView, Decision, JobProxy, JobView, Traits
+from polluxsim.hardware.placements import JobId, num_replicas
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
 from polluxsim.policies.pollux.annealing import AnnealingSearch
 from polluxsim.policies.pollux.explanation import Explanation
 from polluxsim.policies.pollux.genetic import GeneticSearch
+from polluxsim.policies.pollux.one_type import cut_to_one_type, with_like_nodes
 from polluxsim.policies.pollux.problem import Problem, Search, SpeedupTables, as_of, build_problem, placements_of
-from polluxsim.policies.tools.free_gpus import FreeGpus
-from polluxsim.policies.tools.gpu_counts import fewest_gpus, most_gpus
 
 # Searches by their number of threads.
 SEARCHES: Mapping[str, Callable[[int], Search]] = {
@@ -46,84 +43,6 @@ def search_named(name: str, threads: int = 1) -> Search:
     return SEARCHES[name](threads)
 
 
-def with_like_nodes(view: ClusterView) -> tuple[ClusterView, Sequence[int]]:
-    """Return a view in which nodes are cut to the size of the smallest node, and the original node of each part.
-
-    Source: Sia (SOSP '23), §5, and its published simulator.
-    """
-    size = min(gpus for gpus in view.gpus_per_node if gpus)
-    parts: list[int] = []
-    owners: list[int] = []
-    for node, gpus in enumerate(view.gpus_per_node):
-        sizes = [size] * (gpus // size) + ([gpus % size] if gpus % size or not gpus else [])
-        parts += sizes
-        owners += [node] * len(sizes)
-    free = list(parts)
-    jobs = [JobProxy(job, placement=_on_parts(job.placement, owners, free)) for job in view.jobs]
-    return replace(view, gpus_per_node=tuple(parts), jobs=jobs, standing=None, node_types=UNKNOWN_TYPES), owners
-
-
-def _on_parts(placement: Placement, owners: Sequence[int], free: list[int]) -> Placement:
-    """Return a placement on the parts of its nodes, and take their GPUs."""
-    found = []
-    for node, gpus in placement:
-        left = gpus
-        for part in range(owners.index(node), len(owners)):
-            if owners[part] == node and (taken := min(left, free[part])) > 0:
-                found.append((part, taken))
-                free[part] -= taken
-                left -= taken
-    return tuple(found)
-
-
-def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[int]) -> dict[JobId, Placement]:
-    """Return placements on whole nodes, without the GPUs that are not of the type of most of the job's GPUs.
-
-    At a tie, the fastest type counts. `owners` contains the node of each part. A job whose user named types, or a
-    minimum of GPUs, can lose all GPUs in this way. It then takes idle GPUs of a type that it can use, at most the
-    number that it got. Otherwise it would wait until the search, which knows no types, happens to choose nodes of one
-    type. Then all other jobs without GPUs take idle ones.
-    """
-    jobs: Mapping[JobId, JobView] = {job.job_id: job for job in view.jobs}
-    made = {job: _cut(view, jobs[job], placement, owners) for job, placement in allocation.items()}
-    missed = {
-        job: num_replicas(given)
-        for job, given in allocation.items()
-        if given and not made[job] and (jobs[job].gpu_types or jobs[job].min_replicas)
-    }
-    if without := [job for job in allocation if not made[job]]:
-        free = FreeGpus(view.gpus_per_node)
-        for placement in made.values():
-            free.take(placement)
-        for job in sorted(without, key=lambda job: job not in missed):
-            made[job] = _idle(view, jobs[job], missed.get(job) or most_gpus(jobs[job]), free)
-    return made
-
-
-def _idle(view: ClusterView, job: JobView, most: int, free: FreeGpus) -> Placement:
-    """Return idle GPUs for a job, and take them: the held ones, or else GPUs of the fastest type that has some."""
-    if job.placement and free.has(job.placement):
-        free.take(job.placement)
-        return job.placement
-    for name in sorted(job.speeds, key=lambda name: -job.speeds[name]):
-        nodes = view.nodes_of(name)
-        if (gpus := min(most, free.on(nodes))) >= fewest_gpus(job):
-            return free.pack(gpus, nodes) or ()
-    return ()
-
-
-def _cut(view: ClusterView, job: JobView, placement: Placement, owners: Sequence[int]) -> Placement:
-    """Return the GPUs of the type with most GPUs, on whole nodes; none if they are fewer than the job needs."""
-    by_type: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for part, gpus in placement:
-        by_type[view.node_types[owners[part]].name][owners[part]] += gpus
-    usable = [name for name in by_type if name in job.speeds]
-    most = max(usable, key=lambda name: (sum(by_type[name].values()), job.speeds[name]), default=None)
-    if most is None or sum(by_type[most].values()) < fewest_gpus(job):
-        return ()
-    return tuple(by_type[most].items())
-
-
 FORESIGHT = 600.0  # time ahead for which the policy tries to prove that no change is worth its restarts [s]
 
 
@@ -136,12 +55,12 @@ class Pollux:
     search
         Search for an allocation: a name in `SEARCHES`, or an object.
     p
-        Exponent of the power mean of all jobs' speedups: 1 is the arithmetic mean, 0 the geometric mean, −∞ the
-        minimum.
+        Exponent of the power mean of all jobs' speedups: 1 is the arithmetic mean, 0 the geometric mean; towards −∞ it
+        approaches the minimum.
     avoid_interference
         Whether a node may have at most one multi-node job.
     threads
-        Threads of the search `genetic`. No answer depends on their number.
+        Threads of the search `genetic`. The result does not depend on their number.
     known_throughput
         Whether agents start with the θ_sys of their application instead of exploring it.
 
@@ -174,7 +93,11 @@ class Pollux:
         return ("polluxsim.models.fitting", *search)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
-        """Return the best allocation found. The search ignores GPU types, so jobs that mix types are cut."""
+        """Return the best allocation found.
+
+        The search ignores GPU types, so jobs with GPUs of several types lose some of them. The fitness, its bound and
+        the reasons are those of the allocation before this cut.
+        """
         if not view.jobs:
             return Decision({})
         if len(view.types) == 1:
@@ -216,16 +139,17 @@ class _LastSeen(NamedTuple):
 
 @dataclass
 class _WorkEstimates:
-    """Predicted work of jobs, from completed jobs: all jobs of an application do similar work.
+    """Predicted work of jobs, from ended jobs: all jobs of an application do similar work.
 
-    The policy does not see ended jobs. The estimated work of an ended job is its work when the policy last saw it, plus
-    its goodput at that time, multiplied by the time from then to its end.
+    The policy does not see ended jobs, so it does not know whether they were complete or cancelled. The estimated work
+    of an ended job is its work when the policy last saw it, plus its goodput at that time, multiplied by the time from
+    then to its end.
     """
 
     _last_seen: dict[JobId, _LastSeen] = field(default_factory=dict, init=False)
-    # Work of the ended jobs of each application, and the most work that a present job has done [M0-equivalent
-    # examples].
+    # Work of the ended jobs of each application [M0-equivalent examples].
     _totals: dict[str, list[float]] = field(default_factory=dict, init=False)
+    # Most work that a job of each application had done at a decision [M0-equivalent examples].
     _most: dict[str, float] = field(default_factory=dict, init=False)
 
     def take_note(self, view: ClusterView) -> None:
@@ -264,13 +188,13 @@ class PolluxByRemaining(Pollux):
     Of n jobs, the job with the i-th longest remaining time has the weight (i/n)^strength. If the speed of a job on k
     GPUs is k^s, the mean completion time is least if the shares of GPUs rise with i; they rise linearly for s = 1/2
     (heSRPT: Berg, Vesilo and Harchol-Balter, 2020). The largest power mean gives shares ∝ weight^(1/(1 − ps)). At
-    p = −1/2, strength 1.25 therefore gives the optimal shares. The remaining work of a job is learnt from completed
+    p = −1/2, strength 1.25 therefore gives the optimal shares. The remaining work of a job is learnt from ended
     jobs of its application.
 
     Parameters
     ----------
     strength
-        Exponent of the rank, ≥ 0. With 0 the policy equals Pollux.
+        Exponent of the rank, ≥ 0. With 0 the policy equals Pollux with this p.
     critical
         A job is critical for the makespan if its remaining time, alone on all GPUs that it can use, is at least this
         share of the time that all remaining work takes on the whole cluster. Critical jobs get their mean rank. They

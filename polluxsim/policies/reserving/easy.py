@@ -53,9 +53,7 @@ class Limits:
         left = self.limit(view, job)
         if job.placement and job.time_limit:  # its limit also counts the time for which it has had GPUs
             left = max(left - job.attained_service / job.num_replicas, 0.0)
-        release = Release(
-            view.round_at(view.time + left), job.job_id, num_replicas(job.placement) or job.num_replicas
-        )
+        release = Release(view.round_at(view.time + left), job.job_id, num_replicas(job.placement) or job.num_replicas)
         self._by_job[job.job_id] = release
         insort(self._releases, release)
 

@@ -1,0 +1,91 @@
+"""Pollux on several GPU types: like nodes for its search, and the cut of its answer to one type for each job."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from polluxsim.hardware.gpu_types import UNKNOWN_TYPES
+from polluxsim.hardware.placements import Allocation, JobId, Placement, num_replicas
+from polluxsim.policies.contract.view import ClusterView, JobProxy, JobView
+from polluxsim.policies.tools.free_gpus import FreeGpus
+from polluxsim.policies.tools.gpu_counts import fewest_gpus, most_gpus
+
+
+def with_like_nodes(view: ClusterView) -> tuple[ClusterView, Sequence[int]]:
+    """Return a view in which nodes are cut to the size of the smallest node, and the original node of each part.
+
+    Source: Sia (SOSP '23), §5, and its published simulator.
+    """
+    size = min(gpus for gpus in view.gpus_per_node if gpus)
+    parts: list[int] = []
+    owners: list[int] = []
+    for node, gpus in enumerate(view.gpus_per_node):
+        sizes = [size] * (gpus // size) + ([gpus % size] if gpus % size or not gpus else [])
+        parts += sizes
+        owners += [node] * len(sizes)
+    free = list(parts)
+    jobs = [JobProxy(job, placement=_on_parts(job.placement, owners, free)) for job in view.jobs]
+    return replace(view, gpus_per_node=tuple(parts), jobs=jobs, standing=None, node_types=UNKNOWN_TYPES), owners
+
+
+def _on_parts(placement: Placement, owners: Sequence[int], free: list[int]) -> Placement:
+    """Return a placement on the parts of its nodes, and take their GPUs."""
+    found = []
+    for node, gpus in placement:
+        left = gpus
+        for part in range(owners.index(node), len(owners)):
+            if owners[part] == node and (taken := min(left, free[part])) > 0:
+                found.append((part, taken))
+                free[part] -= taken
+                left -= taken
+    return tuple(found)
+
+
+def cut_to_one_type(view: ClusterView, allocation: Allocation, owners: Sequence[int]) -> dict[JobId, Placement]:
+    """Return placements on whole nodes, without the GPUs that are not of the type of most of the job's GPUs.
+
+    At a tie, the fastest type counts. `owners` contains the node of each part. A job whose user named types, or a
+    minimum of GPUs, can lose all GPUs in this way. It then keeps its present GPUs if they are free. Otherwise it takes
+    idle GPUs of a type that it can use, at most the number that it got, because it would else wait until the search,
+    which knows no types, happens to choose nodes of one type. Then all other jobs without GPUs do the same.
+    """
+    jobs: Mapping[JobId, JobView] = {job.job_id: job for job in view.jobs}
+    made = {job: _cut(view, jobs[job], placement, owners) for job, placement in allocation.items()}
+    missed = {
+        job: num_replicas(given)
+        for job, given in allocation.items()
+        if given and not made[job] and (jobs[job].gpu_types or jobs[job].min_replicas)
+    }
+    if without := [job for job in allocation if not made[job]]:
+        free = FreeGpus(view.gpus_per_node)
+        for placement in made.values():
+            free.take(placement)
+        for job in sorted(without, key=lambda job: job not in missed):
+            made[job] = _idle(view, jobs[job], missed.get(job) or most_gpus(jobs[job]), free)
+    return made
+
+
+def _idle(view: ClusterView, job: JobView, most: int, free: FreeGpus) -> Placement:
+    """Return idle GPUs for a job, and take them: the held ones, or else GPUs of the fastest type that has some."""
+    if job.placement and free.has(job.placement):
+        free.take(job.placement)
+        return job.placement
+    for name in sorted(job.speeds, key=lambda name: -job.speeds[name]):
+        nodes = view.nodes_of(name)
+        if (gpus := min(most, free.on(nodes))) >= fewest_gpus(job):
+            return free.pack(gpus, nodes) or ()
+    return ()
+
+
+def _cut(view: ClusterView, job: JobView, placement: Placement, owners: Sequence[int]) -> Placement:
+    """Return the GPUs of the type with most GPUs, on whole nodes; none if they are fewer than the job needs."""
+    by_type: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for part, gpus in placement:
+        by_type[view.node_types[owners[part]].name][owners[part]] += gpus
+    usable = [name for name in by_type if name in job.speeds]
+    most = max(usable, key=lambda name: (sum(by_type[name].values()), job.speeds[name]), default=None)
+    if most is None or sum(by_type[most].values()) < fewest_gpus(job):
+        return ()
+    return tuple(by_type[most].items())
