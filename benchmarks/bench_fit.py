@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import numpy as np
-from recorded_run import allocations, read_run
+from recorded_run import Replay, allocations, read_run
 from scipy.optimize import minimize as scipy_minimize
 
 from polluxsim.applications.folder import ProfileFolder
@@ -30,7 +30,6 @@ from polluxsim.models.fitting import explored_bounds, minimise, objective
 from polluxsim.models.goodput import GoodputModel
 from polluxsim.models.profile import Application
 from polluxsim.models.throughput import ThroughputParams
-from polluxsim.policies.replay import Replay
 from polluxsim.workloads.workload import read_workload
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,28 +21,6 @@ from polluxsim.records.storage import read_run
 COLUMNS = ("time", "job", "allocation")
 
 
-class Replay:
-    """Repeats recorded allocations. Tests of agents and of the engine use it in place of a policy.
-
-    Parameters
-    ----------
-    allocations
-        The allocation of each round, by the round's time [s]; in missing rounds no job gets a GPU.
-    adaptive
-        Whether jobs choose their own batch size, as in the recorded run.
-    """
-
-    def __init__(self, allocations: Mapping[float, Allocation], *, adaptive: bool = True) -> None:
-        self.traits = Traits(adaptive=adaptive)
-        self._allocations = allocations
-
-    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Allocation:
-        """Return the recorded GPUs of the active jobs at this time."""
-        active = {job.job_id for job in view.jobs}
-        recorded = self._allocations.get(view.time, {})
-        return {job_id: placement for job_id, placement in recorded.items() if job_id in active}
-
-
 class Change(NamedTuple):
     """The GPUs of a job after a time."""
 
@@ -55,7 +33,8 @@ class Change(NamedTuple):
 class Timeline:
     """Gives each job its last recorded GPUs.
 
-    A job that takes longer than in the recorded run keeps its GPUs while no other job is recorded with them.
+    A job that takes longer than in the recorded run keeps its GPUs while no other job is recorded with them. A run in
+    which jobs shared GPUs, or whose policy changed the number of nodes, cannot be replayed.
 
     Parameters
     ----------
@@ -78,7 +57,7 @@ class Timeline:
 
     def __init__(self, path: str, adaptive: bool | None = None, late_first: bool | None = None) -> None:
         self._path = path
-        self._late_first = Path(path).suffix == ".json" if late_first is None else late_first
+        self._late_first = _is_json(Path(path)) if late_first is None else late_first
         self._changes = defaultdict[JobId, list[Change]](list)
         for change in _recorded(Path(path)):
             self._changes[change.job].append(change)
@@ -131,13 +110,17 @@ def _recorded(path: Path) -> Iterator[Change]:
     if path.is_dir():
         for record in read_run(path).result.allocation_records:
             yield Change(record.time, record.job, tuple(zip(record.nodes, record.gpus, strict=True)), record.batch_size)
-    elif path.suffix == ".json":
+    elif _is_json(path):
         yield from _scheduled(path)
     else:
         for row in read_rows(path, COLUMNS):
             is_over = bool(row.values.get("completion_time"))
             size = row.integer("batch_size", 0) if row.values.get("batch_size") else 0
             yield Change(row.number("time", at_least=0), row.text("job"), () if is_over else _placement(row), size)
+
+
+def _is_json(path: Path) -> bool:
+    return path.suffix.lower() == ".json"
 
 
 def _placement(row: Row) -> Placement:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from recorded_run import Replay
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.common.errors import InvalidAllocationError, InvalidConfigError, PolicyError
@@ -14,7 +15,6 @@ from polluxsim.metrics.rounds import every_round
 from polluxsim.policies.contract.view import ClusterView
 from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Fifo
-from polluxsim.policies.replay import Replay
 from polluxsim.records.results import AllocationRecord as Change
 from polluxsim.records.results import RoundRecord, Status
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded_run import Recorded, allocations, read_run
+from recorded_run import Recorded, Replay, allocations, read_run
 
 from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.engine.settings import EngineSettings
@@ -22,7 +22,6 @@ from polluxsim.policies.contract.view import ClusterView, Policy, traits_of
 from polluxsim.policies.elastic.true_times import Optimus
 from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.policies.replay import Replay
 from polluxsim.records.results import Result
 from polluxsim.workloads.workload import read_workload
 

@@ -116,7 +116,7 @@ def schedule(path: Path, *rounds: object, round_s: object = 60) -> str:
 
 def test_rounds_of_another_simulator_are_followed(tmp_path: Path) -> None:
     """`a` is late and keeps its worker, whereupon `b` gets the other, and then its own again."""
-    path = schedule(tmp_path / "r.json", {}, {"a": [0]}, *[{"b": [0]}] * 4, {"b": [1]})
+    path = schedule(tmp_path / "R.JSON", {}, {"a": [0]}, *[{"b": [0]}] * 4, {"b": [1]})
     jobs = toy_workload(*(toy_job(name) for name in "ab"))
     result = simulate(jobs, {"toy": ToyProfile(epochs=(100.0,))}, Cluster((1, 1)), Timeline(path))
     changes = [(change.time, change.job, change.nodes) for change in result.allocation_records]
