@@ -7,15 +7,19 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from drawn import AskedEveryRound, draws
+from drawn import AskedEveryRound, draws, ended
 from hypothesis import given
 from hypothesis import strategies as st
-from toy import toy_workload
+from toy import toy_job, toy_workload
 
+from polluxsim.checks.worlds import AGENTS, TYPE_SPEEDS
+from polluxsim.checks.worlds import PROFILES as TOY
 from polluxsim.common.errors import InvalidConfigError
+from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.simulation import simulate
+from polluxsim.engine.simulation import Simulation, simulate
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
 from polluxsim.hardware.hosts import Host, shares_of, with_gpus
 from polluxsim.hardware.placements import placement_from_nodes
 from polluxsim.look.why.sentences import sentence
@@ -234,3 +238,21 @@ def test_an_order_that_answers_a_mapping_will_do() -> None:
 def test_wrong_parameters_are_one_line(make: Any, words: str) -> None:
     with pytest.raises(InvalidConfigError, match=words):
         make()
+
+
+def test_a_job_on_two_gpu_types_keeps_its_gpus_beside_a_job_with_a_larger_demand() -> None:
+    types = NodeTypes([GPU_TYPES["v100"]] * 5 + [GPU_TYPES["t4"]] * 5)
+    cluster = Cluster((1,) * 10, node_types=types, hosts=(Host(4.0, 32.0),) * 10)
+    little: dict[str, Any] = {"cpu_speeds": ((1.0, 1.0),), "memory_speeds": ((1.0, 1.0),)}
+    jobs = toy_workload(
+        Job.rigid("fast", 0.0, 3, 6000.0, gpu_types=("v100",)),
+        Job.rigid("slow", 0.0, 1, 6000.0, gpu_types=("t4",)),
+        toy_job("mixed", 70.0, 5, cpus=5.0, memory=5.0, **little),
+        toy_job("large", 71.0, 1, gpu_types=("t4",), cpu_speeds=((1.0, 0.4), (16.0, 1.0))),
+    )
+    profiles = {"toy": replace(TOY["toy"], type_speeds=TYPE_SPEEDS)}
+    policy = Synergy(Fifo())
+    scenario = Scenario(jobs, profiles, cluster, EngineSettings(), policy.traits, "synergy", AGENTS["omnilearn"])
+    result = ended(Simulation(scenario), policy)
+    (mixed,) = [record.nodes for record in result.allocation_records if record.job == "mixed" and record.nodes]
+    assert mixed == (3, 4, 6, 7, 8)

@@ -37,7 +37,8 @@ class Synergy:
 
     Each job is at least as fast as with the CPUs and memory in proportion to its GPUs. Spare CPUs and memory go to jobs
     that become faster with them, the largest demand first. A starting job goes to the node that fits its demand best. A
-    running job stays. If the cluster states no CPUs and memory, Synergy equals the inner policy.
+    running job stays, and a job on several GPU types stays where the inner policy puts it. If the cluster states no
+    CPUs and memory, Synergy equals the inner policy.
 
     Parameters
     ----------
@@ -80,7 +81,11 @@ class Synergy:
         if not view.hosts or self.allocation == "proportional":
             return decision
         runs, changes = _placements_after(view, decision)
-        new = {job_id for job_id, placement in changes.items() if placement}
+        new = {
+            job_id
+            for job_id, placement in changes.items()
+            if placement and len(view.node_types.names_of(placement)) == 1
+        }
         each = shares_of(view.hosts, view.gpus_per_node)
         jobs = {job.job_id: job for job in view.jobs if job.job_id in runs}
         shares = {name: with_gpus(each, runs[name]) for name in jobs}
