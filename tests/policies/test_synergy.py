@@ -254,5 +254,5 @@ def test_a_job_on_two_gpu_types_keeps_its_gpus_beside_a_job_with_a_larger_demand
     policy = Synergy(Fifo())
     scenario = Scenario(jobs, profiles, cluster, EngineSettings(), policy.traits, "synergy", AGENTS["omnilearn"])
     result = ended(Simulation(scenario), policy)
-    (mixed,) = [record.nodes for record in result.allocation_records if record.job == "mixed" and record.nodes]
-    assert mixed == (3, 4, 6, 7, 8)
+    nodes = [tuple(record.nodes) for record in result.allocation_records if record.job == "mixed" and record.nodes]
+    assert nodes[0] == (3, 4, 6, 7, 8)
