@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import nan
+from math import ceil, nan
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +12,13 @@ from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.failures import RecordedFailures
+from polluxsim.engine.futures import Fork
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.contract.view import ClusterView, Decision, Policy
+from polluxsim.policies.elastic.true_times import Proportional
 from polluxsim.policies.ordered.attained_service import (
     Gittins,
     LeastAttainedService,
@@ -26,12 +28,14 @@ from polluxsim.policies.ordered.attained_service import (
 )
 from polluxsim.policies.ordered.classic import (
     EarliestDeadline,
+    Fifo,
     Priority,
     QuasiShortestService,
     ShortestJobFirst,
     Srsf,
     Srtf,
 )
+from polluxsim.policies.reserving.conservative import Conservative
 from polluxsim.policies.reserving.easy import Multifactor
 from polluxsim.policies.sharing.gandiva import Gandiva
 from polluxsim.policies.sized.shockwave import Shockwave
@@ -166,6 +170,22 @@ def test_qssf_goes_by_the_name_in_the_log() -> None:
     new = [Job.rigid("4", 800.0, 1, 60.0, job_name="long"), Job.rigid("5", 800.0, 1, 600.0, job_name="short")]
     order = sorted((end, job) for job, end in ends(run(QuasiShortestService(), *past, blocker, *new)).items())
     assert [job for _, job in order] == ["1", "2", "3", "5", "4"]
+
+
+@pytest.mark.parametrize("policy", [Fifo, LeastAttainedService, Srtf, Tiresias, TiresiasL, Priority, Conservative])
+def test_a_job_starts_after_a_fork_although_another_job_got_all_gpus_before(
+    policy: type[Policy],
+) -> None:
+    wide = Job.rigid("wide", 0.0, 1, 6000.0, speeds=((1, 1.0), (2, 1.9), (4, 3.5)))
+    before = Proportional()
+    run = begun(toy_workload(wide, Job.rigid("late", 150.0, 2, 600.0)), Cluster((4,)), before)
+    while (view := run.advance(120.0)) is not None:
+        run.commit(before.allocate(view, run.rng))
+    run.fork(Fork(120.0, run.scenario, has_new_policy=True))
+    result = ended(run, policy())
+    assert all(job.completion_time is not None for job in result.job_records)
+    end = result.job_records[0].completion_time
+    assert result.job_records[1].start_time == (60 * ceil(end / 60) if policy is Conservative else 180.0)
 
 
 @pytest.mark.parametrize(

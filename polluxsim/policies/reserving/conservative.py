@@ -110,7 +110,8 @@ class Conservative(Backfill):
         changes, kept, limits = view.changes, self._reserved, self._limits
         is_as_planned = limits.all_ends_were_on_time(view) and not (changes.nodes or changes.evicted or changes.altered)
         limits.take_note(view)
-        if view.demand <= view.num_gpus:
+        # Running jobs may hold more GPUs than they request, if an elastic policy ran before a fork.
+        if view.demand <= view.num_gpus and sum(job.num_replicas for job in view.waiting) <= sum(view.free):
             return None
         if kept is None or not is_as_planned or kept.next < view.time:
             return Reservations.anew(view, self._reserved, limits)

@@ -116,13 +116,16 @@ def schedule_gangs(
         # All jobs fit, so only the order of the jobs that start matters.
         free = FreeGpus(view.free)
         started = {job.job_id: free.pack(job.num_replicas) or () for job in _in_order(view.waiting, order)}
-        return Decision(
-            started,
-            others_keep=True,
-            valid_until=order_lasts_until,
-            outdated_by=Change.ARRIVAL,
-            explain=lambda jobs: _all_fit(view, list(copy(again)), describe, jobs),
-        )
+        # Jobs hold more GPUs than they request if an elastic policy ran before a fork. They give back GPUs below.
+        if all(started.values()):
+            return Decision(
+                started,
+                others_keep=True,
+                valid_until=order_lasts_until,
+                outdated_by=Change.ARRIVAL,
+                explain=lambda jobs: _all_fit(view, list(copy(again)), describe, jobs),
+            )
+        order = copy(again)
     budget = Budget(view, mixes=True)
     admitted: list[tuple[JobView, Crew]] = []
     for job in order:
