@@ -221,6 +221,18 @@ def test_an_eviction_removes_the_planned_release(policy: type[Policy]) -> None:
     assert (start["C"], start["H"]) == (840.0, 6120.0)
 
 
+def test_a_job_that_runs_before_a_fork_is_charged_from_the_fork_on() -> None:
+    jobs = Job.rigid("runs", 0.0, 2, 1200.0, user="ada"), Job.rigid("late", 600.0, 1, 60.0, user="bob")
+    run, before = begun(toy_workload(*jobs), Cluster((4,)), Fifo(), RULES), Fifo()
+    while (view := run.advance(120.0)) is not None:
+        run.commit(before.allocate(view, run.rng))
+    run.fork(Fork(120.0, run.scenario, has_new_policy=True))
+    policy = Multifactor(half_life=1e9)
+    while (view := run.advance()) is not None and view.time <= 600.0:
+        run.commit(policy.allocate(view, run.rng))
+    assert policy._usage.balance("ada", 600.0) == pytest.approx(2 * 480.0, rel=1e-4)
+
+
 def test_an_evicted_job_is_charged_until_its_eviction() -> None:
     """The job holds 4 GPUs from 60 s to 600 s, and again from 60,000 s on."""
     cluster = Cluster((4,), failures=Listed((Outage((0,), 600.0, 59_400.0, "drawn"),)))

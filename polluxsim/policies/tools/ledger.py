@@ -77,14 +77,19 @@ class Ledger(Generic[AccountT]):
         self._charges[account] = charged * self._weight(time - since) + charge, time
 
     def follow(self, view: ClusterView, decision: Decision, account_of: Callable[[JobView], AccountT]) -> None:
-        """Record the gangs that get GPUs by a decision, and the gangs that lose their GPUs."""
+        """Record the gangs that get GPUs by a decision, and the gangs that lose their GPUs.
+
+        A gang that another policy started before a fork is charged from now on.
+        """
         given = decision.allocation
         for job_id in given if decision.others_keep else tuple(self._holdings):
             if not given.get(job_id) and job_id in self._holdings:
                 self.stop(job_id, view.time)
-        for job in view.waiting if given else ():
-            if given.get(job.job_id):
-                self.start(view.time, job, account_of(job), gpus=job.num_replicas)
+        begun = [job for job in view.changes.arrived if job.placement and given.get(job.job_id, decision.others_keep)]
+        if given:
+            begun += [job for job in view.waiting if given.get(job.job_id)]
+        for job in begun:
+            self.start(view.time, job, account_of(job), gpus=job.num_replicas)
 
     def hold(
         self,
