@@ -174,3 +174,5 @@ def test_more_threads_than_there_are_give_the_same_answer() -> None:
 def test_other_numbers_of_threads_are_refused(threads: int) -> None:
     with pytest.raises(InvalidConfigError, match=f"is {threads}, must be a whole number ≥ 1"):
         Pollux("genetic", threads=threads)
+    with pytest.raises(InvalidConfigError, match=f"population of the genetic search is {threads}, must be"):
+        GeneticSearch(population=threads)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
+from math import inf
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,6 +94,14 @@ def test_a_gang_that_is_put_to_poor_use_gets_its_nodes_all_the_same() -> None:
     policy = Scaled(Easy(), GoodputUse(grow_above=1.0, aim=0.99), 0.0)
     result = simulate(toy_workload(*jobs), PROFILES, elastic(Cluster((2, 2, 2, 2))), policy)
     assert all(job.completion_time is not None for job in result.job_records)
+
+
+def test_a_gang_under_a_policy_that_adapts_jobs_gets_the_nodes_that_it_needs() -> None:
+    jobs = [Job.rigid("gang", 0.0, 5, 600.0)]
+    one_node: Any = SimpleNamespace(wanted=lambda view, nodes: 1, until=lambda time: inf)
+    policy = Scaled(Sia(), one_node)
+    result = simulate(toy_workload(*jobs), {}, elastic(Cluster((2, 2, 2))), policy)
+    assert result.job_records[0].completion_time is not None
 
 
 @pytest.mark.parametrize("inner", [Fifo, Sia, DominantResourceFairness, lambda: RoundsOfShares(MaxMin())])

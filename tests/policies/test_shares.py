@@ -121,6 +121,14 @@ def test_finish_time_fairness_is_as_good_as_can_be() -> None:
     assert shares[:, 0] == pytest.approx([0.5, 0.5], abs=1e-3)
 
 
+def test_a_job_that_can_run_nowhere_for_a_while_keeps_its_time_alone() -> None:
+    rule = rules.FinishTimeFairness()
+    for left in ([100.0, 100.0], [90.0], [80.0, 90.0]):  # the second job has no GPUs at the second computation
+        demand = demand_of([[1.0]] * len(left), [1.0] * len(left), [1.0], left)
+        rule.of(demand, Solver(demand))
+    assert rule._done_alone["job-1"] == pytest.approx(20.0)  # 10 steps at half a step per second
+
+
 @given(demands())
 @draws(30)
 def test_all_gain_alike_over_what_they_would_do_alone(demand: Demand) -> None:

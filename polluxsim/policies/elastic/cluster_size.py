@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import inf
 from typing import ClassVar, Protocol
 
@@ -149,8 +149,9 @@ class Scaled:
         """Return the fewest nodes on which each job can run. With fewer, a job could wait for ever."""
         traits = traits_of(self.inner)
         is_elastic = traits.adaptive or traits.needs_profiles
-        needed = (job.min_replicas or 0 if is_elastic else job.num_replicas for job in view.jobs)
-        return nodes_for(nodes, max(needed, default=0))
+        gangs = (job.num_replicas for job in view.jobs if job.gang_size is not None or not is_elastic)
+        minima = (job.min_replicas or 0 for job in view.jobs)
+        return nodes_for(nodes, max(chain(gangs, minima), default=0))
 
     def _settled(self, view: ClusterView, nodes: NodeCounts, wanted: int) -> int:
         """Return the number of nodes to request. Surplus nodes stay for the idle time."""

@@ -47,7 +47,8 @@ class GeneticSearch:
     _job_ids: tuple[JobId, ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_range("threads of the genetic search", self.threads, least=1, whole=True)
+        for name, least in {"population": 1, "generations": 0, "threads": 1}.items():
+            check_range(f"{name} of the genetic search", getattr(self, name), least=least, whole=True)
 
     def solve(self, problem: Problem, rng: np.random.Generator) -> Answer:
         """Return the fittest allocation found, without a bound."""

@@ -135,6 +135,12 @@ class FinishTimeFairness(Rule):
     # Remaining steps of each job, and its speed alone [steps/s], at the last computation.
     _before: dict[JobId, tuple[float, float]] = field(default_factory=dict, init=False, repr=False)
 
+    def shares(self, view: ClusterView, solver: str) -> dict[JobId, dict[str, float]]:
+        present = {job.job_id for job in view.jobs}
+        self._done_alone = {job: time for job, time in self._done_alone.items() if job in present}
+        self._before = {job: work for job, work in self._before.items() if job in present}
+        return super().shares(view, solver)
+
     def of(self, demand: Demand, solve: Solver) -> Array:
         alone = (demand.speeds * isolated(demand)).sum(axis=1)
         times_alone = self._added_up(demand, alone) + demand.left / alone
@@ -166,8 +172,7 @@ class FinishTimeFairness(Rule):
         for job, (left, _) in now.items():
             before, speed = self._before.get(job, (left, 1.0))
             self._done_alone[job] = self._done_alone.get(job, 0.0) + (before - left) / speed
-        self._before = now
-        self._done_alone = {job: self._done_alone[job] for job in now}
+        self._before |= now  # a job that can run nowhere now keeps its entry
         return np.array([self._done_alone[job] for job in demand.jobs])
 
 
