@@ -199,3 +199,10 @@ def test_reasons_are_sentences() -> None:
 def test_wrong_parameters_are_one_line(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidConfigError, match=words):
         DominantResourceFairness(**options)
+
+
+def test_a_job_gets_its_fastest_type() -> None:
+    cluster = Cluster.of_groups([[1, 2, "t4"], [1, 2, "v100"]])
+    job = Job.rigid("a", 0.0, 1, 600.0, type_speeds=(("t4", 1.0), ("v100", 3.0)))
+    result = simulate(toy_workload(job), {}, cluster, DominantResourceFairness())
+    assert [tuple(record.nodes) for record in result.allocation_records] == [(1,), ()]

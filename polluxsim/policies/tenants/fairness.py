@@ -122,7 +122,7 @@ class DominantResourceFairness:
     Parameters
     ----------
     weights
-        Weights by queue; 1 for a queue that is not named. Jobs without a queue are in `none`.
+        Weights of owners by name; other owners have weight 1. Jobs without an owner have the owner `none`.
     by
         Owners: each `queue`, or each `user`.
 
@@ -220,9 +220,12 @@ class _Filling:
         return any(sum(rooms[node] for node in view.nodes_of(name)) >= job.num_replicas for name in types)
 
     def place(self, job: JobView) -> Placement:
-        """Take GPUs for a job with its CPUs and memory, first on nodes with room for most of it; return the GPUs."""
+        """Take GPUs for a job with its CPUs and memory, and return them; none if it fits nowhere.
+
+        They are of its fastest type with room, first on the nodes with room for most of the job.
+        """
         rooms = FreeGpus([max(room, 0) for room in self._free.rooms(self.needs_of(job))])
-        for name in job.speeds or self._view.types:
+        for name in sorted(job.speeds, key=job.speeds.__getitem__, reverse=True) or self._view.types:
             if placement := rooms.pack(job.num_replicas, self._view.nodes_of(name)):
                 self._take(job, placement)
                 return placement
