@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+from drawn import begun, ended
 from hypothesis import given
 from hypothesis import strategies as st
+from toy import toy_workload
 
 from polluxsim.hardware.placements import Placement
+from polluxsim.engine.futures import Fork
+from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.sharing import Interleaved
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.models.stages import Stages
+from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.policies.elastic.true_times import Afs, Proportional
+from polluxsim.policies.ordered.attained_service import Tiresias
+from polluxsim.policies.ordered.classic import Srtf
+from polluxsim.policies.reserving.conservative import Conservative
 from polluxsim.policies.sharing.antman import _first_with
+from polluxsim.policies.sharing.muri import Muri
+from polluxsim.policies.sized.themis import Themis
+from polluxsim.policies.tenants.fairness import DominantResourceFairness
 from polluxsim.policies.tools.free_gpus import FreeGpus, pack, remove
+from polluxsim.workloads.workload import Job
 
 nodes = st.lists(st.integers(0, 5), min_size=1, max_size=5)
 
@@ -95,3 +114,18 @@ def test_the_emptiest_node_comes_first_after_any_changes(gpus: list[int], data: 
             wanted -= count
         assert free.gpus == expected
         assert free.total == sum(expected)
+
+
+@pytest.mark.parametrize("policy", [Srtf, Tiresias, Afs, Proportional, Themis, Conservative, DominantResourceFairness])
+def test_after_a_fork_from_a_policy_under_which_jobs_share_gpus_each_job_gets_whole_ones(policy: type[Policy]) -> None:
+    stages = {"a": Stages(1.0, 0.9, 0.05, 0.0), "b": Stages(1.0, 0.05, 0.9, 0.0), "c": Stages(1.0, 0.2, 0.2, 0.9)}
+    jobs = [Job.rigid(name, 0.0, 2, 1200.0, stages=each) for name, each in stages.items()]
+    jobs += [Job.rigid("d", 0.0, 2, 6000.0)]
+    cluster = Cluster.of_groups([{"nodes": 2, "gpus": 2, "cpus": 8, "memory": 64}])
+    before = Muri()
+    run = begun(toy_workload(*jobs), cluster, before, EngineSettings(sharing=Interleaved()))
+    while (view := run.advance(120.0)) is not None:
+        run.commit(before.allocate(view, run.rng))
+    assert len(run.allocation) == 4  # 2 GPUs each, of 4
+    run.fork(Fork(120.0, replace(run.scenario, traits=traits_of(policy())), has_new_policy=True))
+    assert all(job.completion_time is not None for job in ended(run, policy()).job_records)

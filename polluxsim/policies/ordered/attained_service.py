@@ -45,7 +45,7 @@ class LeastAttainedService:
 
 
 def quanta(job: JobView, quantum: float) -> float:
-    """Return the whole quanta of service [GPU s] that a job has attained."""
+    """Return the number of whole quanta that a job has attained, with quanta of this service [GPU s]."""
     return job.attained_service // quantum
 
 

@@ -44,7 +44,7 @@ class Explanation:
         Numbers: `speedup` over the fair share on the present GPUs, `speedup_more` and `speedup_fewer` with one GPU more
         and fewer, all without restarts; `worth` and `worth_more`, the speedups with restarts, which the search
         compares; `fitness`, and `fitness_exchange` if the other job gave one GPU to this job; the limits of the job,
-        its GPUs before the round, and the free GPUs.
+        its GPUs before the round, and the free GPUs. `no-least-left` has only the free GPUs.
         """
         rows = {job_id: row for row, job_id in enumerate(self._problem.job_ids)}
         models = {job.job_id: job.goodput for job in self._view.jobs}

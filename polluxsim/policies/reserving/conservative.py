@@ -93,14 +93,19 @@ class Conservative(Backfill):
         reserved = self._up_to_date(view)
         starting = list(view.waiting) if reserved is None else reserved.pop_due(view.time)
         free = FreeGpus(view.free if starting else ())
-        for job in starting:
-            self._limits.start(view, job)
+        started = {job.job_id: free.pack(job.num_replicas) or () for job in starting}
         self._reserved = reserved if reserved and reserved.of else None
+        # A job that exceeds its limit postpones reservations.
+        until = min(self._limits.next_release(view), self._reserved.next) if self._reserved else inf
+        for job in starting:
+            if started[job.job_id]:
+                self._limits.start(view, job)
+            else:  # jobs shared GPUs before a fork, and one of them still has the GPUs that another one gave back
+                self._reserved, until = None, view.time
         return Decision(
-            {job.job_id: free.pack(job.num_replicas) or () for job in starting},
+            started,
             others_keep=True,
-            # A job that exceeds its limit postpones reservations.
-            valid_until=min(self._limits.next_release(view), self._reserved.next) if self._reserved else inf,
+            valid_until=until,
             outdated_by=Change.JOBS_OR_NODES if self._reserved else Change.ARRIVAL,
             explain=lambda jobs: _reasons(view, starting, reserved.of if reserved else {}, jobs),
         )

@@ -194,7 +194,7 @@ def matched(kinds: Sequence[Kind]) -> list[tuple[int, int]]:
     """Return pairs of packs, by their indices in a list, with the greatest sum of weights.
 
     Each pack has at most one partner. Packs of a kind have equal weights, so the integer programme has one variable for
-    each pair of kinds. HiGHS solves it through SciPy.
+    each pair of kinds. HiGHS solves it through SciPy; a `RuntimeError` is raised if it finds no solution.
 
     Source: maximum-weight matching in Muri (SIGCOMM '22), which matches single packs; limits of odd sets, Edmonds
     (1965).
@@ -248,7 +248,7 @@ def _times(pairs: Sequence[tuple[int, int]], gain: NDArray[np.float64], left: Se
         with without_chatter() if is_integer else nullcontext():
             found = milp(-gain, constraints=limits, integrality=is_integer, options=options)
         if found.x is None:
-            raise RuntimeError(f"HiGHS found no answer: {found.message}")
+            raise RuntimeError(f"HiGHS found no solution: {found.message}")
         times = found.x
         rounded: NDArray[np.float64] = np.rint(times)
         if is_integer or np.abs(times - rounded).max() < TOLERANCE:

@@ -79,7 +79,7 @@ class Programme:
     def solve(self) -> tuple[NDArray[np.int64], float]:
         """Return the configuration of each job, shape (J,), −1 for none, and a lower bound of the sum of costs.
 
-        Source: HiGHS, through SciPy.
+        Raise a `RuntimeError` if HiGHS, through SciPy, finds no solution.
         """
         from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415  (takes a while to load)
         from scipy.sparse import csr_array, vstack  # noqa: PLC0415
@@ -106,7 +106,7 @@ class Programme:
                     options={"mip_rel_gap": GAP},
                 )
             if found.x is None:
-                raise RuntimeError(f"HiGHS found no answer: {found.message}")
+                raise RuntimeError(f"HiGHS found no solution: {found.message}")
             if np.abs(found.x - found.x.round()).max() < INTEGRALITY:
                 break
         taken = np.flatnonzero(found.x > 0.5)

@@ -115,7 +115,7 @@ def planned_rounds(
     fit into 3 rounds by their counts, and need 4 rounds. The policy then runs fewer gangs than planned, and plans again
     after `resolve` rounds.
 
-    Source: Zheng et al., Shockwave (NSDI '23), §4.
+    Raise an `ArithmeticError` if HiGHS finds no plan. Source: Zheng et al., Shockwave (NSDI '23), §4.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415  (slow to load, and only for Shockwave)
 

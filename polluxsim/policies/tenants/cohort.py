@@ -101,12 +101,12 @@ class Cohort:
 
     def placements(self) -> dict[JobId, Placement]:
         """Return the changed placements: none for preempted jobs, the nodes with most free GPUs for started jobs."""
-        free = FreeGpus(self._view.free)
-        changed: dict[JobId, Placement] = {}
-        for job in self._view.running if self.preempted else ():
-            if job.job_id in self.preempted:
-                free.give_back(job.placement)
-                changed[job.job_id] = ()
+        view = self._view
+        free, changed = FreeGpus(view.free), dict[JobId, Placement]()
+        if self.preempted:
+            changed = {job.job_id: () for job in view.running if job.job_id in self.preempted}
+            in_use = view.sharing.in_use(job for job in view.running if job.job_id not in changed)
+            free = FreeGpus([gpus - in_use[node] for node, gpus in enumerate(view.gpus_per_node)])
         for job in self.started.values():
             changed[job.job_id] = free.pack(job.num_replicas) or ()
         return changed

@@ -158,7 +158,9 @@ class DominantResourceFairness:
                 started[job.job_id] = placement
             if not placement or not waiting[owner]:
                 del waiting[owner]
-        holding = [*view.running, *(job for job in view.waiting if job.job_id in started)]
+        # Jobs that share GPUs since before a fork have equal parts of the CPUs and memory.
+        holding = [job for job in view.running if job.job_id not in view.sharing.held]
+        holding += [job for job in view.waiting if job.job_id in started]
         return Decision(
             started,
             others_keep=True,

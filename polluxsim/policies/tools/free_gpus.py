@@ -130,20 +130,26 @@ class FreeGpus:
 def place(view: ClusterView, chosen: Iterable[tuple[JobView, Crew]]) -> dict[JobId, Placement]:
     """Return placements of jobs on GPUs of given types, by the number of GPUs of each type that each job gets.
 
-    A job that already has these GPUs keeps them. The other jobs are packed in order, each type on the nodes with the
-    most free GPUs. A job is left out if no GPUs are left for it. All jobs that are not chosen lose their GPUs.
+    A job that already has these GPUs keeps them, unless an earlier job keeps the same ones. The other jobs are packed in
+    order, each type on the nodes with the most free GPUs. A job is left out if no GPUs are left for it. All jobs that
+    are not chosen lose their GPUs.
     """
     placements: dict[JobId, Placement] = {}
     new: list[tuple[JobView, Crew]] = []
     nodes = view.node_types.nodes if len(view.types) > 1 else {}
+    # GPUs that no job keeps. It is needed only after a fork from a policy under which jobs share GPUs.
+    unkept = FreeGpus(view.gpus_per_node) if view.sharing.held else None
     for job, crew in chosen:
         held = job.placement
-        if held and (view.node_types.crew(held) == crew if nodes else num_replicas(held) == crew[0][1]):
+        keeps = held and (view.node_types.crew(held) == crew if nodes else num_replicas(held) == crew[0][1])
+        if keeps and (unkept is None or unkept.has(held)):
             placements[job.job_id] = held
+            if unkept is not None:
+                unkept.take(held)
         else:
             new.append((job, crew))
-    free = FreeGpus(view.free)
-    if len(placements) < len(view.running):
+    free = FreeGpus(view.free) if unkept is None else unkept
+    if unkept is None and len(placements) < len(view.running):
         for job in view.running:
             if job.job_id not in placements:
                 free.give_back(job.placement)

@@ -112,7 +112,7 @@ def schedule_gangs(
     """
     # Another iterable than a list may be long, and slow to compute.
     order, again = (order, order) if isinstance(order, list) else tee(order)
-    if view.demand <= view.num_gpus and len(view.types) == 1:
+    if view.demand <= view.num_gpus and len(view.types) == 1 and not view.sharing.held:
         # All jobs fit, so only the order of the jobs that start matters.
         free = FreeGpus(view.free)
         started = {job.job_id: free.pack(job.num_replicas) or () for job in _in_order(view.waiting, order)}

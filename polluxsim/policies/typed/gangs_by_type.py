@@ -94,7 +94,8 @@ class JobChoices(NamedTuple):
     job: int  # index of the job
     before: Numbers  # index of the way of the earlier jobs that this way continues
     types: Numbers  # index of the type that the job takes, −1 for none
-    worth: Array  # `worth` and `left` as in `Bid`
+    # As in `Bid`.
+    worth: Array
     left: Array
 
 
@@ -182,16 +183,18 @@ class Hadar:
         queue = Queue(utilities, demand.widths, demand.gpus, held_types(view, demand))
         found = bids(queue, Prices(queue.utilities_per_gpu, demand.gpus, self.eta), self.most_ways)
         made = {demand.jobs[job]: bid for job, bid in found.items()}
+        position = {job: index for index, job in enumerate(made, start=1)}
         return typed_decision(
-            view, demand, {job: bid.gpu_type for job, bid in made.items()}, lambda job: _reason_of_bid(job, made)
+            view,
+            demand,
+            {job: bid.gpu_type for job, bid in made.items()},
+            lambda job: _reason_of_bid(made[job], position[job]),
         )
 
 
-def _reason_of_bid(job: JobId, made: dict[JobId, Bid]) -> Reason:
+def _reason_of_bid(bid: Bid, position: int) -> Reason:
     """Return the reason: `worth-its-price`, `not-worth-its-price`, `passed-over` or `gang-does-not-fit`."""
-    bid = made[job]
     if not bid.worth:
-        position = list(made).index(job) + 1
         return Reason("gang-does-not-fit", {"position": position, "gpus_needed": bid.needed, "gpus_left": bid.left})
     kind = "worth-its-price"
     if bid.gpu_type is None:

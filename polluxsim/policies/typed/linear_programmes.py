@@ -125,7 +125,10 @@ class Polytope(NamedTuple):
 
 
 class Solver:
-    """Finds shares of one demand. A method of `SOLVERS` chooses among the optima."""
+    """Finds shares of one demand. A method of `SOLVERS` chooses among the optima.
+
+    Its methods raise an `ArithmeticError` if HiGHS finds no optimum.
+    """
 
     def __init__(self, demand: Demand, method: str = "centre") -> None:
         self._demand = demand

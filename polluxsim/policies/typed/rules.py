@@ -71,7 +71,7 @@ class MaxSum(Rule):
     Parameters
     ----------
     by_cost
-        Whether to maximise throughput per dollar of rent. Then each GPU type needs a price.
+        Whether to maximise throughput per dollar of rent. A `PolicyError` is raised if a GPU type then has no price.
 
     Source: as `MaxMin`.
     """
