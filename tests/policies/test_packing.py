@@ -15,6 +15,7 @@ from polluxsim.engine.futures import Fork
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interleaved
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import num_replicas
 from polluxsim.models.stages import Stages
 from polluxsim.policies.contract.view import Policy, traits_of
 from polluxsim.policies.elastic.true_times import Afs, Proportional
@@ -127,5 +128,11 @@ def test_after_a_fork_from_a_policy_under_which_jobs_share_gpus_each_job_gets_wh
     while (view := run.advance(120.0)) is not None:
         run.commit(before.allocate(view, run.rng))
     assert len(run.allocation) == 4  # 2 GPUs each, of 4
-    run.fork(Fork(120.0, replace(run.scenario, traits=traits_of(policy())), has_new_policy=True))
-    assert all(job.completion_time is not None for job in ended(run, policy()).job_records)
+    made = policy()
+    run.fork(Fork(120.0, replace(run.scenario, traits=traits_of(made)), has_new_policy=True))
+    view = run.advance()
+    assert view is not None
+    run.commit(made.allocate(view, run.rng))
+    if policy not in (Conservative, DominantResourceFairness):  # these do not preempt
+        assert sum(num_replicas(placement) for placement in run.allocation.values()) <= cluster.num_gpus
+    assert all(job.completion_time is not None for job in ended(run, made).job_records)

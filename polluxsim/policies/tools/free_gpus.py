@@ -130,9 +130,9 @@ class FreeGpus:
 def place(view: ClusterView, chosen: Iterable[tuple[JobView, Crew]]) -> dict[JobId, Placement]:
     """Return placements of jobs on GPUs of given types, by the number of GPUs of each type that each job gets.
 
-    A job that already has these GPUs keeps them, unless an earlier job keeps the same ones. The other jobs are packed in
-    order, each type on the nodes with the most free GPUs. A job is left out if no GPUs are left for it. All jobs that
-    are not chosen lose their GPUs.
+    A job that already has these GPUs keeps them, unless an earlier job keeps the same ones. The other jobs are packed
+    in order, each type on the nodes with the most free GPUs. A job is left out if no GPUs are left for it. All jobs
+    that are not chosen lose their GPUs.
     """
     placements: dict[JobId, Placement] = {}
     new: list[tuple[JobView, Crew]] = []

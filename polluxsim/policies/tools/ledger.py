@@ -85,9 +85,10 @@ class Ledger(Generic[AccountT]):
         for job_id in given if decision.others_keep else tuple(self._holdings):
             if not given.get(job_id) and job_id in self._holdings:
                 self.stop(job_id, view.time)
-        begun = [job for job in view.changes.arrived if job.placement and given.get(job.job_id, decision.others_keep)]
-        if given:
-            begun += [job for job in view.waiting if given.get(job.job_id)]
+        begun = [job for job in view.waiting if given.get(job.job_id)] if given else []
+        for job in view.changes.arrived:
+            if job.placement and (given[job.job_id] if job.job_id in given else decision.others_keep):
+                begun.append(job)
         for job in begun:
             self.start(view.time, job, account_of(job), gpus=job.num_replicas)
 
