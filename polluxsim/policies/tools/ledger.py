@@ -87,7 +87,7 @@ class Ledger(Generic[AccountT]):
                 self.stop(job_id, view.time)
         begun = [job for job in view.waiting if given.get(job.job_id)] if given else []
         for job in view.changes.arrived:
-            if job.placement and (given[job.job_id] if job.job_id in given else decision.others_keep):
+            if job.placement and given.get(job.job_id, job.placement if decision.others_keep else ()):
                 begun.append(job)
         for job in begun:
             self.start(view.time, job, account_of(job), gpus=job.num_replicas)
