@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_workload
 
-from polluxsim.hardware.placements import Placement
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interleaved
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.placements import Placement
 from polluxsim.models.stages import Stages
 from polluxsim.policies.contract.view import Policy, traits_of
 from polluxsim.policies.elastic.true_times import Afs, Proportional
