@@ -161,7 +161,10 @@ class Tiresias:
 
     def _demote(self, view: ClusterView) -> None:
         """Move jobs at the threshold to the second queue, and forget jobs that ended."""
-        self._jobs |= {job.job_id: job for job in view.changes.arrived}
+        for job in view.changes.arrived:
+            self._jobs[job.job_id] = job
+            if job.attained_service >= self.queue_threshold:  # under another policy, before a fork
+                self._demoted[job.job_id] = job
         for job_id in view.changes.ended:
             for by_job in (self._jobs, self._demoted, self._due):
                 by_job.pop(job_id, None)
@@ -230,9 +233,9 @@ class TiresiasL:
         return replace(decision, valid_until=view.time + NEARLY * until)
 
     def _update_jobs(self, view: ClusterView) -> None:
-        """Put jobs that arrived at the end of the first queue, and forget jobs that ended."""
+        """Put new jobs at the end of the first queue, or of a later one after a fork, and forget jobs that ended."""
         for job in view.changes.arrived:
-            self._jobs[job.job_id], self._queue_of[job.job_id] = job, 0
+            self._jobs[job.job_id], self._queue_of[job.job_id] = job, self._queue_at(job.attained_service)
         for job_id in view.changes.ended:
             del self._jobs[job_id], self._queue_of[job_id]
 
@@ -241,7 +244,11 @@ class TiresiasL:
         queue, service = self._queue_of[job.job_id], job.attained_service
         if service >= self._limits[queue]:
             del self._queue_of[job.job_id]
-            self._queue_of[job.job_id] = next(i for i, limit in enumerate(self._limits) if service < limit)
+            self._queue_of[job.job_id] = self._queue_at(service)
+
+    def _queue_at(self, service: float) -> int:
+        """Return the index of the queue of a job with this attained service [GPU s]."""
+        return next(index for index, limit in enumerate(self._limits) if service < limit)
 
     def _time_left(self, job: JobView) -> float:
         """Return the time that a job can run until it is demoted [s]."""
