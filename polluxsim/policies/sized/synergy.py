@@ -36,9 +36,8 @@ class Synergy:
     """Let a policy choose the jobs with GPUs, and give these jobs CPUs and memory by their gain.
 
     Each job is at least as fast as with the CPUs and memory in proportion to its GPUs. Spare CPUs and memory go to jobs
-    that become faster with them, the largest demand first. A starting job goes to the node that fits its demand best. A
-    running job stays, and a job on several GPU types stays where the inner policy puts it. If the cluster states no
-    CPUs and memory, Synergy equals the inner policy.
+    that become faster with them, the largest demand first. A starting job on one GPU type goes to the node that fits
+    its demand best. A running job stays. If the cluster states no CPUs and memory, Synergy equals the inner policy.
 
     Parameters
     ----------
@@ -81,11 +80,7 @@ class Synergy:
         if not view.hosts or self.allocation == "proportional":
             return decision
         runs, changes = _placements_after(view, decision)
-        new = {
-            job_id
-            for job_id, placement in changes.items()
-            if placement and len(view.node_types.names_of(placement)) == 1
-        }
+        new = {name for name, placement in changes.items() if _is_on_one_type(view, placement)}
         each = shares_of(view.hosts, view.gpus_per_node)
         jobs = {job.job_id: job for job in view.jobs if job.job_id in runs}
         shares = {name: with_gpus(each, runs[name]) for name in jobs}
@@ -123,6 +118,11 @@ def _placements_after(view: ClusterView, decision: Decision) -> tuple[dict[JobId
         after = {name: held for name, held in before.items() if name not in decision.allocation} | after
     changes = {name: placement for name, placement in after.items() if set(placement) != set(before.get(name, ()))}
     return after, changes | dict.fromkeys(before.keys() - after.keys(), ())
+
+
+def _is_on_one_type(view: ClusterView, placement: Placement) -> bool:
+    """Return whether a placement has GPUs, and all are of one type."""
+    return bool(placement) and len(view.node_types.names_of(placement)) == 1
 
 
 def _place(free: FreeGpus, view: ClusterView, placement: Placement, demand: Host) -> Placement:
