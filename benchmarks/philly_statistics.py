@@ -20,7 +20,7 @@ from rich.table import Table
 
 from polluxsim.logs.formats.philly import PHILLY_GPUS
 from polluxsim.workloads import philly_figures as figures
-from polluxsim.workloads.philly_figures import BURST_GAP, DURATION_SHARES, GAP_SHARES, SIZE_CLASSES
+from polluxsim.workloads.philly_figures import BURST_GAP, BURST_KINDS, DURATION_SHARES, GAP_SHARES
 from polluxsim.workloads.philly_replay import ReplayLike
 
 if TYPE_CHECKING:
@@ -169,8 +169,8 @@ def print_figures(frame: pd.DataFrame) -> None:
     """Print what the generator is made of, as Python."""
     jobs = with_bursts(frame)
     days = (frame["time"].max() - frame["time"].min()) / DAY
-    names = [*SIZE_CLASSES]
-    bounds = [*SIZE_CLASSES.values()]
+    names = [*BURST_KINDS]
+    bounds = [*BURST_KINDS.values()]
     jobs["class"] = np.array(names)[np.searchsorted(bounds, jobs["size"], side="right") - 1]
     bursts = jobs.groupby("burst").agg(
         start=("time", "min"), size=("time", "size"), kind=("class", "first"), tenant=("tenant", "first"),

@@ -129,9 +129,10 @@ def _targets(part: Any) -> Iterator[str]:
 
 
 def former_attribute(module: str, name: str) -> Any:
-    """Return a class or function by its former name, with a warning. It is the `__getattr__` of a former module.
+    """Return a class or function by its former name, with a warning at the line that reads it.
 
-    Raise AttributeError if the name is neither a former nor a present name.
+    `partial(former_attribute, __name__)` is the `__getattr__` of a former module. Raise AttributeError if the name is
+    neither a former nor a present name, or begins with an underscore.
     """
     former = f"{module}.{name}"
     present = present_name(former)

@@ -36,7 +36,7 @@ class Totals:
         self._num_fractions = 0
         # Sums of the parts with whole numbers.
         self._gpus, self._goodput, self._weighted = 0, 0.0, 0.0
-        self._known: Part | None = NOTHING
+        self._known: Part | None = NOTHING  # totals; None if they must be computed again
 
     def update(self, job: ActiveJob) -> None:
         """Update the totals with the present share of a job."""
@@ -180,7 +180,7 @@ class JobTables:
         self.demand += job.job.num_replicas
 
     def move(self, transition: Transition) -> None:
-        """Update the tables after a change of a job's GPUs."""
+        """Update the tables after a change of a job's GPUs. `train` must follow if the job has GPUs."""
         job = transition.job
         if job.job_id in self.placed:
             self._stop(job)
@@ -238,7 +238,10 @@ class JobTables:
         self.demand -= job.job.num_replicas
 
     def put_before(self, name: JobId, other: JobId) -> None:
-        """Move a job in the order of submission to the place before another job."""
+        """Move a job in the order of submission to the place before another job.
+
+        The view of the job shows the submission time of the other job to policies that sort by this time.
+        """
         numbers = sorted(job.order for job in self.active.values())
         order = [each for each in self.active if each != name]
         order.insert(order.index(other), name)

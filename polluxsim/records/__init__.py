@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from polluxsim.common.former_names import former_attribute
 
-
-def __getattr__(name: str) -> Any:
-    """Return a record type by its former name, like `polluxsim.records.JobRecord`, with a warning."""
-    return former_attribute(__name__, name)
+# Return a record type by its former name, like `polluxsim.records.JobRecord`, with a warning.
+__getattr__ = partial(former_attribute, __name__)

@@ -12,7 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 
-from polluxsim.common.durations import clock, first_round, length
+from polluxsim.common.durations import clock, first_round
 from polluxsim.common.errors import InvalidInputError, check_range
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
@@ -64,7 +64,7 @@ class Moment(Generic[RunT]):
 
     The run is simulated again from its recorded settings, up to the first round at `time` [s] or later. The run may be
     a fork, or a fork of a fork: the edits of all forks are repeated at their times. An `InvalidInputError` is
-    raised if the run ends before `time`, was forked after it, or is not reproduced.
+    raised if the run has no round at `time` or later, was forked after it, or is not reproduced.
     """
 
     def __init__(self, run: RunT, time: float) -> None:
@@ -75,8 +75,8 @@ class Moment(Generic[RunT]):
         interval = self._branch.scenario.settings.round_interval
         self.time = first_round(min(time, run.result.end_time), interval) * interval
         if run.result.end_time <= self.time:
-            what = f"{run.name} ends at {clock(run.result.end_time)}, not after {length(time)}"
-            raise InvalidInputError(f"{what}; name a time before its end")
+            what = f"{run.name} ends at {clock(run.result.end_time)} and has no round at {clock(time)} or later"
+            raise InvalidInputError(f"{what}; name an earlier time")
         if forks and self.time < forks[-1].edits.time:
             what = f"{run.name} was forked at {clock(forks[-1].edits.time)}, after {clock(self.time)}"
             raise InvalidInputError(f"{what}; name a later time, or the run before the fork")
@@ -120,7 +120,11 @@ class Moment(Generic[RunT]):
         return self._branch.left_out
 
     def fork_with(self, request: WhatIfRequest) -> RunT:
-        """Return the run with changes from this round on."""
+        """Return the run with changes from this round on.
+
+        Raise InvalidInputError if a named job is not known or has ended, and InvalidConfigError if a setting is
+        invalid or must not change.
+        """
         settings = resolved(request.config(self.config))
         config, branch = OmegaConf.create(settings), self._branch.copy()
         given = {group: value for group, (value, _) in request.objects.items()}
@@ -186,10 +190,12 @@ class Trial:
         return self._job is not None
 
     def least(self) -> LeastChange | None:
-        """Return the least change of each kind; None if the job has ended, or if it runs without a change."""
+        """Return the least change of each kind; None if the job is not active, or if it runs without a change."""
         job = self._job
         if job is None or self._runs(Fork(self._moment.time, self._scenario)):
             return None
+        # A job with speeds runs on fewer GPUs without another request. On a cluster of changing size, the policy
+        # chooses the number of nodes.
         most = 0 if job.speeds else job.num_replicas - (job.min_replicas or 1)
         nodes = MOST_NODES if self._scenario.cluster.least_nodes is None else 0
         return LeastChange(
@@ -213,7 +219,7 @@ class Trial:
         """Return whether the job runs if its user requests fewer GPUs, by a number."""
         assert self._job is not None
         gpus = self._job.num_replicas - number
-        batch_size = gpus if self._job.is_rigid else self._job.batch_size
+        batch_size = gpus if self._job.is_rigid else self._job.batch_size  # a rigid job has one example for each GPU
         smaller = replace(self._job, num_replicas=gpus, batch_size=batch_size)
         return self._runs(Fork(self._moment.time, self._scenario, altered=(smaller,)))
 

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 JOBS_BY_HOUR = (3550, 3368, 2240, 3728, 5169, 6585, 3499, 3154)
 """Jobs submitted in each hour from 02 to 10 h UTC, all days."""
 
-CLASS_SHARES: Mapping[str, float] = {"S": 78.3, "M": 15.25, "L": 4.6, "XL": 1.9}  # jobs of each size class [%]
+CLASS_SHARES: Mapping[str, float] = {"S": 78.3, "M": 15.25, "L": 4.6, "XL": 1.9}
+"""Jobs of each size class [%]. The classes end at 1, 10, 100 and 1000 GPU-hours."""
 
 GPUS_BY_CLASS: Mapping[str, Mapping[int, float]] = {
     "S": {1: 98.5, 4: 0.8, 8: 0.4},
@@ -23,21 +24,21 @@ GPUS_BY_CLASS: Mapping[str, Mapping[int, float]] = {
     "L": {1: 53.9, 2: 4.6, 4: 23.5, 8: 16.1, 16: 1.0, 32: 0.7},
     "XL": {8: 60.9, 16: 18.3, 32: 18.9},
 }
-"""Shares of numbers of GPUs in a class [%], for L and XL among jobs of at most a day. Rare numbers are left out."""
+"""Shares of numbers of GPUs in a size class [%], for L and XL among jobs of at most a day, without rare numbers."""
 
 # Bursts, all hours and rows.
 
 BURST_GAP = 300  # longest pause between two jobs of a burst [s]
 BURSTS_PER_HOUR = 5.226  # starts of bursts, mean over the 80 days [1/h]
 
-SIZE_CLASSES: Mapping[str, int] = {"one": 1, "few": 2, "tens": 10, "many": 50}
+BURST_KINDS: Mapping[str, int] = {"one": 1, "few": 2, "tens": 10, "many": 50}
 """Kinds of bursts, and the fewest jobs of each. Bursts of kind `many` start at different hours."""
 
 SIZE_TAIL: Mapping[int, float] = {
     1: 1.0, 2: 0.3746, 3: 0.1917, 5: 0.1045, 10: 0.0575, 20: 0.0347, 50: 0.0247, 70: 0.0212, 100: 0.0133, 150: 0.0095,
     200: 0.008, 300: 0.0055, 500: 0.002, 700: 0.0007, 1000: 0.0002,
 }  # fmt: skip
-"""Share of bursts by their least number of jobs [1]."""
+"""Share of bursts with at least a number of jobs [1], by this number."""
 
 MOST_JOBS = 1063  # jobs of the largest burst
 
@@ -50,10 +51,13 @@ STARTS_BY_HOUR = (
 LARGE_STARTS_BY_HOUR = (
     82, 15, 64, 37, 4, 74, 96, 126, 1, 48, 42, 32, 25, 24, 18, 25, 49, 2, 42, 18, 70, 14, 73, 18,
 )  # fmt: skip
-"""Starts of larger bursts by hour, fitted to the hours of all jobs (`philly_statistics.py --fit-hours`)."""
+"""Relative rate of starts of larger bursts by hour of day, UTC [‰].
 
-WEEKEND = 0.539  # starts on a day of the weekend relative to a weekday, for bursts of fewer than 50 jobs [1]
-LARGE_WEEKEND = 0.435  # starts on a day of the weekend relative to a weekday, for larger bursts [1]
+Fitted to the hours of all jobs (`philly_statistics.py --fit-hours`).
+"""
+
+WEEKEND = 0.539  # ratio of the starts on a day of the weekend to those on a weekday, bursts of fewer than 50 jobs [1]
+LARGE_WEEKEND = 0.435  # the same ratio for larger bursts [1]
 WEEKDAYS, WEEKEND_DAYS = 57, 23  # days of each kind among the 80
 
 TENANTS: Mapping[str, Sequence[float]] = {
@@ -115,11 +119,14 @@ LIKENESS = 0.83
 ACTIVITY_VARIANCE = 0.1  # variance of a day's load relative to the mean load of weekdays or weekends [1]
 
 OUTAGES_PER_DAY, OUTAGE_HOURS = 4 / 80, 3.5
-"""Rate [1/day] and mean length [h] of periods without submissions; the trace has four, of 8.1, 3.7, 2.7 and 1.5 h."""
+"""Rate [1/day] and mean length [h] of generated periods without submissions.
+
+The trace has four of these periods, of 8.1, 3.7, 2.7 and 1.5 h: 3.5 h lies between their median and their mean.
+"""
 
 # The heartbeat: a job of one GPU that a virtual cluster submits every ten minutes.
 
 BEAT_INTERVAL, BEAT_PHASE = 600, 120  # time between two beats, and time of the first beat of an hour [s]
 BEAT_STEPS: Mapping[int, float] = {1: 90.9, 2: 6.4, 3: 1.1, 7: 1.6}  # intervals from one beat to the next [%]
 BEAT_DURATION, BEAT_SPREAD = 68.3, 8.7  # mean and standard deviation of the durations of beats [s]
-BEAT_TENANT = 3  # number of the virtual cluster of the beats
+BEAT_TENANT = 3  # index in `TENANTS` of the virtual cluster of the beats

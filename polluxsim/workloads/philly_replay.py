@@ -23,7 +23,7 @@ from polluxsim.workloads.source import check_whole, draw
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-KINDS = tuple(figures.SIZE_CLASSES)  # kinds of bursts
+KINDS = tuple(figures.BURST_KINDS)  # kinds of bursts
 NUM_TENANTS = len(figures.TENANTS[KINDS[0]])
 LEAST_SHARE = 1e-6  # share of bursts that are larger than the largest burst of the trace [1]
 ROUNDING = 1e-9  # more than the error of rounding of a size [jobs]
@@ -71,7 +71,7 @@ def draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) ->
 def _draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) -> _Bursts:
     """Return the bursts that arrive from hour `first` to hour `last`. Large bursts have their own rhythm."""
     rates = figures.BURSTS_PER_HOUR * rate * _activity(first, last, rng)
-    large = figures.SIZE_TAIL[figures.SIZE_CLASSES[KINDS[-1]]]
+    large = figures.SIZE_TAIL[figures.BURST_KINDS[KINDS[-1]]]
     small_rates = rates * (1 - large) * _rhythm(first, last, figures.STARTS_BY_HOUR, figures.WEEKEND)
     large_rates = rates * large * _rhythm(first, last, figures.LARGE_STARTS_BY_HOUR, figures.LARGE_WEEKEND)
     small_starts, large_starts = _arrivals(first, small_rates, rng), _arrivals(first, large_rates, rng)
@@ -79,7 +79,7 @@ def _draw_bursts(first: int, last: int, rate: float, rng: np.random.Generator) -
     starts = np.concatenate((small_starts, large_starts))
     order = np.argsort(starts, kind="stable")
     sizes = _sizes(shares[order])
-    kinds = np.searchsorted([*figures.SIZE_CLASSES.values()], sizes, side="right") - 1
+    kinds = np.searchsorted([*figures.BURST_KINDS.values()], sizes, side="right") - 1
     tenants = _by_kind(kinds, figures.TENANTS, rng)
     if (copies := ceil(rate)) > 1:
         # A larger cluster has more virtual clusters. Busier virtual clusters could not keep their bursts apart.

@@ -240,6 +240,18 @@ def test_what_cannot_be_is_named(make: object, message: str) -> None:
         make()
 
 
+def test_nodes_are_not_released_while_their_use_is_too_high() -> None:
+    view: Any = SimpleNamespace(jobs=[SimpleNamespace(goodput=None, num_replicas=16)])
+    assert GoodputUse().wanted(view, NodeCounts(4, 1, 4, (4,) * 4)) == 4  # the use is 1 on any number of nodes
+    assert GoodputUse().wanted(view, NodeCounts(4, 1, 8, (4,) * 8)) == 8  # the use is the aim
+
+
+def test_gpus_beyond_the_largest_power_of_two_count() -> None:
+    model = SimpleNamespace(best=lambda num_nodes, num_replicas: (float(num_replicas), 0))
+    job: Any = SimpleNamespace(goodput=model, num_replicas=1, max_replicas=100)
+    assert sum(_gains(job, NodeCounts(6, 1, 6, (4,) * 6))) == 24
+
+
 def test_any_policy_is_chosen_inside(tmp_path, capsys) -> None:
     path = tmp_path / "w.csv"
     path.write_text("name,time,num_replicas,duration\na,0,8,600\nb,60,4,60\n")

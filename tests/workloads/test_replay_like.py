@@ -195,7 +195,7 @@ def test_the_tables_are_those_of_the_trace(osdi21: Path, capsys: pytest.CaptureF
     assert literal_eval(printed["HOURS small"]) == list(figures.STARTS_BY_HOUR)
     weekends = [float(printed[f"WEEKEND {name}"]) for name in ("small", "large")]
     assert weekends == [figures.WEEKEND, figures.LARGE_WEEKEND]
-    for kind in figures.SIZE_CLASSES:
+    for kind in figures.BURST_KINDS:
         assert literal_eval(printed[f"GPUS {kind}"]) == figures.USUAL_GPUS[kind]
         tenants = figures.TENANTS[kind]
         assert literal_eval(printed[f"TENANTS {kind}"])[: len(tenants)] == list(tenants)

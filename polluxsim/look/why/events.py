@@ -50,7 +50,7 @@ def went_down(failed: Mapping[int, str]) -> str:
 
 
 def outage_sentence(outage: OutageRecord, end_time: float) -> str:
-    """Return a sentence on an outage of a node. Outages end with the run, at `end_time` [s], at the latest."""
+    """Return a sentence on an outage of a node, with its end unless the run ends before, at `end_time` [s]."""
     until = "" if outage.until > end_time else f", until {clock(outage.until)}"
     return f"At {clock(outage.time)} {went_down({outage.node: outage.kind})}{until}."
 

@@ -31,7 +31,8 @@ __all__ = [
 class Policy(Protocol):
     """A policy decides in scheduling rounds which job gets which GPUs.
 
-    A policy may have a state, and must not change other objects. Each run has its own policy. A policy may have an
+    A policy may have a state, and must not change other objects. Each run has its own policy. The constructor of a
+    shipped policy raises InvalidConfigError if a parameter is invalid. A policy may have an
     attribute `traits`, and a method `without_effect` as in `polluxsim.policies.contract.settings`.
     """
 
@@ -77,7 +78,10 @@ class Changes:
         return bool(self.arrived or self.ended or self.nodes or self.altered)
 
     def among(self, jobs: Container[JobId], **changed: Any) -> Changes:
-        """Return the events of some jobs; `changed` contains attributes that differ from the events so far."""
+        """Return the changes with `learnt`, `passed_epoch`, `evicted` and `altered` of some jobs only.
+
+        `changed` contains other values of attributes, by name; without them `arrived` and `ended` have all jobs.
+        """
         names = ("learnt", "passed_epoch", "evicted", "altered")
         kept: dict[str, Any] = {name: [job for job in getattr(self, name) if job in jobs] for name in names}
         return replace(self, **kept | changed)
@@ -202,6 +206,8 @@ class ClusterView:
     standing: Standing | None = None
 
     def __getattr__(self, name: str) -> Any:
+        if hasattr(type(self), name):  # a property raised an AttributeError: raise it again
+            return object.__getattribute__(self, name)
         if name not in FORMER_ATTRIBUTES:
             raise AttributeError(f"a view has no attribute {name!r}", name=name, obj=self)
         present = FORMER_ATTRIBUTES[name]
@@ -310,12 +316,13 @@ class ClusterView:
     ) -> ClusterView:
         """Return a view of some jobs on some nodes, for a policy inside another policy.
 
-        A policy cannot choose the nodes.
+        The inner policy cannot change the number of nodes.
 
         Parameters
         ----------
         gpus_per_node
-            GPUs of each node that the inner policy sees. Nodes at the end may be left out.
+            GPUs of each node that the inner policy sees. Nodes at the end may be left out if `jobs` hold none of their
+            GPUs.
         jobs
             Views of the jobs that the inner policy sees, by name.
         changes

@@ -13,7 +13,8 @@ from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView
 from polluxsim.policies.tools.free_gpus import Timetable
 
-Wish = tuple[float, int, JobId, int]  # extra time for each GPU [GPU s], order of the job, its name, and its GPUs then
+# Extra GPU time for each further GPU [s], order of the job, its name, and its GPUs if the wish is granted.
+Wish = tuple[float, int, JobId, int]
 
 SLACK = 1e-6  # least time between the end of a plan and its deadline, for rounding errors [s]
 
@@ -125,7 +126,12 @@ class Schedule:
         return schedule if all(schedule.admit(job_id, demand) for job_id, demand in order) else None
 
     def spread(self, demands: Mapping[JobId, Demand]) -> None:
-        """Give free GPUs to jobs that complete earlier with them. The least extra GPU time for each GPU goes first."""
+        """Give free GPUs to jobs that complete earlier with them.
+
+        Jobs without GPUs come first, then the least extra GPU time for each further GPU.
+
+        Source: elastic allocation of ElasticFlow (ASPLOS '23), §4.2; that jobs without GPUs come first is ours.
+        """
         wishes = (self._wish(order, job_id, demands[job_id]) for order, job_id in enumerate(self.plans))
         queue = [wish for wish in wishes if wish]
         heapify(queue)
@@ -140,7 +146,7 @@ class Schedule:
                 heappush(queue, wish)
 
     def _wish(self, order: int, job_id: JobId, demand: Demand, tried: int = 0) -> Wish | None:
-        """Return the next larger number of GPUs of a job and its extra time for each GPU [GPU s], or None."""
+        """Return the next larger number of GPUs of a job with its extra GPU time for each further GPU [s], or None."""
         now = self.plans[job_id].gpus
         if now and now not in demand.times:
             return None  # a plan from before keeps its GPUs, although fewer GPUs on fewer nodes are now faster

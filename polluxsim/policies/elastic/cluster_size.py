@@ -103,10 +103,10 @@ class Scaled:
     _missed: list[Changes] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, value, method in (("inner", self.inner, "allocate"), ("scale", self.scale, "wanted")):
-            if not callable(getattr(value, method, None)):
+        for name, value, methods in (("inner", self.inner, ["allocate"]), ("scale", self.scale, ["wanted", "until"])):
+            if missing := [method for method in methods if not callable(getattr(value, method, None))]:
                 raise InvalidConfigError(
-                    f"policy.{name} is {value!r}, must be an object with a method {method}: choose one by name"
+                    f"policy.{name} is {value!r}, must be an object with a method {missing[0]}: choose one by name"
                 )
         check_range("policy.idle_time", self.idle_time, least=0)
 
@@ -263,23 +263,28 @@ class GoodputUse(Scale):
         _check_uses("policy.scale", self.aim, self.grow_above)
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
-        """Return the present number of nodes if jobs use them well, else the number with the use nearest to `aim`."""
+        """Return the present number of nodes if jobs use them well, else the number with the use nearest to `aim`.
+
+        Nodes are not released if the use is too high, and not added if it is too low. At a tie, the number is larger.
+        """
         gains = sorted((gain for job in view.jobs for gain in _gains(job, nodes)), reverse=True)
         gpus = {count: nodes.gpus(count) for count in range(max(nodes.least, 1), nodes.most + 1)}
         use = {count: sum(gains[:num_gpus]) / num_gpus for count, num_gpus in gpus.items()}
-        if self.aim <= use.get(nodes.requested, 0.0) <= self.grow_above:
+        now = use.get(nodes.requested, 0.0)
+        if self.aim <= now <= self.grow_above:
             return nodes.requested
-        return min(use, key=lambda count: abs(use[count] - self.aim))
+        nearest = min(use, key=lambda count: (abs(use[count] - self.aim), -count))
+        return max(nearest, nodes.requested) if now > self.grow_above else min(nearest, nodes.requested)
 
 
 def _gains(job: JobView, nodes: NodeCounts) -> Iterator[float]:
-    """Yield the speedup that each further GPU adds. It is interpolated between powers of two."""
+    """Yield the speedup that each further GPU adds, interpolated between powers of two and the largest number."""
     if (model := job.goodput) is None:
         yield from [1.0] * job.num_replicas
         return
     size, most = max(nodes.gpus_per_node), min(job.max_replicas, nodes.gpus(nodes.most))
     alone = model.best(1, 1)[0]
-    counts = [1, *(2**power for power in range(1, most.bit_length()) if 2**power <= most)]
+    counts = sorted({*(2**power for power in range(most.bit_length())), most})
     speedups = [model.best(-(-gpus // size), gpus)[0] / alone for gpus in counts]
     yield 1.0
     for (fewer, slow), (more, fast) in pairwise(zip(counts, speedups, strict=True)):
@@ -291,7 +296,7 @@ class Forecast(Scale):
     """Request nodes for all jobs, and for the jobs that are expected to arrive while a node starts.
 
     The forecast is the mean of two means of the GPUs requested so far: in the same hour of the day, and in the same
-    hour of the week.
+    hour of the week. The largest one of the hours from now to the end of `ahead` counts.
 
     Parameters
     ----------
@@ -319,7 +324,7 @@ class Forecast(Scale):
         for job in view.changes.arrived:
             self._requested[int(job.submit_time // HOUR)] += job.num_replicas
         later = int((view.time + self.ahead) // HOUR)
-        coming = max(self._expected(now), self._expected(later)) * self.ahead / HOUR
+        coming = max(map(self._expected, range(now, later + 1))) * self.ahead / HOUR
         return nodes_for(nodes, view.demand + (1 + self.headroom) * coming)
 
     def until(self, time: float) -> float:
@@ -366,7 +371,10 @@ class FirstJobUse(GoodputUse):
     """
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
-        """Return the number of nodes whose use is nearest to the aim."""
+        """Return the present number of nodes if their use is within the bounds, else the number nearest to `aim`.
+
+        Nodes are not released if the use is too high, and not added if it is too low and they suffice for the job.
+        """
         if not view.jobs:
             return nodes.requested
         job = view.jobs[0]
@@ -422,7 +430,7 @@ class Autoscaler:
 
     @property
     def traits(self) -> Traits:
-        """Return its traits. If agents maximise throughput, the models in the view of the policy do, too."""
+        """Return the traits of the policy. If agents maximise throughput, the models in the view of the policy do, too."""
         return Traits(
             adaptive=True,
             needs_profiles=True,
