@@ -340,8 +340,10 @@ def _application(root: Section, section: Section) -> Application:
         ("init_batch_size", "max_batch_size"),
         ("min_atomic_batch_size", "max_atomic_batch_size"),
         ("min_atomic_batch_size", "max_batch_size"),
+        ("init_batch_size", "fixed_batch_size"),
+        ("fixed_batch_size", "max_batch_size"),
     ):
-        if limits[smaller] > limits[larger]:
+        if limits.get(smaller, 0) > limits.get(larger, math.inf):
             raise section.error(larger, f"no less than {smaller} = {limits[smaller]}")
     return Application(name=root.text("name"), **limits)
 

@@ -59,13 +59,15 @@ def mean(values: ArrayLike, least: float = 0.0, most: float = inf) -> Estimate:
 def ratio_of_means(values: ArrayLike, baseline: ArrayLike) -> Estimate:
     """Return mean(values) / mean(baseline) of pairs of non-negative values, shape (units,), with its interval.
 
-    Published tables state this ratio. Its interval is that of the mean of the linearised ratios. Raise ValueError if
-    the shapes differ.
+    Published tables state this ratio. Its interval is that of the mean of the linearised ratios. If the baseline is 0,
+    the ratio is infinite, or 1 if the values are 0 too, without an interval. Raise ValueError if the shapes differ.
 
     >>> ratio_of_means([2, 4, 6], [1, 2, 3])
     Estimate(value=2.0, low=2.0, high=2.0)
     """
     values, baseline = _pairs(values, baseline)
+    if not baseline.any():
+        return Estimate(inf if values.any() else 1.0, None, None)
     ratio = float(values.mean() / baseline.mean())
     linearised = ratio + (values - ratio * baseline) / baseline.mean()
     return mean(linearised)._replace(value=ratio)

@@ -10,6 +10,7 @@ import yaml
 
 from polluxsim.common.durations import clock
 from polluxsim.common.errors import InvalidInputError, did_you_mean
+from polluxsim.common.tables import read_number
 from polluxsim.records.folders import OBJECT, POLICY, RULE_OF_SHARES, policy_name
 from polluxsim.records.storage import Run, flat
 from polluxsim.statistics.forks import CHANGES, fork_of
@@ -83,7 +84,12 @@ def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:
     key, _, text = wanted.partition("=")
     if key == "policy":
         return policy_name(settings).lower() == text.lower().replace("-", "")
-    return key in settings and bool(settings[key] == yaml.safe_load(text))
+    if (number := read_number(text)) is not None:  # YAML reads 1e-3 as text
+        return key in settings and bool(settings[key] == number)
+    try:
+        return key in settings and bool(settings[key] == yaml.safe_load(text))
+    except yaml.YAMLError:
+        return False
 
 
 def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:

@@ -197,8 +197,10 @@ def bin_edges(end_time: float, bin_width: float) -> Array:
     >>> bin_edges(70.0, 30.0).tolist()
     [0.0, 30.0, 60.0, 70.0]
     """
+    if end_time <= 0:
+        return np.array([0.0, bin_width])
     edges = np.arange(0.0, end_time, bin_width)
-    return np.append(edges, end_time) if end_time > 0 else np.array([0.0, bin_width])
+    return np.append(edges[edges < end_time], end_time)  # rounding can add an edge at the end
 
 
 def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:

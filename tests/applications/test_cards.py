@@ -74,15 +74,16 @@ def rising(least: int, most: int, max_size: int = 5) -> st.SearchStrategy:
 @st.composite
 def applications(draw) -> Application:
     low, init = draw(st.integers(1, 64)), draw(st.integers(1, 512))
+    most = max(low, init) * draw(st.integers(1, 200))
     return Application(
         name=draw(st.text("abc-_ é#:'\"\\", min_size=1).filter(str.strip)),
         init_batch_size=init,
-        max_batch_size=max(low, init) * draw(st.integers(1, 200)),
+        max_batch_size=most,
         min_atomic_batch_size=low,
         max_atomic_batch_size=low * draw(st.integers(1, 200)),
         num_epochs=draw(st.integers(1, 12)),
         learning_rate_rule=draw(st.sampled_from(["adascale", "square-root", "null", "1.5"])),
-        fixed_batch_size=draw(st.none() | st.integers(1, 1000)),
+        fixed_batch_size=draw(st.none() | st.integers(init, most)),
         max_replicas=draw(st.none() | st.integers(1, 64)),
     )
 

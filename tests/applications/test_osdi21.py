@@ -98,6 +98,7 @@ def test_a_description_that_is_wrong_is_named(tmp_path: Path, old: str, new: str
         ("placements.csv", 3, "1,64,0.1,0.2", "line 3: column 'sync_time' is '0.2', must be less than the step"),
         ("placements.csv", 3, "10,64,0.1,0.01", "line 3: column 'placement' is '10', must be the GPUs on each"),
         ("placements.csv", 3, "1,32,0.1,0.01", "line 3: .* is on an earlier line, too"),
+        ("placements.csv", 3, "\n\n1,32,0.1,0.01", "line 5: .* is on an earlier line, too"),
         ("placements.csv", 3, "1,64.5,0.1,0.01", "line 3: column 'local_bsz' is '64.5', must be a whole number"),
         ("placements.csv", 3, "1,64,0.1", "line 3: 3 fields, the header has 4"),
         (

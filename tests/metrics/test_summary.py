@@ -105,6 +105,8 @@ def test_what_is_no_target_is_told() -> None:
         ("p90", "must be .* like"),
         ("p90 wait < soon", "bounds wait by"),
         ("makespan < 0", "bounds makespan"),
+        ("makespan < 1hh", "bounds makespan"),
+        ("makespan < 1e308d", "bounds makespan"),
     ):
         with pytest.raises(InvalidInputError, match=words):
             read_target(text)
