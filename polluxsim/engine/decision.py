@@ -405,8 +405,8 @@ def _parts(moves: Mapping[JobId, Move], state: State) -> Callable[[JobId, Host],
 def _host(job_id: object, host: object, placements: Mapping[JobId, Placement]) -> Host:
     if not isinstance(job_id, str) or not placements.get(job_id):
         raise InvalidAllocationError(f"granted CPUs and memory to job {short(job_id)}, which holds no GPUs")
-    plain = tuple(host) if isinstance(host, tuple | list) else ()
-    if len(plain) != 2 or not all(type(part) in (int, float) and isfinite(part) and part > 0 for part in plain):
+    plain = tuple(map(_real, host)) if isinstance(host, tuple | list) else ()
+    if len(plain) != 2 or not all(part is not None and isfinite(part) and part > 0 for part in plain):
         must_be = "numbers > 0 of CPUs and GB for each GPU"
         raise InvalidAllocationError(f"granted job {job_id!r} {short(host)}, must be {must_be}")
-    return Host(*map(float, plain))
+    return Host(*plain)  # type: ignore[arg-type]

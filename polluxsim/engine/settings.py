@@ -69,7 +69,8 @@ class EngineSettings:
     def __post_init__(self) -> None:
         check_range("engine.round_interval", self.round_interval, least=SHORTEST_INTERVAL, most=MOST_SECONDS)
         delays = self.delays.all
-        check_number("engine.interference", self.interference, 0 <= self.interference < 1, "a number in [0, 1)")
+        check_range("engine.interference", self.interference, least=0, most=1)
+        check_number("engine.interference", self.interference, self.interference < 1, "a number in [0, 1)")
         check_range("engine.horizon", self.horizon, above=0, or_null=True)
         check_choice("engine.reasons", self.reasons, REASONS)
         for name, kind in (("checkpoints", Checkpoints), ("job_failures", JobFailures)):

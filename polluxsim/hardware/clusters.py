@@ -172,6 +172,8 @@ class Cluster:
         failures, spot, repairs
             The parameters of `Cluster`.
         """
+        if not isinstance(groups, Sequence) or isinstance(groups, str):
+            raise invalid_setting("cluster.groups", groups, "a list of groups of nodes")
         kinds = [_group(group) for group in groups]
         types = tuple(gpu for count, _, gpu, _ in kinds for _ in range(count) if gpu is not None)
         hosts = tuple(host for count, *_, host in kinds for _ in range(count) if host is not None)
