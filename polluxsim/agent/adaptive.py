@@ -66,8 +66,7 @@ class AdaptiveAgent:
 
         With known θ_sys, it is the application's limit.
         """
-        application = self._application
-        limit = application.most_replicas(application.fixed_batch_size or application.max_batch_size)
+        limit = self._application.most_replicas(self._application.largest_batch)
         return min(max(2 * self._most_observed, 1), limit) if self._known is None else limit
 
     @property

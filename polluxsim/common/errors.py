@@ -75,8 +75,8 @@ MOST_LISTED = 20  # largest number of names in an error
 
 
 def short(value: object) -> str:
-    """Return a value for an error, at most 60 characters long."""
-    text = repr(value)
+    """Return a value for an error, on one line and at most 60 characters long."""
+    text = repr(value).replace("\n", " ")
     return text if len(text) <= 60 else text[:57] + "..."
 
 

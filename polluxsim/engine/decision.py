@@ -360,7 +360,7 @@ def _mixed_pace(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gp
 def _most_replicas(job: ActiveJob) -> int:
     """Return the largest number of GPUs by the application and the user of a job, at least the requested number."""
     application, asked = job.truth.application, job.job
-    most = application.most_replicas(application.max_batch_size if job.agent.learns else asked.batch_size)
+    most = application.most_replicas(application.largest_batch if job.agent.learns else asked.batch_size)
     most = max(most, asked.num_replicas)
     return most if asked.max_replicas is None else min(most, asked.max_replicas)
 

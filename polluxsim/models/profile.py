@@ -86,6 +86,11 @@ class Application:
         """Return M0, the largest batch size, and the smallest and largest atomic batch size [examples]."""
         return (self.init_batch_size, self.max_batch_size, self.min_atomic_batch_size, self.max_atomic_batch_size)
 
+    @property
+    def largest_batch(self) -> int:
+        """Return the largest batch size of adaptive jobs: the fixed batch size, if there is one [examples]."""
+        return self.fixed_batch_size or self.max_batch_size
+
     def most_replicas(self, batch_size: int) -> int:
         """Return the largest number of GPUs that a job with `batch_size` examples can use."""
         by_batch = max(batch_size // self.min_atomic_batch_size, 1)

@@ -123,6 +123,7 @@ def test_an_agent_with_a_fixed_batch_size_uses_no_more_gpus_than_its_batch_can_b
     card = replace(PROFILES["yolov3"].card, application=application)
     result = simulate(jobs, {"yolov3": CardProfile(card)}, Cluster.uniform(4, 4), Pollux())
     assert result.job_records[0].status is Status.COMPLETED
+    assert result.job_records[0].finish_time_fairness is not None
 
 
 def test_the_choice_of_an_agent_with_a_rule_that_plans_depends_on_the_epoch() -> None:

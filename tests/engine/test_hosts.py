@@ -29,8 +29,6 @@ from polluxsim.workloads.workload import Job, Workload, read_workload, write_wor
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import numpy as np
-
     from polluxsim.policies.contract.view import ClusterView
 
 SPEEDS: dict[str, Any] = {"cpu_speeds": ((1, 0.5), (2, 1.0), (6, 2.0)), "memory_speeds": ((8, 1.0), (16, 2.0))}
