@@ -189,7 +189,7 @@ def _types_text(card: Card) -> list[str]:
         "# alpha + beta (K - 2), within a node (local) or over several (node; none where one was measured);",
         "# error is the root mean square of log(fitted step time / measured).",
         "types:",
-        *(f"  {name}: {_other_type_text(other)}" for name, other in card.types.items()),
+        *(f"  {_key(name)}: {_other_type_text(other)}" for name, other in card.types.items()),
     ]
 
 
@@ -259,6 +259,11 @@ def _figure(value: float) -> str:
 def _quoted(text: str) -> str:
     """Return text in double quotes for YAML."""
     return str(yaml.safe_dump(text, default_style='"', allow_unicode=True, width=math.inf)).strip()
+
+
+def _key(name: str) -> str:
+    """Return text as a key in YAML, in quotes if it could be read as something else."""
+    return str(yaml.safe_dump({name: 0}, allow_unicode=True, width=math.inf)).rpartition(":")[0]
 
 
 def fit_cards(measured: Path) -> dict[str, Card]:
