@@ -269,14 +269,17 @@ def _key(name: str) -> str:
 def fit_cards(measured: Path) -> dict[str, Card]:
     """Fit a card to every application that `read_profiles` finds in a folder; return the cards by file name.
 
-    Raise InvalidInputError if the measurements are missing or invalid.
+    Raise InvalidInputError if the measurements are missing or invalid, or two applications have the same file name.
     """
     # Compiled code and SciPy are slow to load.
     from polluxsim.applications.card_fit import fit_card  # noqa: PLC0415
 
-    described = read_described(description_of(find_traces(measured) or measured))
-    cards = {}
+    description = description_of(find_traces(measured) or measured)
+    described = read_described(description)
+    cards: dict[str, Card] = {}
     for name, profile in read_profiles(measured).items():
+        if described[name].card in cards:
+            raise InvalidInputError(f"{description}: two applications have the card {described[name].card!r}")
         cards[described[name].card] = fit_card(profile, described[name].about, described[name].card_size)
     return cards
 

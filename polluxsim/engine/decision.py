@@ -339,8 +339,9 @@ def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) ->
     try:
         if len(types) > 1:
             return Move(job, placement, _mixed_pace(job, placement, nodes, numbered))
+        truth = job.truth.on(types[0])
         choice = job.agent.choose(len(placement), gpus, types[0], job.segment.epoch)
-        return Move(job, placement, job.truth.on(types[0]).pace(shape, choice), numbered)
+        return Move(job, placement, truth.pace(shape, choice), numbered)
     except FixedReplicasError as error:
         raise BrokenGangError(f"gave job {job.job_id!r} {placement}: {error}") from error
     except ProfileRangeError as error:
@@ -353,6 +354,8 @@ def _mixed_pace(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gp
         mixed = " and ".join(nodes.node_types.names_of(placement))
         raise InvalidAllocationError(f"gave job {job.job_id!r} GPUs of {mixed}: {placement}, must be of one type")
     crew, first = nodes.node_types.crew(placement), nodes.node_types[placement[0][0]].name
+    for name, _ in crew:
+        job.truth.on(name)  # raises ProfileRangeError for a type without a profile
     _, shape, _ = spread(placement)
     return MixedPace(job.truth, shape, crew, job.agent.divide(crew, job.segment.epoch), first)
 
