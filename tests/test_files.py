@@ -3,12 +3,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from polluxsim.common import files
 from polluxsim.common.files import TEMPORARY, appearing_together, appearing_whole
 from polluxsim.records.storage import RUN_FILE, RUN_FILES
 from polluxsim.studies.plan import clear, clear_runs
@@ -146,15 +144,17 @@ def test_what_takes_a_name_is_on_the_disk_before(tmp_path: Path, monkeypatch: py
 
 
 def test_a_second_writer_leaves_what_the_first_has_just_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = files.held
+    touch, made = Path.touch, list[Path]()
 
-    def held_late(path: Path) -> AbstractContextManager[bool]:
-        monkeypatch.setattr(files, "held", held)
+    def touch_before_a_second_writer(path: Path) -> None:
+        touch(path)
+        made.append(path)
+        if len(made) > 1:
+            return
         with appearing_whole(tmp_path / "result") as second:
             second.write_text("second")
-        return held(path)
 
-    monkeypatch.setattr(files, "held", held_late)
+    monkeypatch.setattr(Path, "touch", touch_before_a_second_writer)
     with appearing_whole(tmp_path / "result") as first:
         first.write_text("first")
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("result", "first")]

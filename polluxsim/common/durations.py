@@ -61,11 +61,11 @@ def unit_of(seconds: float) -> tuple[str, int]:
 def length(seconds: float) -> str:
     """Return a duration [s] as text, in the unit of `unit_of`.
 
-    >>> [length(seconds) for seconds in (0.5, 45.0, 90.0, 5400.0, 9000.0, 259200.0)]
-    ['0.5 s', '45 s', '90 s', '90 min', '2.5 h', '3 d']
+    >>> [length(seconds) for seconds in (0.5, 45.0, 90.0, 5400.0, 9000.0, 259200.0, 1e8)]
+    ['0.5 s', '45 s', '90 s', '90 min', '2.5 h', '3 d', '1157 d']
     """
     unit, size = unit_of(seconds)
-    return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / size:{'.3g' if seconds < 1000 * size else '.0f'}} {unit}"
 
 
 def first_round(time: float, interval: float) -> int:

@@ -7,7 +7,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
 from typing import IO
@@ -111,25 +111,28 @@ def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
         with suppress(OSError), held(abandoned) as is_locked:  # fails if the writer still has the lock
             if is_locked:
                 remove(abandoned)
-    start = path.with_name(f".{path.name}.{uuid4().hex[:_DIGITS]}")
-    unlocked, temporary = Path(f"{start}.new"), Path(f"{start}.tmp")
-    try:
-        make(unlocked)
-        with held(unlocked):
-            unlocked.rename(temporary)  # only now, because another writer removes what is not locked
+    start = f"{path.with_name(f'.{path.name}')}."
+    with ExitStack() as stack:
+        try:
+            while True:
+                temporary = Path(f"{start}{uuid4().hex[:_DIGITS]}.tmp")
+                stack.callback(remove, temporary)
+                make(temporary)
+                # Another writer removes what is not locked yet.
+                with suppress(FileNotFoundError, BlockingIOError):
+                    stack.enter_context(held(temporary))
+                    if temporary.exists():
+                        break
             yield temporary
-    except OSError as error:
-        if (named := _about(path, error, start)) is error:
-            raise
-        raise named from error
-    finally:
-        remove(unlocked)
-        remove(temporary)
+        except OSError as error:
+            if (named := _about(path, error, start)) is error:
+                raise
+            raise named from error
 
 
-def _about(path: Path, error: OSError, start: Path) -> OSError:
+def _about(path: Path, error: OSError, start: str) -> OSError:
     """Return an error of writing that names the user's file instead of a temporary file, whose name has a `start`."""
-    if error.errno in DISK_IS_FULL or str(error.filename).startswith(str(start)):
+    if error.errno in DISK_IS_FULL or str(error.filename).startswith(start):
         return OSError(error.errno, os.strerror(error.errno or 0), str(path))
     return error
 

@@ -85,6 +85,19 @@ def test_the_baseline_is_the_setting_of_the_first_run_or_the_one_that_is_named()
         settings_table(frame, ["speed"])
 
 
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("workload.num_jobs", (1_234_567, 1_234_568)),
+        ("profiles.path", ("/mine/cards", "/yours/cards")),
+        ("engine.horizon", (0.12345678901, 0.12345678902)),
+    ],
+)
+def test_settings_that_differ_a_little_are_two(key: str, values: tuple[object, object]) -> None:
+    frame = pd.concat([sweep(2).assign(**{key: value}) for value in values])
+    assert len(settings_table(frame).cells) == 2 * len(FACTORS)
+
+
 def test_of_several_baselines_each_is_compared_with_the_one_like_it() -> None:
     frame = pd.concat([sweep().assign(**{"cluster.num_nodes": nodes}) for nodes in (8, 16)])
     against = settings_table(frame, baseline="policy.p=-1").baselines
