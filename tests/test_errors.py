@@ -6,12 +6,15 @@ import importlib
 import inspect
 import pickle
 import pkgutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import polluxsim
-from polluxsim.common.errors import PolluxSimError
+from polluxsim.common.errors import InvalidConfigError, PolluxSimError, check_choice, check_range
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.restarts import RestartDelays
 
 EXAMPLES = {
     "path": Path("log.csv"),
@@ -47,3 +50,20 @@ def test_every_error_crosses_processes(kind: type[PolluxSimError]) -> None:
     again = pickle.loads(pickle.dumps(error))  # noqa: S301  (as concurrent.futures does)
     assert (type(again), str(again), vars(again)) == (kind, str(error), vars(error))
     assert len(str(error)) > 10
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        (lambda: check_range("a.b", 1.0000001, least=0, most=1), "a.b is 1.0000001, must be a number from 0 to 1"),
+        (lambda: check_range("a.b", 60.0, most=1), "a.b is 60, must be a number ≤ 1"),
+        (lambda: check_choice("a.b", ["x"], {"x": 1}), "a.b is ['x'], must be one of x"),
+        (lambda: Cluster((4, 4), least_nodes="two"), "cluster.least_nodes is 'two', must be 1 to 2, the number of"),
+        (lambda: Cluster((4, 4), least_nodes=1.5), "cluster.least_nodes is 1.5, must be 1 to 2, the number of"),
+        (lambda: RestartDelays(30.0, {7: {2: -1}}), "engine.restart_delays.7.2 is -1, must be a number from 0"),
+    ],
+)
+def test_a_setting_is_named_with_its_own_value(check: Callable[[], object], message: str) -> None:
+    with pytest.raises(InvalidConfigError) as caught:
+        check()
+    assert str(caught.value).startswith(message)

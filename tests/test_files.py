@@ -141,3 +141,20 @@ def test_what_takes_a_name_is_on_the_disk_before(tmp_path: Path, monkeypatch: py
     with appearing_whole(tmp_path / "one") as single:
         single.write_text("whole")
     assert seen == ["a", "z", "last", "one"]
+
+
+def test_a_second_writer_leaves_what_the_first_has_just_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touch, made = Path.touch, list[Path]()
+
+    def touch_before_a_second_writer(path: Path) -> None:
+        touch(path)
+        made.append(path)
+        if len(made) > 1:
+            return
+        with appearing_whole(tmp_path / "result") as second:
+            second.write_text("second")
+
+    monkeypatch.setattr(Path, "touch", touch_before_a_second_writer)
+    with appearing_whole(tmp_path / "result") as first:
+        first.write_text("first")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("result", "first")]

@@ -36,7 +36,7 @@ class AdaptiveAgent:
         Limits of the batch size.
     known
         θ_sys from earlier jobs, or None. With it, the agent fits nothing and need not explore numbers of GPUs. Before
-        the first gradient statistics, a larger batch then has no value.
+        the first gradient statistics, a larger batch then has no value, unless the agent maximises throughput.
     maximises_throughput
         Whether the agent maximises throughput, as if all batch sizes were equally efficient.
 
@@ -44,8 +44,8 @@ class AdaptiveAgent:
     """
 
     learns: ClassVar[bool] = True
-    plans: ClassVar[bool] = False
-    divide: ClassVar[None] = None
+    plans = False
+    divide: ClassVar[None] = None  # a job has one GPU type at a time
 
     def __init__(
         self, application: Application, known: ThroughputParams | None = None, *, maximises_throughput: bool = False
@@ -57,7 +57,8 @@ class AdaptiveAgent:
         self._maximises_throughput = maximises_throughput
         self._params = known
         self._most_observed = 0
-        self._model = None if known is None else GoodputModel(application, known, NO_NOISE)
+        assumed = ALL_NOISE if maximises_throughput else NO_NOISE
+        self._model = None if known is None else GoodputModel(application, known, assumed)
 
     @property
     def max_replicas(self) -> int:
@@ -65,8 +66,8 @@ class AdaptiveAgent:
 
         With known θ_sys, it is the application's limit.
         """
-        limit = self._application.most_replicas(self._application.max_batch_size)
-        return limit if self._known else min(max(2 * self._most_observed, 1), limit)
+        limit = self._application.most_replicas(self._application.largest_batch)
+        return min(max(2 * self._most_observed, 1), limit) if self._known is None else limit
 
     @property
     def goodput(self) -> GoodputModel | None:
@@ -74,20 +75,20 @@ class AdaptiveAgent:
         return self._model
 
     def goodput_on(self, gpu_type: str) -> GoodputModel | None:
-        """Return the fitted model, which has no types."""
+        """Return the fitted model, which is the same for all types."""
         return self._model
 
     def observe(self, observation: Observation) -> None:
         """Store the gradient statistics, and fit again if the combination of nodes, GPUs and batch size is new."""
-        nodes, replicas, atomic, step_time, statistics = observation[:5]
-        if (nodes, replicas, atomic) not in self._observed:
-            self._observed[nodes, replicas, atomic] = step_time
-            self._most_observed = max(self._most_observed, replicas)
-            if not self._known:
+        key = (observation.num_nodes, observation.num_replicas, observation.atomic_batch_size)
+        if key not in self._observed:
+            self._observed[key] = observation.step_time
+            self._most_observed = max(self._most_observed, observation.num_replicas)
+            if self._known is None:
                 self._params = self._fit()
-        elif statistics == self._statistics:
+        elif observation.statistics == self._statistics:
             return
-        self.follow(statistics)
+        self.follow(observation.statistics)
 
     def follow(self, statistics: GradientStatistics) -> None:
         """Store gradient statistics, which may come from other GPUs."""
@@ -101,9 +102,7 @@ class AdaptiveAgent:
         if self._model is not None:
             return self._model.best(num_nodes, num_replicas)[1]
         application = self._application
-        batch_size = application.fixed_batch_size or max(
-            application.init_batch_size, application.min_atomic_batch_size * num_replicas
-        )
+        batch_size = application.fixed_batch_size or application.smallest_batch(num_replicas)
         return split_batch_size(application, batch_size, num_replicas)
 
     def __deepcopy__(self, memo: dict[int, object]) -> AdaptiveAgent:
@@ -134,12 +133,8 @@ class ElasticAgent(AdaptiveAgent):
     ) -> None:
         limits = replace(application, fixed_batch_size=ruled.present)
         super().__init__(limits, known, maximises_throughput=maximises_throughput)
+        self.plans = ruled.plans
         self._ruled = ruled
-
-    @property
-    def max_replicas(self) -> int:
-        """Return the maximum GPUs of the job: the limit of Pollux's agent, if the batch can be split among them."""
-        return min(super().max_replicas, self._application.most_replicas(self._ruled.present))
 
     def observe(self, observation: Observation) -> None:
         """Store the observation, and follow a new batch size of the rule."""
@@ -165,7 +160,7 @@ class ElasticAgent(AdaptiveAgent):
 
 
 class OnType(NamedTuple):
-    """A job on one GPU type."""
+    """The agent of a job on one GPU type, and what the job's user knows of the type."""
 
     agent: AdaptiveAgent
     speed: float  # throughput on one GPU, known at submission [examples/s]
@@ -182,11 +177,11 @@ class AgentByType:
     """
 
     learns: ClassVar[bool] = True
-    plans: ClassVar[bool] = False
-    divide: ClassVar[None] = None
+    divide: ClassVar[None] = None  # a job has one GPU type at a time
 
     def __init__(self, by_type: Mapping[str, OnType]) -> None:
         self._by_type = by_type
+        self.plans = any(on.agent.plans for on in by_type.values())
         self._last: str | None = None
         self._models: dict[str, Goodput | None] = {}  # by type, since the last observation
 
@@ -201,7 +196,10 @@ class AgentByType:
         return None if self._last is None else self._by_type[self._last].agent.goodput
 
     def goodput_on(self, gpu_type: str) -> Goodput | None:
-        """Return the model of a type: its fitted model, or else the scaled model of the first fitted type, or None."""
+        """Return the model of a type: its fitted model, or else the scaled model of the first fitted type, or None.
+
+        Raise KeyError for a type that the job cannot use.
+        """
         if gpu_type not in self._models:
             self._models[gpu_type] = self._model_on(self._by_type[gpu_type])
         return self._models[gpu_type]

@@ -24,7 +24,7 @@ from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.records.storage import Run, read_reasons, read_run, read_timings, write_run
 from polluxsim.run.claim import claimed, recorded_settings
 from polluxsim.statistics.comparisons import compared, frame_of_comparisons
-from polluxsim.statistics.frames import counted
+from polluxsim.statistics.frames import columns_of
 from polluxsim.statistics.groups import settings_of
 from polluxsim.statistics.metric_lines import first_of_same_jobs
 
@@ -186,7 +186,7 @@ class Comparison:
         of each application as `jct_by_application.NAME`, and the user's metrics.
         """
         rows = {
-            name: counted(summary) | {key: value for key, (_, value) in values_in(self.runs[name].info).items()}
+            name: columns_of(summary) | {key: value for key, (_, value) in values_in(self.runs[name].info).items()}
             for name, summary in self.metrics.items()
         }
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("run")

@@ -189,7 +189,7 @@ def _types_text(card: Card) -> list[str]:
         "# alpha + beta (K - 2), within a node (local) or over several (node; none where one was measured);",
         "# error is the root mean square of log(fitted step time / measured).",
         "types:",
-        *(f"  {name}: {_other_type_text(other)}" for name, other in card.types.items()),
+        *(f"  {_key(name)}: {_other_type_text(other)}" for name, other in card.types.items()),
     ]
 
 
@@ -261,17 +261,25 @@ def _quoted(text: str) -> str:
     return str(yaml.safe_dump(text, default_style='"', allow_unicode=True, width=math.inf)).strip()
 
 
+def _key(name: str) -> str:
+    """Return text as a key in YAML, in quotes if it could be read as something else."""
+    return str(yaml.safe_dump({name: 0}, allow_unicode=True, width=math.inf)).rpartition(":")[0]
+
+
 def fit_cards(measured: Path) -> dict[str, Card]:
     """Fit a card to every application that `read_profiles` finds in a folder; return the cards by file name.
 
-    Raise InvalidInputError if the measurements are missing or invalid.
+    Raise InvalidInputError if the measurements are missing or invalid, or two applications have the same file name.
     """
     # Compiled code and SciPy are slow to load.
     from polluxsim.applications.card_fit import fit_card  # noqa: PLC0415
 
-    described = read_described(description_of(find_traces(measured) or measured))
-    cards = {}
+    description = description_of(find_traces(measured) or measured)
+    described = read_described(description)
+    cards: dict[str, Card] = {}
     for name, profile in read_profiles(measured).items():
+        if described[name].card in cards:
+            raise InvalidInputError(f"{description}: two applications have the card {described[name].card!r}")
         cards[described[name].card] = fit_card(profile, described[name].about, described[name].card_size)
     return cards
 
@@ -340,8 +348,10 @@ def _application(root: Section, section: Section) -> Application:
         ("init_batch_size", "max_batch_size"),
         ("min_atomic_batch_size", "max_atomic_batch_size"),
         ("min_atomic_batch_size", "max_batch_size"),
+        ("init_batch_size", "fixed_batch_size"),
+        ("fixed_batch_size", "max_batch_size"),
     ):
-        if limits[smaller] > limits[larger]:
+        if limits.get(smaller, 0) > limits.get(larger, math.inf):
             raise section.error(larger, f"no less than {smaller} = {limits[smaller]}")
     return Application(name=root.text("name"), **limits)
 

@@ -132,7 +132,7 @@ LEAST_USE = 0.015  # weight of a batch size that no job would choose, if the sum
 RIDGE = 0.001  # ridge penalty, which determines corrections without measurements nearby
 
 
-class _Missed(NamedTuple):
+class _StepError(NamedTuple):
     """Error of the formula for one optimiser step."""
 
     num_replicas: int
@@ -145,11 +145,11 @@ class _Missed(NamedTuple):
 def fit_corrections(measured: MeasuredProfile, steps: list[Step], card: Card) -> Corrections:
     """Return the factors that correct the formula of a card, fitted to the logs of its errors by ridge regression."""
     uncorrected = card.corrections
-    missed = [*_missed_in_use(measured, card), *_missed_anywhere(steps, card)]
-    by_replicas = log_hats(uncorrected.num_replicas, [row.num_replicas for row in missed])
-    by_place = hats(uncorrected.places, [row.place for row in missed])
-    columns = (by_replicas[:, :, None] * by_place[:, None, :]).reshape(len(missed), -1)
-    _, _, logs, shares, weights = np.array(missed).T
+    errors = [*_errors_in_use(measured, card), *_errors_anywhere(steps, card)]
+    by_replicas = log_hats(uncorrected.num_replicas, [row.num_replicas for row in errors])
+    by_place = hats(uncorrected.places, [row.place for row in errors])
+    columns = (by_replicas[:, :, None] * by_place[:, None, :]).reshape(len(errors), -1)
+    _, _, logs, shares, weights = np.array(errors).T
     pull = np.sqrt(RIDGE) * np.eye(columns.shape[1])
     solution, *_ = np.linalg.lstsq(
         np.vstack([columns * (shares * np.sqrt(weights))[:, None], pull]),
@@ -160,7 +160,7 @@ def fit_corrections(measured: MeasuredProfile, steps: list[Step], card: Card) ->
     return replace(uncorrected, factors=tuple(tuple(row) for row in factors.tolist()))
 
 
-def _missed_in_use(measured: MeasuredProfile, card: Card) -> Iterator[_Missed]:
+def _errors_in_use(measured: MeasuredProfile, card: Card) -> Iterator[_StepError]:
     """Yield the errors on packed placements. A batch choice with a larger goodput on its placement has more weight."""
     limits, profile = card.application, CardProfile(card)
     for num_replicas in range(2, min(MOST_REPLICAS, limits.max_batch_size // limits.min_atomic_batch_size) + 1):
@@ -172,7 +172,7 @@ def _missed_in_use(measured: MeasuredProfile, card: Card) -> Iterator[_Missed]:
             return
         for choice, use in uses.items():
             time = fitted.step_time(choice)
-            yield _Missed(
+            yield _StepError(
                 num_replicas,
                 place_in_use(limits, num_replicas, choice.atomic_batch_size),
                 log(truth.step_time(choice) / time),
@@ -181,14 +181,14 @@ def _missed_in_use(measured: MeasuredProfile, card: Card) -> Iterator[_Missed]:
             )
 
 
-def _missed_anywhere(steps: list[Step], card: Card) -> Iterator[_Missed]:
+def _errors_anywhere(steps: list[Step], card: Card) -> Iterator[_StepError]:
     """Yield the errors of all measured steps with a small weight, for placements that no job would use."""
     profile = CardProfile(card)
     for step in steps:
         place = place_in_use(card.application, step.num_replicas, step.atomic_batch_size)
         fitted = profile.step_time(step.gpus_by_node, step.atomic_batch_size).step_time
         share = compactness(step.gpus_by_node, card.grad.gpus_per_node)
-        yield _Missed(step.num_replicas, place, log(step.step_time / fitted), share, LEAST_USE * step.weight)
+        yield _StepError(step.num_replicas, place, log(step.step_time / fitted), share, LEAST_USE * step.weight)
 
 
 def fit_card(measured: MeasuredProfile, about: About, size: CardSize | None = None) -> Card:

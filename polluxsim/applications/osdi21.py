@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from polluxsim.applications.card import About, CardSize
-from polluxsim.applications.measured import EpochRow, MeasuredProfile, PlacementRow, ScalabilityRow
+from polluxsim.applications.measured import EpochRow, MeasuredProfile, PlacementRow, ScalabilityRow, canonical
 from polluxsim.applications.sections import Range, Section, read_section
-from polluxsim.common.errors import InvalidInputError, bad_line
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, bad_line
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import Row, read_rows
 from polluxsim.models.profile import Application
@@ -126,18 +126,21 @@ def _read_profile(name: str, folder: Path, described: Described) -> MeasuredProf
     scalability = _read_scalability(folder / SCALABILITY)
     validations = _read_validations(folder, described.num_epochs)
     atomic = [row.atomic_batch_size for row in placements]
-    application = Application(
-        name=name,
-        init_batch_size=min(validations),
-        max_batch_size=max(validations),
-        min_atomic_batch_size=min(atomic),
-        max_atomic_batch_size=described.max_atomic_batch_size or max(atomic),
-        num_epochs=described.num_epochs,
-        learning_rate_rule=described.learning_rate_rule,
-        fixed_batch_size=described.fixed_batch_size,
-        # The measurements end at the largest number of GPUs.
-        max_replicas=described.max_replicas or max(row.num_replicas for row in scalability),
-    )
+    try:
+        application = Application(
+            name=name,
+            init_batch_size=min(validations),
+            max_batch_size=max(validations),
+            min_atomic_batch_size=min(atomic),
+            max_atomic_batch_size=described.max_atomic_batch_size or max(atomic),
+            num_epochs=described.num_epochs,
+            learning_rate_rule=described.learning_rate_rule,
+            fixed_batch_size=described.fixed_batch_size,
+            # The measurements end at the largest number of GPUs.
+            max_replicas=described.max_replicas or max(row.num_replicas for row in scalability),
+        )
+    except InvalidConfigError as error:
+        raise InvalidInputError(f"{folder}: {error}") from None
     return MeasuredProfile(application, placements, scalability, validations, described.best_metric)
 
 
@@ -148,16 +151,16 @@ def read_placements(path: Path) -> list[PlacementRow]:
         digits = str(row.values["placement"])
         if not (digits.isascii() and digits.isdigit()) or "0" in digits:
             raise row.error("placement", "the GPUs on each node as digits from 1 to 9")
-        rows.append(PlacementRow(tuple(map(int, digits)), *_step(row)))
-    return _distinct(path, rows, key=lambda row: row[:2])
+        rows.append((row.line, PlacementRow(canonical(tuple(map(int, digits))), *_step(row))))
+    return _distinct(path, rows, num_keys=2)
 
 
 def _read_scalability(path: Path) -> list[ScalabilityRow]:
     rows = []
     for row in read_rows(path, ("num_nodes", "num_replicas", *STEP_COLUMNS)):
         nodes = row.integer("num_nodes", at_least=1)
-        rows.append(ScalabilityRow(nodes, row.integer("num_replicas", at_least=nodes), *_step(row)))
-    return _distinct(path, rows, key=lambda row: row[:3])
+        rows.append((row.line, ScalabilityRow(nodes, row.integer("num_replicas", at_least=nodes), *_step(row))))
+    return _distinct(path, rows, num_keys=3)
 
 
 def _step(row: Row) -> tuple[int, float, float]:
@@ -168,13 +171,13 @@ def _step(row: Row) -> tuple[int, float, float]:
     return row.integer("local_bsz", at_least=1), step, sync
 
 
-def _distinct(path: Path, rows: list[_RowT], key: Callable[[_RowT], object]) -> list[_RowT]:
-    seen = set()
-    for line, row in enumerate(rows, start=2):
-        if (name := key(row)) in seen:
-            raise bad_line(path, line, f"{name} is on an earlier line, too; remove one of the lines")
-        seen.add(name)
-    return rows
+def _distinct(path: Path, rows: Sequence[tuple[int, _RowT]], num_keys: int) -> list[_RowT]:
+    """Return rows, given with their lines; raise InvalidInputError if two rows agree in their first values."""
+    found: dict[object, _RowT] = {}
+    for line, row in rows:
+        if found.setdefault(row[:num_keys], row) is not row:
+            raise bad_line(path, line, f"{row[:num_keys]} is on an earlier line, too; remove one of the lines")
+    return list(found.values())
 
 
 def _read_validations(folder: Path, num_epochs: int) -> dict[int, list[EpochRow]]:

@@ -6,11 +6,11 @@ import multiprocessing
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection
 from importlib import import_module
 
 
-def compile_ahead(modules: Iterable[str]) -> None:
+def compile_ahead(modules: Collection[str]) -> None:
     """Compile the kernels of some modules, each module in its own process, and return at once.
 
     Each module has a function `warm_up`, which calls its slow kernels once. A run that needs a kernel waits until the

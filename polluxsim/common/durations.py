@@ -25,15 +25,13 @@ def clock(seconds: float) -> str:
 def from_clock(text: str) -> float | None:
     """Return the seconds of a text like H:MM:SS, H:MM, 1.5h or 90; None for other texts.
 
-    >>> from_clock("2:38:00"), from_clock("90.5"), from_clock("1.5h"), from_clock("1:60")
-    (9480.0, 90.5, 5400.0, None)
+    >>> from_clock("2:38:00"), from_clock("90.5"), from_clock("1.5h"), from_clock("1:60"), from_clock("1hh")
+    (9480.0, 90.5, 5400.0, None, None)
     """
-    for unit, size in reversed(UNITS):
-        if text.endswith(unit) and ":" not in text:
-            number = from_clock(text.removesuffix(unit).rstrip())
-            return None if number is None else number * size
+    units = (each for each in reversed(UNITS) if text.endswith(each[0]) and ":" not in text)
+    unit, size = next(units, ("", 1))
     try:
-        numbers = [float(part) for part in text.split(":")]
+        numbers = [float(part) * size for part in text.removesuffix(unit).split(":")]
     except ValueError:
         return None
     if len(numbers) > 3 or not all(isfinite(n) and n >= 0 for n in numbers) or any(n >= 60 for n in numbers[1:]):
@@ -63,11 +61,11 @@ def unit_of(seconds: float) -> tuple[str, int]:
 def length(seconds: float) -> str:
     """Return a duration [s] as text, in the unit of `unit_of`.
 
-    >>> [length(seconds) for seconds in (0.5, 45.0, 90.0, 5400.0, 9000.0, 259200.0)]
-    ['0.5 s', '45 s', '90 s', '90 min', '2.5 h', '3 d']
+    >>> [length(seconds) for seconds in (0.5, 45.0, 90.0, 5400.0, 9000.0, 259200.0, 1e8)]
+    ['0.5 s', '45 s', '90 s', '90 min', '2.5 h', '3 d', '1157 d']
     """
     unit, size = unit_of(seconds)
-    return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / size:{'.3g' if seconds < 1000 * size else '.0f'}} {unit}"
 
 
 def first_round(time: float, interval: float) -> int:

@@ -75,8 +75,8 @@ MOST_LISTED = 20  # largest number of names in an error
 
 
 def short(value: object) -> str:
-    """Return a value for an error, at most 60 characters long."""
-    text = repr(value)
+    """Return a value for an error, on one line and at most 60 characters long."""
+    text = repr(value).replace("\n", " ")
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -123,7 +123,9 @@ def invalid_setting(name: str, value: object, requirement: str, remedy: str = ""
     >>> print(invalid_setting("cluster.least_nodes", 9, "1 to 4, the nodes of the cluster", "set cluster.num_nodes=9"))
     cluster.least_nodes is 9, must be 1 to 4, the nodes of the cluster; set cluster.num_nodes=9
     """
-    shown = f"{value:g}" if isinstance(value, float) else short(value)
+    shown = short(value)
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        shown = f"{value:g}"
     return InvalidConfigError(f"{name} is {shown}, must be {requirement}{f'; {remedy}' if remedy else ''}")
 
 
@@ -162,7 +164,7 @@ def check_range(
 
 def check_choice(name: str, value: object, known: Collection[str]) -> None:
     """Raise InvalidConfigError if a setting is not a known word."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise invalid_setting(name, value, one_of(value, known))
 
 
@@ -176,5 +178,5 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def bad_line(path: Path | str, line: int, what: str) -> InvalidInputError:
-    """Return the error about one line of a file, counted from 1 (the header of a CSV file is line 1)."""
+    """Return the error about a line of a file, or a row of a Parquet file, counted from 1."""
     return InvalidInputError(f"{path}, line {line}: {what}")

@@ -7,7 +7,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
 from typing import IO
@@ -16,7 +16,7 @@ from uuid import uuid4
 _DIGITS = 8  # random digits in the name of a temporary file
 _ENDING = f"{'[0-9a-f]' * _DIGITS}.tmp"
 TEMPORARY = f".*.{_ENDING}"
-"""Pattern of the names of files and folders that are being written. It matches only these names."""
+"""Pattern of the names of files and folders that are being written, like `.jobs.csv.1a2b3c4d.tmp`."""
 
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EBADF)
 """Errors of file systems without locks, or without locks on files that are open for reading."""
@@ -28,7 +28,8 @@ DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # errors without a fil
 def appearing_whole(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, which replaces `path` at the end of the block.
 
-    A reader never sees a part of a file. If the block raises, the temporary file is removed.
+    A reader never sees a part of a file. If the block raises, the temporary file is removed. Raise OSError, about
+    `path`, if it cannot be written.
     """
     with _temporary(path, Path.touch) as temporary:
         yield temporary
@@ -40,8 +41,9 @@ def appearing_whole(path: Path) -> Iterator[Path]:
 def appearing_together(folder: Path, last: str, *, only_if_written: Collection[str] = ()) -> Iterator[Path]:
     """Yield a temporary folder in `folder`. Its files move to `folder` at the end of the block.
 
-    The file `last` is removed first and moved last, so a folder that contains this file is complete. Old files in
-    `only_if_written` are removed if the block does not write them. If the block raises, `folder` does not change.
+    The block writes `last`, and no folders. The file `last` is removed first and moved last, so a folder that contains
+    this file is complete. Old files in `only_if_written` are removed if the block does not write them. If the block
+    raises, `folder` does not change.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _temporary(folder / (folder.absolute().name or "root"), Path.mkdir) as temporary:
@@ -109,22 +111,28 @@ def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
         with suppress(OSError), held(abandoned) as is_locked:  # fails if the writer still has the lock
             if is_locked:
                 remove(abandoned)
-    temporary = path.with_name(f".{path.name}.{uuid4().hex[:_DIGITS]}.tmp")
-    try:
-        make(temporary)
-        with held(temporary):
+    start = f"{path.with_name(f'.{path.name}')}."
+    with ExitStack() as stack:
+        try:
+            while True:
+                temporary = Path(f"{start}{uuid4().hex[:_DIGITS]}.tmp")
+                stack.callback(remove, temporary)
+                make(temporary)
+                # Another writer removes what is not locked yet.
+                with suppress(FileNotFoundError, BlockingIOError):
+                    stack.enter_context(held(temporary))
+                    if temporary.exists():
+                        break
             yield temporary
-    except OSError as error:
-        if (named := _about(path, error, temporary)) is error:
-            raise
-        raise named from error
-    finally:
-        remove(temporary)
+        except OSError as error:
+            if (named := _about(path, error, start)) is error:
+                raise
+            raise named from error
 
 
-def _about(path: Path, error: OSError, temporary: Path) -> OSError:
-    """Return an error of writing that names the user's file instead of the temporary file."""
-    if error.errno in DISK_IS_FULL or str(error.filename).startswith(str(temporary)):
+def _about(path: Path, error: OSError, start: str) -> OSError:
+    """Return an error of writing that names the user's file instead of a temporary file, whose name has a `start`."""
+    if error.errno in DISK_IS_FULL or str(error.filename).startswith(start):
         return OSError(error.errno, os.strerror(error.errno or 0), str(path))
     return error
 

@@ -1,4 +1,4 @@
-"""Declare compiled functions, keep their machine code for later processes, and announce their compilation."""
+"""Declarations of compiled functions, their machine code for later processes, and a note when they are compiled."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ PATIENCE = 1.0
 
 ANNOUNCEMENT = "polluxsim: compiling kernels, once for each installation (10 to 30 s)"
 
-FOLDERS = "kernels-"  # beginning of the names of folders of machine code; the rest is a hash
+FOLDER_PREFIX = "kernels-"  # beginning of the names of folders of machine code; the rest is a hash
 
 # Options without which a quarter of the compiled code would be checks for division by zero and wrappers for C.
-LEAN = {"error_model": "numpy", "no_cfunc_wrapper": True}
+FEWER_CHECKS = {"error_model": "numpy", "no_cfunc_wrapper": True}
 
 
-class _Internal(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
+class _InternalDispatcher(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
     """A compiled function that has no wrapper for Python. Without this class, a call from Python would crash."""
 
     def __call__(self, *arguments: object) -> NoReturn:
         raise TypeError(f"{self.__name__} is for kernels to call; a kernel can be called from Python")
 
 
-class _Kept(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
+class _KeptDispatcher(CPUDispatcher):  # type: ignore[misc]  # Numba is not typed
     """A compiled function whose machine code is kept. One process compiles it; other processes load the code."""
 
     def compile(self, signature: object) -> Any:
@@ -91,17 +91,17 @@ def one_process(module: str) -> Iterator[None]:
 def kernel(function: Function, **options: bool) -> Any:
     """Compile a function when it is first called, and keep the machine code in `code_folder` for later processes.
 
-    It takes and returns scalars, arrays and tuples of them, and calls no linear-algebra library. A division by zero
-    gives ∞ or NaN, as in NumPy. `options` are further options of `numba.njit`.
+    The function must take and return scalars, arrays and tuples of them, and call no linear-algebra library, whose
+    results depend on the processor. A division by zero gives ∞ or NaN, as in NumPy. `options`: those of `numba.njit`.
     """
     folder, before = code_folder(), config.CACHE_DIR
     config.CACHE_DIR = str(folder or "")
     try:
-        dispatcher = numba.njit(cache=folder is not None, **LEAN, **options)(function)
+        dispatcher = numba.njit(cache=folder is not None, **FEWER_CHECKS, **options)(function)
     finally:
         config.CACHE_DIR = before
     if folder is not None:
-        dispatcher.__class__ = _Kept
+        dispatcher.__class__ = _KeptDispatcher
     return dispatcher
 
 
@@ -114,8 +114,8 @@ kernel_in_threads: Callable[[Function], Any] = partial(kernel, parallel=True)
 
 def helper(function: Function, **options: bool) -> Any:
     """Compile a function that only kernels call; its machine code is kept with theirs."""
-    dispatcher = numba.njit(no_cpython_wrapper=True, **LEAN, **options)(function)
-    dispatcher.__class__ = _Internal
+    dispatcher = numba.njit(no_cpython_wrapper=True, **FEWER_CHECKS, **options)(function)
+    dispatcher.__class__ = _InternalDispatcher
     return dispatcher
 
 
@@ -138,11 +138,11 @@ def code_folder() -> Path | None:
     Folders of other sources beside it are removed. Numba alone checks only the file of the function itself, and would
     miss a change in a function that it calls.
     """
-    name = FOLDERS + _digest()
+    name = FOLDER_PREFIX + _digest()
     for parent in _parents():
         folder = parent / name
         if _is_writable(folder):
-            for other in parent.glob(f"{FOLDERS}*"):
+            for other in parent.glob(f"{FOLDER_PREFIX}*"):
                 if other != folder:
                     shutil.rmtree(other, ignore_errors=True)
             return folder
@@ -197,31 +197,31 @@ class _Announcement(event.Listener):  # type: ignore[misc]  # Numba is not typed
             self._said = True
             print(ANNOUNCEMENT, file=sys.stderr, flush=True)
 
-    def on_start(self, event: event.Event) -> None:
+    def on_start(self, compiled: event.Event) -> None:
         """Print the message if the function is one of polluxsim."""
-        if event.data["dispatcher"].py_func.__module__.startswith("polluxsim."):
+        if compiled.data["dispatcher"].py_func.__module__.startswith("polluxsim."):
             self.say()
 
-    def on_end(self, event: event.Event) -> None:
+    def on_end(self, compiled: event.Event) -> None:
         """Do nothing."""
 
 
-class _Economy(event.Listener):  # type: ignore[misc]  # Numba is not typed
+class _LowerOptimisation(event.Listener):  # type: ignore[misc]  # Numba is not typed
     """Reduces the optimisation of functions that kernels call; they are optimised as a part of the kernels."""
 
     def __init__(self) -> None:
         # Of each compilation in progress: the level of optimisation before it, and whether it is one for polluxsim.
         self._outer: list[tuple[Any, bool]] = []
 
-    def on_start(self, event: event.Event) -> None:
+    def on_start(self, compiled: event.Event) -> None:
         """Lower the level of optimisation for a helper, and for functions of NumPy that a kernel calls."""
-        dispatcher = event.data["dispatcher"]
+        dispatcher = compiled.data["dispatcher"]
         ours = dispatcher.py_func.__module__.startswith("polluxsim.") or (bool(self._outer) and self._outer[-1][1])
         self._outer.append((config.OPT, ours))
         if ours and dispatcher.targetoptions.get("no_cpython_wrapper"):
             config.OPT = type(config.OPT)(1)  # the lowest level at which LLVM still simplifies
 
-    def on_end(self, event: event.Event) -> None:
+    def on_end(self, compiled: event.Event) -> None:
         """Restore the level."""
         config.OPT, _ = self._outer.pop()
 
@@ -231,4 +231,4 @@ announce = _announcement.say
 """Print that kernels are being compiled, once for each process of the user."""
 
 event.register("numba:compile", _announcement)
-event.register("numba:compile", _Economy())
+event.register("numba:compile", _LowerOptimisation())

@@ -339,8 +339,9 @@ def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) ->
     try:
         if len(types) > 1:
             return Move(job, placement, _mixed_pace(job, placement, nodes, numbered))
+        truth = job.truth.on(types[0])
         choice = job.agent.choose(len(placement), gpus, types[0], job.segment.epoch)
-        return Move(job, placement, job.truth.on(types[0]).pace(shape, choice), numbered)
+        return Move(job, placement, truth.pace(shape, choice), numbered)
     except FixedReplicasError as error:
         raise BrokenGangError(f"gave job {job.job_id!r} {placement}: {error}") from error
     except ProfileRangeError as error:
@@ -353,6 +354,8 @@ def _mixed_pace(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gp
         mixed = " and ".join(nodes.node_types.names_of(placement))
         raise InvalidAllocationError(f"gave job {job.job_id!r} GPUs of {mixed}: {placement}, must be of one type")
     crew, first = nodes.node_types.crew(placement), nodes.node_types[placement[0][0]].name
+    for name, _ in crew:
+        job.truth.on(name)  # raises ProfileRangeError for a type without a profile
     _, shape, _ = spread(placement)
     return MixedPace(job.truth, shape, crew, job.agent.divide(crew, job.segment.epoch), first)
 
@@ -360,7 +363,7 @@ def _mixed_pace(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gp
 def _most_replicas(job: ActiveJob) -> int:
     """Return the largest number of GPUs by the application and the user of a job, at least the requested number."""
     application, asked = job.truth.application, job.job
-    most = application.most_replicas(application.max_batch_size if job.agent.learns else asked.batch_size)
+    most = application.most_replicas(application.largest_batch if job.agent.learns else asked.batch_size)
     most = max(most, asked.num_replicas)
     return most if asked.max_replicas is None else min(most, asked.max_replicas)
 
@@ -405,8 +408,8 @@ def _parts(moves: Mapping[JobId, Move], state: State) -> Callable[[JobId, Host],
 def _host(job_id: object, host: object, placements: Mapping[JobId, Placement]) -> Host:
     if not isinstance(job_id, str) or not placements.get(job_id):
         raise InvalidAllocationError(f"granted CPUs and memory to job {short(job_id)}, which holds no GPUs")
-    plain = tuple(host) if isinstance(host, tuple | list) else ()
-    if len(plain) != 2 or not all(type(part) in (int, float) and isfinite(part) and part > 0 for part in plain):
+    plain = tuple(map(_real, host)) if isinstance(host, tuple | list) else ()
+    if len(plain) != 2 or not all(part is not None and isfinite(part) and part > 0 for part in plain):
         must_be = "numbers > 0 of CPUs and GB for each GPU"
         raise InvalidAllocationError(f"granted job {job_id!r} {short(host)}, must be {must_be}")
-    return Host(*map(float, plain))
+    return Host(*plain)  # type: ignore[arg-type]

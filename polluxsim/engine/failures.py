@@ -60,7 +60,8 @@ class DrawnFailures:
     def __post_init__(self) -> None:
         rate, time = (0, NODE_DAYS), (0, MOST_SECONDS)  # at most one failure a second
         check_limits("cluster.failures", self, rate=rate, shape=(0.05, inf), repair_time=time, repair_spread=(0, 10))
-        check_limits("cluster.failures", self, group_size=(1, inf), group_rate=rate)
+        check_limits("cluster.failures", self, group_rate=rate)
+        check_range("cluster.failures.group_size", self.group_size, least=1, whole=True)
 
     def without_effect(self, jobs: object, cluster: object) -> Iterator[str]:
         """Yield a sentence if, at these rates, nodes or groups of nodes never fail."""
@@ -136,7 +137,8 @@ class JobFailures:
     retries: int = 3
 
     def __post_init__(self) -> None:
-        check_limits("engine.job_failures", self, rate=(0, HOUR), retries=(0, inf))
+        check_limits("engine.job_failures", self, rate=(0, HOUR))
+        check_range("engine.job_failures.retries", self.retries, least=0, whole=True)
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,7 @@ class TimesAlone:
         """Return the time from the first start to completion on a whole number of GPUs of one type [s]."""
         scenario, application = self._scenario, truth.profile.application
         nodes, agent = scenario.cluster.by_type[gpu_type], scenario.agents.new(job, truth)
-        batch_size = application.max_batch_size if agent.learns else job.batch_size
+        batch_size = application.largest_batch if agent.learns else job.batch_size
         gpus = min(gpus, application.most_replicas(batch_size), sum(nodes))
         start = job.batch_size if scenario.batch_rule else None
         key = (job.application, job.duration, job.speeds, batch_size, start, gpus, gpu_type)

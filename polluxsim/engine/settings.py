@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_number, check_range
 from polluxsim.engine.clock import ExactTime, TimeRule, WholeSeconds
@@ -69,6 +70,7 @@ class EngineSettings:
     def __post_init__(self) -> None:
         check_range("engine.round_interval", self.round_interval, least=SHORTEST_INTERVAL, most=MOST_SECONDS)
         delays = self.delays.all
+        check_range("engine.interference", self.interference, most=inf)
         check_number("engine.interference", self.interference, 0 <= self.interference < 1, "a number in [0, 1)")
         check_range("engine.horizon", self.horizon, above=0, or_null=True)
         check_choice("engine.reasons", self.reasons, REASONS)

@@ -96,7 +96,7 @@ class Simulation:
         self._started = self._called = perf_counter()
         if settings.horizon is not None:
             state.clock.at(settings.horizon, Rank.HORIZON, self._reach_horizon)
-        self.rng = np.random.default_rng(*np.random.SeedSequence(seed).spawn(1))
+        self.rng = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
 
     def __repr__(self) -> str:
         jobs = self._state.jobs
@@ -125,7 +125,7 @@ class Simulation:
         return self.view
 
     def ask(self, policy: Policy, view: ClusterView) -> Allocation | Decision:
-        """Return the decision of a policy about the view of the run. An error of the policy is a `PolicyError`."""
+        """Return the decision of a policy about the view of the run. Raise `PolicyError` if the policy fails."""
         with guarded(self.scenario.policy_name, view.time):
             return policy.allocate(view, self.rng)
 
@@ -141,10 +141,11 @@ class Simulation:
         """
         if self.view is None:
             raise TurnError(f"no decision is due at {self.time:g} s: advance to the next round at which one is")
-        self._recorder.time_spent("decide", perf_counter() - self._called, self.time)
+        seconds = perf_counter() - self._called
         with guarded(self.scenario.policy_name, self.time):
             plan = plan_of(decision, self._state)
             reasons = self._explained(plan)
+        self._recorder.time_spent("decide", seconds, self.time)
         self.view, self._state.shutter.is_open = None, False
         self._apply(plan, reasons)
 

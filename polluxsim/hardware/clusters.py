@@ -105,9 +105,9 @@ class Cluster:
                     f"the cluster states the {what} of {len(values)} nodes, must state those of all {self.num_nodes} "
                     "nodes, or none"
                 )
-        if self.least_nodes is not None and not 1 <= self.least_nodes <= self.num_nodes:
-            must = f"1 to {self.num_nodes}, the number of nodes"
-            raise invalid_setting("cluster.least_nodes", self.least_nodes, must)
+        least = self.least_nodes
+        if least is not None and not (type(least) is int and 1 <= least <= self.num_nodes):
+            raise invalid_setting("cluster.least_nodes", least, f"1 to {self.num_nodes}, the number of nodes")
         check_range("cluster.startup_time", self.startup_time, least=0)
         check_range("cluster.node_price", self.node_price, least=0)
         for source in self.outages:
@@ -172,6 +172,8 @@ class Cluster:
         failures, spot, repairs
             The parameters of `Cluster`.
         """
+        if not isinstance(groups, Sequence) or isinstance(groups, str):
+            raise invalid_setting("cluster.groups", groups, "a list of groups of nodes")
         kinds = [_group(group) for group in groups]
         types = tuple(gpu for count, _, gpu, _ in kinds for _ in range(count) if gpu is not None)
         hosts = tuple(host for count, *_, host in kinds for _ in range(count) if host is not None)
@@ -194,9 +196,9 @@ class Cluster:
 
     @property
     def types(self) -> Mapping[str, GpuType]:
-        """Return the names of the GPU types, in the order of their first nodes.
+        """Return the GPU types by name, in the order of their first nodes.
 
-        A cluster that states no types has one type.
+        A cluster that states no types has one type, `ANY`.
         """
         return self.node_types.types
 

@@ -108,7 +108,8 @@ OTHER_NAMES = {
     "v100pcie16gb": "v100", "v100pcie32gb": "v100-32", "p100pcie16gb": "p100", "p10016gb": "p100",
     "2080ti": "rtx2080ti", "rtx6000turing": "rtx6000",
     "a100": "a100-40", "a10040gb": "a100-40", "a100pcie40gb": "a100-40",
-    "a10080gb": "a100-80", "a10080g": "a100-80", "a100pcie80gb": "a100-80", "a100l": "a100-80",
+    "a10080gb": "a100-80", "a10080g": "a100-80", "a100pcie80gb": "a100-80", "a10080gbpcie": "a100-80",
+    "a100l": "a100-80",
     "h10080gb": "h100", "h100hbm3": "h100", "h10080gbhbm3": "h100", "h200141gb": "h200",
 }  # fmt: skip
 """Names of known types in logs, lists of nodes and Slurm's GRES, without makers and spaces; see `known_as`.
@@ -125,7 +126,7 @@ _LEFT_OUT = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|[^a-z0-9]")  # parts
 def known_as(word: str) -> str:
     """Return the name of the type that a word in a log means; an unknown word is returned in small letters.
 
-    >>> [known_as(word) for word in ("T4", "nvidia_a100-sxm4-80gb", "Tesla V100-SXM2-32GB", "A100_1g.5gb", "MISC")]
+    >>> [known_as(word) for word in ("T4", "NVIDIA A100 80GB PCIe", "Tesla V100-SXM2-32GB", "A100_1g.5gb", "MISC")]
     ['t4', 'a100-80', 'v100-32', 'a100_1g.5gb', '']
     """
     name = word.strip().lower()

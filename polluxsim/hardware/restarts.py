@@ -31,7 +31,7 @@ class RestartDelays:
         for application, delay in self.known.items():
             by_type = delay if isinstance(delay, Mapping) else {"": delay}
             for gpu_type, value in by_type.items():
-                name = ".".join(filter(None, ("engine.restart_delays", application, gpu_type)))
+                name = ".".join(filter(None, ("engine.restart_delays", str(application), str(gpu_type))))
                 check_range(name, value, least=0, most=LONGEST_DELAY)
 
     def of(self, application: str, gpu_type: str | None) -> float:

@@ -91,7 +91,7 @@ class Pauses:
         if any(job.num_failures for job in run.result.job_records):
             from polluxsim.statistics.series import failures  # noqa: PLC0415  (other runs do not need it)
 
-            self._failed = dict(failures(run.result))
+            self._failed = dict(failures(run.result, run.round_interval))
         self._recorded: defaultdict[str, list[CheckpointRecord]] = defaultdict(list)
         for record in run.result.checkpoint_records:
             self._recorded[record.job].append(record)

@@ -138,7 +138,7 @@ class Recorder:
     """
 
     def __init__(self, application: str, init_batch_size: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        if Path(application).name != application or not application or init_batch_size < 1:
+        if Path(application).name != application or application in ("", "..") or init_batch_size < 1:
             given = f"application {application!r}, init_batch_size {init_batch_size}"
             raise InvalidConfigError(f"Recorder: {given}; give the name of a folder, and a batch size of at least 1")
         self._application, self._init_batch_size, self._clock = application, init_batch_size, clock
@@ -232,14 +232,16 @@ class Recorder:
     def write(self, folder: Path | str, **about: str) -> Path:
         """Write the measurements beside those of other runs; return the folder of the application.
 
-        Raise InvalidConfigError if too few steps were recorded, or on several GPUs no steps without synchronisation.
+        Raise InvalidConfigError if too few steps were recorded, or a setting has no steps with synchronisation, or on
+        several GPUs none without.
 
         Parameters
         ----------
         folder
             Folder of all applications, for `polluxsim profile fit`.
         about
-            Descriptions for the card: title, optimizer, target, learning_rate_rule, source, license.
+            Descriptions for the card: title, optimizer, target, learning_rate_rule, source, license. Those that the
+            folder has already are kept.
         """
         if not (self._times or self._epochs):
             raise InvalidConfigError(f"{self._application}: no step was recorded; record at least one step")
@@ -253,12 +255,11 @@ class Recorder:
                 f"{first}: no such file; record a training with init_batch_size={self._init_batch_size} first"
             )
         rows = []
-        for is_synchronised, gpus_by_node, atomic_batch_size in self._times:
-            if is_synchronised:
-                step = alone = self._median(gpus_by_node, atomic_batch_size, synchronised=True)
-                if gpus_by_node != (1,):
-                    alone = self._median(gpus_by_node, atomic_batch_size, synchronised=False)
-                rows.append(PlacementRow(gpus_by_node, atomic_batch_size, step, max(step - alone, 0.0)))
+        for gpus_by_node, atomic_batch_size in dict.fromkeys(key[1:] for key in self._times):
+            step = alone = self._median(gpus_by_node, atomic_batch_size, synchronised=True)
+            if gpus_by_node != (1,):
+                alone = self._median(gpus_by_node, atomic_batch_size, synchronised=False)
+            rows.append(PlacementRow(gpus_by_node, atomic_batch_size, step, max(step - alone, 0.0)))
         texts = _step_tables(own, rows) if rows else {}
         for size, epochs in self._epochs.items():
             texts[own / f"validation-{size}.csv"] = _table(VALIDATION_COLUMNS, epochs)

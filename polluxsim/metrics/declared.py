@@ -43,7 +43,7 @@ class Metric:
     better
         "less", "more", or "" if neither is better.
     can_be_negative
-        Whether values can be below 0; otherwise no end of an interval is below 0.
+        Whether values can be below 0; otherwise no end of an interval is below 0, unless a value is.
     is_part
         Whether reports list it as a part of the metric before it.
     formula
@@ -107,7 +107,10 @@ UserValues = dict[str, tuple[Metric, float | None]]  # the user's metrics of a r
 
 
 def values_in(info: Mapping[str, Any]) -> UserValues:
-    """Return the user's metrics that a run.json has, with their values, by name."""
+    """Return the user's metrics that a run.json has, with their values, by name.
+
+    Raise InvalidInputError if they have another form.
+    """
     entries = info.get("metrics", {})
     if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
         raise InvalidInputError(f"metrics in run.json is {short(entries)}, but polluxsim writes a mapping of mappings")

@@ -40,9 +40,9 @@ class Target(NamedTuple):
         return f"{self.metric} [{unit}]" if unit else self.metric
 
     def __str__(self) -> str:
-        return f"{self.metric} {self.sign} {self.told(self.bound)}"
+        return f"{self.metric} {self.sign} {self.text_of(self.bound)}"
 
-    def told(self, value: float) -> str:
+    def text_of(self, value: float) -> str:
         """Return a value of the metric in the unit of the target."""
         unit, size = self.unit
         return f"{value / size:{'.3g' if value < 1000 * size else '.0f'}} {unit}".strip()

@@ -18,8 +18,8 @@ def split_batch_size(
     """Split a total batch size [examples] over replicas, with as few accumulation steps as the GPU's memory allows.
 
     Parts are rounded up to whole examples per GPU, then capped so that the total stays within the largest batch size.
-    With `accumulate_alone`, a single GPU takes at least two passes, so that the noise scale can be measured; by default
-    if the batch is larger than the initial batch size.
+    With `accumulate_alone`, a single GPU takes at least two passes, so that the noise scale can be measured. By default
+    it does so if the batch is larger than the initial batch size. The smallest atomic batch size is not a limit here.
 
     Source: artifact of Pollux (OSDI '21).
     """
@@ -38,12 +38,13 @@ def _split(batch_size: int, num_replicas: int, most: int, most_atomic: int, leas
 
 
 def capped(choice: BatchChoice, num_replicas: int, most: int) -> BatchChoice:
-    """Return the choice with its atomic batch size lowered until the total is at most `most` [examples].
+    """Return the choice with fewer examples or steps, so that the total is at most `most` [examples].
 
-    The atomic batch size is 0 if `most` is less than one example for each GPU and step.
+    Each GPU keeps one example or more in each pass, so the total is larger if there are more GPUs than `most`.
     """
-    fitting = most // (num_replicas * (choice.accumulation_steps + 1))
-    return choice if choice.atomic_batch_size <= fitting else BatchChoice(fitting, choice.accumulation_steps)
+    steps = min(choice.accumulation_steps, max(most // num_replicas, 1) - 1)
+    fitting = max(most // (num_replicas * (steps + 1)), 1)
+    return BatchChoice(min(choice.atomic_batch_size, fitting), steps)
 
 
 def split_by_weight(

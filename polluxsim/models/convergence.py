@@ -120,7 +120,7 @@ def fit_best(losses: Sequence[float], forgetting: float) -> Curve:
 def last_drop(losses: Sequence[float]) -> float:
     """Return the decrease of the hyperbola through all losses of a training in the epoch after the last.
 
-    A training with this stopping threshold ends after the same number of epochs. Return 0 if there are too few losses.
+    A training that stops below this decrease has as many epochs as losses. Return 0 if there are too few losses.
     """
     return fit_hyperbola(losses).drop(len(losses)) if len(losses) >= LEAST_POINTS else 0.0
 

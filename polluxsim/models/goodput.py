@@ -58,7 +58,8 @@ class GoodputModel:
         """Return the largest goodput on a placement and the batch choice that reaches it.
 
         The goodput is in M0-equivalent examples/s. The choice is the first best of 50 batch sizes in geometric steps,
-        or the fixed batch size of the application.
+        or the fixed batch size of the application. If the limits allow none of them, the goodput is 0, and the choice
+        is the smallest batch that the GPUs can share.
 
         Source: Pollux (OSDI '21), §4.1, and its artifact.
         """
@@ -71,6 +72,8 @@ class GoodputModel:
         goodput, atomic, steps = best_choice(
             self.params, *self.statistics, *application.batch_limits, num_nodes, num_replicas
         )
+        if not atomic:
+            return 0.0, split_batch_size(application, application.smallest_batch(num_replicas), num_replicas)
         return float(goodput), capped(BatchChoice(int(atomic), int(steps)), num_replicas, application.max_batch_size)
 
 
@@ -277,7 +280,7 @@ class Alone:
     def choices(self) -> list[BatchChoice]:
         """Return the distinct choices of 50 batch sizes in geometric steps."""
         limits, num_replicas = self.profile.application, sum(self.gpus_by_node)
-        smallest = max(limits.init_batch_size, limits.min_atomic_batch_size * num_replicas)
+        smallest = limits.smallest_batch(num_replicas)
         ratio, last = limits.max_batch_size / smallest, NUM_CANDIDATES - 1
         sizes = [round(smallest * ratio ** (step / last)) for step in range(NUM_CANDIDATES)]
         choices = dict.fromkeys(split_batch_size(limits, size, num_replicas) for size in sizes)

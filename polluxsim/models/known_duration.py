@@ -142,7 +142,10 @@ class ScalingProfile(KnownDuration):
         return (self.speeds[-1][0],)
 
     def step_time(self, gpus_by_node: tuple[int, ...], atomic_batch_size: int) -> StepTime:
-        """Return the time of a step, which depends only on the number of GPUs."""
+        """Return the time of a step, which depends only on the number of GPUs.
+
+        Raise ProfileRangeError outside the measured numbers of GPUs.
+        """
         speed = speed_at(self.speeds, sum(gpus_by_node))
         return StepTime(speed_at(self.speeds, self.num_replicas) / speed, 0.0)
 

@@ -53,7 +53,7 @@ def overlapped(grad: float, sync: float, gamma: float) -> float:
 class Application:
     """Properties of an application (a model on a data set), which are equal for all its jobs.
 
-    Raise InvalidConfigError if limits do not rise from 1, or there is no epoch.
+    Raise InvalidConfigError if limits do not rise from 1, the fixed batch size is outside them, or there is no epoch.
     """
 
     name: str  # name in workloads
@@ -70,6 +70,11 @@ class Application:
 
     def __post_init__(self) -> None:
         sizes = (self.min_atomic_batch_size, self.max_atomic_batch_size, self.init_batch_size, self.max_batch_size)
+        fixed = self.fixed_batch_size
+        if fixed is not None and not self.init_batch_size <= fixed <= self.max_batch_size:
+            raise InvalidConfigError(
+                f"application {self.name!r} has the fixed batch size {fixed}, must be from {sizes[2]} to {sizes[3]}"
+            )
         if min(sizes) < 1 or sizes[0] > sizes[1] or sizes[2] > sizes[3] or self.num_epochs < 1:
             raise InvalidConfigError(
                 f"application {self.name!r} has atomic batch sizes {sizes[0]} to {sizes[1]}, batch sizes {sizes[2]} to "
@@ -81,10 +86,19 @@ class Application:
         """Return M0, the largest batch size, and the smallest and largest atomic batch size [examples]."""
         return (self.init_batch_size, self.max_batch_size, self.min_atomic_batch_size, self.max_atomic_batch_size)
 
+    @property
+    def largest_batch(self) -> int:
+        """Return the largest batch size of adaptive jobs: the fixed batch size, if there is one [examples]."""
+        return self.fixed_batch_size or self.max_batch_size
+
     def most_replicas(self, batch_size: int) -> int:
         """Return the largest number of GPUs that a job with `batch_size` examples can use."""
         by_batch = max(batch_size // self.min_atomic_batch_size, 1)
         return by_batch if self.max_replicas is None else min(by_batch, self.max_replicas)
+
+    def smallest_batch(self, num_replicas: int) -> int:
+        """Return M0, or the smallest batch that gives each of `num_replicas` GPUs its minimum, if larger [examples]."""
+        return max(self.init_batch_size, self.min_atomic_batch_size * num_replicas)
 
 
 class Profile(Protocol):

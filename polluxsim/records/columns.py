@@ -22,7 +22,7 @@ ObjectT = TypeVar("ObjectT")
 RecordT = TypeVar("RecordT", bound=NamedTuple)
 
 
-FRESH = 512  # number of new records that are stored as objects before they move to the columns
+FRESH = 512  # new records that are kept as objects; extending the columns by many at once is faster
 
 
 class Records(Sequence[RecordT], Generic[RecordT]):

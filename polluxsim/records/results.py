@@ -199,15 +199,15 @@ class HostRecord(NamedTuple):
     speed: Annotated[float, Unit("1, over that of its profile or duration")]
 
 
-_NUMBERS = f"by name: {', '.join(f'{name} {unit}' for name, unit in REASON_UNITS.items())}; others 1"
-
-
 class StartRecord(NamedTuple):
     """A start for which the policy named the restart delay, which replaces the delay of the settings."""
 
     time: Time
     job: str
     delay: Time
+
+
+_NUMBERS = f"by name: {', '.join(f'{name} {unit}' for name, unit in REASON_UNITS.items())}; others 1"
 
 
 class ReasonRecord(NamedTuple):

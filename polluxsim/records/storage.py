@@ -75,6 +75,13 @@ class Run:
     # Modules outside polluxsim whose classes may be loaded if the run is simulated again.
     allow_classes: tuple[str, ...] = ()
 
+    @property
+    def round_interval(self) -> float | None:
+        """Return the time between two rounds [s]; None if the settings do not state it."""
+        settings = flat(self.info.get("config") or {})
+        interval = settings.get("engine.round_interval")
+        return interval if isinstance(interval, int | float) else None
+
     def must_have_jobs(self) -> None:
         """Raise an InvalidInputError if the run had no jobs."""
         if not self.result.job_records:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from functools import partial
+from numbers import Real
 from typing import NamedTuple
 
 import pandas as pd
@@ -69,7 +70,7 @@ def with_jobs_cut_off(rows: Sequence[Row], labels: Sequence[str]) -> set[str]:
     """Return the labels of runs in which jobs were cut off, so that times are lower bounds."""
     # A dataset has an array of names, other tables a tuple, a number, or nothing.
     counts = [len(cell) if isinstance(cell, Sized) else cell for cell in (row.get("cut_off") for row in rows)]
-    return {label for label, count in zip(labels, counts, strict=True) if isinstance(count, int) and count > 0}
+    return {label for label, count in zip(labels, counts, strict=True) if isinstance(count, Real) and float(count) > 0}
 
 
 def _cells(

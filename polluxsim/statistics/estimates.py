@@ -41,8 +41,8 @@ class Estimate(NamedTuple):
 def mean(values: ArrayLike, least: float = 0.0, most: float = inf) -> Estimate:
     """Return the mean of independent units, shape (units,), with an interval inside the possible values.
 
-    `least` and `most` are the smallest and largest possible values, for example 0 and 1 for shares. If `least` is 0,
-    `interval_of_positive_mean` gives the interval. Raise ValueError without values.
+    `least` and `most` are the smallest and largest possible values, for example 0 and 1 for shares. A `least` above a
+    value counts as −∞. If it is 0, `interval_of_positive_mean` gives the interval. Raise ValueError without values.
 
     >>> value, low, high = mean([0.25, 1.0, 1.0], most=1.0)
     >>> value, round(low, 3), high
@@ -52,6 +52,8 @@ def mean(values: ArrayLike, least: float = 0.0, most: float = inf) -> Estimate:
     value = float(values.mean())
     if len(values) < LEAST_UNITS:
         return Estimate(value, None, None)
+    if values.min() < least:
+        least = -inf
     low, high = interval_of_mean(values) if least else interval_of_positive_mean(values)
     return Estimate(value, max(float(low), least), min(float(high), most))
 
@@ -59,13 +61,15 @@ def mean(values: ArrayLike, least: float = 0.0, most: float = inf) -> Estimate:
 def ratio_of_means(values: ArrayLike, baseline: ArrayLike) -> Estimate:
     """Return mean(values) / mean(baseline) of pairs of non-negative values, shape (units,), with its interval.
 
-    Published tables state this ratio. Its interval is that of the mean of the linearised ratios. Raise ValueError if
-    the shapes differ.
+    Published tables state this ratio. Its interval is that of the mean of the linearised ratios. If the baseline is 0,
+    the ratio is infinite, or 1 if the values are 0 too, without an interval. Raise ValueError if the shapes differ.
 
     >>> ratio_of_means([2, 4, 6], [1, 2, 3])
     Estimate(value=2.0, low=2.0, high=2.0)
     """
     values, baseline = _pairs(values, baseline)
+    if not baseline.any():
+        return Estimate(inf if values.any() else 1.0, None, None)
     ratio = float(values.mean() / baseline.mean())
     linearised = ratio + (values - ratio * baseline) / baseline.mean()
     return mean(linearised)._replace(value=ratio)

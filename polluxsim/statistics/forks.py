@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from polluxsim.hardware.placements import Gpu, Gpus
 from polluxsim.records.results import AllocationRecord, Result
 from polluxsim.records.storage import Run
 
@@ -49,15 +50,16 @@ def parts_from_fork(runs: Sequence[Run], time: float) -> list[Run]:
     """Return the parts from a time on [s] of the runs whose last fork was at this time, and of runs without a fork."""
     forks = [fork_of(run.info) for run in runs]
     kept = [run for run, fork in zip(runs, forks, strict=True) if fork is None or fork["time"] == time]
-    return [replace(run, result=from_fork(run.result, time)) for run in kept]
+    return [replace(run, result=from_fork(run.result, time, run.round_interval)) for run in kept]
 
 
-def from_fork(result: Result, time: float) -> Result:
+def from_fork(result: Result, time: float, interval: float | None) -> Result:
     """Return a result with the jobs not complete at a time [s].
 
-    Restarts and GPU time are counted from this time on. The other values of jobs cover their whole lives.
+    Restarts and GPU time are counted from this time on. The other values of jobs cover their whole lives. `interval` is
+    the round interval [s], as for `failures`.
     """
-    restarts, gpu_seconds = _before(result, time)
+    restarts, gpu_seconds = _before(result, time, interval)
     jobs = tuple(
         job._replace(
             num_restarts=job.num_restarts - restarts[job.job],
@@ -69,13 +71,13 @@ def from_fork(result: Result, time: float) -> Result:
     return replace(result, job_records=jobs)
 
 
-def _before(result: Result, time: float) -> tuple[Counter[str], defaultdict[str, float]]:
+def _before(result: Result, time: float, interval: float | None) -> tuple[Counter[str], defaultdict[str, float]]:
     """Return the restarts and the GPU time [GPU s] of each job before a time [s]."""
     from polluxsim.statistics.series import failures  # noqa: PLC0415  (a plain run does not need it)
 
     restarts, gpu_seconds = Counter[str](), defaultdict[str, float](float)
     last: dict[str, AllocationRecord] = {}
-    failed = {(job, lost_at) for (job, _), lost_at in failures(result)}
+    failed = {(job, lost_at) for (job, _), lost_at in failures(result, interval)}
     for record in result.allocation_records:
         if record.time >= time:
             break
@@ -88,4 +90,32 @@ def _before(result: Result, time: float) -> tuple[Counter[str], defaultdict[str,
         restarts[record.job] += bool(is_moved and (record.job, before.time) not in failed)
     for name, record in last.items():
         gpu_seconds[name] += sum(record.gpus) * (time - record.time)
+    for name, seconds in _ceded_before(result, time).items():
+        gpu_seconds[name] -= seconds
     return restarts, gpu_seconds
+
+
+def _ceded_before(result: Result, time: float) -> defaultdict[str, float]:
+    """Return the GPU time of other jobs on the shared GPUs of each job before a time [s].
+
+    Of a GPU with n jobs, each has 1/n. The end of a job changes n at the next round.
+    """
+    from polluxsim.statistics.series import instants  # noqa: PLC0415  (a plain run does not need it)
+
+    ceded = defaultdict[str, float](float)
+    if not result.sharing_records:
+        return ceded
+    shares = {each.time: each.shares for each in instants(result.allocation_records, result.sharing_records)}
+    rounds = {record.time for record in result.round_records}
+    held, users = dict[str, Gpus](), Counter[Gpu]()
+    since = 0.0
+    for now in sorted({*shares, *rounds, time}):
+        for name, gpus in held.items():
+            ceded[name] += (now - since) * sum(1 - 1 / users[gpu] for gpu in gpus)
+        if now == time:
+            break
+        held |= {name: share.gpus for name, share in shares.get(now, {}).items()}
+        if now in rounds:
+            users = Counter(gpu for gpus in held.values() for gpu in gpus)
+        since = now
+    return ceded

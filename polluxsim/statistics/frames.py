@@ -30,14 +30,14 @@ def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
         summary, settings, values = summarise(run.result), settings_of(run), values_in(run.info)
         named = {"folder": run.name, "policy": policy_name(settings)}
         user_values = {name: value for name, (_, value) in values.items()}
-        rows.append(named | settings | (counted(summary) if summary else {}) | user_values)
+        rows.append(named | settings | (columns_of(summary) if summary else {}) | user_values)
         declared |= {name: metric for name, (metric, _) in values.items()}
     frame = pd.DataFrame(rows)
     declare(frame, declared)
     return frame
 
 
-def counted(summary: Summary) -> dict[str, Any]:
+def columns_of(summary: Summary) -> dict[str, Any]:
     """Return metrics by dotted name, in the units of `Summary`; lists of names as their length."""
     return {name: len(value) if isinstance(value, tuple) else value for name, value in flat(asdict(summary)).items()}
 

@@ -10,6 +10,7 @@ import yaml
 
 from polluxsim.common.durations import clock
 from polluxsim.common.errors import InvalidInputError, did_you_mean
+from polluxsim.common.tables import read_number
 from polluxsim.records.folders import OBJECT, POLICY, RULE_OF_SHARES, policy_name
 from polluxsim.records.storage import Run, flat
 from polluxsim.statistics.forks import CHANGES, fork_of
@@ -83,7 +84,12 @@ def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:
     key, _, text = wanted.partition("=")
     if key == "policy":
         return policy_name(settings).lower() == text.lower().replace("-", "")
-    return key in settings and bool(settings[key] == yaml.safe_load(text))
+    if (number := read_number(text)) is not None:  # YAML reads 1e-3 as text
+        return key in settings and bool(settings[key] == number)
+    try:
+        return key in settings and bool(settings[key] == yaml.safe_load(text))
+    except yaml.YAMLError:
+        return False
 
 
 def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:
@@ -114,13 +120,21 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
     """
     left_out = {*pooled, *ignoring, POLICY, OBJECT, RULE_OF_SHARES, FORKED_AT}
     several = len({policy_name(row) for row in rows}) > 1
+    words: dict[str, dict[str, str]] = {}  # of each value of a setting, by the setting and the value
+
+    def part(key: str, row: Settings, keys: Sequence[str]) -> str:
+        if key not in words:
+            words[key] = {repr(other[key]): in_words(key, other[key]) for other in rows if key in other}
+        is_ambiguous = list(words[key].values()).count(in_words(key, row[key])) > 1
+        return f"{key} = {row[key]}" if is_ambiguous else in_words(key, row[key], keys)
+
     labels = []
     for row in rows:
         keys = [key for key in row if key not in left_out and _differs(key, row, rows)]
         keys.sort(key=lambda key: not key.startswith("policy."))
         if "seed" in keys and all(other.get("workload.seed", other.get("seed")) == other.get("seed") for other in rows):
             keys = [key for key in keys if key != "workload.seed"]  # it follows the run's own seed
-        parts = [in_words(key, row.get(key), keys) for key in keys]
+        parts = [part(key, row, keys) for key in keys]
         label = ", ".join(([policy_name(row)] if several or not parts else []) + parts)
         labels.append(f"{label} from {clock(row[FORKED_AT])}" if FORKED_AT in row else label)
     return labels
@@ -162,7 +176,7 @@ def in_words(key: str, value: object, among: Sequence[str] = ()) -> str:
     if isinstance(value, bool):
         return name if value else f"not {name}"
     if isinstance(value, int | float):
-        return f"{name} = {value:g}".replace("-", "−")
+        return f"{name} = {value:.10g}".replace("-", "−")  # digits that tell seeds apart
     if value is None:
         return f"no {name}"
     text = str(value).rstrip("/")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -69,7 +69,7 @@ class Spread(NamedTuple):
 
 
 def spread_of(values: Array) -> Spread:
-    """Return the mean and the percentiles of values, shape (n,)."""
+    """Return the mean and the percentiles of values, shape (n,), n ≥ 1."""
     low, high = np.percentile(values, (10, 90))
     return Spread(float(values.mean()), float(low), float(high), len(values))
 
@@ -107,7 +107,7 @@ def waits_and_slowdowns(result: Result) -> tuple[dict[int, list[float]], dict[in
     return waits, slowdowns
 
 
-NOBODY = "nobody named"  # name of the jobs without a user or queue
+UNNAMED = "(none)"  # name of the jobs without a user or queue
 
 
 class Rank(NamedTuple):
@@ -126,11 +126,11 @@ def ranks(results: Iterable[Result], by: str) -> dict[str, Rank]:
 
     The longest mean wait comes first. Raise InvalidInputError if no job has a user or queue.
     """
-    jobs: Mapping[str, list[tuple[JobRecord, Result]]] = defaultdict(list)
+    jobs = defaultdict[str, list[tuple[JobRecord, Result]]](list)
     for result in results:
         for job in submitted(result):
-            jobs[getattr(job, by) or NOBODY].append((job, result))
-    if not jobs.keys() - {NOBODY}:
+            jobs[getattr(job, by) or UNNAMED].append((job, result))
+    if not jobs.keys() - {UNNAMED}:
         raise InvalidInputError(f"no job of these runs has a {by}; give runs of a workload that names them")
     found = {name: _rank(of_name) for name, of_name in jobs.items()}
     order = sorted(found, key=lambda name: (-found[name].wait, name))
@@ -138,7 +138,7 @@ def ranks(results: Iterable[Result], by: str) -> dict[str, Rank]:
 
 
 def _rank(jobs: Sequence[tuple[JobRecord, Result]]) -> Rank:
-    """Return the means of jobs, without a place."""
+    """Return the means of jobs, with place 0."""
     waits, jcts = list[float](), list[float]()
     for job, result in jobs:
         start, end = lifetime(result, job)

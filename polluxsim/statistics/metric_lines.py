@@ -232,7 +232,7 @@ def difference(line: Line, run: int, first: int) -> tuple[str, str]:
     is_compared = line.metric.better or line.field in COMPARED_WITHOUT_DIRECTION
     if run == first or value is None or not base or line.metric.unit == "%" or not is_compared:
         return "", ""
-    share = value / base - 1
+    share = value / base - 1 if base > 0 else 1 - value / base  # positive if the value is larger
     text = change_text(share)
     is_bound = any(line.texts[each].startswith("≥") for each in (run, first))
     if not line.metric.better or text.startswith("±") or is_bound:
@@ -352,8 +352,10 @@ def _texts(metric: Metric, values: Sequence[float | None], largest: float) -> tu
 def number_text(value: float) -> str:
     """Return a whole number with all digits, another number with four significant digits, with commas for thousands.
 
-    >>> number_text(71100), number_text(942.26), number_text(0.71812), number_text(20.5)
-    ('71,100', '942.3', '0.7181', '20.50')
+    >>> number_text(71100), number_text(942.26), number_text(0.71812), number_text(20.5), number_text(2e-5)
+    ('71,100', '942.3', '0.7181', '20.50', '2e-05')
     """
+    if 0 < abs(value) < 1e-3:
+        return f"{value:.4g}"
     digits = 0 if isinstance(value, int) or not value else min(max(3 - floor(log10(abs(value))), 0), 4)
     return f"{value:,.{digits}f}"

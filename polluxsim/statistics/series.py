@@ -197,8 +197,10 @@ def bin_edges(end_time: float, bin_width: float) -> Array:
     >>> bin_edges(70.0, 30.0).tolist()
     [0.0, 30.0, 60.0, 70.0]
     """
+    if end_time <= 0:
+        return np.array([0.0, bin_width])
     edges = np.arange(0.0, end_time, bin_width)
-    return np.append(edges, end_time) if end_time > 0 else np.array([0.0, bin_width])
+    return np.append(edges[edges < end_time], end_time)  # rounding can add an edge at the end
 
 
 def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
@@ -220,22 +222,29 @@ def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
     return total / np.diff(edges), mean
 
 
-def failures(result: Result) -> Iterator[tuple[tuple[str, float], float]]:
+def failures(result: Result, interval: float | None) -> Iterator[tuple[tuple[str, float], float]]:
     """Yield each loss to a failure: the job with the time at which it got the GPUs, and the time of the loss [s].
 
     Policies give GPUs only at rounds. Between rounds jobs lose GPUs when they complete, or when a node or the job
-    fails.
+    fails. `interval` is the round interval [s]: a round at another time follows a failure. Without it, failures of jobs
+    are not told from preemptions in such a round.
     """
     down = {(outage.time, outage.node) for outage in result.outage_records}
     rounds = {record.time for record in result.round_records}
     ends = {job.job: job.left_at for job in result.job_records if job.status is not Status.FAILED}
+    # The first change in a round between the others is the failure of a job, or of a node.
+    extra = {time for time in rounds if interval and round(time / interval) * interval != time}
+    extra -= {time for time, _ in down}
+    seen: set[float] = set()
     last: dict[str, AllocationRecord] = {}
     for record in result.allocation_records:
-        before = last.get(record.job)
+        before, is_first = last.get(record.job), record.time not in seen
+        seen.add(record.time)
         if before is not None and (before.nodes, before.gpus) == (record.nodes, record.gpus):
             continue
         last[record.job] = record
         if before is not None and before.nodes and not record.nodes:
-            is_crash = record.time not in rounds and record.time != ends.get(record.job)
+            is_between = record.time not in rounds or (is_first and record.time in extra)
+            is_crash = is_between and record.time != ends.get(record.job)
             if is_crash or any((record.time, node) in down for node in before.nodes):
                 yield (record.job, before.time), record.time

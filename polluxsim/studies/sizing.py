@@ -105,7 +105,7 @@ class Answer(NamedTuple):
 
     def in_unit(self, value: float) -> str:
         """Return a value of the metric in the unit of the target."""
-        return "jobs left" if isinf(value) else self.target.told(value).partition(" ")[0]
+        return "jobs left" if isinf(value) else self.target.text_of(value).partition(" ")[0]
 
     def interval(self, found: Estimate) -> str:
         """Return the 95 % interval of an estimate as text, or "" if it has none."""
@@ -161,7 +161,7 @@ class Answer(NamedTuple):
         """Return a level and its metric in words."""
         value = self.curve[level].value
         where = f"{level:g} node{'s' * (level != 1)}" if self.of_sizes else f"load {level:g}"
-        return f"{where}, {'jobs left' if isinf(value) else self.target.told(value)}"
+        return f"{where}, {'jobs left' if isinf(value) else self.target.text_of(value)}"
 
 
 def size(request: SizeRequest) -> Answer:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.agent.agent import Workers
-from polluxsim.agent.rules import BatchRule, Controller, FixedBatch, OmniLearn
+from polluxsim.agent.rules import BatchRule, Controller, FixedBatch, MostGoodput, OmniLearn
 from polluxsim.checks.worlds import PROFILES
 from polluxsim.common.errors import InvalidAllocationError, InvalidConfigError
 from polluxsim.engine.futures import Fork
@@ -145,6 +145,13 @@ def test_a_type_that_a_job_cannot_use_is_refused() -> None:
     jobs = toy_workload(replace(toy_job("a"), num_replicas=2, batch_size=80, gpu_types=("v100",)))
     with pytest.raises(InvalidAllocationError, match=r"GPUs of t4: .*, must be of v100"):
         run(Given({"a": BOTH}), OmniLearn(), typed(), jobs)
+
+
+@pytest.mark.parametrize(("placement", "rule"), [(((1, 2),), MostGoodput()), (((0, 1), (1, 1)), OmniLearn())])
+def test_a_type_without_a_profile_is_refused(placement: Placement, rule: BatchRule) -> None:
+    cluster = Cluster.of_groups([[1, 4, "t4"], [1, 4, "k80"], [1, 4, "v100"]])
+    with pytest.raises(InvalidAllocationError, match="toy has no profile for k80, but for t4, v100"):
+        run(Given({"a": placement}), rule, typed(), cluster=cluster)
 
 
 @given(st.sampled_from([0.3, 1.0]), st.floats(0.005, 0.1), st.floats(0.005, 0.1), st.sampled_from([15, 30, 640]))

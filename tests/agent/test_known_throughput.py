@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from polluxsim.agent.adaptive import AdaptiveAgent
+from polluxsim.agent.adaptive import AdaptiveAgent, ElasticAgent
 from polluxsim.agent.agent import Observation
+from polluxsim.agent.rules import AdaBatch, FixedBatch, RuledAgent
+from polluxsim.applications.card_profile import CardProfile
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
@@ -20,7 +23,9 @@ from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.fitting import known_throughput
 from polluxsim.models.throughput import step_time
 from polluxsim.policies.pollux.policy import Pollux
-from polluxsim.workloads.workload import WorkloadFile
+from polluxsim.records.results import Status
+from polluxsim.workloads.job import Job
+from polluxsim.workloads.workload import Workload, WorkloadFile
 
 PROFILES = ProfileFolder().load()
 names = st.sampled_from(sorted(PROFILES))
@@ -103,3 +108,27 @@ def test_short_jobs_gain_from_known_throughput() -> None:
     ]
     print(f"all {changes[0]:+.1%}, short {changes[1]:+.1%}")
     assert -0.2 < changes[1] < changes[0] < 0
+
+
+def test_who_knows_and_maximises_throughput_takes_a_large_batch_before_the_first_observation() -> None:
+    profile = PROFILES["cifar10"]
+    agent = AdaptiveAgent(profile.application, known_throughput(profile, 4), maximises_throughput=True)
+    assert agent.choose(1, 1).batch_size(1) > 8 * profile.application.init_batch_size
+
+
+def test_an_agent_with_a_fixed_batch_size_uses_no_more_gpus_than_its_batch_can_be_split_among() -> None:
+    application = replace(PROFILES["yolov3"].application, fixed_batch_size=8)
+    assert AdaptiveAgent(application, known_throughput(PROFILES["yolov3"], 4)).max_replicas == 2
+    jobs = Workload((Job("a", 0.0, "yolov3", 2, 8),))
+    card = replace(PROFILES["yolov3"].card, application=application)
+    result = simulate(jobs, {"yolov3": CardProfile(card)}, Cluster.uniform(4, 4), Pollux())
+    assert result.job_records[0].status is Status.COMPLETED
+    assert result.job_records[0].finish_time_fairness is not None
+
+
+def test_the_choice_of_an_agent_with_a_rule_that_plans_depends_on_the_epoch() -> None:
+    application = PROFILES["cifar10"].application
+    for rule, plans in ((AdaBatch(), True), (FixedBatch(), False)):
+        agent = ElasticAgent(RuledAgent(application, 128, rule, {}), application)
+        assert agent.plans is plans
+        assert (agent.choose(1, 1, epoch=0) != agent.choose(1, 1, epoch=50)) is plans

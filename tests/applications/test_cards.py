@@ -23,6 +23,7 @@ from polluxsim.applications.card import (
     GradTimes,
     Losses,
     NoiseScales,
+    OtherType,
     SyncTimes,
     place_in_use,
 )
@@ -74,15 +75,16 @@ def rising(least: int, most: int, max_size: int = 5) -> st.SearchStrategy:
 @st.composite
 def applications(draw) -> Application:
     low, init = draw(st.integers(1, 64)), draw(st.integers(1, 512))
+    most = max(low, init) * draw(st.integers(1, 200))
     return Application(
         name=draw(st.text("abc-_ é#:'\"\\", min_size=1).filter(str.strip)),
         init_batch_size=init,
-        max_batch_size=max(low, init) * draw(st.integers(1, 200)),
+        max_batch_size=most,
         min_atomic_batch_size=low,
         max_atomic_batch_size=low * draw(st.integers(1, 200)),
         num_epochs=draw(st.integers(1, 12)),
         learning_rate_rule=draw(st.sampled_from(["adascale", "square-root", "null", "1.5"])),
-        fixed_batch_size=draw(st.none() | st.integers(1, 1000)),
+        fixed_batch_size=draw(st.none() | st.integers(init, most)),
         max_replicas=draw(st.none() | st.integers(1, 64)),
     )
 
@@ -128,8 +130,17 @@ def losses(draw, num_epochs: int) -> Losses:
 
 
 @st.composite
+def other_types(draw, application: Application) -> dict[str, OtherType]:
+    names = draw(st.sets(st.sampled_from(["t4", "yes", "1", "a: b", "#x", "é"]), max_size=3))
+    most = application.min_atomic_batch_size
+    node = st.none() | st.just(0.25)
+    return {name: OtherType(most, 0.5, 0.1, (alpha := draw(node)), alpha, 0.0, 0.1, 1.5, alpha) for name in names}
+
+
+@st.composite
 def cards(draw) -> Card:
     application = draw(applications())
+    types = draw(other_types(application))
     errors = draw(st.dictionaries(st.sampled_from(PLACEMENT_CLASSES), figures(0, 10, 2), max_size=3))
     return Card(
         about=About(*(draw(st.sampled_from(["a", "yes", "1:30", "é ☃ # x", "a\nb"])) for _ in range(5))),
@@ -141,6 +152,8 @@ def cards(draw) -> Card:
         noise=draw(noises(application.num_epochs)),
         losses=draw(st.none() | losses(application.num_epochs)),
         fit_errors={name: FitError(7, *pair) for name, pair in errors.items()},
+        gpu_type="v100" if types else None,
+        types=types,
         sensitivity=draw(st.none() | st.builds(Sensitivity, curves.filter(bool), curves)),
     )
 

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from toy import write_artifact
 
-from polluxsim.applications.card_files import read_cards
+from polluxsim.applications.card_files import fit_cards, read_cards
 from polluxsim.applications.folder import ProfileFolder
 from polluxsim.applications.measured import MeasuredProfile
 from polluxsim.applications.osdi21 import read_profiles
@@ -71,6 +72,15 @@ def test_cards_are_fitted_to_measurements_of_ones_own(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "cards").iterdir()] == ["my-model.yaml"]
 
 
+def test_two_cards_with_one_file_name_are_refused(tmp_path: Path) -> None:
+    traces = own_measurements(tmp_path) / "traces"
+    copytree(traces / "mine", traces / "other")
+    own = OWN.partition("applications:\n")[2]
+    (traces / "applications.yaml").write_text(OWN + own.replace("  mine:", "  other:"))
+    with pytest.raises(InvalidInputError, match="two applications have the card 'my-model'"):
+        fit_cards(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -79,6 +89,11 @@ def test_cards_are_fitted_to_measurements_of_ones_own(tmp_path: Path) -> None:
         ("    title: My model\n", "", "missing key 'title'"),
         ("card: my-model", "card: ../x", "line 5: key 'card' is '../x', must be a file name"),
         ("license: MIT", "licence: MIT", "missing key 'license'"),
+        (
+            "max_replicas: 8",
+            "fixed_batch_size: 8",
+            "application 'mine' has the fixed batch size 8, must be from 256 to",
+        ),
         ("noise_stages: 2", "stages: 2", "key 'stages' is unknown"),
         ("  mine:", "  other:", "has no epochs and limits of this application, only of other"),
     ],
@@ -98,6 +113,7 @@ def test_a_description_that_is_wrong_is_named(tmp_path: Path, old: str, new: str
         ("placements.csv", 3, "1,64,0.1,0.2", "line 3: column 'sync_time' is '0.2', must be less than the step"),
         ("placements.csv", 3, "10,64,0.1,0.01", "line 3: column 'placement' is '10', must be the GPUs on each"),
         ("placements.csv", 3, "1,32,0.1,0.01", "line 3: .* is on an earlier line, too"),
+        ("placements.csv", 3, "\n\n1,32,0.1,0.01", "line 5: .* is on an earlier line, too"),
         ("placements.csv", 3, "1,64.5,0.1,0.01", "line 3: column 'local_bsz' is '64.5', must be a whole number"),
         ("placements.csv", 3, "1,64,0.1", "line 3: 3 fields, the header has 4"),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
@@ -48,6 +49,7 @@ from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.reserving.easy import Easy
 from polluxsim.records.results import OutageRecord, Result, Status
+from polluxsim.statistics.series import failures
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload
 
@@ -230,6 +232,8 @@ def test_every_policy_obeys_the_laws_when_nodes_fail(
     rules = rules if mode == "exact" else replace(rules, **{mode: True})
     result = simulate(workload, PROFILES, cluster, POLICIES[name](), settings=rules, seed=1)
     check_accounts(result, cluster)
+    lost = Counter(job for (job, _), _ in failures(result, rules.round_interval))
+    assert lost == {job.job: job.num_failures for job in result.job_records if job.num_failures}
     always = simulate(workload, PROFILES, cluster, AskedEveryRound(POLICIES[name]()), settings=rules, seed=1)
     assert result == always
 
@@ -460,7 +464,8 @@ def test_a_bad_line_of_recorded_failures_is_named(tmp_path: Path, row: str, mess
     [
         (lambda: DrawnFailures(1.0, shape=0.0), "cluster.failures.shape is 0, must be a finite number ≥ 0.05"),
         (lambda: DrawnFailures(-1.0), "cluster.failures.rate is -1, must be a number from 0 to 86400000"),
-        (lambda: DrawnFailures(1.0, group_size=0), "cluster.failures.group_size is 0, must be a finite number ≥ 1"),
+        (lambda: DrawnFailures(1.0, group_size=0), "cluster.failures.group_size is 0, must be a whole number ≥ 1"),
+        (lambda: DrawnFailures(1.0, group_size=2.5), "cluster.failures.group_size is 2.5, must be a whole number ≥ 1"),
         (
             lambda: Cluster((4, 4), 1, repairs=Repairs(1)),
             "cluster.repairs cannot be set, because the policy may change the number of nodes "
@@ -471,7 +476,9 @@ def test_a_bad_line_of_recorded_failures_is_named(tmp_path: Path, row: str, mess
             lambda: JobFailures(1e9),
             "engine.job_failures.rate is 1e+09, must be a number from 0 to 3600",
         ),
-        (lambda: JobFailures(1.0, -1), "engine.job_failures.retries is -1, must be a finite number ≥ 0"),
+        (lambda: JobFailures(1.0, -1), "engine.job_failures.retries is -1, must be a whole number ≥ 0"),
+        (lambda: EngineSettings(interference="a"), "engine.interference is 'a', must be a number"),
+        (lambda: Cluster.of_groups(3), "cluster.groups is 3, must be a list of groups of nodes"),
         (
             lambda: EngineSettings(whole_seconds=True, ask_at_failures=True),
             "engine.ask_at_failures is true, must be false where whole_seconds is set",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from drawn import POLICIES, PROFILES, begun, cases, check_fork, draws, ended, failing, told
 from hypothesis import given
@@ -27,8 +28,6 @@ from polluxsim.workloads.workload import Job, Workload, read_workload, write_wor
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import numpy as np
 
     from polluxsim.policies.contract.view import ClusterView
 
@@ -148,6 +147,15 @@ def test_what_is_granted_is_for_each_gpu(host: Host) -> None:
     """Two GPUs with 33 GB each need 66 of 64."""
     with pytest.raises(InvalidAllocationError, match="over-allocated node 0"):
         simulate(toy_workload(Job.rigid("one", 0.0, 2, 60.0)), {}, CLUSTER, Grants({"one": host}))
+
+
+def test_a_grant_may_have_numbers_of_numpy() -> None:
+    jobs = toy_workload(Job.rigid("one", 0.0, 1, 600.0, **SPEEDS))
+    plain, numpy = (
+        simulate(jobs, {}, CLUSTER, Grants({"one": grant}))
+        for grant in (Host(2.0, 8.0), (np.float64(2.0), np.float32(8.0)))
+    )
+    assert plain == numpy
 
 
 def test_nothing_is_granted_where_the_cluster_does_not_say() -> None:

@@ -34,6 +34,7 @@ from polluxsim.policies.sharing.antman import AntMan
 from polluxsim.policies.sharing.gandiva import Gandiva
 from polluxsim.policies.sharing.muri import Muri, Pack, joined, matched, weight
 from polluxsim.records.storage import Run, read_run, write_run
+from polluxsim.statistics.forks import from_fork
 from polluxsim.statistics.series import gpus_in_use
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.simulator_lists import GavelJobs
@@ -185,6 +186,24 @@ def test_laws_of_sharing(name: str, jobs: tuple[Job, ...]) -> None:
     assert all(row.gpus_in_use <= cluster.num_gpus for row in result.round_records)
     last = max(record.completion_time or 0.0 for record in result.job_records)
     assert sum(record.gpu_seconds for record in result.job_records) <= last * cluster.num_gpus * (1 + 1e-9)
+
+
+@given(st.sampled_from(sorted(SHARING)), jobs, st.floats(100.0, 9000.0))
+@draws(10)
+def test_gpu_time_after_a_fork_is_the_rest(name: str, jobs: tuple[Job, ...], time: float) -> None:
+    make, sharing = SHARING[name]
+    whole, until = (
+        simulate(
+            Workload(jobs), {}, Cluster.uniform(2, 4), make(),
+            settings=EngineSettings(restart_delay=NO_DELAY, sharing=sharing(), horizon=horizon),
+        )
+        for horizon in (None, time)
+    )  # fmt: skip
+    before = {job.job: job.gpu_seconds for job in until.job_records}
+    after = {job.job: job.gpu_seconds for job in from_fork(whole, time, 60.0).job_records}
+    for record in whole.job_records:
+        if record.job in after:
+            assert after[record.job] == pytest.approx(record.gpu_seconds - before[record.job], abs=1e-6)
 
 
 @given(st.sampled_from(sorted(SHARING)), jobs, st.integers(0, 8), st.booleans())

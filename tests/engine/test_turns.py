@@ -80,6 +80,7 @@ def test_after_a_bad_decision_the_run_is_where_it_was(given: Drawn, bad: list[Ca
         assert run.view is view
         run.commit(good)
         turn += 1
+    assert [record.phase for record in run.result().timing_records].count("decide") == turn
     other = POLICIES[name]()
     assert told(run.result()) == told(ended(begun(workload, cluster, other), other))
 

@@ -120,6 +120,15 @@ def test_a_ratio_with_zeros_is_known_only_if_both_or_all_values_are_zero() -> No
         assert estimate[1:] == (None, None)
 
 
+def test_values_below_the_least_possible_value_have_an_interval_around_their_mean() -> None:
+    assert mean([-2.0, -1.0, -3.0]) == mean([-2.0, -1.0, -3.0], -np.inf)
+
+
+def test_a_ratio_to_a_baseline_of_zeros_has_no_interval() -> None:
+    assert ratio_of_means([1.0, 2.0, 3.0], [0.0] * 3) == (np.inf, None, None)
+    assert ratio_of_means([0.0] * 3, [0.0] * 3) == (1.0, None, None)
+
+
 def test_fewer_than_three_units_have_no_interval_and_none_are_an_error() -> None:
     assert mean([1.0, 5.0]) == (3.0, None, None)
     assert mean([1.0, 5.0, 3.0]).low is not None

@@ -13,7 +13,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.ordered.classic import Fifo
-from polluxsim.statistics.job_values import NOBODY, ranks
+from polluxsim.statistics.job_values import UNNAMED, ranks
 from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload
 
@@ -28,7 +28,7 @@ def test_who_waits_longest_is_first_and_everything_is_counted_once(users: list[s
     assert list(found) == sorted(found, key=lambda name: found[name].place)
     waits = [rank.wait for rank in found.values()]
     assert waits == sorted(waits, reverse=True)
-    assert set(found) == {user or NOBODY for user in users}
+    assert set(found) == {user or UNNAMED for user in users}
     assert sum(rank.jobs for rank in found.values()) == 2 * len(jobs)
     whole = sum(job.queueing_delay or 0.0 for job in result.job_records) * 2
     assert sum(rank.wait * rank.jobs for rank in found.values()) == pytest.approx(whole)

@@ -70,17 +70,32 @@ def test_the_order_of_runs_and_what_else_is_there_change_nothing() -> None:
 def test_the_baseline_is_the_setting_of_the_first_run_or_the_one_that_is_named() -> None:
     frame = sweep()
     assert set(settings_table(frame).baselines.values()) == {"p = 1"}
-    for name in ("policy.p=-1", "p = −1"):
+    for name in ("policy.p=-1", "policy.p=-1e0", "p = −1"):
         assert set(settings_table(frame, baseline=name).baselines.values()) == {"p = −1"}
     last = frame.assign(folder=[f"run-{number}" for number in range(len(frame))]).iloc[::-1]
     assert set(settings_table(last).baselines.values()) == {"p = −10"}
     assert set(settings_table(last, baseline="run-1").baselines.values()) == {"p = −1"}
     with pytest.raises(InvalidInputError, match=r"no run is the baseline 'policy.p=3'; give KEY=VALUE or one of p = 1"):
         settings_table(frame, baseline="policy.p=3")
+    with pytest.raises(InvalidInputError, match=r"no run is the baseline 'policy.p=\['"):
+        settings_table(frame, baseline="policy.p=[")
     with pytest.raises(InvalidInputError, match=r"or one of p = 1; p = −1; p = −10; did you mean p = −10\?"):
         settings_table(frame, baseline="p = -10")
     with pytest.raises(InvalidInputError, match=r"no metric 'speed'; give one of avg_jct"):
         settings_table(frame, ["speed"])
+
+
+@pytest.mark.parametrize(
+    ("key", "values"),
+    [
+        ("workload.num_jobs", (1_234_567, 1_234_568)),
+        ("profiles.path", ("/mine/cards", "/yours/cards")),
+        ("engine.horizon", (0.12345678901, 0.12345678902)),
+    ],
+)
+def test_settings_that_differ_a_little_are_two(key: str, values: tuple[object, object]) -> None:
+    frame = pd.concat([sweep(2).assign(**{key: value}) for value in values])
+    assert len(settings_table(frame).cells) == 2 * len(FACTORS)
 
 
 def test_of_several_baselines_each_is_compared_with_the_one_like_it() -> None:
@@ -148,11 +163,14 @@ def test_what_does_not_differ_is_not_called_real() -> None:
 
 def test_times_of_jobs_cut_off_are_bounds_and_not_compared() -> None:
     frame = sweep()
-    frame["cut_off"] = [["a"] if row == 0 else [] for row in range(len(frame))]
-    text = as_text(settings_table(frame, ["avg_jct"], "policy.p=-1"))
-    line = next(line for line in text.splitlines() if line.startswith("p = 1 "))
-    assert "≥" in line
-    assert "p = 1 (" not in verdict(settings_table(frame, ["avg_jct"], "policy.p=-1"))
+    names = [["a"] if row == 0 else [] for row in range(len(frame))]
+    counts = [float(len(row)) for row in names]  # as pandas has them if a table has no such column
+    for column in (names, counts):
+        frame["cut_off"] = column
+        text = as_text(settings_table(frame, ["avg_jct"], "policy.p=-1"))
+        line = next(line for line in text.splitlines() if line.startswith("p = 1 "))
+        assert "≥" in line
+        assert "p = 1 (" not in verdict(settings_table(frame, ["avg_jct"], "policy.p=-1"))
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])

@@ -78,6 +78,11 @@ def test_means_over_bins_are_those_of_their_parts(steps: list[tuple[float, int]]
         assert values.means(edges[[0, -1]])[0] * 100 == pytest.approx(late, abs=1e-9)
 
 
+@pytest.mark.parametrize(("end", "width"), [(1.2000000000000002, 0.1), (2.9000000000000004, 0.1), (70.0, 30.0)])
+def test_no_bin_is_empty(end: float, width: float) -> None:
+    assert (np.diff(bin_edges(end, width)) > 0).all()
+
+
 @pytest.mark.parametrize("width", BIN_WIDTHS)
 def test_bins_conserve_gpu_time_waiting_time_and_the_weighted_efficiency(runs: list[Run], width: float) -> None:
     for run in runs:

@@ -159,10 +159,16 @@ def gradients(**figures: float) -> None:
     recorder.gradients(2.0, 1.0, 16, 128)
 
 
-def written(folder: Path, *settings: tuple[int, tuple[int, ...]], batch_size: int | None = None, **about: str) -> None:
+def written(
+    folder: Path,
+    *settings: tuple[int, tuple[int, ...]],
+    batch_size: int | None = None,
+    synchronised: bool = True,
+    **about: str,
+) -> None:
     recorder = Recorder("linear", M0)
     for m, gpus in settings:
-        with recorder.step(m, gpus):
+        with recorder.step(m, gpus, synchronised=synchronised):
             pass
     if batch_size:
         recorder.gradients(2.0, 1.0, 16, batch_size)
@@ -174,6 +180,7 @@ def written(folder: Path, *settings: tuple[int, tuple[int, ...]], batch_size: in
     ("call", "message"),
     [
         (lambda _: Recorder("a/b", M0), "application 'a/b'"),
+        (lambda _: Recorder("..", M0), "application '..'"),
         (lambda _: gradients(part=math.nan), "part=nan, must be a finite"),
         (lambda _: gradients(whole=math.inf), "whole=inf, must be a finite"),
         (lambda _: gradients(part=-1.0), "part=-1.0, must be a finite"),
@@ -184,6 +191,7 @@ def written(folder: Path, *settings: tuple[int, tuple[int, ...]], batch_size: in
         (written, "no step was recorded"),
         (lambda folder: written(folder, *[(8, (1,))] * 3), "3 steps of 8 examples on (1,) GPUs"),
         (lambda folder: written(folder, *[(8, (4,))] * 4), "0 steps of 8 examples on (4,) GPUs with sync"),
+        (lambda folder: written(folder, *[(8, (1,))] * 4, synchronised=False), "0 steps of 8 examples on (1,) GPUs"),
         (lambda folder: written(folder, (8, (0,))), "8 examples on (0,) GPUs; give"),
         (lambda folder: written(folder, batch_size=2 * M0), "record a training with init_batch_size=32 first"),
         (lambda folder: written(folder, *[(8, (1,))] * 4, titel="x"), "titel; choose from title, optimizer"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from small_sweeps import HereAndNow
@@ -148,6 +149,7 @@ def test_a_metric_that_is_none_is_named_before_the_run(
     [
         (lambda _: float("nan"), "metric x is nan: its function must return a finite number or None"),
         (lambda _: "much", "metric x is 'much'"),
+        (lambda _: np.zeros((2, 2)), "metric x is array([[0., 0.],"),
         (lambda _: 1 / 0, "metric x has no value: its function failed with ZeroDivisionError"),
     ],
 )

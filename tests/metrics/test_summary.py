@@ -97,7 +97,7 @@ def test_a_target_answers_in_the_unit_of_its_text() -> None:
         ("p99 rho < 2", "p99 rho < 2"),
     ):
         assert str(read_target(text)) == told
-    assert read_target("p90 wait < 1h").told(3288.0) == "0.913 h"
+    assert read_target("p90 wait < 1h").text_of(3288.0) == "0.913 h"
 
 
 def test_what_is_no_target_is_told() -> None:
@@ -105,6 +105,8 @@ def test_what_is_no_target_is_told() -> None:
         ("p90", "must be .* like"),
         ("p90 wait < soon", "bounds wait by"),
         ("makespan < 0", "bounds makespan"),
+        ("makespan < 1hh", "bounds makespan"),
+        ("makespan < 1e308d", "bounds makespan"),
     ):
         with pytest.raises(InvalidInputError, match=words):
             read_target(text)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.hardware.placements import BatchChoice
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import Application
@@ -39,3 +40,17 @@ def test_a_split_covers_the_batch_within_all_limits(application: Application, da
 )
 def test_known_splits(application: Application, batch_size: int, replicas: int, expected: BatchChoice) -> None:
     assert split_batch_size(application, batch_size, replicas) == expected
+
+
+@given(st.integers(1, 100), st.integers(1, 100), st.integers(1, 4), st.booleans())
+def test_each_gpu_has_an_example_in_each_pass(batch_size: int, replicas: int, memory: int, alone: bool) -> None:
+    application = Application("small", 1, batch_size, 1, memory, 1)
+    choice = split_batch_size(application, batch_size, replicas, accumulate_alone=alone)
+    assert 1 <= choice.atomic_batch_size <= memory
+    assert choice.batch_size(replicas) <= max(batch_size, replicas)
+
+
+def test_a_fixed_batch_size_is_within_the_limits() -> None:
+    for wrong in (127, 4097):
+        with pytest.raises(InvalidConfigError, match=f"fixed batch size {wrong}, must be from 128 to 4096"):
+            Application("a", 128, 4096, 32, 1024, 1, fixed_batch_size=wrong)

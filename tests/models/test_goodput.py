@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polluxsim.hardware.placements import BatchChoice
 from polluxsim.models.efficiency import GradientStatistics, efficiency
 from polluxsim.models.goodput import GoodputModel, GoodputTable
 from polluxsim.models.profile import Application
@@ -94,3 +95,9 @@ def test_an_application_with_a_fixed_batch_size_keeps_it() -> None:
     goodput, choice = model.best(1, 1)
     assert choice.batch_size(1) == 32768
     assert GoodputTable(application, params, 4).best(model.statistics)[0, 1] == goodput
+
+
+def test_limits_without_any_candidate_give_the_smallest_batch_and_no_goodput() -> None:
+    application = Application("odd", 128, 130, 100, 110, 1)  # one pass has too many examples, and two have too few
+    params = ThroughputParams(0.01, 1e-6, 1e-8, 1e-8, 1e-8, 1e-8, 1.0)
+    assert GoodputModel(application, params, GradientStatistics(1.0, 1.0)).best(1, 1) == (0.0, BatchChoice(64, 1))

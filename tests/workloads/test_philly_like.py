@@ -167,7 +167,7 @@ def test_realistic_requests_stay_within_what_an_application_can_use() -> None:
     """No more GPUs than initial batch sizes fit into the largest batch, and whole ones."""
     jobs = [PhillyLike(tuned=False, seed=seed).load(PROFILES).jobs for seed in range(4)]
     limits = {name: profile.application for name, profile in PROFILES.items()}
-    small = replace(limits["ncf"], max_batch_size=2 * limits["ncf"].init_batch_size + 1)
+    small = replace(limits["ncf"], max_batch_size=2 * limits["ncf"].init_batch_size + 1, fixed_batch_size=None)
     rng = np.random.default_rng(0)
     drawn = [_realistic(SimpleNamespace(application=small), "XL", rng) for _ in range(50)]
     assert {(type(gpus), gpus, batch_size) for gpus, batch_size in drawn} == {

@@ -52,7 +52,7 @@ class Explanation:
         for job_id in asked:
             numbers = self._numbers(rows[job_id])
             if (model := models[job_id]) is not None:
-                numbers["application_limit"] = model.application.most_replicas(model.application.max_batch_size)
+                numbers["application_limit"] = model.application.most_replicas(model.application.largest_batch)
             reasons[job_id] = self._reason(rows[job_id], numbers)
         return reasons
 

@@ -69,11 +69,11 @@ def test_each_change_is_given_over_the_whole_run_and_from_the_fork(
 
 def test_restarts_and_gpu_time_count_from_the_fork_on(what_if: Path, tmp_path: Path) -> None:
     run = read_run(what_if / "otherwise").result
-    part, all_of_it = from_fork(run, FORK), from_fork(run, 0.0)
+    part, all_of_it = from_fork(run, FORK, 60.0), from_fork(run, 0.0, 60.0)
     assert 0 < sum(job.num_restarts for job in part.job_records) < sum(job.num_restarts for job in run.job_records)
     assert [job.num_restarts for job in all_of_it.job_records] == [job.num_restarts for job in run.job_records]
     # By hand: `large` grew at 1800 s, lost its node at 3600 s and restarted at 4200 s, and 2 GPUs at 120 s became 4.
-    by_hand = from_fork(read_run(write_hand_made(tmp_path / "by-hand")).result, 3000.0)
+    by_hand = from_fork(read_run(write_hand_made(tmp_path / "by-hand")).result, 3000.0, None)
     large = next(job for job in by_hand.job_records if job.job == "large")
     assert large.num_restarts == 2 - 1
     assert large.gpu_seconds == 4 * 600 + 8 * 3000.0

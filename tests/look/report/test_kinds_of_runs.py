@@ -108,13 +108,13 @@ def test_groups_of_jobs_are_stacked_and_told_in_a_table(browser: Any, tmp_path: 
     assert page.run(rows) == [
         ["bob", "1", "1 h 58 min", "20 s", "3", "10 min 20 s", "9.6"],
         ["ann", "1", "1 h 01 min", "1 min", "2", "1 min", "4.0"],
-        ["nobody named", "1", "1 h 57 min", "1 h 57 min", "1", "1 h 57 min", "0.0"],
+        ["(none)", "1", "1 h 57 min", "1 h 57 min", "1", "1 h 57 min", "0.0"],
     ]
     (said,) = page.hover(*over(page, "groups", 2400, 0.5))
     assert "ann 4" in said
     assert "bob 4" in said
     choose(page, "group-by", "queue")
-    assert [row[0] for row in page.run(rows)] == ["nobody named", "prod"]
+    assert [row[0] for row in page.run(rows)] == ["(none)", "prod"]
     choose(page, "group-by", "GPUs asked for")
     assert [row[:2] for row in page.run(rows)] == [["4 GPUs", "3"]]
 

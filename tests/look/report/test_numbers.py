@@ -31,11 +31,12 @@ from polluxsim.look.report.charts import charts
 from polluxsim.look.report.page import Subject, _shown, report
 from polluxsim.look.report.payload import packed, run_columns
 from polluxsim.look.side_by_side import SideBySide
+from polluxsim.metrics.declared import Metric
 from polluxsim.metrics.summary import summarise
 from polluxsim.records.results import AllocationRecord, JobRecord, Result, Status
 from polluxsim.records.storage import Run, read_run
 from polluxsim.statistics.groups import grouped
-from polluxsim.statistics.metric_lines import difference, first_of_same_jobs, metric_lines
+from polluxsim.statistics.metric_lines import Line, difference, first_of_same_jobs, metric_lines
 from polluxsim.workloads.workload import Job, Workload
 
 from .conftest import hand_made, opened
@@ -151,6 +152,9 @@ def test_runs_are_compared_with_the_first() -> None:
     assert not jct.texts[1].startswith("≥")
     assert difference(found["restarts"], 1, 0) == ("−100 %", "")  # neither is better
     assert difference(found["makespan"], 1, 0) == ("±0.0 %", "")
+    loss = Line("x", "x", "", [-2.0, -1.0], ["-2", "-1"], Metric("x", can_be_negative=True))
+    assert difference(loss, 1, 0) == ("+50.0 %", "worse")
+    assert difference(loss, 0, 1) == ("−100 %", "better")
 
 
 @pytest.mark.parametrize("width", [80, 200])

@@ -6,8 +6,8 @@ polluxReport.groups = (() => {
   const OF_JOBS = {
     application: (run, job) => run.applications[run.jobApplication[job]],
     "GPUs asked for": (run, job) => format.plural(run.jobAsked[job], "GPU"),
-    queue: (run, job) => run.queues[job] || "nobody named",
-    user: (run, job) => run.users[job] || "nobody named",
+    queue: (run, job) => run.queues[job] || "(none)",
+    user: (run, job) => run.users[job] || "(none)",
   };
   // What can be stacked, by what; each gives stretches of time: from, to, the group, and how much of it there is.
   const CONTENTS = {
