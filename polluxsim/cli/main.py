@@ -178,12 +178,10 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     if option := present_positional(name, rest):
         last = len(arguments) - 1 - arguments[::-1].index(rest[0])
         options, rest = parser.parse_known_args([*arguments[:last], *arguments[last + 1 :], *option])
-    if rest and (not COMMANDS[name].overrides or any(word.startswith("-") or "=" not in word for word in rest)):
+    if not rest and COMMANDS[name].overrides:
+        rest = [word for word in options.names if not COMMANDS[name].takes(word)]
+    if rest:
         parser.refuse(rest)
-    if COMMANDS[name].overrides:
-        options.names += rest
-        if unknown := [word for word in options.names if not COMMANDS[name].takes(word)]:
-            parser.refuse(unknown)
     parser.check(options)
     return options
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.cli.options import path, take, take_output
-from polluxsim.common.errors import InvalidConfigError, did_you_mean
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, did_you_mean
 
 if TYPE_CHECKING:
     from polluxsim.applications.card import Card
@@ -84,6 +84,8 @@ def _card(options: Namespace) -> None:
     from polluxsim.applications.card_files import write_card
     from polluxsim.applications.transformer import Training, transformer_card
 
+    if options.output.suffix != ".yaml":
+        raise InvalidInputError(f"{options.output}: the name of a profile card must end in .yaml")
     given = {name: getattr(options, name.replace("-", "_")) for name in NUMBERS}
     model, speeds = _model(given, recompute=options.recompute), _speeds(options.gpu, given)
     batch = int(given["batch"] or max(DEFAULT_BATCH // model.seq, 1))

@@ -155,12 +155,17 @@ def test_a_job_submitted_as_the_run_ends_has_no_story(tmp_path: Path, capsys: py
     jobs.write_text(
         "name,time,application,num_replicas,batch_size,cancel_time\n"
         "a,0,cifar10,1,512,\nb,600,cifar10,1,512,\nc,0,cifar10,1,512,300\n"
+        "d,900,cifar10,1,512,\n"
     )
     folder = tmp_path / "run"
     settings = ["policy=fifo", f"workload.path={jobs}", "engine.horizon=600", f"hydra.run.dir={folder}"]
     assert main(["run", *settings]) == 0
     capsys.readouterr()
-    for job, said in (("b", "b was submitted at 0:10:00, as the run ended."), ("c", "c was cancelled, since 0:05:00.")):
+    for job, said in (
+        ("b", "b was submitted at 0:10:00, as the run ended."),
+        ("c", "c was cancelled, since 0:05:00."),
+        ("d", "d (cifar10), not submitted before the run ended, at 0:10:00"),
+    ):
         assert main(["why", str(folder), job]) == 0
         assert main(["why", str(folder), job, "--at", "600"]) == 0
         assert said in " ".join(capsys.readouterr().out.split())

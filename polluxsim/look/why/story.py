@@ -161,6 +161,8 @@ def summary(run: Run, job: JobRecord) -> str:
     """Return the life of a job in a line."""
     if isinf(job.submit_time):
         return f"{job.job} ({job.application}), {_NEVER_SUBMITTED}"
+    if job.submit_time > (end := run.result.end_time):
+        return f"{job.job} ({job.application}), not submitted before the run ended, at {clock(end)}"
     parts = [f"{job.job} ({job.application})", f"submitted {clock(job.submit_time)}"]
     if job.start_time is not None and job.queueing_delay is not None:
         parts.append(f"started {clock(job.start_time)} after {clock(job.queueing_delay)}")
@@ -178,7 +180,7 @@ def summary(run: Run, job: JobRecord) -> str:
 def story(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord) -> Table | str:
     """Return a table with a row for each stage of a job: its start, duration, event and reason.
 
-    Return only a line for a job that was never submitted, or was submitted as the run ended.
+    Return only a line for a job that was not submitted before the end of the run.
     """
     if not (all_stages := stages(run, job)):
         return escape(summary(run, job))
