@@ -29,6 +29,10 @@ def _fit(options: Namespace) -> None:
     from polluxsim.applications.card_files import fit_cards, write_cards
     from polluxsim.look.fitted_speed import error_table
 
+    if options.figure is not None:
+        from polluxsim.look.plot.style import check_ending
+
+        check_ending(options.figure)
     cards = fit_cards(options.measured)
     for file in write_cards(cards, options.output):
         print(f"wrote {file}")
@@ -94,6 +98,7 @@ def _card(options: Namespace) -> None:
     name = options.output.stem
     training = Training(name, options.title or name, tokens, batch, max_batch, given["noise-scale"], given["loss"])
     card = transformer_card(model, training, speeds)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
     print(f"wrote {write_card(card, options.output)}")
     for gpu in speeds:
         fitting = model.most_examples(gpu)
