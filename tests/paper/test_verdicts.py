@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-
 from rich.console import Console
 
 from polluxsim.common.errors import InvalidInputError
@@ -228,5 +227,5 @@ def test_units_in_brackets_are_in_the_table_of_a_conformance() -> None:
 
 def test_a_run_in_which_no_job_ran_has_no_share_of_restarts() -> None:
     names = ("run_time", "num_restarts", "restart_time", "gpu_seconds", "jct")
-    jobs = pd.DataFrame({"application": ["ncf"], **dict.fromkeys(names, [0.0])})
+    jobs = pd.DataFrame({"application": ["ncf"], **{name: [0.0] for name in names}})
     assert measures.overheads_of(jobs)["share of run time in restarts"] == 0
