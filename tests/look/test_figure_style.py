@@ -10,6 +10,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.text import Text
 
 from polluxsim.cli.main import main
 from polluxsim.look.colours import (
@@ -336,3 +337,10 @@ def test_numbers_on_a_logarithmic_axis_are_few_and_plain(ends: tuple[float, floa
     shown = [text for place, text in ticks if ends[0] <= place <= ends[1]]
     assert set(numbers.split()) <= set(shown)
     assert not any(tick.label1.get_text() for tick in axes.xaxis.get_minor_ticks())
+
+
+def test_a_name_with_dollars_is_no_formula(runs: list[Run]) -> None:
+    groups = [Group(name, name, (run,)) for name, run in zip(("$x^2$", "b"), runs, strict=False)]
+    names = [text for text in jct_cdf(groups).findobj(Text) if text.get_text() == "$x^2$"]
+    assert names
+    assert not any(text.get_parse_math() for text in names)

@@ -180,3 +180,13 @@ def test_a_job_that_was_never_submitted_is_told_in_a_line(tmp_path: Path, capsys
     for time, said in (([], f"b (rigid), {never}"), (["--at", "100"], f"b was {never}.")):
         assert main(["why", str(tmp_path / "run"), "b", *time]) == 0
         assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_rejected_job_has_the_reason_of_its_rejection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text("name,time,num_replicas,duration,deadline\na,0,4,600,7200\nlate,30,4,3600,600\n")
+    assert main(["run", "policy=elasticflow", f"workload.path={jobs}", "-o", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    for time in ([], ["--at", "60"]):
+        assert main(["why", str(tmp_path / "run"), "late", *time]) == 0
+        assert "It is not admitted: even alone it would be complete at" in " ".join(capsys.readouterr().out.split())

@@ -26,7 +26,6 @@ from polluxsim.look.plot.style import (
     log_ticks,
     new_figure,
     new_panel,
-    plain,
     styled,
 )
 from polluxsim.look.run_facts import num_gpus
@@ -133,8 +132,8 @@ def _draw(axes: Axes, points: pd.DataFrame, look: Look):  # type: ignore[no-unty
 def _ticks(axes: Axes, values: pd.Series[float]) -> None:
     """Make the x axis logarithmic. If there are few values, each has a tick."""
     axes.set_xscale("log")
+    log_ticks(axes.xaxis)
     known = sorted(values.unique())
-    axes.xaxis.set_major_formatter(plain)
     if len(known) <= 8:
         axes.xaxis.set_major_locator(FixedLocator(known))
         axes.xaxis.set_minor_locator(NullLocator())

@@ -70,6 +70,7 @@ RC = {
     "grid.linewidth": 0.5,
     "figure.dpi": PNG_DPI,
     "savefig.dpi": "figure",
+    "text.parse_math": False,  # names of jobs and runs may contain $
     "svg.hashsalt": "polluxsim",
     "svg.fonttype": "path",
     "pdf.fonttype": 42,
