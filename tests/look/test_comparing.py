@@ -129,6 +129,14 @@ def test_all_files_of_a_sweep_name_its_runs(
     printed = capsys.readouterr().out
     assert main(["table", "--metric", "avg_jct", *map(str, visible)]) == 0
     assert capsys.readouterr().out == printed
+    assert main(["table", "--metric", "avg_jct", str(sweep), str(sweep / "sweep.parquet")]) == 0
+    assert capsys.readouterr().out == printed
+    other = tmp_path / "other"
+    assert main(["run", "policy=fifo", "workload=one-job", "engine.horizon=900", "-o", str(other)]) == 0
+    capsys.readouterr()
+    assert main(["table", "--csv", "--metric", "avg_jct", str(sweep / "sweep.parquet"), str(other)]) == 0
+    shown = capsys.readouterr().out
+    assert all(policy in shown for policy in ("Pollux", "Tiresias", "FIFO")), shown
     assert main(["compare", str(sweep / "multirun.yaml")]) == 2
     assert "multirun.yaml" in capsys.readouterr().err
 
