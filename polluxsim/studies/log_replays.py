@@ -22,8 +22,7 @@ from polluxsim.metrics.target import read_target
 from polluxsim.records.folders import info_of, remove_if_empty
 from polluxsim.records.storage import read_run
 from polluxsim.run.configurations import entries, quoted
-from polluxsim.studies.driver import run_entries
-from polluxsim.studies.plan import composer, entry_of
+from polluxsim.studies.driver import run_sweep
 from polluxsim.workloads.trace import TraceReplay
 
 VARIED = {"policy": "--policies", "cluster.gpus_per_node": "--gpus-per-node"}
@@ -101,8 +100,9 @@ def calibrate(request: CalibrateRequest) -> Calibration:
     replay = (*replay_of(log), f"workload.most_gpus={min(request.gpus)}")
     same = (f"cluster.gpus_per_node={size}", *request.overrides)
     plan = [(*replay, f"policy={policy}", f"cluster.num_nodes={gpus // size}", *same) for policy, gpus in tried]
+    frame = run_sweep(plan, Path(request.folder), workers=request.workers)
     found, waits = list[Match](), np.empty(0)
-    for (policy, gpus), run in zip(tried, _made(plan, Path(request.folder), request.workers), strict=True):
+    for (policy, gpus), run in zip(tried, map(Path, frame["folder"]), strict=True):
         ours, waits = _pairs(run, recorded)
         error, engine = float(np.abs(ours - waits).mean()), info_of(run)["config"]["engine"]
         ranks = [pd.Series(each).rank() for each in (ours, waits)]
@@ -110,15 +110,6 @@ def calibrate(request: CalibrateRequest) -> Calibration:
         correlation = nan if is_constant else float(ranks[0].corr(ranks[1]))
         found.append(Match(policy, gpus, error, float(ours.mean()), correlation, engine))
     return Calibration(sorted(found, key=lambda match: match.error), waits)
-
-
-def _made(plan: Sequence[Sequence[str]], folder: Path, workers: int | None = None) -> list[Path]:
-    """Make the runs of a plan that are not finished, and return the folder of each. Equal runs have one folder."""
-    composing = composer()
-    entries = [entry_of(overrides, composing.compose(overrides), folder) for overrides in plan]
-    frame = run_entries(entries, folder, workers=workers)
-    folders = dict(zip(frame["key"], frame["folder"], strict=True))
-    return [Path(folders[entry.key]) for entry in entries]
 
 
 def _recorded(log: Path) -> Mapping[str, float]:
@@ -292,7 +283,7 @@ def _replayed(same: Sequence[str], cases: Sequence[Case], extra: Sequence[str], 
          *(_without_failures(extra) if case.failures == OFF else [f"cluster/failures={case.failures}", *extra]))
         for case in cases
     ]  # fmt: skip
-    return _made(plan, folder)
+    return list(map(Path, run_sweep(plan, folder)["folder"]))
 
 
 def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iterator[str]:
