@@ -151,15 +151,31 @@ class Parser(argparse.ArgumentParser):
             parser.epilog = f"{before}{statuses}\n\n{example}{after}"
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Return the options and the other arguments. A required output may be missing until `check` is called."""
+        """Return the options and the unknown arguments. A required output may be missing until `check` is called.
+
+        An argument that takes several words has the words before and after the options; argparse takes only the first
+        row of words.
+        """
         self._needed = [action for action in self._actions if action.required and action.dest == "output"]
         for action in self._needed:
             action.required = False
         try:
-            return super().parse_known_args(args, namespace)
+            options, rest = super().parse_known_args(args, namespace)
         finally:
             for action in self._needed:
                 action.required = True
+        for action in self._actions:
+            if action.nargs in ("*", "+"):
+                setattr(options, action.dest, [*getattr(options, action.dest), *self._more_values(action, rest)])
+                rest = [word for word in rest if word.startswith("-")]
+        return options, rest
+
+    def _more_values(self, action: argparse.Action, words: Sequence[str]) -> list[Any]:
+        """Return the values of an argument for the words that are no options."""
+        try:
+            return [self._get_value(action, word) for word in words if not word.startswith("-")]
+        except argparse.ArgumentError as error:
+            self.error(str(error))
 
     def format_help(self) -> str:
         """Return the help text, which shows the required arguments of the command."""

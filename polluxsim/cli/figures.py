@@ -44,7 +44,7 @@ TAKEN: Mapping[str, Mapping[str, Any]] = {
     "metric": {"default": "avg_jct", "once": True},
     "by": {"note": "it has a line for each value (default: all settings that differ)"},
     "cards": {"note": "cards to compare (default: the model of the agents, fitted to PROFILES)"},
-    "application": {"once": True, "note": "(default: cifar10)"},
+    "application": {"once": True, "note": "(default: cifar10, or the first if there is none)"},
 }
 """Arguments of `take` for each option."""
 

@@ -23,7 +23,8 @@ def with_meanings() -> Iterator[None]:
         with redirect_stdout(printed):
             yield
     finally:  # Hydra ends the program after its help
-        print("\n".join(_explained(printed.getvalue().splitlines())))
+        if text := printed.getvalue():  # empty after a wrong setting
+            print("\n".join(_explained(text.splitlines())))
 
 
 def _explained(lines: list[str]) -> Iterator[str]:
@@ -32,7 +33,7 @@ def _explained(lines: list[str]) -> Iterator[str]:
     The comments of a part with a class, like `policy`, are those in the configuration files of its group.
     """
     # Indentation, group and comments of the parts that contain the line, from the outermost.
-    parts: list[tuple[int, str, dict[str, str]]] = [(-1, "", comments("seed"))]
+    parts: list[tuple[int, str, dict[str, str]]] = [(-1, "", comments("seed"))]  # those of run.yaml
     for index, line in enumerate(lines):
         setting = SETTING_LINE.match(line)
         if not setting:

@@ -155,7 +155,7 @@ class Picture:
         record, spent = shown.record, perf_counter() - self._started
         yield f"{clock(record.time)} simulated"
         yield f"{percent(shown.num_ended / max(shown.num_jobs, 1))} done"
-        yield f"{shown.num_ended}/{shown.num_jobs} jobs complete   {record.active_jobs} active"
+        yield f"{shown.num_ended}/{shown.num_jobs} jobs ended   {record.active_jobs} active"
         num_gpus = sum(self._cluster.gpus_per_node[: self._nodes_up(shown)])
         yield f"{record.gpus_in_use}/{num_gpus} {OVER_TIME['gpus'].title}"
         if self._cluster.least_nodes is not None:
@@ -195,8 +195,7 @@ class Picture:
         for gpu_width, has_labels in CELLS:
             label_width = has_labels * (len(str(len(nodes) - 1)) + 1)
             columns = width // (size * gpu_width + label_width + 2)
-            rows = -(-len(nodes) // columns) if columns else height + 1
-            if rows <= (height // 2 if gpu_width > 1 else height):
+            if columns and -(-len(nodes) // columns) <= (height // 2 if gpu_width > 1 else height):
                 return [
                     [part for node in row for part in self._node(node, nodes, gpu_width, size, label_width)]
                     for row in _rows(len(nodes), columns)

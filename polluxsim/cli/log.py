@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from argparse import Action, ArgumentParser, Namespace
+from math import isnan
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from polluxsim.cli.options import OPTIONS, SETTINGS, path, request_of, take, take_output
@@ -137,8 +138,9 @@ def _calibrate(options: Namespace) -> None:
     found, waits = calibrate(request)
     lines = [("policy", "GPUs", "off by [h]", "mean wait [h]", "rank correlation")]
     for match in found:
-        numbers = (f"{match.error / HOUR:.2f}", f"{match.mean_wait / HOUR:.2f}", f"{match.rank_correlation:.2f}")
-        lines.append((match.policy, str(match.gpus), *numbers))
+        correlation = "–" if isnan(match.rank_correlation) else f"{match.rank_correlation:.2f}"
+        hours = (f"{match.error / HOUR:.2f}", f"{match.mean_wait / HOUR:.2f}")
+        lines.append((match.policy, str(match.gpus), *hours, correlation))
     console().print(boxed(lines, f"{len(waits)} jobs waited {waits.mean() / HOUR:.2f} h on average in the log"))
     print(engine_waits(found[0].engine))
     print_without_effect(options.output)
@@ -187,11 +189,12 @@ def _print_waits(found: LogWhatIf) -> None:
     """Print the mean and the percentiles of the wait in each case as a table."""
     from polluxsim.look.console import console
     from polluxsim.look.tables import boxed
+    from polluxsim.studies.log_replays import wait_in_words
 
     has_failures = list(found.request.failures) != ["off"]
     waits = [f"{what} wait" for what in ("mean", *found.request.percentiles)]
     lines = [["policy", "nodes", "load", *["failures"] * has_failures, *waits]]
     for case, times in found.waits.items():
         words = (case.policy, str(case.nodes), f"{case.load:g}", *[case.failures] * has_failures)
-        lines.append([*words, *map(length, times)])
+        lines.append([*words, *map(wait_in_words, times)])
     console().print(boxed(lines))

@@ -1,4 +1,7 @@
-"""The command line: run a command, and turn errors into one line and an exit status."""
+"""The command line: run a command, and turn errors into one line and an exit status.
+
+Each command imports what is slow to import, so that --help answers at once.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +41,6 @@ DEFAULT_WIDTH = 80  # width of a terminal that does not state its width [charact
 
 HELP = ("-h", "--help")  # options that ask for a help text
 
-# Everything slow to import is imported by the command that needs it, so that --help answers at once.
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command, by default that of the command line of this process, and return its exit status.
@@ -48,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     141 if the reader of the output closed the pipe.
     """
     begin_command()
+    # The matrices are too small for threads: starting the threads takes longer than the work.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if isinstance(sys.stdout, TextIOWrapper):  # an encoding without ρ prints \u03c1
         sys.stdout.reconfigure(errors="backslashreplace")
     with _warnings_in_one_line():
@@ -56,8 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _status(arguments: Sequence[str]) -> int:
     """Run one command and return its exit status. Print each error in one line."""
-    # The matrices are too small for threads: starting the threads takes longer than the work.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         status = _command(arguments)
         sys.stdout.flush()  # a closed pipe is noticed here, not at the end of the process
@@ -105,7 +106,7 @@ def _help_text(arguments: Sequence[str]) -> str | None:
     """Return the help or the version that a command line without a complete command asks for; None for a command."""
     from polluxsim.cli.commands import GROUPS, of_group, overview
 
-    first, second = (*arguments, *HELP)[:2]
+    first, second = (*arguments, *HELP)[:2]  # a missing word asks for help
     if first in HELP:
         return overview()
     if first == "--version":
@@ -114,7 +115,10 @@ def _help_text(arguments: Sequence[str]) -> str | None:
 
 
 def _refused(message: str) -> int:
-    """Print an error in one line. Leave out the middle of a long message, because its end often says what to do."""
+    """Print an error in one line, and return the exit status.
+
+    Leave out the middle of a long message, because its end often says what to do.
+    """
     line = " ".join(message.split())
     if len(line) > MOST_CHARACTERS:
         first, last = line[: MOST_CHARACTERS - END_CHARACTERS - 3], line[-END_CHARACTERS:]
@@ -165,7 +169,8 @@ def _warnings_in_one_line() -> Iterator[None]:
 def parsed(words: Sequence[str]) -> argparse.Namespace:
     """Return the options of a command from the words after `polluxsim`. Overrides may stand between the options.
 
-    Raise InvalidConfigError if there is no such command, or if the command does not take a word.
+    There is at least one word. Raise InvalidConfigError if there is no such command, or if the command does not take a
+    word.
     """
     from polluxsim.cli.commands import COMMANDS, parser_of
     from polluxsim.cli.former import present_options, present_positional
@@ -175,15 +180,13 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     parser = parser_of(name)
     options: argparse.Namespace
     options, rest = parser.parse_known_args(arguments)
-    if option := present_positional(name, rest):
+    if option := present_positional(name, rest):  # its last occurrence is the one that argparse left over
         last = len(arguments) - 1 - arguments[::-1].index(rest[0])
         options, rest = parser.parse_known_args([*arguments[:last], *arguments[last + 1 :], *option])
-    if rest and (not COMMANDS[name].overrides or any(word.startswith("-") or "=" not in word for word in rest)):
+    if not rest and COMMANDS[name].overrides:
+        rest = [word for word in options.names if not COMMANDS[name].takes(word)]
+    if rest:
         parser.refuse(rest)
-    if COMMANDS[name].overrides:
-        options.names += rest
-        if unknown := [word for word in options.names if not COMMANDS[name].takes(word)]:
-            parser.refuse(unknown)
     parser.check(options)
     return options
 
@@ -207,6 +210,9 @@ def _split(words: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _output_closed() -> int:
-    """Discard the rest of the output if its reader closed the pipe; otherwise Python reports an error at exit."""
+    """Discard the rest of the output, whose reader closed the pipe, and return the exit status.
+
+    Otherwise Python reports an error at exit.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return PIPE_CLOSED

@@ -136,7 +136,7 @@ def node_counts(word: str) -> list[int]:
     [8, 12, 6]
     """
     words = word.split(",")
-    if words[0].isdecimal() and all(part.lstrip("+-").isdecimal() for part in words):
+    if re.fullmatch(r"\d+(,[+-]?\d+)*", word, re.ASCII):
         first = int(words[0])
         found = dict.fromkeys(first + int(part) if part[0] in "+-" else int(part) for part in words)
         if all(nodes > 0 for nodes in found):

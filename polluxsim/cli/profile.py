@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polluxsim.cli.options import path, take, take_output
-from polluxsim.common.errors import InvalidConfigError, did_you_mean
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, did_you_mean
 
 if TYPE_CHECKING:
     from polluxsim.applications.card import Card
@@ -29,6 +29,10 @@ def _fit(options: Namespace) -> None:
     from polluxsim.applications.card_files import fit_cards, write_cards
     from polluxsim.look.fitted_speed import error_table
 
+    if options.figure is not None:
+        from polluxsim.look.plot.style import check_ending
+
+        check_ending(options.figure)
     cards = fit_cards(options.measured)
     for file in write_cards(cards, options.output):
         print(f"wrote {file}")
@@ -84,6 +88,8 @@ def _card(options: Namespace) -> None:
     from polluxsim.applications.card_files import write_card
     from polluxsim.applications.transformer import Training, transformer_card
 
+    if options.output.suffix != ".yaml":
+        raise InvalidInputError(f"{options.output}: the name of a profile card must end in .yaml")
     given = {name: getattr(options, name.replace("-", "_")) for name in NUMBERS}
     model, speeds = _model(given, recompute=options.recompute), _speeds(options.gpu, given)
     batch = int(given["batch"] or max(DEFAULT_BATCH // model.seq, 1))
@@ -92,6 +98,7 @@ def _card(options: Namespace) -> None:
     name = options.output.stem
     training = Training(name, options.title or name, tokens, batch, max_batch, given["noise-scale"], given["loss"])
     card = transformer_card(model, training, speeds)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
     print(f"wrote {write_card(card, options.output)}")
     for gpu in speeds:
         fitting = model.most_examples(gpu)

@@ -104,14 +104,14 @@ def options_first(arguments: Sequence[str]) -> list[str]:
 
 
 def check_options(arguments: Sequence[str]) -> None:
-    """Raise InvalidConfigError for unknown options, options without a value, and other errors of the command line.
+    """Raise InvalidConfigError for unknown options, options and settings without a value, and other errors.
 
     The other errors are two `--config-dir`, and sweeps among other values. Hydra would report all of them unclearly.
     """
     parser = get_args_parser()
     parser.exit_on_error = False
     try:
-        _, unknown = parser.parse_known_args(arguments)
+        known, unknown = parser.parse_known_args(arguments)
     except ArgumentError as error:
         raise _wrong_option(error) from None
     if sum(word.startswith(("--config-d", "-cd")) for word in arguments) > 1:
@@ -125,8 +125,12 @@ def check_options(arguments: Sequence[str]) -> None:
         actions = [*own_parser()._actions, *parser._actions]
         hint = as_setting(name) or similar_option(name, actions)
         raise InvalidConfigError(f"run: there is no option {name}{hint} ('polluxsim run --help' says more)")
-    for argument in arguments:
-        _check_values(argument)
+    for word in known.overrides:
+        if "=" not in word and not word.startswith("~"):
+            raise InvalidConfigError(
+                f"run: {word!r} has no value; write a setting as KEY=VALUE ('polluxsim run --help' says more)"
+            )
+        _check_values(word)
 
 
 def _check_values(argument: str) -> None:

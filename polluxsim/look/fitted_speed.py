@@ -22,7 +22,7 @@ POINTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 NUM_BATCH_SIZES = 12  # points of a curve by batch size
 
-NUM_REPLICAS = 16  # GPUs of the curves by batch size
+NUM_REPLICAS = 16  # GPUs of the curves by batch size, fewer if the largest batch size cannot be split over them
 
 
 class Speed(Protocol):
@@ -60,12 +60,13 @@ def fitted_speed(measured: Speed, card: Speed, title: str) -> FittedSpeed:
     limits = measured.application
     # All placements have the largest batch size per GPU that is possible on 64 GPUs.
     atomic = min(max(limits.min_atomic_batch_size, limits.max_batch_size // POINTS[-1]), limits.max_atomic_batch_size)
-    largest = min(limits.max_atomic_batch_size, limits.max_batch_size // NUM_REPLICAS)
-    by_size = {NUM_REPLICAS * size: (NUM_REPLICAS, size) for size in batch_sizes(limits.min_atomic_batch_size, largest)}
+    replicas = min(NUM_REPLICAS, limits.max_batch_size // limits.min_atomic_batch_size)
+    largest = min(limits.max_atomic_batch_size, limits.max_batch_size // replicas)
+    by_size = {replicas * size: (replicas, size) for size in batch_sizes(limits.min_atomic_batch_size, largest)}
     return FittedSpeed(
         title,
         atomic,
-        NUM_REPLICAS,
+        replicas,
         _curve(measured, {count: (count, atomic) for count in POINTS}),
         _curve(card, {count: (count, atomic) for count in range(1, POINTS[-1] + 1)}),
         _curve(measured, by_size),

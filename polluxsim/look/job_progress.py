@@ -17,11 +17,12 @@ from polluxsim.applications.folder import ProfileFolder
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.former_names import present_name
 from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.gpu_types import UNKNOWN_TYPES, NodeTypes
 from polluxsim.hardware.placements import BatchChoice
 from polluxsim.look.occupancy import Stay, stays
-from polluxsim.look.run_facts import Delay, Pauses, start_delay
+from polluxsim.look.run_facts import Delay, Pauses, cluster_of, start_delay
 from polluxsim.models.efficiency import efficiency, gain
-from polluxsim.models.profile import Profile, ProfileRangeError
+from polluxsim.models.profile import Profile, ProfileRangeError, by_type
 from polluxsim.records.results import AllocationRecord, JobRecord, Result
 from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import settings_of
@@ -45,12 +46,14 @@ class _Piece(NamedTuple):
     epoch: int  # at the end
 
 
-def progress_of(result: Result, job: JobRecord, profile: Profile, delay: Delay) -> Progress:
+def progress_of(
+    result: Result, job: JobRecord, profile: Profile, delay: Delay, node_types: NodeTypes = UNKNOWN_TYPES
+) -> Progress:
     """Return the modelled progress of the recorded allocations: gain over step time, epoch by epoch.
 
     A run does not record the efficiency of each job; it follows from batch size and epoch. The result is exact for
     `engine=exact` without interference. With whole seconds (`osdi21`), the epochs of the run end up to a second
-    earlier or later.
+    earlier or later. Raise ProfileRangeError if the profile has no step time on the GPUs of the job.
     """
     _, end = lifetime(result, job)
     rows = [row for row in result.allocation_records if row.job == job.job and row.time < end]
@@ -60,7 +63,7 @@ def progress_of(result: Result, job: JobRecord, profile: Profile, delay: Delay) 
     for row, until in zip(rows, [*(row.time for row in rows), end][1:], strict=True):
         if (row.nodes, row.gpus) != placed:
             ready, placed = row.time + delay(job.job, job.application, row.nodes, row.time), (row.nodes, row.gpus)
-        pieces += _segment(row, until, ready, pieces[-1], profile)
+        pieces += _segment(row, until, ready, pieces[-1], _on_type(profile, node_types, row.nodes))
     return _joined(job.submit_time, pieces)
 
 
@@ -83,6 +86,17 @@ def _segment(row: AllocationRecord, until: float, ready: float, before: _Piece, 
         else:
             now, progress = until, progress + rate * max(until - start, 0.0)
         yield _Piece(now, efficiency(statistics, scale), progress, epoch)
+
+
+def _on_type(profile: Profile, node_types: NodeTypes, nodes: Sequence[int]) -> Profile:
+    """Return the profile on the GPU type of some nodes. Without profiles by type, all types are equal."""
+    known = by_type(profile)
+    if not (known and node_types and nodes):
+        return profile
+    names = {node_types[node].name for node in nodes}
+    if len(names) > 1 or not names <= known.keys():
+        raise ProfileRangeError(f"{profile.application.name} has no profile for {' and '.join(sorted(names))}")
+    return known[names.pop()]
 
 
 def _joined(start: float, pieces: Sequence[_Piece]) -> Progress:
@@ -132,7 +146,9 @@ class Lives(NamedTuple):
 NO_LIVES = Lives(np.zeros(0, np.uint32), np.zeros(0), np.zeros(0, np.float32), np.zeros(0, np.float32))  # no points
 
 
-def lives_of(result: Result, profiles: Mapping[str, Profile], delay: Delay) -> Lives:
+def lives_of(
+    result: Result, profiles: Mapping[str, Profile], delay: Delay, node_types: NodeTypes = UNKNOWN_TYPES
+) -> Lives:
     """Return the lives of all jobs that have a profile; `progress_of` states how accurate the values are."""
     changes = defaultdict(list)
     for record in result.allocation_records:
@@ -143,7 +159,7 @@ def lives_of(result: Result, profiles: Mapping[str, Profile], delay: Delay) -> L
             continue
         profile = profiles[job.application]
         own = replace(result, allocation_records=tuple(changes[job.job]))
-        life = progress_of(own, job, profile, delay)
+        life = progress_of(own, job, profile, delay, node_types)
         efficiency = np.append(life.efficiency, np.nan)
         done = life.progress / profile.epoch_end(profile.application.num_epochs - 1)
         kept = _kept(efficiency.tolist(), done.tolist())
@@ -180,6 +196,16 @@ PROFILE_FOLDER = f"{ProfileFolder.__module__}.{ProfileFolder.__name__}"
 """Name of the class that reads profiles from a folder, as in settings."""
 
 
+def why_unknown(run: Run) -> str:
+    """Return why the lives of the jobs of a run do not follow from its records and its profiles; "" if they do."""
+    settings = settings_of(run)
+    if settings.get("engine.interference") or settings.get("engine.sharing._target_"):
+        return "they do not follow from the records where jobs interfere or share GPUs"
+    if any(job.num_failures or job.checkpoint_time for job in run.result.job_records):
+        return "they do not follow from the records where jobs lose work or stop for checkpoints"
+    return "" if "engine.restart_delay" in settings else "the run does not say its restart delay"
+
+
 class OwnProfiles(NamedTuple):
     """The profiles of a run."""
 
@@ -195,21 +221,19 @@ def own_profiles(run: Run, folder: Path | None = None) -> OwnProfiles:
     do not follow from them.
     """
     settings = settings_of(run)
+    if reason := why_unknown(run):
+        raise InvalidInputError(reason)
     if folder is None and present_name(settings.get("profiles._target_")) != PROFILE_FOLDER:
         raise InvalidInputError("the run does not say where its profiles are")
-    if settings.get("engine.interference") or settings.get("engine.sharing._target_"):
-        raise InvalidInputError("they do not follow from the records where jobs interfere or share GPUs")
-    if any(job.num_failures or job.checkpoint_time for job in run.result.job_records):
-        raise InvalidInputError("they do not follow from the records where jobs lose work or stop for checkpoints")
-    if "engine.restart_delay" not in settings:
-        raise InvalidInputError("the run does not say its restart delay")
     path = settings.get("profiles.path") if folder is None else str(folder)
     where = "the profile cards that come with polluxsim" if path is None else f"the profiles in {path}"
     try:
         profiles = ProfileFolder(path).load()
-        lives = lives_of(run.result, profiles, start_delay(run))
+        lives = lives_of(run.result, profiles, start_delay(run), cluster_of(run).node_types)
     except (InvalidInputError, ProfileRangeError) as error:
         raise InvalidInputError(f"{where} could not be used ({error})") from None
+    if not len(lives.job) and run.result.allocation_records:
+        raise InvalidInputError(f"no job has an application of {where}")
     if not have_fitting_ends(run.result, lives):
         raise InvalidInputError(f"{where} are not those the run was made with")
     return OwnProfiles(profiles, where, lives)

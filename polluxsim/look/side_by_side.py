@@ -17,6 +17,7 @@ from polluxsim.records.results import RoundRecord
 from polluxsim.statistics.metric_lines import Line, baseline_note, difference, metric_lines
 
 MOST_NAMES = 3  # largest number of jobs that a cell names
+LEAST_BESIDE_NAMES = 20  # least room for values and borders beside the names of the metrics [characters]
 MOST_COLUMNS = 4  # most runs side by side; more runs are shown by their settings
 
 MOST_POINTS = 400  # largest number of points in the drawing of active jobs
@@ -50,12 +51,12 @@ class SideBySide:
         block: list[tuple[str, list[Text]]] = []
         unbounded = options.update(width=UNBOUNDED)
         for column in self._columns:
-            width = console.measure(self._block([*block, column]), options=unbounded).maximum
+            width = console.measure(self._block([*block, column], UNBOUNDED), options=unbounded).maximum
             if block and (len(block) == MOST_COLUMNS or width > options.max_width):
-                yield self._block(block)
+                yield self._block(block, options.max_width)
                 block = []
             block.append(column)
-        yield self._block(block)
+        yield self._block(block, options.max_width)
         if self._note:
             yield Text(self._note)
 
@@ -66,9 +67,12 @@ class SideBySide:
             lines = [list(line) for line in zip(*lines, strict=True)]
         return html(lines, [self._note] if self._note else [], "left; white-space: pre")
 
-    def _block(self, columns: Sequence[tuple[str, list[Text]]]) -> Table:
+    def _block(self, columns: Sequence[tuple[str, list[Text]]], width: int) -> Table:
+        """Return a table of some runs. The names of the metrics are wrapped if a screen of `width` is very narrow."""
         head = ["", *(name for name, _ in columns)]
-        return boxed([head, *zip(self._labels, *(cells for _, cells in columns), strict=True)])
+        table = boxed([head, *zip(self._labels, *(cells for _, cells in columns), strict=True)])
+        table.columns[0].no_wrap = width >= max(map(len, self._labels)) + LEAST_BESIDE_NAMES
+        return table
 
 
 def compared_cells(

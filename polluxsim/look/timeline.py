@@ -11,7 +11,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import accumulate, islice, product, repeat
+from itertools import accumulate, product, repeat
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,14 @@ from polluxsim.statistics.series import active_jobs, lifetime, submitted, waitin
 Event = dict[str, Any]
 
 CLUSTER_PID = 1
-"""Process of the counters. Node n is process n + 2. Processes and threads are numbered from 1, because 0 means idle."""
+"""Process of the counters and of the fork. Node n is process n + 2, and jobs are the process after the last node. No
+process or thread has the number 0, which means idle. Threads have numbers after those of the nodes.
+"""
 
 COUNTERS = (("queue", "jobs"), ("active", "jobs"), ("GPUs", "in use"), ("efficiency", "weighted by GPUs"))
 """Name of each counter, and of its series. Perfetto shows both names together."""
+
+NO_COUNTS = (0,) * len(COUNTERS)  # values of the counters of an idle cluster
 
 RENTED_COUNTERS = (("nodes", "up"), ("price", "an hour"))  # further counters if a policy rents the nodes
 
@@ -54,14 +58,16 @@ def events(run: Run) -> Iterator[Event]:
     """
     cluster = cluster_of(run)
     tracks = _Tracks(cluster, most_lanes(_stays(run, cluster)) if run.result.sharing_records else 1)
-    jobs = _JobTracks(run.result, *tracks.next)
+    jobs = _JobTracks(run.result, *tracks.first_free)
     yield from tracks.metadata()
     yield from jobs.metadata()
+    yield from _fork_mark(run)
     yield from _outages(run, tracks)
     yield from _counters(run)
     applications = {job.job: job.application for job in run.result.job_records}
     delay = start_delay(run)
-    pauses, flows = Pauses(run, cluster.num_nodes), 0
+    pauses = Pauses(run, cluster.num_nodes)
+    flows = 0
     for stay in _stays(run, cluster):
         application = applications.get(stay.job, "?")
         nodes = [slot.node for slot in stay.slots]
@@ -122,7 +128,7 @@ class _Tracks:
         return {"pid": CLUSTER_PID + 1 + slot.node, "tid": tid + lane * sum(self._sizes)}
 
     @property
-    def next(self) -> tuple[int, int]:
+    def first_free(self) -> tuple[int, int]:
         """Return the numbers of the first process and thread that are free."""
         return CLUSTER_PID + 1 + len(self._sizes), self._first_tids[-1] + (self._lanes - 1) * sum(self._sizes)
 
@@ -136,7 +142,7 @@ class _Tracks:
             yield _meta("process_sort_index", process, sort_index=node + 1)
             for gpu, lane in product(range(gpus), range(self._lanes)):
                 thread = self.of(Slot(node, gpu), lane)
-                yield _meta("thread_name", thread, name=f"GPU {gpu}, beside" if lane else f"GPU {gpu}")
+                yield _meta("thread_name", thread, name=f"GPU {gpu}, job {lane + 1}" if lane else f"GPU {gpu}")
                 yield _meta("thread_sort_index", thread, sort_index=gpu * self._lanes + lane)
 
 
@@ -144,15 +150,15 @@ class _JobTracks:
     """A track for every submitted job of a run: threads of one process, numbered from `first_tid`."""
 
     def __init__(self, result: Result, pid: int, first_tid: int) -> None:
-        self._result, self._jobs = result, submitted(result)
+        self._result, self._jobs, self._process = result, submitted(result), {"pid": pid}
         self._tracks = {job.job: {"pid": pid, "tid": first_tid + number} for number, job in enumerate(self._jobs)}
         self._idle_since = {job.job: job.submit_time for job in self._jobs}
 
     def metadata(self) -> Iterator[Event]:
         """Yield the names of the tracks, in order of submission."""
-        for track in islice(self._tracks.values(), 1):
-            yield _meta("process_name", {"pid": track["pid"]}, name="jobs")
-            yield _meta("process_sort_index", {"pid": track["pid"]}, sort_index=track["pid"])
+        if self._jobs:
+            yield _meta("process_name", self._process, name="jobs")
+            yield _meta("process_sort_index", self._process, sort_index=self._process["pid"])
         for job, track in self._tracks.items():
             yield _meta("thread_name", track, name=job)
             yield _meta("thread_sort_index", track, sort_index=track["tid"])
@@ -225,14 +231,15 @@ def _flow(number: int, old: Stay, new: Stay, tracks: _Tracks) -> Iterator[Event]
     yield {"ph": "f", "bp": "e", **FLOW, "id": number, **end, "ts": _microseconds(new.start)}
 
 
-def _outages(run: Run, tracks: _Tracks) -> Iterator[Event]:
-    """Yield a mark for each outage of a node and for the fork, and a slice for each GPU of a node that is down.
-
-    The sentences are those of `why`.
-    """
+def _fork_mark(run: Run) -> Iterator[Event]:
+    """Yield a mark for the fork of a run, with the sentence of `why`."""
     if (fork := fork_of(run.info)) is not None:
-        track = {"pid": CLUSTER_PID, "tid": 0, "ts": _microseconds(fork["time"])}
+        track = {"pid": CLUSTER_PID, "tid": CLUSTER_PID, "ts": _microseconds(fork["time"])}
         yield {"ph": "i", "s": "g", "name": fork_sentence(run), "cat": "fork", **track}
+
+
+def _outages(run: Run, tracks: _Tracks) -> Iterator[Event]:
+    """Yield a mark for each outage of a node, with the sentence of `why`, and a slice for each GPU that is down."""
     for outage in run.result.outage_records:
         start, end = (_microseconds(min(time, run.result.end_time)) for time in (outage.time, outage.until))
         yield {
@@ -254,19 +261,21 @@ def _counters(run: Run) -> Iterator[Event]:
     """Yield the counters of every round, and zeros when the cluster becomes idle and rounds stop."""
     active, rounds = active_jobs(run.result), run.result.round_records
     idle = deque(np.unique(active.times[active.at(active.times) == 0]).tolist())
-    names = (*COUNTERS, *(RENTED_COUNTERS if is_rented(run) else ()))
+    rented = is_rented(run)
     for record, queue in zip(rounds, waiting_jobs(run.result).at([record.time for record in rounds]), strict=True):
         while idle and idle[0] < record.time:
-            yield from _counted(idle.popleft(), COUNTERS, repeat(0))
+            yield from _counted(idle.popleft(), COUNTERS, NO_COUNTS)
         values = (int(queue), record.active_jobs, record.gpus_in_use, record.efficiency)
-        yield from _counted(record.time, names, (*values, record.nodes, record.hourly_cost))
+        yield from _counted(record.time, COUNTERS, values)
+        if rented:
+            yield from _counted(record.time, RENTED_COUNTERS, (record.nodes, record.hourly_cost))
     for time in idle:
-        yield from _counted(time, COUNTERS, repeat(0))
+        yield from _counted(time, COUNTERS, NO_COUNTS)
 
 
 def _counted(time: float, names: Iterable[tuple[str, str]], values: Iterable[float]) -> Iterator[Event]:
     """Yield the values of counters at a time [s]."""
-    for (name, unit), value in zip(names, values, strict=False):
+    for (name, unit), value in zip(names, values, strict=True):
         yield {"ph": "C", "name": name, "pid": CLUSTER_PID, "ts": _microseconds(time), "args": {unit: value}}
 
 

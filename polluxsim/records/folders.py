@@ -42,11 +42,13 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
 
 
 def without_sweep_files(paths: Sequence[Path]) -> Sequence[Path]:
-    """Return paths without the files of a sweep, or all paths if all are files of a sweep.
+    """Return paths without the files of a sweep whose folder, or another path in it, is also given.
 
     `SWEEP/*` names the files of a sweep and the folders of its runs.
     """
-    return [path for path in paths if path.name not in SWEEP_FILES] or paths
+    others = [path for path in paths if path.name not in SWEEP_FILES]
+    folders = {folder for path in others for folder in (path, path.parent)}
+    return [path for path in paths if path.name not in SWEEP_FILES or path.parent not in folders]
 
 
 def _in_order_of_plan(folder: Path) -> list[Path]:

@@ -168,7 +168,9 @@ def run_sweep(
     config_dirs: Sequence[Path] = (),
     cache: Path | None = None,
 ) -> pd.DataFrame:
-    """Make the runs of a plan that are not finished, and return a row for each distinct run, in the order of the plan.
+    """Make the runs of a plan that are not finished, and return a row for each run, in the order of the plan.
+
+    Equal runs are made once, and have equal rows.
 
     `plan` contains the overrides of each run, as for `polluxsim run`. `launcher` is the name of a launcher of Hydra
     (submitit_local, submitit_slurm, ray), or overrides that choose and set one. By default, at most `workers` processes
@@ -189,7 +191,8 @@ def run_sweep(
     report_replaced(config_dirs)
     composing = composer(config_dirs, chosen)
     entries = [entry_of(overrides, composing.compose(overrides), folder) for overrides in plan]
-    return run_entries(entries, folder, launcher=chosen, workers=workers, config_dirs=config_dirs, cache=cache)
+    frame = run_entries(entries, folder, launcher=chosen, workers=workers, config_dirs=config_dirs, cache=cache)
+    return frame.set_index("key", drop=False).loc[[entry.key for entry in entries]].reset_index(drop=True)
 
 
 def run_entries(
@@ -201,7 +204,7 @@ def run_entries(
     config_dirs: Sequence[Path] = (),
     cache: Path | None = None,
 ) -> pd.DataFrame:
-    """Make the entries that are not finished, and return the results of all, like `run_sweep`."""
+    """Make the entries that are not finished, and return a row for each distinct entry, as `run_sweep` does."""
     processes = _chosen(launcher, config_dirs, folder, workers) if launcher else LocalWorkers(workers)
     completed = complete(entries, folder, processes, cache)
     frame = frame_of_table(completed.table)

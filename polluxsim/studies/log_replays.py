@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from math import nan
+from math import isinf, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +25,16 @@ from polluxsim.run.configurations import entries, quoted
 from polluxsim.studies.driver import run_sweep
 from polluxsim.workloads.trace import TraceReplay
 
+VARIED = {"policy": "--policies", "cluster.gpus_per_node": "--gpus-per-node"}
+"""Options for the settings that all replays of a log vary, by setting."""
+
+
+def refuse_varied(overrides: Sequence[str], varied: Mapping[str, str]) -> None:
+    """Raise InvalidConfigError if an override sets what the runs vary. `varied` has the options by setting."""
+    for word in overrides:
+        if option := varied.get(word.partition("=")[0].lstrip("+")):
+            raise InvalidConfigError(f"{word} sets in every run what {option} varies; leave it out")
+
 
 @dataclass(frozen=True)
 class CalibrateRequest:
@@ -34,6 +44,8 @@ class CalibrateRequest:
     ------
     InvalidInputError
         If a cluster does not consist of whole nodes.
+    InvalidConfigError
+        If an override sets what the replays vary.
     """
 
     log: Path  # a log with queueing delays that `polluxsim log import` wrote
@@ -45,6 +57,7 @@ class CalibrateRequest:
     workers: int | None = None  # number of processes; None: one for each core
 
     def __post_init__(self) -> None:
+        refuse_varied(self.overrides, {**VARIED, "cluster.num_nodes": "--gpus"})
         for gpus in self.gpus:
             if gpus < 1 or self.gpus_per_node < 1 or gpus % self.gpus_per_node:
                 raise InvalidInputError(
@@ -83,15 +96,15 @@ def calibrate(request: CalibrateRequest) -> Calibration:
     """
     log, size = Path(request.log), request.gpus_per_node
     recorded = _recorded(log)
-    tried = [(policy, gpus) for policy in request.policies for gpus in request.gpus]
+    tried = list(dict.fromkeys(product(request.policies, request.gpus)))
     replay = (*replay_of(log), f"workload.most_gpus={min(request.gpus)}")
     same = (f"cluster.gpus_per_node={size}", *request.overrides)
     plan = [(*replay, f"policy={policy}", f"cluster.num_nodes={gpus // size}", *same) for policy, gpus in tried]
     frame = run_sweep(plan, Path(request.folder), workers=request.workers)
     found, waits = list[Match](), np.empty(0)
-    for (policy, gpus), run in zip(tried, frame["folder"], strict=True):
-        ours, waits = _pairs(Path(run), recorded)
-        error, engine = float(np.abs(ours - waits).mean()), info_of(Path(run))["config"]["engine"]
+    for (policy, gpus), run in zip(tried, map(Path, frame["folder"]), strict=True):
+        ours, waits = _pairs(run, recorded)
+        error, engine = float(np.abs(ours - waits).mean()), info_of(run)["config"]["engine"]
         ranks = [pd.Series(each).rank() for each in (ours, waits)]
         is_constant = any(each.nunique() == 1 for each in ranks)
         correlation = nan if is_constant else float(ranks[0].corr(ranks[1]))
@@ -150,7 +163,7 @@ class LogWhatIfRequest:
     Raises
     ------
     InvalidConfigError
-        If a percentile or a kind of failures is unknown.
+        If a percentile or a kind of failures is unknown, or an override sets what the replays vary.
     """
 
     log: Path  # a file that `polluxsim log import` wrote, or output of sacct
@@ -164,6 +177,7 @@ class LogWhatIfRequest:
     overrides: Sequence[str] = ()  # settings of every run
 
     def __post_init__(self) -> None:
+        refuse_varied(self.overrides, {**VARIED, "cluster.num_nodes": "--nodes", "workload.load_factor": "--load"})
         if wrong := [word for word in self.percentiles if word not in PERCENTILES]:
             raise InvalidConfigError(f"--percentile is {wrong[0]!r}, must be one of {', '.join(PERCENTILES)}")
         known = (OFF, *entries("cluster/failures"))
@@ -205,10 +219,16 @@ class LogWhatIf(NamedTuple):
             if changed == ["failures"] and case.failures != OFF and not self.outages[case]:
                 yield f"{what}: no node fails in this replay; try other seeds with seed=1, or a longer log"
             elif after == before:
-                yield f"{what}: leaves the {percentile} wait at {length(after)}"
+                yield f"{what}: leaves the {percentile} wait at {wait_in_words(after)}"
             else:
                 does = "cuts" if after < before else "raises"
-                yield f"{what}: {does} the {percentile} wait from {length(before)} to {length(after)}"
+                ends = f"from {wait_in_words(before)} to {wait_in_words(after)}"
+                yield f"{what}: {does} the {percentile} wait {ends}"
+
+
+def wait_in_words(seconds: float) -> str:
+    """Return a wait as text; it is infinite if jobs are left without GPUs at the end of the run."""
+    return "∞ (jobs left)" if isinf(seconds) else length(seconds)
 
 
 def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
@@ -228,7 +248,8 @@ def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
         log, [request.nodes[0] * size], request.policies, size, folder / "as-it-was", without_failures
     )
     matches, recorded = calibrate(present)
-    cases = [Case(*case) for case in product(request.policies, request.nodes, request.loads, request.failures)]
+    varied = product(request.policies, request.nodes, request.loads, request.failures)
+    cases = [Case(*case) for case in dict.fromkeys(varied)]
     same = (*replay_of(log), f"workload.most_gpus={size * min(request.nodes)}", f"cluster.gpus_per_node={size}")
     runs = dict(zip(cases, _replayed(same, cases, request.overrides, folder / "runs"), strict=True))
     targets = [read_target(f"{what} wait < 1h") for what in ("mean", *request.percentiles)]
@@ -276,7 +297,7 @@ def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iter
             same = f"load {rest.load:g}" if axis == "nodes" else f"{rest.nodes} nodes"
             for levels in reversals(curve, easier_upwards=is_easier_upwards).items():
                 easier, harder = (
-                    f"{length(curve[level])} with {f'{level:g} nodes' if axis == 'nodes' else f'load {level:g}'}"
+                    f"{wait_in_words(curve[level])} with {f'{level:g} nodes' if axis == 'nodes' else f'load {level:g}'}"
                     for level in levels
                 )
                 yield f"not monotone: {rest.policy}, {same}: the {percentile} wait is {easier} and {harder}"

@@ -22,7 +22,7 @@ from polluxsim.run.execution import Execution
 from polluxsim.statistics.estimates import Estimate, Sample, Samples
 from polluxsim.studies.driver import complete
 from polluxsim.studies.launching import LocalWorkers
-from polluxsim.studies.log_replays import replay_of, reversals
+from polluxsim.studies.log_replays import refuse_varied, replay_of, reversals
 from polluxsim.studies.plan import Entry, composer, entry_of
 
 MOST_LEVELS = 100_000  # largest number of levels between 0 and the limit
@@ -59,6 +59,8 @@ class SizeRequest:
             )
         if self.existing is not None and self.highest_load:
             raise InvalidConfigError("--existing compares numbers of nodes; leave it out with --highest-load")
+        if not any(PLACE in word for word in self.overrides):
+            refuse_varied(self.overrides, {self._varied: "the search"})
         if self.seeds > 1 and (given := [word for word in self.overrides if word.startswith("seed=")]):
             raise InvalidConfigError(f"{given[0]!r} and --seeds {self.seeds} contradict each other; leave one out")
 
@@ -79,9 +81,14 @@ class SizeRequest:
 
     def runs(self) -> list[str]:
         """Return the overrides of every run, with `{}` for the level."""
-        varied = f"workload.load_factor={PLACE}" if self.highest_load else f"cluster.num_nodes={PLACE}"
         log = () if self.log is None else replay_of(Path(self.log))
-        return [*log, *([] if any(PLACE in word for word in self.overrides) else [varied]), *self.overrides]
+        varied = [] if any(PLACE in word for word in self.overrides) else [f"{self._varied}={PLACE}"]
+        return [*log, *varied, *self.overrides]
+
+    @property
+    def _varied(self) -> str:
+        """Return the setting of the level if no override has a placeholder for it."""
+        return "workload.load_factor" if self.highest_load else "cluster.num_nodes"
 
 
 class Answer(NamedTuple):

@@ -59,7 +59,10 @@ def test_applications_of_ones_own_are_described_beside_their_tables(tmp_path: Pa
 
 
 def test_cards_are_fitted_to_measurements_of_ones_own(tmp_path: Path) -> None:
-    assert main(["profile", "fit", str(own_measurements(tmp_path)), str(tmp_path / "cards")]) == 0
+    command = ["profile", "fit", str(own_measurements(tmp_path)), "-o", str(tmp_path / "cards")]
+    assert main([*command, "--figure", "fit.gif"]) == 2
+    assert not (tmp_path / "cards").exists()
+    assert main(command) == 0
     (card,) = read_cards(tmp_path / "cards").values()
     about = card.card.about
     assert (card.application.name, about.title, about.source, about.license) == (

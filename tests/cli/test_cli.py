@@ -595,6 +595,7 @@ def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     helped = in_process("--help", "cluster/failures=drawn", "policy=scaled", "cluster=elastic")
     assert "    rate: ???                     failures of a node in 1,000 node-days\n" in helped.stdout
     assert "  idle_time: 600.0                time without need after which nodes are released [s]\n" in helped.stdout
+    assert in_process("--help", "policy=polux").stdout == ""
     helped = in_process("--help")
     assert helped.returncode == 0
     assert f"policy: {POLICY_NAMES}" in helped.stdout

@@ -105,7 +105,7 @@ def test_a_live_run_shows_the_cluster_and_leaves_the_same_files(tmp_path: Path) 
     for words in (b"simulated", b"GPUs in use", b"average JCT so far", b"queue", b"starting; the first run"):
         assert words in between
     stayed = seen[seen.index(LEAVE) :]
-    assert b"20/20 jobs complete   0 active" in stayed
+    assert b"20/20 jobs ended   0 active" in stayed
     assert b"0/16 GPUs in use" in stayed
     assert b"100 % done" in stayed
     assert b"space" not in stayed
@@ -247,6 +247,16 @@ def test_every_frame_fits_its_terminal(sizes: list[int], width: int, height: int
         assert there <= cluster.num_gpus
 
 
+@pytest.mark.parametrize("width", [1, 5, 30])
+@pytest.mark.parametrize("height", [1, 2, 6])
+def test_a_terminal_too_small_for_the_cluster_does_not_end_the_run(width: int, height: int) -> None:
+    picture = Picture(ALL_KNOWN, Cluster((4, 4)))
+    simulate(ALL_KNOWN, {"toy": ToyProfile()}, Cluster((4, 4)), Fifo(), watcher=picture.show)
+    lines = frame(picture, width, height)
+    assert len(lines) <= height
+    assert all(len(line) <= width for line in lines)
+
+
 def test_nodes_that_are_down_are_marked() -> None:
     cluster, workload = failing((1, 70.0, 200.0)), toy_workload(toy_job("a", 0, 4), toy_job("b", 0, 4))
     picture, frames = Picture(workload, cluster), {}
@@ -292,7 +302,7 @@ def test_the_numbers_of_a_frame_are_those_of_the_run(workload: Workload) -> None
     result = simulate(workload, profiles, cluster, Fifo(), watcher=watch)
     for record, text in frames:
         done = [job for job in result.job_records if job.completion_time <= record.time]
-        assert f"{len(done)}/6 jobs complete   {record.active_jobs} active" in text
+        assert f"{len(done)}/6 jobs ended   {record.active_jobs} active" in text
         assert f"{record.gpus_in_use}/3 GPUs in use" in text
         if done:
             number, unit = re.search(r"average JCT so far ([\d.]+) (\w+)", text).groups()

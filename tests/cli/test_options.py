@@ -206,6 +206,17 @@ def test_every_command_states_its_exit_statuses(command: str, capsys: pytest.Cap
     assert statuses(COMMANDS[command]) in printed
 
 
+@pytest.mark.parametrize(
+    ("words", "usual"),
+    [("report a -o x.html b", "report a b -o x.html"), ("table a --csv b", "table a b --csv"),
+     ("plot jct-cdf a -o x.png b c", "plot jct-cdf a b c -o x.png"), ("when a --at 1h j", "when a j --at 1h"),
+     ("whatif a policy=fifo --at 1h policy.backfill=true", "whatif a policy=fifo policy.backfill=true --at 1h"),
+     ("paper reproduce fig1 --seeds 2 fig2", "paper reproduce fig1 fig2 --seeds 2")],
+)  # fmt: skip
+def test_arguments_may_follow_options(words: str, usual: str) -> None:
+    assert vars(parsed(words.split())) == vars(parsed(usual.split()))
+
+
 FORMER = {
     "generate w.csv --jobs 5 --hours 2": "workload generate --jobs 5 --duration=2h -o w.csv",
     "generate --hours=2 w.csv": "workload generate --duration=2h -o w.csv",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -102,3 +103,34 @@ def test_more_nodes_that_do_worse_are_named() -> None:
         "not monotone: fifo, load 1: the p90 wait is 90 s with 9 nodes and 60 s with 8 nodes",
         "not monotone: fifo, 8 nodes: the p90 wait is 75 s with load 0.5 and 60 s with load 1",
     ]
+
+
+def test_equal_replays_and_jobs_that_are_left_have_their_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sacct(tmp_path / "sacct.txt", 3)
+    assert main(["log", "import", "slurm", "sacct.txt", "-o", "log.parquet"]) == 0
+    capsys.readouterr()
+    twice = ["--policies", "easy,easy(overestimate=1)"]
+    assert main(["log", "calibrate", "log.parquet", "--gpus", "24,24", *twice, "engine.horizon=9000"]) == 0
+    assert capsys.readouterr().out.count("│ easy") == 2
+    assert main(["log", "whatif", "log.parquet", "--nodes", "3,+1", *twice, "engine.horizon=9000"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "easy(overestimate=1) in place of easy: leaves the p95 wait at ∞ (jobs left)" in told
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["log calibrate log.parquet --gpus 8 policy=fifo", "log calibrate log.parquet --gpus 8 cluster.num_nodes=2",
+     "log whatif log.parquet --nodes 8 cluster.num_nodes=2", "log whatif log.parquet --nodes 8 workload.load_factor=2",
+     "size --target 'p90 wait < 1 h' cluster.num_nodes=2",
+     "size --target 'p90 wait < 1 h' --highest-load workload.load_factor=2"],
+)  # fmt: skip
+def test_a_setting_that_runs_vary_is_refused(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    *command, setting = shlex.split(words)
+    assert main([*command, setting]) == 2
+    assert f"{setting} sets in every run what " in capsys.readouterr().err

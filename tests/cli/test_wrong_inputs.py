@@ -65,6 +65,7 @@ WRONG_LINES: dict[str, list[str]] = {
         "cluster.gpus_per_node=4.5", "cluster=mixed", "workload=phily", "workload.path=nowhere.csv",
         "profiles.path=nowhere", "engine.horizon=-1", "engine.round_interval=0", "+experiment=fairnes",
         "--config-dir nowhere", "-o out hydra.run.dir=there", "--live -m seed=0,1", "--cfg every", "--multirn",
+        "policy",
     ],
     "check": ["polux", "nowhere.py:Mine", "file.txt:Mine", "fifo las", "policy=fifo", "fifo --worlds 5 seed=1", "",
         "fifo --config-dir nowhere", "fifo --seeds 3", "--worlds 5"],
@@ -127,7 +128,7 @@ WRONG_LINES: dict[str, list[str]] = {
         "nowhere.parquet --nodes 2", "file.txt --nodes 2", "bad.parquet --nodes 2", "log.parquet", "run --nodes 2",
         "log.parquet --nodes 2 --percentile p80", "log.parquet --nodes 2 --failures rsc-9",
         "log.parquet --nodes 2 --policies polux", "log.parquet --nodes 2 polcy=fifo",
-        "log.parquet --nodes 2 --drop-node 1",
+        "log.parquet --nodes 2 --drop-node 1", "log.parquet --nodes 8,--4", "log.parquet --nodes 8,+0,-8",
     ],
     "workload generate": [
         "", "-o w.txt", "-o w.parquet --jobs 5", "-o w.csv --rate 2", "-o w.csv --start 3h", "-o w.csv --heartbeat",
@@ -160,6 +161,7 @@ WRONG_LINES: dict[str, list[str]] = {
         "transformer -o g.yaml --gpu h1000 --params 1e9 --seq 9", "transformer -o g.yaml --gpu h100 --seq 9",
         "transformer -o g.yaml --gpu t4 --params 70e9 --seq 9",
         "transformer -o g.yaml --gpu h100 --params 1e9 --seq 9 --layers 2.5",
+        "transformer -o g.txt --gpu h100 --params 1e9 --seq 9",
     ],
     "paper reproduce": ["fig77", "", "fig1 --profiles nowhere", "fig1 --workloads nowhere", "muri --data nowhere"],
     "paper conformance": [

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.plot.sweep import drawn_of
 from polluxsim.look.settings_tables import comparison_text
 from polluxsim.look.settings_tables import frame_of_settings as settings_frame
+from polluxsim.look.side_by_side import SideBySide
+from polluxsim.metrics.summary import summarise
 from polluxsim.records.results import JobRecord, Result, Status
 from polluxsim.records.storage import Run
 from polluxsim.statistics.comparisons import by_setting, compared, frame_of_comparisons, settings_table
@@ -126,5 +129,28 @@ def test_all_files_of_a_sweep_name_its_runs(
     printed = capsys.readouterr().out
     assert main(["table", "--metric", "avg_jct", *map(str, visible)]) == 0
     assert capsys.readouterr().out == printed
+    assert main(["table", "--metric", "avg_jct", str(sweep), str(sweep / "sweep.parquet")]) == 0
+    assert capsys.readouterr().out == printed
+    other = tmp_path / "other"
+    assert main(["run", "policy=fifo", "workload=one-job", "engine.horizon=900", "-o", str(other)]) == 0
+    capsys.readouterr()
+    assert main(["table", "--csv", "--metric", "avg_jct", str(sweep / "sweep.parquet"), str(other)]) == 0
+    shown = capsys.readouterr().out
+    assert all(policy in shown for policy in ("Pollux", "Tiresias", "FIFO")), shown
     assert main(["compare", str(sweep / "multirun.yaml")]) == 2
     assert "multirun.yaml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [30, 45, 80])
+def test_a_narrow_screen_shows_all_values(width: int) -> None:
+    table = SideBySide({"run": summarise(RUNS[0].result)})
+    texts = []
+    for characters in (200, width):
+        console = Console(width=characters)
+        with console.capture() as captured:
+            console.print(table)
+        texts.append(captured.get())
+    values = [line.split("│")[2].strip() for line in texts[0].splitlines() if "│" in line]
+    assert len(values) > 8
+    assert all(f" {value} │" in texts[1] for value in values)
+    assert max(map(len, texts[1].splitlines())) <= width

@@ -10,6 +10,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.text import Text
 
 from polluxsim.cli.main import main
 from polluxsim.look.colours import (
@@ -310,3 +311,36 @@ def test_a_long_legend_stands_above_the_panel(runs: list[Run]) -> None:
     panel, names = figure.axes[0].get_window_extent(), figure.legends[0].get_window_extent()
     assert panel.height > 0.5 * panel.width
     assert names.y0 >= panel.y1
+
+
+def test_a_long_name_has_several_lines_and_leaves_room_for_the_panel(runs: list[Run]) -> None:
+    groups = [Group(f"policy {number}, " + "lost nodes = 1 2 3 4 5 6 " * 4, "Pollux", (runs[0],)) for number in (1, 2)]
+    figure = jct_cdf(groups)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert legend.get_window_extent().width <= figure.bbox.width
+    assert figure.axes[0].get_position().width > 0.7
+
+
+@pytest.mark.parametrize(
+    ("ends", "numbers"), [((2, 9), "2 3 5 7"), ((0.2, 9), "0.2 0.5 1 2 5"), ((1, 1e4), "1 100 10000")]
+)
+def test_numbers_on_a_logarithmic_axis_are_few_and_plain(ends: tuple[float, float], numbers: str) -> None:
+    figure = new_figure(8.5, 5)
+    axes = figure.subplots()
+    axes.plot(ends, ends)
+    axes.set_xscale("log")
+    axes.set_xlim(*ends)
+    style.log_ticks(axes.xaxis)
+    figure.draw_without_rendering()
+    ticks = [(tick.get_loc(), tick.label1.get_text()) for tick in axes.xaxis.get_major_ticks()]
+    shown = [text for place, text in ticks if ends[0] <= place <= ends[1]]
+    assert set(numbers.split()) <= set(shown)
+    assert not any(tick.label1.get_text() for tick in axes.xaxis.get_minor_ticks())
+
+
+def test_a_name_with_dollars_is_no_formula(runs: list[Run]) -> None:
+    groups = [Group(name, name, (run,)) for name, run in zip(("$x^2$", "b"), runs, strict=False)]
+    names = [text for text in jct_cdf(groups).findobj(Text) if text.get_text() == "$x^2$"]
+    assert names
+    assert not any(text.get_parse_math() for text in names)

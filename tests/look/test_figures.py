@@ -26,6 +26,7 @@ from polluxsim.records.storage import Run
 from polluxsim.statistics.estimates import Sample, Samples
 from polluxsim.statistics.frames import frame_of
 from polluxsim.statistics.groups import Group, grouped
+from polluxsim.statistics.job_values import completion_hours
 from polluxsim.statistics.series import bin_edges, usage_by_bin
 
 values = st.lists(st.floats(0.001, 1e5), min_size=1, max_size=50)
@@ -210,6 +211,9 @@ def test_fairness_needs_its_column(runs: list[Run]) -> None:
     x, share = lines(figure)[0]
     np.testing.assert_allclose(x[::2], np.linspace(0.5, 2, 15))
     assert share[-1] == pytest.approx(15 / 16)
+    late = max(job.submit_time for job in told.job_records)  # a job that is submitted later does not count
+    earlier = replace(told, end_time=late - 1)
+    assert fairness_of("run", earlier)[1] == completion_hours(earlier)[1] < 16
 
 
 def test_a_sweep_by_hand() -> None:

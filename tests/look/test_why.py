@@ -155,12 +155,17 @@ def test_a_job_submitted_as_the_run_ends_has_no_story(tmp_path: Path, capsys: py
     jobs.write_text(
         "name,time,application,num_replicas,batch_size,cancel_time\n"
         "a,0,cifar10,1,512,\nb,600,cifar10,1,512,\nc,0,cifar10,1,512,300\n"
+        "d,900,cifar10,1,512,\n"
     )
     folder = tmp_path / "run"
     settings = ["policy=fifo", f"workload.path={jobs}", "engine.horizon=600", f"hydra.run.dir={folder}"]
     assert main(["run", *settings]) == 0
     capsys.readouterr()
-    for job, said in (("b", "b was submitted at 0:10:00, as the run ended."), ("c", "c was cancelled, since 0:05:00.")):
+    for job, said in (
+        ("b", "b was submitted at 0:10:00, as the run ended."),
+        ("c", "c was cancelled, since 0:05:00."),
+        ("d", "d (cifar10), not submitted before the run ended, at 0:10:00"),
+    ):
         assert main(["why", str(folder), job]) == 0
         assert main(["why", str(folder), job, "--at", "600"]) == 0
         assert said in " ".join(capsys.readouterr().out.split())
@@ -175,3 +180,13 @@ def test_a_job_that_was_never_submitted_is_told_in_a_line(tmp_path: Path, capsys
     for time, said in (([], f"b (rigid), {never}"), (["--at", "100"], f"b was {never}.")):
         assert main(["why", str(tmp_path / "run"), "b", *time]) == 0
         assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_rejected_job_has_the_reason_of_its_rejection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text("name,time,num_replicas,duration,deadline\na,0,4,600,7200\nlate,30,4,3600,600\n")
+    assert main(["run", "policy=elasticflow", f"workload.path={jobs}", "-o", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    for time in ([], ["--at", "60"]):
+        assert main(["why", str(tmp_path / "run"), "late", *time]) == 0
+        assert "It is not admitted: even alone it would be complete at" in " ".join(capsys.readouterr().out.split())

@@ -187,6 +187,16 @@ def test_bad_input_is_one_line_and_nothing_is_written(
     assert not list(tmp_path.rglob("*.csv"))
 
 
+@pytest.mark.parametrize("figure", ["fig1", "fig2"])
+def test_profiles_without_the_application_of_a_figure_are_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], figure: str
+) -> None:
+    card = ["--gpu", "h100", "--params", "1e9", "--seq", "1024"]
+    assert main(["profile", "card", "transformer", "-o", str(tmp_path / "cards/gpt.yaml"), *card]) == 0
+    assert reproduce(figure, "--profiles", str(tmp_path / "cards"), "-o", str(tmp_path / "out")) == 2
+    assert f"cards: has no profile of cifar10, which {figure} shows" in capsys.readouterr().err
+
+
 def test_the_list_names_every_experiment(capsys: pytest.CaptureFixture[str]) -> None:
     assert reproduce("list") == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [*experiment_names(), *other_systems()]

@@ -6,11 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from rich.console import Console
 
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.statistics.estimates import Estimate, Sample, Samples
 from polluxsim.studies.paper import measures
+from polluxsim.studies.paper.conformance import conformance_table
 from polluxsim.studies.paper.drawings import dumbbell
 from polluxsim.studies.paper.published import (
     COLUMNS,
@@ -210,3 +213,19 @@ def test_a_percentile_above_an_unfinished_job_is_infinite() -> None:
     assert measures._percentile(times, 99) == np.percentile(times, 99)
     assert measures._percentile(np.append(times, np.inf), 99) == np.percentile([*times, 1e9], 99)
     assert measures._percentile(np.append(times, [np.inf] * 3), 99) == np.inf
+
+
+def test_units_in_brackets_are_in_the_table_of_a_conformance() -> None:
+    name = "first noise scale [examples]"
+    row = Published(name, "imagenet", "", 1.0, "1", Rule(Kind.EXACT), NONE, "", "simulator")
+    (finding,) = compare(Samples([Sample(name, "imagenet", 1.0)]), [row], must_match=True)
+    console = Console(width=150)
+    with console.capture() as captured:
+        console.print(conformance_table([("Pollux", finding)]))
+    assert name in captured.get()
+
+
+def test_a_run_in_which_no_job_ran_has_no_share_of_restarts() -> None:
+    names = ("run_time", "num_restarts", "restart_time", "gpu_seconds", "jct")
+    jobs = pd.DataFrame({"application": ["ncf"], **{name: [0.0] for name in names}})
+    assert measures.overheads_of(jobs)["share of run time in restarts"] == 0

@@ -77,10 +77,11 @@ def done(entries: Sequence[Entry], folder: Path, cache: Path | None = None) -> l
 def test_a_sweep_of_different_runs_is_one_table(tmp_path: Path, inputs: Inputs) -> None:
     plan = [[*inputs.overrides, *run.split()] for run in (*MIXED, MIXED[0])]
     frame = run_sweep(plan, tmp_path, workers=2)
-    assert len(frame) == 4  # the one that stands there twice is one run
-    assert frame["policy.p"].isna().tolist() == [True, False, True, True]
+    assert (len(frame), frame["key"].nunique()) == (5, 4)  # the one that stands there twice is one run
+    assert frame["folder"][4] == frame["folder"][0]
+    assert frame["policy.p"].isna().tolist() == [True, False, True, True, True]
     assert frame["policy.queue_threshold"].tolist()[0] == 100
-    assert frame["seed"].tolist() == [1, 0, 0, 0]
+    assert frame["seed"].tolist() == [1, 0, 0, 0, 1]
     assert frame["cluster.groups"].tolist()[3] == "[[2, 4], [3, 2]]"
     for folder, jct, cut_off in zip(frame["folder"], frame["avg_jct"], frame["cut_off"], strict=True):
         summary = read_run(Path(folder)).info["summary"]

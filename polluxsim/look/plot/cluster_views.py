@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,8 @@ Losses = list[tuple[float, float, int]]  # start and end of a period [s], and th
 MAP_COLOURS = {"idle": "#E9ECF1", "down": "#8A94A0"}
 DOWN: dict[str, Any] = {"facecolor": "white", "edgecolor": MAP_COLOURS["down"], "hatch": "////", "linewidth": 0}
 
+LETTERS_OF_TITLE = 5.0  # letters in a line of the title of a panel, for each centimetre of the figure
+
 MANY = 3000  # more rectangles than this are drawn without a border
 
 
@@ -76,9 +79,9 @@ def gpu_map(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     has_hue = is_coloured_by_application(applications)
     for axes, run, group in zip(panels, runs, groups, strict=True):
         _draw_map(axes, run, has_hue=has_hue)
-        mark_forks(axes, [group])
+        mark_forks(axes, [group], has_title=len(groups) > 1)
         if len(groups) > 1:
-            axes.set_title(group.label, loc="left")
+            axes.set_title(fill(group.label, int(LETTERS_OF_TITLE * width)), loc="left")
     panels[-1].set_xlim(0, max(run.result.end_time for run in runs) / HOUR)
     time_axis(panels[-1])
     named: dict[Artist, str] = {
@@ -145,9 +148,9 @@ def failures(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
         axes.set_ylim(cluster_of(run).num_nodes, 0)
         axes.set_ylabel("node down")
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-        mark_forks(axes, [group])
+        mark_forks(axes, [group], has_title=len(groups) > 1)
         if len(groups) > 1:
-            axes.set_title(group.label, loc="left")
+            axes.set_title(fill(group.label, int(LETTERS_OF_TITLE * width)), loc="left")
         for kind, losses, style in (("nodes down", down, "-"), ("training undone", undone, (0, (2, 1)))):
             (line,) = lower.plot(*_so_far(losses, run.result.end_time), color=look.color, linestyle=style)
             lines[line] = f"{group.label}, {kind}" if len(groups) > 1 else kind

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import ArrayLike, NDArray
 
 from polluxsim.common.errors import InvalidInputError
@@ -20,13 +19,14 @@ from polluxsim.look.plot.style import (
     ONE_COLUMN,
     Drawing,
     legend,
+    log_ticks,
     name_lines,
     new_figure,
     new_panel,
-    plain,
     share_axis,
     styled,
 )
+from polluxsim.metrics.summary import counted
 from polluxsim.records.results import Result
 from polluxsim.statistics.groups import Group
 from polluxsim.statistics.job_values import (
@@ -39,9 +39,7 @@ from polluxsim.statistics.job_values import (
     waits_and_slowdowns,
 )
 
-Sample = tuple[NDArray[np.float64], int]  # values of the jobs that have one, shape (n,), and the number of all jobs
-
-MOST_TICKS = 15  # a time axis whose ends differ by less than this factor has ticks between the powers of ten
+Sample = tuple[NDArray[np.float64], int]  # values of jobs that have one, shape (n,), and number of jobs that count
 
 FAIRNESS = "finish_time_fairness"  # column of the table of jobs
 
@@ -61,7 +59,8 @@ def jct_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
 def fairness_cdf(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
     """Draw the cumulative distribution of the finish-time fairness ρ.
 
-    A job with ρ < 1 completed earlier than on a fair share. Raise InvalidInputError if a run has no values.
+    A job with ρ < 1 completed earlier than on a fair share. Jobs that were cut off count in the total, as in `jct_cdf`.
+    Raise InvalidInputError if a run has no values.
     """
     samples = [[fairness_of(run.name, run.result) for run in group.runs] for group in groups]
     return _drawn(groups, samples, "finish-time fairness ρ", width, mark=1.0)
@@ -78,14 +77,14 @@ def cdf(values: ArrayLike, count: int | None = None) -> tuple[NDArray[np.float64
 
 
 def fairness_of(name: str, result: Result) -> Sample:
-    """Return the known values of ρ, shape (n,), and the number of all jobs; `name` is the name of the run in errors.
+    """Return the known values of ρ, shape (n,), and the number of complete or cut-off jobs.
 
-    Raise InvalidInputError if no job has a value.
+    Raise InvalidInputError, with the name of the run, if no job has a value.
     """
     jobs = result.jobs
     if FAIRNESS not in jobs or jobs[FAIRNESS].isna().all():
         raise InvalidInputError(f"{name}: its jobs.parquet has no column {FAIRNESS!r} with values, which this needs")
-    return jobs[FAIRNESS].dropna().to_numpy(float), len(jobs)
+    return jobs[FAIRNESS].dropna().to_numpy(float), len(counted(result))
 
 
 def _drawn(
@@ -97,11 +96,7 @@ def _drawn(
     for group, look, runs in zip(groups, looks_of(groups), samples, strict=True):
         _line(axes, group, look, runs)
     share_axis(axes, "share of jobs")
-    low, high = axes.get_xlim()
-    if high < MOST_TICKS * low:
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_formatter(plain)
+    log_ticks(axes.xaxis)
     axes.set_xlabel(title)
     lines = dict(zip(axes.get_lines(), [group.label for group in groups], strict=True))
     if mark is not None:
@@ -143,7 +138,7 @@ def jct_by_application(groups: Sequence[Group], width: float = ONE_COLUMN) -> Dr
         (points,) = axes.plot(mean, y, look.marker, color=look.color, label=group.label)
         handles[points] = group.label
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(plain)
+    log_ticks(axes.xaxis)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(-0.6, len(names) - 0.4)
     axes.grid(visible=True, axis="x")
@@ -183,14 +178,13 @@ def slowdown_by_size(groups: Sequence[Group], width: float = ONE_COLUMN) -> Draw
     offsets = _offsets(groups, 0.7, 0.25)
     for group, look, slowdowns, offset in zip(groups, looks_of(groups), found, offsets, strict=True):
         values = [slowdowns[size] for size in sizes if size in slowdowns]
-        low, middle, high = np.array([np.percentile(each, [10, 50, 90]) for each in values]).T
+        low, middle, high = np.array([np.percentile(each, [10, 50, 90]) for each in values]).reshape(-1, 3).T
         x = np.array([index for index, size in enumerate(sizes) if size in slowdowns]) + offset
         axes.vlines(x, low, high, color=look.color, linewidth=1.3)
         (points,) = axes.plot(x, middle, look.marker, color=look.color, label=group.label)
         handles[points] = group.label
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(plain)
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    log_ticks(axes.yaxis)
     axes.set_xticks(range(len(sizes)), [size_name(size) for size in sizes])
     axes.set_xlabel("GPUs asked for")
     axes.set_ylabel("slowdown\n(median, 10–90 %)")

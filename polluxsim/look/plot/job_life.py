@@ -31,7 +31,7 @@ from polluxsim.look.plot.style import (
     steps,
     styled,
 )
-from polluxsim.look.run_facts import start_delay
+from polluxsim.look.run_facts import cluster_of, start_delay
 from polluxsim.models.profile import Profile
 from polluxsim.records.results import JobRecord, Result
 from polluxsim.records.storage import Run
@@ -89,13 +89,13 @@ def job_life(
                 x, y = steps(curve.edges / HOUR, curve.values)
                 axes.plot(x, y, color=look.color, linestyle=look.linestyle)
         axes.set_ylabel(title)
-    _scales(rows)
-    figure.align_ylabels()
     if len(lives) > 1:
         legend(figure, dict(zip(rows[1].get_lines(), [life.label for life in lives], strict=True)))
     else:
         rows[0].set_title(lives[0].label, loc="left")
     mark_forks(rows[1], groups)
+    _scales(rows)
+    figure.align_ylabels()
     return figure
 
 
@@ -143,7 +143,7 @@ def lives_of(
 def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Life:
     """Return the life of a job of a run, with its efficiency if the profiles of the run are given.
 
-    Raise InvalidInputError if the job never had a GPU, or has no profile.
+    The efficiency of a job without a profile is unknown. Raise InvalidInputError if the job never had a GPU.
     """
     start, end = lifetime(run.result, record)
     changes = [row for row in run.result.allocation_records if row.job == record.job and row.time < end]
@@ -152,17 +152,16 @@ def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Li
     edges = np.array([start, *(row.time for row in changes), end])
     gpus = np.array([0.0, *(sum(row.gpus) for row in changes)])
     sizes = np.array([np.nan, *(row.batch_size or np.nan for row in changes)])
-    efficiency = None if profiles is None else _efficiency(run, record, profiles)
+    profile = (profiles or {}).get(record.application)
+    efficiency = None if profile is None else _efficiency(run, record, profile)
     shared = [each for each in shares_of(run.result, record.job) if each.start < end]
     times = np.array([*(each.start for each in shared), end])
     speed = Curve(times, np.array([each.speed for each in shared])) if shared else None
     return Life(record.job, "", Curve(edges, gpus), Curve(edges, sizes), efficiency, speed)
 
 
-def _efficiency(run: Run, record: JobRecord, profiles: Profiles) -> Curve:
-    if record.application not in profiles:
-        raise InvalidInputError(f"{run.name}: the profiles have no application {record.application!r}")
-    known = progress_of(run.result, record, profiles[record.application], start_delay(run))
+def _efficiency(run: Run, record: JobRecord, profile: Profile) -> Curve:
+    known = progress_of(run.result, record, profile, start_delay(run), cluster_of(run).node_types)
     return Curve(known.edges, known.efficiency)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from polluxsim.common.errors import InvalidInputError
-from polluxsim.look.job_progress import own_profiles
+from polluxsim.look.job_progress import own_profiles, why_unknown
 from polluxsim.look.plot.cluster_views import failures, gpu_map, queue
 from polluxsim.look.plot.distributions import fairness_cdf, jct_by_application, jct_cdf, slowdown_by_size
 from polluxsim.look.plot.job_life import job_life, lives_of
@@ -90,8 +90,8 @@ def _profiles_of(run: Run, folder: Path | None) -> Mapping[str, Profile] | None:
     except InvalidInputError as error:
         if folder is not None:
             raise
-        note = f"no panel of the efficiency: {error}; --profiles FOLDER says where they are now"
-        print(f"polluxsim: {run.name}: {note}", file=sys.stderr)
+        hint = "" if why_unknown(run) else "; --profiles FOLDER says where they are now"
+        print(f"polluxsim: {run.name}: no panel of the efficiency: {error}{hint}", file=sys.stderr)
         return None
 
 

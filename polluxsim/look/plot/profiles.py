@@ -102,6 +102,7 @@ def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
         points = [(count, value) for count, value in known if value is not None]
         lines[_draw(left, points, style)] = f"batch size {size}"
     left.set_ylabel("throughput [examples/s]")
+    left.yaxis.set_major_formatter(_count)
     left.set_ylim(bottom=0)
     stages = {}
     for style, (stage, shares) in enumerate(STAGES.items()):
@@ -109,6 +110,9 @@ def best_batch_sizes(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
         points = [(count, choice.batch_size(count)) for count, choice in choices if choice is not None]
         stages[_draw(right, points, style)] = f"{stage} of training"
     right.set_yscale("log", base=2)
+    low, high = right.get_ylim()
+    if high < 2 * low:
+        right.set_ylim(low / 2, 2 * high)  # small differences look small
     right.yaxis.set_major_locator(LogLocator(base=2, numticks=8))
     right.yaxis.set_major_formatter(plain)
     right.set_ylabel("best batch size [examples]")
@@ -143,6 +147,7 @@ def goodputs(profile: Profile, width: float = TWO_COLUMNS) -> Drawing:
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xlabel("batch size [examples]")
         axes.set_ylabel("goodput [examples/s]")
+        axes.yaxis.set_major_formatter(_count)
         axes.set_title(f"{profile.application.name}, {stage} of training", loc="left")
         named.append((axes, lines))
     top = max(axes.get_ylim()[1] for axes in panels)
@@ -259,7 +264,7 @@ def _draw(axes: Axes, points: Sequence[tuple[int, float]], style: int):  # type:
     return line
 
 
-DEFAULT_APPLICATION = "cifar10"  # application of the figures of one profile
+DEFAULT_APPLICATION = "cifar10"  # application of the figures of one profile; the first one where it is missing
 
 
 def _draw_throughput(options: PlotRequest) -> Drawing:
@@ -267,6 +272,8 @@ def _draw_throughput(options: PlotRequest) -> Drawing:
     profiles = _profiles(options.profiles)
     cards = None if options.cards is None else _profiles(options.cards)
     known = [name for name in profiles if cards is None or name in cards]
+    if not known:
+        raise InvalidInputError(f"{options.cards}: no card is of an application of the profiles; name another folder")
     chosen = [_known(name, known) for name in options.application or known]
     fitted = {name: agent_model(profiles[name]) if cards is None else cards[name] for name in chosen}
     points = "card" if isinstance(profiles[chosen[0]], CardProfile) else "measured"
@@ -279,7 +286,8 @@ def _draw_one(figure: Callable[[Profile, float], Drawing]) -> Callable[[PlotRequ
 
     def drawn(options: PlotRequest) -> Drawing:
         profiles = _profiles(options.profiles)
-        return figure(profiles[_known(options.application or DEFAULT_APPLICATION, list(profiles))], options.width_in_cm)
+        default = DEFAULT_APPLICATION if DEFAULT_APPLICATION in profiles else next(iter(profiles))
+        return figure(profiles[_known(options.application or default, list(profiles))], options.width_in_cm)
 
     return drawn
 

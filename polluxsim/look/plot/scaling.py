@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, NullLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.tables import read_rows
@@ -23,9 +23,9 @@ from polluxsim.look.plot.style import (
     TWO_COLUMNS,
     Drawing,
     legend,
+    log_ticks,
     new_figure,
     new_panel,
-    plain,
     styled,
 )
 from polluxsim.look.run_facts import num_gpus
@@ -82,9 +82,9 @@ def scaling(times: pd.DataFrame, policies: dict[str, str] | None = None, width: 
     `times` has a row for each decision, with `COLUMNS`. `policies` contains the policy of each label, which decides the
     colour. Raise InvalidInputError if there are no decisions.
     """
-    if times.empty:
-        raise InvalidInputError("there are no times of decisions")
     times = times[times["num_jobs"] > 0]
+    if times.empty:
+        raise InvalidInputError("there are no times of decisions about jobs")
     labels = list(dict.fromkeys(times["label"]))
     chosen = looks([(policies or {}).get(label, label) for label in labels])
     axes_names = {"num_gpus": "GPUs of the cluster", "num_jobs": "active jobs"}
@@ -100,7 +100,7 @@ def scaling(times: pd.DataFrame, policies: dict[str, str] | None = None, width: 
         _ticks(axes, times[column])
     panels[0].set_ylabel("time of a decision [ms]")
     panels[0].set_yscale("log")
-    panels[0].yaxis.set_major_formatter(plain)
+    log_ticks(panels[0].yaxis)
     if len(labels) > 1:
         legend(figure, dict(zip(lines, labels, strict=True)))
     return figure
@@ -132,8 +132,8 @@ def _draw(axes: Axes, points: pd.DataFrame, look: Look):  # type: ignore[no-unty
 def _ticks(axes: Axes, values: pd.Series[float]) -> None:
     """Make the x axis logarithmic. If there are few values, each has a tick."""
     axes.set_xscale("log")
+    log_ticks(axes.xaxis)
     known = sorted(values.unique())
-    axes.xaxis.set_major_formatter(plain)
     if len(known) <= 8:
         axes.xaxis.set_major_locator(FixedLocator(known))
         axes.xaxis.set_minor_locator(NullLocator())
@@ -156,6 +156,7 @@ def draw_levels(target: Target, curve: Mapping[float, Estimate], answer: float |
     if answer is not None:
         names[axes.axvline(answer, color=GREY, linestyle=":")] = f"{x} found: {answer:g}"
     axes.yaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=all(float(level).is_integer() for level in curve)))
     axes.set_ylim(bottom=0)
     axes.set_xlabel(x)
     axes.set_ylabel(target.heading)

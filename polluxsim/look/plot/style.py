@@ -9,12 +9,14 @@ from io import BytesIO
 from itertools import pairwise, product
 from os import PathLike
 from pathlib import Path
+from textwrap import fill
 from typing import Any, BinaryIO, NamedTuple, cast
 
 import matplotlib.style
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import Collection
 from matplotlib.colors import to_hex, to_rgba, to_rgba_array
@@ -23,7 +25,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
-from matplotlib.ticker import MultipleLocator
+from matplotlib.ticker import LogLocator, MultipleLocator, NullFormatter
 from matplotlib.transforms import Bbox, BboxBase
 from numpy.typing import ArrayLike, NDArray
 
@@ -68,6 +70,7 @@ RC = {
     "grid.linewidth": 0.5,
     "figure.dpi": PNG_DPI,
     "savefig.dpi": "figure",
+    "text.parse_math": False,  # names of jobs and runs may contain $
     "svg.hashsalt": "polluxsim",
     "svg.fonttype": "path",
     "pdf.fonttype": 42,
@@ -77,6 +80,11 @@ RC = {
 GREY = "#6F6F6F"  # of reference lines and notes
 
 FONT_SIZE = 7.0  # of names and notes in a panel [pt]
+
+TICKS_BETWEEN = {15: (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), 100: (1.0, 2.0, 5.0)}
+"""First digits of the numbers on a logarithmic axis, by the factor below which its ends differ."""
+
+LONGEST_BESIDE_FORK = 28  # longer names of forked runs do not stand beside the fork [characters]
 
 MOST_HOUR_TICKS = 9  # largest number of distances between the ticks of a time axis
 
@@ -209,16 +217,35 @@ def hour_ticks(axes: Axes) -> None:
         axes.set_xlabel(axes.get_xlabel().replace("[h]", "[h:min]"))
 
 
-def mark_forks(axes: Axes, groups: Iterable[Group]) -> None:
-    """Draw a line at the fork of each group on a time axis in hours, with the name of the forked runs beside it."""
-    forks = {fork: group.label for group in groups for fork in fork_times(group.runs)}
-    for time, label in forks.items():
+def mark_forks(axes: Axes, groups: Iterable[Group], *, has_title: bool = False) -> None:
+    """Draw a line at the fork of each group on a time axis in hours.
+
+    The short name of the forked runs, or the time, stands beside it, unless the panel has a title at the same place.
+    """
+    forks = {fork: group for group in groups for fork in fork_times(group.runs)}
+    for row, (time, group) in enumerate(forks.items()):  # rows, so that names of near forks do not overlap
         axes.axvline(time / HOUR, color=GREY, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1)
+        if has_title:
+            continue
+        is_named = clock(time) in group.label and len(group.label) <= LONGEST_BESIDE_FORK
+        is_late = time > group.runs[0].result.end_time / 2  # its name stands on the left
         axes.annotate(
-            label if clock(time) in label else f"fork at {clock(time)}",
-            (time / HOUR, 1), (2, 1), xycoords=("data", "axes fraction"), textcoords="offset points",
-            ha="left", va="bottom", color=GREY, fontsize=FONT_SIZE,
+            group.label if is_named else f"fork at {clock(time)}",
+            (time / HOUR, 1), (-2 if is_late else 2, 1 + FONT_SIZE * row), xycoords=("data", "axes fraction"),
+            textcoords="offset points", ha="right" if is_late else "left", va="bottom", color=GREY, fontsize=FONT_SIZE,
         )  # fmt: skip
+
+
+def log_ticks(axis: Axis) -> None:
+    """Write plain numbers at the ticks of a logarithmic axis whose lines are drawn.
+
+    A short axis has numbers between the powers of ten too. The other ticks have no numbers, which would overlap.
+    """
+    low, high = axis.get_view_interval()
+    digits = next((digits for most, digits in TICKS_BETWEEN.items() if high < most * low), (1.0,))
+    axis.set_major_locator(LogLocator(subs=digits))
+    axis.set_major_formatter(plain)
+    axis.set_minor_formatter(NullFormatter())
 
 
 def plain(value: float, _: object = None) -> str:
@@ -227,6 +254,8 @@ def plain(value: float, _: object = None) -> str:
 
 
 MOST_LABELS = 4  # if there are more lines than this, a figure has a legend
+
+LETTER, HANDLE = 4.0, 34.0  # widths of a letter and of a sample of a line in a legend [pt]
 
 OFFSET = 3.0  # from a line to its label [pt]
 
@@ -251,15 +280,17 @@ def name_lines(axes: Axes, names: Mapping[Line2D, str], obstacles: Points | None
 
 
 def legend(figure: Figure, names: Mapping[Line2D, str] | Mapping[Artist, str]) -> None:
-    """Write a legend above the figure, in as many columns as fit. The height of the figure grows."""
+    """Write a legend above the figure, in as many columns as fit. The height of the figure grows.
+
+    A name that is wider than the figure has several lines.
+    """
     width = figure.get_figwidth() * 72
-    longest = max(map(len, names.values())) * 4.0 + 34.0
-    columns = max(int(width // longest), 1)
-    rows = -(-len(names) // columns)
-    figure.set_figheight(figure.get_figheight() + 0.14 * rows)
-    figure.legend(
-        list(names), list(names.values()), loc="outside upper center", ncols=-(-len(names) // rows), borderaxespad=0.2
-    )
+    texts = [fill(name, max(int((width - HANDLE) / LETTER), 1)) for name in names.values()]
+    lines = [text.splitlines() for text in texts]
+    columns = max(int(width // (max(len(line) for text in lines for line in text) * LETTER + HANDLE)), 1)
+    rows = -(-len(texts) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.14 * rows * max(map(len, lines)))
+    figure.legend(list(names), texts, loc="outside upper center", ncols=-(-len(texts) // rows), borderaxespad=0.2)
 
 
 class _Spot(NamedTuple):

@@ -38,7 +38,7 @@ class Series(NamedTuple):
     policy: str
     x: Array  # rising values of the setting, or indices of its names; a single nan for runs without the setting
     mean: Array  # of the metric
-    # 95 % interval of the mean, or for pairs, mean of the baseline times interval of the ratio; nan without one.
+    # 95 % interval of the mean, or for pairs, of the ratio to the baseline times mean / ratio; nan without one.
     low: Array
     high: Array
 

@@ -23,7 +23,7 @@ from polluxsim.look.why.events import MOST_NODES, fork_sentence, lost, nodes_tex
 from polluxsim.look.why.phrases import listed, number_of, percent
 from polluxsim.look.why.sentences import sentence
 from polluxsim.metrics.summary import waiting_time
-from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord
+from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Status
 from polluxsim.records.storage import Run
 from polluxsim.statistics.series import ALONE, Share, Stretch, active_jobs, gpus_in_use, instants, lifetime, shares_of
 
@@ -161,6 +161,8 @@ def summary(run: Run, job: JobRecord) -> str:
     """Return the life of a job in a line."""
     if isinf(job.submit_time):
         return f"{job.job} ({job.application}), {_NEVER_SUBMITTED}"
+    if job.submit_time > (end := run.result.end_time):
+        return f"{job.job} ({job.application}), not submitted before the run ended, at {clock(end)}"
     parts = [f"{job.job} ({job.application})", f"submitted {clock(job.submit_time)}"]
     if job.start_time is not None and job.queueing_delay is not None:
         parts.append(f"started {clock(job.start_time)} after {clock(job.queueing_delay)}")
@@ -178,7 +180,7 @@ def summary(run: Run, job: JobRecord) -> str:
 def story(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord) -> Table | str:
     """Return a table with a row for each stage of a job: its start, duration, event and reason.
 
-    Return only a line for a job that was never submitted, or was submitted as the run ended.
+    Return only a line for a job that was not submitted before the end of the run.
     """
     if not (all_stages := stages(run, job)):
         return escape(summary(run, job))
@@ -196,6 +198,8 @@ def story(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord) -> Table | 
     mine, stretches = [reason for reason in reasons if reason.job == job.job], shares_of(run.result, job.job)
     for stage in all_stages:
         within = [reason for reason in mine if stage.start <= reason.time < stage.end]
+        if stage is all_stages[-1]:
+            within += rejections(reasons, job)
         what = "\n".join([happened(stage), *beside(stretches, stage.start, stage.end)])
         cells = (clock(stage.start), clock(stage.end - stage.start), what, _why(run, stage, within))
         table.add_row(*map(escape, cells))
@@ -205,7 +209,7 @@ def story(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord) -> Table | 
 def at(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord, time: float) -> str:
     """Return a paragraph with the state of a job at a time [s], and the reason for it."""
     if outside := _outside(run, job, time):
-        return outside
+        return " ".join([outside, *(sentence(reason) for reason in rejections(reasons, job) if reason.time <= time)])
     found = stages(run, job)
     # At the end of the run, the last stage is over.
     stage = next((each for each in found if each.start <= time < each.end), found[-1])
@@ -223,6 +227,12 @@ def at(run: Run, reasons: Sequence[ReasonRecord], job: JobRecord, time: float) -
         sentences.append(f"{when}{sentence(reason)}")
     sentences += [_cluster(run, time), fork_sentence(run)]
     return " ".join(filter(None, sentences))
+
+
+def rejections(reasons: Sequence[ReasonRecord], job: JobRecord) -> list[ReasonRecord]:
+    """Return the reasons for which a job was rejected, recorded as it ended; empty if it was not rejected."""
+    is_rejected = job.status is Status.REJECTED
+    return [each for each in reasons if is_rejected and each.job == job.job and each.time == job.end_time]
 
 
 def waits(run: Run, job: JobRecord, time: float) -> bool:

@@ -226,7 +226,7 @@ def page(board: Leaderboard, suite: Suite, reports: Mapping[Player, str] = Mappi
     players = list(dict.fromkeys(one.policy for found in board.standings.values() for one in found))
     return template.render(
         title=f"{len(players)} policies on {len(panels)} scenarios",
-        what=f"The {suite.name} suite: every policy on every scenario, drawn with the same {len(suite.seeds)} seeds.",
+        what=f"The {suite.name} suite: every policy on every scenario, drawn with the same {_seeds_in_words(suite)}.",
         board=board,
         sentences=[*verdicts(board), *interval_words(board)],
         ranking_note=ranking_note(board),
@@ -246,6 +246,10 @@ def page(board: Leaderboard, suite: Suite, reports: Mapping[Player, str] = Mappi
         change_in_words=change_in_words,
         version=__version__,
     )
+
+
+def _seeds_in_words(suite: Suite) -> str:
+    return "seed" if len(suite.seeds) == 1 else f"{len(suite.seeds)} seeds"
 
 
 def _panel(name: str, title: str, standings: Sequence[Standing], compared: Sequence[str]) -> Panel:

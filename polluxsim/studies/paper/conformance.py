@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 from rich.table import Table
+from rich.text import Text
 
 from polluxsim.studies.paper.experiments import Experiment, Inputs, experiment_names, other_systems, read_experiment
 from polluxsim.studies.paper.published import BOUNDS, Finding, Kind, Published
@@ -91,7 +92,7 @@ def conformance_table(rows: Sequence[tuple[str, Finding]]) -> Table:
         table.add_column(name, justify="right" if 3 <= index < len(CONFORMANCE_COLUMNS) - 1 else "left")
     for system, finding in rows:
         *line, verdict = conformance_cells(system, finding)
-        table.add_row(*line, f"[{STYLES[finding.verdict.passed]}]{verdict}[/]")
+        table.add_row(*map(Text, line), Text(verdict, STYLES[finding.verdict.passed]))
     return table
 
 

@@ -21,7 +21,7 @@ from polluxsim.look.plot.sweep import sweep
 from polluxsim.records.folders import POLICY
 from polluxsim.records.storage import flat
 from polluxsim.statistics.groups import Group
-from polluxsim.studies.paper.measures import SHOWN, SMALL_JOB, choose, fits
+from polluxsim.studies.paper.measures import choose, fits, shown_profile
 from polluxsim.studies.paper.published import BOUNDS, UNITS, Finding, Kind
 from polluxsim.studies.paper.runs import Runs
 from polluxsim.studies.paper.verdict_tables import by_quantity, unit_of
@@ -42,6 +42,8 @@ LOAD = "workload.load"  # column of the number of jobs; workloads that come from
 
 LINES = {LOAD: [POLICY], "engine.interference": ["policy.avoid_interference"]}
 """Settings that all runs of a line share, by the setting along the axis."""
+
+SMALL_JOB = "yolov3"  # application of the small jobs of Figure 6
 
 COMPARISON = "comparison"  # name of the drawing that compares our values with those of the simulator and of the paper
 
@@ -163,7 +165,7 @@ def along_the_axis(runs: Runs) -> Figure | None:
 
 DRAWINGS: Mapping[str, Callable[[Runs], Figure | None]] = {
     "along_the_axis": along_the_axis,
-    "best_batch_sizes": lambda runs: profiles.best_batch_sizes(runs.profiles[SHOWN]),
+    "best_batch_sizes": lambda runs: profiles.best_batch_sizes(shown_profile(runs)),
     "fairness_cdf": lambda runs: distributions.fairness_cdf(runs.groups()) if runs.made else None,
     "jct_cdf": lambda runs: distributions.jct_cdf(runs.groups()) if runs.made else None,
     "jobs_under_contention": jobs_under_contention,
@@ -171,7 +173,7 @@ DRAWINGS: Mapping[str, Callable[[Runs], Figure | None]] = {
         {run.arm.name: run.read().result for run in runs.first_seeds}
     ),
     "throughput_fits": throughput_fits,
-    "training_curves": lambda runs: profiles.training_curves(runs.profiles[SHOWN]),
+    "training_curves": lambda runs: profiles.training_curves(shown_profile(runs)),
     "usage_over_time": usage_over_time,
 }
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.fitted_speed import FittedSpeed, agent_model, fitted_speed, mean_error
 from polluxsim.look.plot.distributions import FAIRNESS
 from polluxsim.look.plot.job_life import Curve, Life, contention_between, life_of
@@ -37,8 +38,8 @@ Array = NDArray[np.float64]
 HIGH, LOW = 0.5, 0.25
 """Contention is high from the first share, and low up to the second share, of its maximum in the life of the job."""
 
-LARGE_JOB, SMALL_JOB = "imagenet", "yolov3"
-"""Applications of Figure 6. The mean JCT of the large one is the "99 %" JCT in the table of the paper."""
+LARGE_JOB = "imagenet"
+"""Application of Figure 6. Its mean JCT is the "99 %" JCT in the table of the paper."""
 
 SHOWN = "cifar10"  # the application of Figures 1 and 2
 
@@ -154,19 +155,29 @@ def of_profiles(runs: Runs) -> Iterator[Sample]:
         yield Sample("completion time on 1 GPU", name, step_time * profile.epoch_end(last))
 
 
+def shown_profile(runs: Runs) -> Profile:
+    """Return the profile of the application of Figures 1 and 2. Raise InvalidInputError if it is missing."""
+    if SHOWN not in runs.profiles:
+        what = f"{runs.inputs.profiles}: has no profile of {SHOWN}, which {runs.experiment.name} shows"
+        raise InvalidInputError(f"{what}; give a folder that has one with --profiles")
+    return runs.profiles[SHOWN]
+
+
 def best_batch_sizes(runs: Runs) -> Iterator[Sample]:
     """Yield the batch size that takes the least time, by GPUs and stage [examples]."""
+    profile = shown_profile(runs)
     for count in REPLICAS:
         for stage, shares in STAGES.items():
-            if choice := best_choice(runs.profiles[SHOWN], count, shares):
+            if choice := best_choice(profile, count, shares):
                 yield Sample("best batch size", f"{count} GPUs, {stage}", choice.batch_size(count))
 
 
 def efficiency_by_stage(runs: Runs) -> Iterator[Sample]:
-    """Yield the statistical efficiency of a small and of the largest batch size, early and late in training."""
-    profile = runs.profiles[SHOWN]
+    """Yield the statistical efficiency of the second smallest and of the largest batch size, early and late."""
+    profile = shown_profile(runs)
     tenth = max(profile.application.num_epochs // 10, 1)
-    for name, size in (("small batch", profile.batch_sizes[1]), ("large batch", profile.batch_sizes[-1])):
+    small, large = profile.batch_sizes[:2][-1], profile.batch_sizes[-1]
+    for name, size in (("small batch", small), ("large batch", large)):
         values = efficiencies(profile, size)
         yield Sample("efficiency", f"{name}, first tenth", float(np.mean(values[:tenth])))
         yield Sample("efficiency", f"{name}, last tenth", float(np.mean(values[-tenth:])))
@@ -241,14 +252,14 @@ def overheads_of(jobs: pd.DataFrame) -> dict[str, float]:
     """Return the overheads of one run [s, or 1], and the GPU time of a job on average [GPU s].
 
     `time between re-allocations` is the time in which jobs held GPUs, divided by restarts; `time at one placement` is
-    this time divided by all starts.
+    this time divided by all starts. If no job ran, the share in restarts is 0.
     """
     run_time, restarts = float(jobs["run_time"].sum()), int(jobs["num_restarts"].sum())
     started = int((jobs["run_time"] > 0).sum())
     short = jobs["application"].isin(SHORT)
     found = {
         "time at one placement": run_time / max(restarts + started, 1),
-        "share of run time in restarts": float(jobs["restart_time"].sum()) / run_time,
+        "share of run time in restarts": float(jobs["restart_time"].sum()) / run_time if run_time else 0.0,
         "GPU time of a job": float(jobs["gpu_seconds"].mean()),
     }
     if restarts:

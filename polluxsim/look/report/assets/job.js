@@ -98,7 +98,9 @@ polluxReport.job = (() => {
     const items = stretches.map(([start, end]) => {
       const then = data.at(run, start), others = then.waiting.filter((other) => other !== job).length, free = then.capacity - then.gpus;
       const next = run.roundTime[data.lastUpTo(run.roundTime, start) + 1];
-      const said = told(reasons, job, start, end), between = !said && run.roundTime.indexOf(start) < 0 && (next === undefined || next >= end);
+      // The reason of a rejection has the time at which the job ends.
+      const isRejected = data.statusOf(run, job) === "rejected" && end === data.endOf(run, job);
+      const said = told(reasons, job, start, isRejected ? Infinity : end), between = !said && run.roundTime.indexOf(start) < 0 && (next === undefined || next >= end);
       const change = data.changeAt(run, job, start), loss = change >= 0 && run.changeTime[change] === start ? run.losses[change] : undefined;
       return format.element("li", {}, `${format.span(end - start)} from ${format.clock(start)}: `, loss ? `it ${loss}. ` : "", between
         ? `${loss ? "This was" : start === run.jobSubmit[job] ? "It was submitted" : "It lost them"} between two rounds${next === undefined ? "" : `; the next one was at ${format.clock(next)}`}.`
