@@ -430,7 +430,7 @@ class Autoscaler:
 
     @property
     def traits(self) -> Traits:
-        """Return the traits of the policy. If agents maximise throughput, the models in the view of the policy do, too."""
+        """Return the traits. If agents maximise throughput, the models in the view of the policy do, too."""
         return Traits(
             adaptive=True,
             needs_profiles=True,
