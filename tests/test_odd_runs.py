@@ -35,7 +35,7 @@ WORLDS = (
 NOT_FOR_IT = (
     "has no profile, and",
     "engine.sharing is null, and",
-    "name a time before its end",
+    "name an earlier time",
     "cannot change or drop nodes",
 )
 """What a command may say of a run that it is not for."""

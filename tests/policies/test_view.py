@@ -5,6 +5,8 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import replace
 from math import inf
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -98,3 +100,9 @@ def test_a_proxy_shows_the_job_but_for_its_own_values_and_can_be_copied() -> Non
             each.nothing  # noqa: B018
     with pytest.raises(AttributeError):
         proxy.placement = ()  # type: ignore[misc]
+
+
+def test_an_error_within_an_attribute_of_a_view_keeps_its_message() -> None:
+    job: Any = SimpleNamespace(job_id="a", num_replicas=1)
+    with pytest.raises(AttributeError, match="has no attribute 'placement'"):
+        ClusterView(0.0, (4,), [job]).running  # noqa: B018

@@ -180,3 +180,11 @@ def test_a_name_that_stands_twice_is_said_once() -> None:
     assert [str(warning.message) for warning in said] == [
         f"{FORMER_POLICY} is now called polluxsim.policies.ordered.classic.Fifo; a later release removes the old name"
     ]
+
+
+@pytest.mark.parametrize("former", ["polluxsim.records.Result", "polluxsim.policies.deadlines.EarliestDeadline"])
+def test_the_warning_of_a_former_name_is_about_the_line_that_reads_it(former: str) -> None:
+    module, _, name = former.rpartition(".")
+    with pytest.warns(FutureWarning, match=former) as warned:
+        getattr(import_module(module), name)
+    assert [Path(warning.filename).name for warning in warned] == [Path(__file__).name]
