@@ -20,6 +20,7 @@ from polluxsim.look.plot.kinds import Subject
 from polluxsim.look.plot.style import Drawing
 from polluxsim.look.settings_tables import as_csv, as_html, as_latex, as_markdown, as_text, frame_of_settings
 from polluxsim.metrics.declared import Metric
+from polluxsim.records.folders import SWEEP_FILE, run_folders
 from polluxsim.statistics.comparisons import SettingsTable, settings_table
 from polluxsim.statistics.frames import PARQUET, frame_at, frame_of
 from polluxsim.studies.driver import run_entries
@@ -83,9 +84,11 @@ class Sweep:
         Parameters
         ----------
         metrics
-            Columns of `frame`. The default is six metrics.
+            Columns of `frame`. The defaults are those of `polluxsim.statistics.comparisons.SHOWN` that a run has, and
+            your own metrics.
         baseline
-            Baseline, like `policy.p=-1` or `policy=pollux`. The default is the setting of the first run.
+            Baseline: a setting like `policy.p=-1` or `policy=pollux`, a row of the table, or the folder of a run. The
+            default is the setting of the first run.
 
         Raises
         ------
@@ -96,6 +99,13 @@ class Sweep:
 
     def plot(self, kind: str = "sweep", **options: object) -> Drawing:
         """Draw a figure of the sweep, as `polluxsim plot KIND` with its options by name; `y` is the metric.
+
+        Raises
+        ------
+        InvalidConfigError
+            If the kind or an option is unknown or invalid. The kind `sweep` needs `x`.
+        InvalidInputError
+            If the runs lack the data of the figure.
 
         Examples
         --------
@@ -133,7 +143,7 @@ def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
     Parameters
     ----------
     workload, policy, agent, cluster, profiles, settings, metrics
-        The arguments of `simulate`, or lists of them.
+        The arguments of `simulate`. All but profiles and metrics may be lists of arguments.
     seeds
         Seeds of each combination. A generated workload differs between seeds.
     folder
@@ -145,8 +155,8 @@ def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
 
     Raises
     ------
-    InvalidConfigError
-        If an argument is invalid, or a configuration cannot state a part of a sweep in several processes.
+    PolluxSimError
+        If an argument is invalid, a job does not fit, or no configuration can state a part for other processes.
     SweepError
         If runs in a folder failed. The other runs are complete and stay in the folder.
 
@@ -205,7 +215,7 @@ def _kept(
 
 
 def read_sweep(folder: str | PathLike[str]) -> Sweep:
-    """Read a sweep of `polluxsim run -m` from its folder, or from its Parquet file.
+    """Read a sweep from a folder of runs or a Parquet file. `runs` lacks runs whose folders are missing.
 
     Raises
     ------
@@ -213,7 +223,8 @@ def read_sweep(folder: str | PathLike[str]) -> Sweep:
         If there is no finished run.
     """
     path = Path(folder)
-    table = path if path.suffix == PARQUET else path / "sweep.parquet"
-    frame = frame_at([table if table.exists() else path])
-    runs = [table.parent / name for name in frame.folder] if table.exists() else [path]
+    table = path if path.suffix == PARQUET else path / SWEEP_FILE
+    has_table = table.exists()
+    frame = frame_at([table if has_table else path])
+    runs = [table.parent / str(name) for name in frame.get("folder", ())] if has_table else run_folders([path])
     return Sweep(frame, Subject(paths=[run for run in runs if run.exists()], frame=frame))

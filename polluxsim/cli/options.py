@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
-from polluxsim.common.durations import UNITS, from_clock
+from polluxsim.common.durations import MINUTE, UNITS, from_clock
 
 Request = TypeVar("Request")
 Value = TypeVar("Value")
@@ -85,6 +85,9 @@ def duration_from_0(word: str) -> float:
     if seconds is None:
         raise ArgumentTypeError(f"is {word}, must be a duration with its unit, like 90min, 3h or 2d")
     return seconds
+
+
+window = type_of(duration, lambda value: value >= MINUTE, "at least 1min")
 
 
 def once_in(unit: str, name: str, kind: Callable[[str], float] = duration) -> Callable[[str], float]:
@@ -211,7 +214,7 @@ OPTIONS: Mapping[str, Option] = {
     "dark": Option("draw the figure for a dark page"),
     "reports": Option("write a report of each policy's runs on each scenario, and link the page to them"),
     "width": Option("width in print [cm]; 8.5 fits one column and 17 fits two", "CM", number),
-    "bin": Option("length of the averaging window, like 30min", "DURATION", once_in("min", "--bin")),
+    "bin": Option("length of the averaging window, like 30min", "DURATION", once_in("min", "--bin", window)),
     "job": Option("name of a job", "NAME", text, repeated=True),
     "application": Option("application to draw", "NAME", text, repeated=True),
     # Clusters, jobs and changes.

@@ -177,8 +177,8 @@ class Recorder:
     def gradients(self, part: float, whole: float, part_size: int, batch_size: int) -> None:
         """Record the gradient of an optimiser step.
 
-        Raise InvalidConfigError if a norm is not finite, the part is not smaller than the batch, or the epoch has
-        another batch size.
+        Raise InvalidConfigError if a norm is negative or not finite, the part is not at least 1 and below the batch, or
+        the batch is below `init_batch_size` or differs from that of the epoch.
 
         Parameters
         ----------
@@ -195,9 +195,7 @@ class Recorder:
                     f"gradients: squared norm {name}={norm}, must be a finite number of at least 0"
                 )
         if not 1 <= part_size < batch_size:
-            raise InvalidConfigError(
-                f"gradients: part_size={part_size}, must be from 1 to {batch_size - 1}, one below batch_size"
-            )
+            raise InvalidConfigError(f"gradients: part_size={part_size}, must be at least 1 and below {batch_size=}")
         if batch_size < self._init_batch_size or any(before.batch_size != batch_size for before in self._gradients[:1]):
             raise InvalidConfigError(
                 f"gradients: batch_size={batch_size}, must be the same in an epoch and at least {self._init_batch_size}"
@@ -207,8 +205,9 @@ class Recorder:
     def end_epoch(self, steps: int, metric: float = 0.0) -> NoiseScale:
         """End an epoch of a training with one batch size; return its noise scale.
 
-        An epoch makes the same progress at every batch size. Larger batch sizes need more examples. Raise
-        InvalidConfigError if there is no step or no recorded gradient.
+        Epochs are compared by number between batch sizes. At a larger batch size, call this once the progress, steps
+        times gain, equals that of an epoch at `init_batch_size`; this takes more examples. Raise InvalidConfigError if
+        there is no step or no recorded gradient.
 
         Parameters
         ----------
@@ -232,8 +231,9 @@ class Recorder:
     def write(self, folder: Path | str, **about: str) -> Path:
         """Write the measurements beside those of other runs; return the folder of the application.
 
-        Raise InvalidConfigError if too few steps were recorded, or a setting has no steps with synchronisation, or on
-        several GPUs none without.
+        Raise InvalidConfigError if a description is unknown, too few steps were recorded, or a setting has no steps
+        with synchronisation, or on several GPUs none without. The first training in a folder must have
+        `init_batch_size`; otherwise InvalidConfigError is raised too.
 
         Parameters
         ----------

@@ -6,8 +6,9 @@ import json
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import inf, isfinite
+from math import inf
 from numbers import Real
+from sys import float_info
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -168,6 +169,6 @@ def _value(name: str, metric: Metric, result: Result) -> float | None:
         raise InvalidInputError(f"metric {name} has no value: its function failed with {cause}") from error
     if value is None:
         return None
-    if not isinstance(value, Real) or not isfinite(value):
+    if not isinstance(value, Real) or not abs(value) <= float_info.max:  # a whole number may be larger than any float
         raise InvalidInputError(f"metric {name} is {short(value)}: its function must return a finite number or None")
     return float(value)

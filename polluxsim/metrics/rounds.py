@@ -11,17 +11,19 @@ from polluxsim.records.results import Result, RoundRecord
 
 
 def every_round(result: Result, interval: float) -> Iterator[RoundRecord]:
-    """Yield the cluster after every round at which a job was active, and after rounds at failures, in order of time.
+    """Yield all recorded rounds, and the rounds between them at which a job was active, in order of time.
 
-    `interval` is the run's round interval [s].
+    A round between records has the state of the record before it, with the cost up to then. `interval` is the run's
+    round interval [s].
     """
     jobs = result.job_records
     begins = sorted(job.submit_time for job in jobs)
-    ends = sorted(max(result.end_time if job.end_time is None else job.end_time, job.submit_time) for job in jobs)
+    ends = sorted(max(result.end_time if job.left_at is None else job.left_at, job.submit_time) for job in jobs)
     for record, after in zip_longest(result.round_records, result.round_records[1:]):
         yield record
         index = round(record.time / interval)
-        index += index * interval <= record.time
+        if index * interval <= record.time:  # begin at the first multiple of the interval after the record
+            index += 1
         end = result.end_time if after is None else after.time
         while (time := index * interval) < end:
             if bisect_right(begins, time) > bisect_right(ends, time):

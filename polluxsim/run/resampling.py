@@ -115,19 +115,22 @@ class KnownState:
         self.moment, self.arrivals = moment, arrivals
         run, _ = moment.copied()
         known, time = run.known, moment.time
+        jobs = [job for job in (*run.scenario.workload.jobs, *moment.added) if job.job_id not in moment.left_out]
+        # The run is just before the time, so it lacks the jobs that are submitted at exactly this time.
+        arriving = [job for job in jobs if job.submit_time == time and not job.after]
         self._active = [(job, done) for job, done in run.active(time) if job.job_id not in moment.left_out]
+        self._active += [(job, 0.0) for job in arriving]
         over = [(known[end.job], end) for end in run.ended()]
         self._seen = [
             Seen(job, end.work, end.status is Status.COMPLETED) for job, end in over if job.submit_time <= time
         ]
         self._seen += [Seen(job, progress, False) for job, progress in self._active]
-        jobs = (*run.scenario.workload.jobs, *moment.added)
-        later = (job.job_id for job in jobs if job.submit_time > time)
-        self._to_come = tuple(name for name in later if name not in moment.left_out)
+        self._to_come = tuple(job.job_id for job in jobs if job.submit_time > time)
         self._from_file = arrivals.after(time)
         self._running_since = _running_since(moment)
         self.names = [job.job_id for job, _ in self._active]
-        self.waiting = frozenset(run.waiting)
+        self._waited = frozenset(run.waiting)
+        self.waiting = self._waited.union(job.job_id for job in arriving)
         self._starting = self._starting_with(())
 
     @property
@@ -179,15 +182,15 @@ class KnownState:
         return altered
 
     def _starting_with(self, altered: tuple[Job, ...]) -> frozenset[JobId]:
-        """Return the waiting jobs that the policy would start at this round if jobs were altered."""
+        """Return the jobs that already waited and that the policy would start at this round if jobs were altered."""
         run, policy = self.moment.copied()
         run.fork(Fork(self.moment.time, self.moment.scenario, without=self._to_come, altered=altered))
         if (view := run.advance(before=self.moment.time + run.scenario.settings.round_interval)) is None:
             return frozenset()
         decision = run.ask(policy, view)
         if not isinstance(decision, Decision):
-            return self.waiting & decision.keys()
-        return self.waiting & (decision.allocation.keys() | decision.shared.keys())
+            return self._waited & decision.keys()
+        return self._waited & (decision.allocation.keys() | decision.shared.keys())
 
     def _altered(self, draw: Draw) -> Iterator[Job]:
         """Yield the active jobs that differ in this future: with another duration, or without their cancellation."""

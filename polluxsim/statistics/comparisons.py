@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.errors import InvalidInputError, did_you_mean
 from polluxsim.metrics.declared import Metric, declared_in
 from polluxsim.records.folders import policy_name
 from polluxsim.records.results import Result
@@ -249,7 +249,8 @@ def _labels_and_pooled(rows: Sequence[Row], by: str | None) -> tuple[list[str], 
     if by == "policy":
         return [policy_name(row) for row in rows], [key for key in keys if not key.startswith("policy.")]
     if by not in keys:
-        raise InvalidInputError(f"the runs have no setting {by!r}; give policy or one of {', '.join(sorted(keys))}")
+        known, meant = ", ".join(sorted(keys)), did_you_mean(by, ["policy", *keys])
+        raise InvalidInputError(f"the runs have no setting {by!r}; give policy or one of {known}{meant}")
     left_out = {by}
     if by.endswith("._target_"):  # a part of another class has other settings too
         left_out |= {key for key in keys if key.startswith(by.removesuffix("_target_"))}

@@ -73,7 +73,7 @@ def check_column(frame: pd.DataFrame, name: str, kind: str) -> None:
     """
     if name not in frame or frame[name].isna().all() or (kind == "metric" and is_setting(name)):
         columns = [str(column) for column in frame if is_setting(str(column)) == (kind == "setting")]
-        known = sorted(column for column in columns if frame[column].notna().any())
+        known = sorted(column for column in columns if column != "folder" and frame[column].notna().any())
         raise InvalidInputError(
             f"the runs have no {kind} {name!r}; give one of {', '.join(known)}{did_you_mean(name, known)}"
         )

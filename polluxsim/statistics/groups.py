@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import yaml
 
 from polluxsim.common.durations import clock
 from polluxsim.common.errors import InvalidInputError, did_you_mean
+from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import read_number
 from polluxsim.records.folders import OBJECT, POLICY, RULE_OF_SHARES, policy_name
 from polluxsim.records.storage import Run, flat
@@ -83,13 +85,31 @@ def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:
         return True
     key, _, text = wanted.partition("=")
     if key == "policy":
-        return policy_name(settings).lower() == text.lower().replace("-", "")
+        return policy_name(settings).lower() == text.lower().replace("-", "") or _shipped_as(settings) == text.lower()
     if (number := read_number(text)) is not None:  # YAML reads 1e-3 as text
         return key in settings and bool(settings[key] == number)
     try:
         return key in settings and bool(settings[key] == yaml.safe_load(text))
     except yaml.YAMLError:
         return False
+
+
+@cache
+def _shipped_policies() -> Mapping[str, Settings]:
+    """Return the settings of the shipped policies, by the name of the configuration."""
+    files = shipped("configs").glob("policy/*.yaml")
+    return {file.stem: flat({"policy": yaml.safe_load(file.read_text(encoding="utf-8"))}) for file in files}
+
+
+def _shipped_as(settings: Settings) -> str | None:
+    """Return the shipped configuration, like `las`, with the policy and most settings of a run; None without one."""
+    name = policy_name(settings)
+    equal = {
+        entry: sum(repr(settings.get(key)) == repr(value) for key, value in content.items())
+        for entry, content in _shipped_policies().items()
+        if policy_name(content) == name
+    }
+    return max(equal, key=lambda entry: equal[entry], default=None)
 
 
 def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:

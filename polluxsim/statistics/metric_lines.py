@@ -226,16 +226,17 @@ def baseline_note(names: Sequence[str], bases: Sequence[int]) -> str:
 def difference(line: Line, run: int, first: int) -> tuple[str, str]:
     """Return the difference of a run from its baseline in words, and "better", "worse" or "".
 
-    `run` and `first` are the indices of the run and of its baseline. Both texts are "" if the metric is not compared.
+    `run` and `first` are the indices of the run and of its baseline. Both texts are "" if the metric is not compared,
+    or if one of the values is a lower bound.
     """
     value, base = line.values[run], line.values[first]
     is_compared = line.metric.better or line.field in COMPARED_WITHOUT_DIRECTION
-    if run == first or value is None or not base or line.metric.unit == "%" or not is_compared:
+    is_bound = any(line.texts[each].startswith("≥") for each in (run, first))
+    if run == first or value is None or not base or line.metric.unit == "%" or not is_compared or is_bound:
         return "", ""
     share = value / base - 1 if base > 0 else 1 - value / base  # positive if the value is larger
     text = change_text(share)
-    is_bound = any(line.texts[each].startswith("≥") for each in (run, first))
-    if not line.metric.better or text.startswith("±") or is_bound:
+    if not line.metric.better or text.startswith("±"):
         return text, ""
     return text, "better" if (share < 0) == (line.metric.better == LESS) else "worse"
 

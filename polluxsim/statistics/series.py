@@ -34,7 +34,7 @@ class Stretch(NamedTuple):
 
     start: float  # [s]
     speed: float  # relative to the speed alone
-    others: Mapping[str, Share]  # by job
+    others: Mapping[str, Share]  # by job; the GPUs are those that both jobs hold
 
 
 class Instant(NamedTuple):
@@ -105,7 +105,9 @@ def _counted(changes: Iterable[tuple[float, int]]) -> Steps:
     """Return the sum of all changes up to each time, given changes with their times [s]."""
     events = np.fromiter(chain.from_iterable(changes), float).reshape(-1, 2)
     events = events[np.argsort(events[:, 0], kind="stable")]
-    return Steps(events[:, 0], np.cumsum(events[:, 1]))
+    times = np.unique(events[:, 0])
+    last = np.searchsorted(events[:, 0], times, side="right") - 1
+    return Steps(times, np.cumsum(events[:, 1])[last])
 
 
 def submitted(result: Result) -> list[JobRecord]:
@@ -206,8 +208,8 @@ def bin_edges(end_time: float, bin_width: float) -> Array:
 def usage_by_bin(result: Result, edges: Array) -> tuple[Array, Array]:
     """Return the mean number of GPUs in use in each bin, and their mean statistical efficiency, shape (n,) each.
 
-    The edges have shape (n + 1,) [s]. The bins add up to the GPU time of all jobs. The efficiency at a time is that of
-    the last round. Its mean is weighted by GPU time, and nan in a bin without GPUs in use.
+    The edges have shape (n + 1,) [s]. Times their widths, the means add up to the GPU time of all jobs. The efficiency
+    at a time is that of the last round. Its mean is weighted by GPU time, and nan in a bin without GPUs in use.
     """
     gpus = gpus_in_use(result)
     efficiency = _of_rounds(result, "efficiency")
@@ -226,13 +228,13 @@ def failures(result: Result, interval: float | None) -> Iterator[tuple[tuple[str
     """Yield each loss to a failure: the job with the time at which it got the GPUs, and the time of the loss [s].
 
     Policies give GPUs only at rounds. Between rounds jobs lose GPUs when they complete, or when a node or the job
-    fails. `interval` is the round interval [s]: a round at another time follows a failure. Without it, failures of jobs
-    are not told from preemptions in such a round.
+    fails. `interval` is the round interval [s]: a round at no multiple of it follows a failure, which is its first
+    change. Without it, failures of jobs are not told from preemptions in such a round. Records of one time are in the
+    order of their events.
     """
     down = {(outage.time, outage.node) for outage in result.outage_records}
     rounds = {record.time for record in result.round_records}
     ends = {job.job: job.left_at for job in result.job_records if job.status is not Status.FAILED}
-    # The first change in a round between the others is the failure of a job, or of a node.
     extra = {time for time in rounds if interval and round(time / interval) * interval != time}
     extra -= {time for time, _ in down}
     seen: set[float] = set()

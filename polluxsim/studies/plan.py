@@ -110,7 +110,8 @@ class Composer:
             except OmegaConfBaseException:
                 return self._wholly(words)  # for the error of Hydra, which is clearer
         except (HydraException, OmegaConfBaseException) as error:
-            raise InvalidConfigError(f"{' '.join(overrides)}: {hydra_in_words(error)}") from error
+            run, what = " ".join(overrides), hydra_in_words(error)
+            raise InvalidConfigError(what if what.startswith(f"{run} ") else f"{run}: {what}") from error
 
     def _quickly(self, parsed: Sequence[Override]) -> DictConfig:
         """Compose a configuration from a copy of the configuration with the same entries."""

@@ -70,6 +70,17 @@ def test_a_sweep_draws_what_the_command_draws(tmp_path: Path, sweep: polluxsim.S
     assert png_of(polluxsim.read_sweep(table).plot(x=x, y="makespan")) == file.read_bytes()
 
 
+def test_a_folder_of_saved_runs_is_a_sweep_without_a_table(tmp_path: Path, sweep: polluxsim.Sweep) -> None:
+    for run in sweep.runs[:3]:
+        run.save(tmp_path / run.name / f"{run.info['seed']}")
+    read = polluxsim.read_sweep(tmp_path)
+    assert len(read.runs) == 3
+    assert {run.info["seed"] for run in read.runs} == {0, 1, 2}
+    table = tmp_path / "mine.parquet"
+    read.frame.drop(columns=["cut_off", "folder"]).to_parquet(table)
+    assert len(polluxsim.read_sweep(table).frame) == 3
+
+
 def test_axes_are_there_to_be_changed(tmp_path: Path, sweep: polluxsim.Sweep) -> None:
     figure = polluxsim.compare({"mine": sweep.runs[0], "other": sweep.runs[6]}).plot("jct-cdf")
     before = png_of(figure)
@@ -83,6 +94,7 @@ def test_axes_are_there_to_be_changed(tmp_path: Path, sweep: polluxsim.Sweep) ->
     ("kind", "given", "words"),
     [("jct-cfd", {}, "'jct-cfd' is unknown, must be one of jct-cdf.*did you mean jct-cdf"),
      ("usage", {"bim": 3}, "plot usage: there is no option bim; choose from width, dark, each, bin; did you mean bin"),
+     ("usage", {"bin": 0.5}, "--bin is 0.5, must be a number of minutes of at least 1"),
      ("usage", {"bin": "x"}, "--bin is 'x', must be a number of minutes"),
      ("sweep", {}, "plot sweep: the setting on the horizontal axis is missing; give x")],
 )  # fmt: skip

@@ -197,6 +197,11 @@ def test_units_are_those_of_the_types() -> None:
         assert (option.value in ("DURATION", "TIME")) == (name in with_time)
 
 
+def test_a_window_that_is_too_short_is_told_in_the_user_s_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plot", "usage", "run", "--bin", "30s"]) == 2
+    assert "--bin is 30s, must be at least 1min" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_states_its_exit_statuses(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

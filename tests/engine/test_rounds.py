@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -116,6 +117,8 @@ def test_every_round_is_filled_in_as_it_was(
     simulate(workload, PROFILES, cluster, always, settings=rules, seed=1, watcher=watch)
     once = simulate(workload, PROFILES, cluster, POLICIES[name](), settings=rules, seed=1)
     assert [*every_round(once, 60.0)] == seen
+    records = tuple(job._replace(end_time=None) if job.completion_time is not None else job for job in once.job_records)
+    assert [*every_round(replace(once, job_records=records), 60.0)] == seen  # records with completions only
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 1e9), st.sampled_from(Rank), st.integers(0, 3)), max_size=20))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from shutil import copytree
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 from rich.console import Console
 
 from polluxsim.cli.main import main
@@ -19,8 +21,10 @@ from polluxsim.look.side_by_side import SideBySide
 from polluxsim.metrics.summary import summarise
 from polluxsim.records.results import JobRecord, Result, Status
 from polluxsim.records.storage import Run
+from polluxsim.run.composing import composed
 from polluxsim.statistics.comparisons import by_setting, compared, frame_of_comparisons, settings_table
 from polluxsim.statistics.frames import frame_of
+from polluxsim.statistics.groups import baseline_first
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -102,6 +106,37 @@ def test_what_cannot_be_compared_is_said_in_a_line(sweep_folder: Path, capsys: p
     assert "no setting 'policy.z'; give policy or one of " in capsys.readouterr().err
     assert main(["compare", str(sweep_folder)]) == 0
     assert capsys.readouterr().out.startswith("Tiresias against Pollux (baseline)\n  average JCT")
+
+
+@pytest.mark.parametrize(
+    ("classes", "baseline", "label"),
+    [
+        ("LeastAttainedService Fifo", "policy=las", "LeastAttainedService"),
+        ("Fifo LeastAttainedService", "policy=LAS", "LeastAttainedService"),
+        ("Pollux PolluxByRemaining", "policy=pollux-remaining", "PolluxByRemaining"),
+        ("Fifo Srtf", "policy=srtf", "SRTF"),
+    ],
+)
+def test_a_baseline_may_be_the_name_of_a_configuration(classes: str, baseline: str, label: str) -> None:
+    runs = [run(name, 0, 1.0 + number) for number, name in enumerate(classes.split())]
+    assert set(settings_table(frame_of(runs), ["avg_jct"], baseline).baselines.values()) == {label}
+
+
+@pytest.mark.parametrize(("wanted", "other"), [("muri-s", "muri-l"), ("autoscale-throughput", "autoscale-goodput")])
+def test_configurations_of_one_class_are_different_baselines(wanted: str, other: str) -> None:
+    settings = [composed({"policy": name}, {"policy": {}}, 0) for name in (other, wanted)]
+    runs = [replace(RUNS[0], info={"config": OmegaConf.to_container(each)}) for each in settings]
+    assert baseline_first(runs, f"policy={wanted}") == runs[::-1]
+    with pytest.raises(InvalidInputError, match="no run is the baseline 'policy=las'"):
+        baseline_first(runs, "policy=las")
+
+
+def test_an_unknown_column_is_answered_with_those_that_fit() -> None:
+    with pytest.raises(InvalidInputError, match=r"no setting 'polic'; give .*; did you mean policy\?"):
+        compared(RUNS, "polic")
+    with pytest.raises(InvalidInputError, match=r"no metric 'mkespan'.*did you mean makespan") as error:
+        settings_table(frame_of(RUNS), ["mkespan"])
+    assert "folder" not in str(error.value)
 
 
 def test_runs_with_long_names_are_told_by_what_differs(sweep_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -253,6 +253,25 @@ def test_policies_along_an_axis_have_their_own_colours_and_room_above() -> None:
     assert axes.get_ylim()[1] > 2.1
 
 
+def test_policies_without_their_own_colour_look_different_and_have_whole_bars() -> None:
+    names = ["Sia", "Gavel", "Themis", "Shockwave"]
+    rows = [(f"a.{name}", seed, 3600.0 * (seed + len(name))) for name in names for seed in range(4)]
+    axes = sweep(pd.DataFrame(rows, columns=["policy._target_", "seed", "avg_jct"]), "policy").axes[0]
+    points = [line for line in axes.get_lines() if len(line.get_xdata()) == 1]
+    assert len({(line.get_color(), line.get_marker()) for line in points}) == 4
+    assert [line.get_marker() for line in axes.get_lines() if line not in points] == ["none", "_", "_"]
+
+
+def test_runs_without_the_setting_are_a_level_line_beside_runs_of_the_policy_with_it() -> None:
+    rows = [("a.Pollux", value, 3600.0) for value in (None, 1.0, 2.0)] + [("b.Srtf", None, 7200.0)]
+    frame = pd.DataFrame(rows, columns=["policy._target_", "policy.p", "avg_jct"])
+    series = drawn_of(frame, "policy.p", "avg_jct").series
+    assert [(each.label, each.x.tolist()) for each in series[:1]] == [("Pollux", [1.0, 2.0])]
+    assert [each.label for each in series[1:]] == ["Pollux, no p", "SRTF"]
+    assert all(np.isnan(each.x).all() for each in series[1:])
+    assert len(lines(sweep(frame, "policy.p"))) == 3
+
+
 def test_the_gpus_of_rented_nodes_are_drawn_as_they_were_there() -> None:
     rounds = (RoundRecord(0.0, 1, 4, 1.0, 0.5, nodes=1), RoundRecord(50.0, 1, 4, 1.0, 0.5, nodes=2))
     cluster = {"_target_": "x.elastic", "num_nodes": 2, "least_nodes": 1, "gpus_per_node": 4}

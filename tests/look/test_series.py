@@ -107,6 +107,9 @@ def test_counts_are_those_of_the_rounds(runs: list[Run]) -> None:
         rounds = run.result.rounds
         np.testing.assert_array_equal(gpus_in_use(run.result).at(rounds["time"]), rounds["gpus_in_use"])
         np.testing.assert_array_equal(active_jobs(run.result).at(rounds["time"]), rounds["active_jobs"])
+        for steps in (gpus_in_use(run.result), active_jobs(run.result), waiting_jobs(run.result)):
+            assert np.diff(steps.times).min() > 0
+            np.testing.assert_array_equal(steps.at(steps.times), steps.values)
 
 
 def test_hours_are_those_of_the_summary(runs: list[Run]) -> None:

@@ -184,7 +184,7 @@ def written(
         (lambda _: gradients(part=math.nan), "part=nan, must be a finite"),
         (lambda _: gradients(whole=math.inf), "whole=inf, must be a finite"),
         (lambda _: gradients(part=-1.0), "part=-1.0, must be a finite"),
-        (lambda _: gradients(part_size=64), "part_size=64, must be from 1 to 63"),
+        (lambda _: gradients(part_size=64), "part_size=64, must be at least 1 and below batch_size=64"),
         (lambda _: gradients(batch_size=M0 - 1), "batch_size=31, must be the same in an epoch and at least 32"),
         (lambda _: gradients(), "batch_size=128, must be the same in an epoch"),
         (lambda _: Recorder("linear", M0).end_epoch(10), "10 steps with 0 recorded gradients"),

@@ -148,6 +148,7 @@ def test_a_metric_that_is_none_is_named_before_the_run(
     ("function", "words"),
     [
         (lambda _: float("nan"), "metric x is nan: its function must return a finite number or None"),
+        (lambda _: 10**400, "metric x is 1000"),
         (lambda _: "much", "metric x is 'much'"),
         (lambda _: np.zeros((2, 2)), "metric x is array([[0., 0.],"),
         (lambda _: 1 / 0, "metric x has no value: its function failed with ZeroDivisionError"),

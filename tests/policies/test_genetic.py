@@ -129,7 +129,7 @@ def test_restart_factors_by_hand() -> None:
     assert restart_factor(age=0.0, num_restarts=0, restart_delay=0.0) == 1.0
 
 
-@pytest.mark.parametrize("wrong", [{"p": float("inf")}, {"p": float("nan")}, {"search": "guess"}])
+@pytest.mark.parametrize("wrong", [{"p": float("inf")}, {"p": float("nan")}, {"search": "guess"}, {"search": ["a"]}])
 def test_impossible_parameters_are_named(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidConfigError, match=r"policy\.(p|search) is .*, must be"):
         Pollux(**wrong)

@@ -230,6 +230,18 @@ def test_no_interval_has_the_horizon_at_both_ends(busy: polluxsim.Result, arriva
     assert low < high < inf
 
 
+def test_a_job_that_arrives_at_the_time_asked_for_waits(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    jobs = Workload((Job.rigid("a", 0.0, 1, 300.0), Job.rigid("b", 60.0, 1, 300.0, cancel_time=70.0)))
+    write_workload(jobs, path)
+    run = polluxsim.simulate(str(path), policy="fifo", cluster=(1, 1), progress=False)
+    table = run.at(60.0).when(forks=3)
+    assert table.attrs["time"] == 60.0
+    assert (table.job.tolist(), table.waits.iloc[-1]) == (["a", "b"], True)
+    assert 60 < table.start_p10.iloc[-1] < table.completion_p50.iloc[-1] < inf
+    assert run.at(60.0).when(["b"], forks=3).job.tolist() == ["b"]
+
+
 def test_no_running_job_starts_after_the_time_asked_for(busy: polluxsim.Result) -> None:
     table = busy.at(2990).when(forks=3)
     assert table.attrs["time"] == 3000

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import isnan
 from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
@@ -36,7 +39,7 @@ class Series(NamedTuple):
 
     label: str
     policy: str
-    x: Array  # rising values of the setting, or indices of its names; a single nan for runs without the setting
+    x: Array  # rising values of the setting, or indices of `Drawn.names`; a single nan for runs without the setting
     mean: Array  # of the metric
     # 95 % interval of the mean, or for pairs, of the ratio to the baseline times mean / ratio; nan without one.
     low: Array
@@ -61,11 +64,14 @@ class _Point(NamedTuple):
 
 
 def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None = None) -> Drawn:
-    """Return the contents of the figure `sweep`. Raise InvalidInputError if a column is missing or not of its kind."""
+    """Return the contents of the figure `sweep`.
+
+    Raise InvalidInputError if a column is missing or not of its kind, or if a run has no value of the metric.
+    """
     if x == POLICIES:
         frame = frame.assign(**{POLICIES: list(map(policy_name, every_row_of(frame)))})
     _check(frame, x, metric, by)
-    rows = [row for row in rows_of(frame) if metric in row]
+    rows = rows_of(frame)
     places, names = _places([row.get(x) for row in rows], x)
     lines = list(zip(["" if x == POLICIES else policy_name(row) for row in rows], _labels(rows, x, by), strict=True))
     arms = [f"{line}{place}" for line, place in zip(lines, places, strict=True)]  # runs of one point share an arm
@@ -73,17 +79,17 @@ def drawn_of(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None 
     samples = samples_of(rows, arms, shown, _pooled(rows, x, by))
     first = dict(zip(reversed(arms), reversed(rows), strict=True))
     baseline = baselines(rows, arms)[arms[0]]
-    means = {arm: samples.mean(metric, arm, *shown[metric].limits) for arm in first}
+    found = {arm: samples.mean(metric, arm, *shown[metric].limits) for arm in first}
+    means = {arm: mean for arm, mean in found.items() if mean is not None}  # all: every run has a value
     changes = {arm: samples.change(metric, arm, baseline) for arm in first if arm != baseline}
     known = [change for change in changes.values() if change is not None and change.estimate.low is not None]
     points = {}
     for line, arm, place in zip(lines, arms, places, strict=True):
-        if (mean := means[arm]) is not None:
-            points[line, arm] = _point(place, mean.estimate, _estimate(changes.get(arm)) if known else None)
+        points[line, arm] = _point(place, means[arm].estimate, _estimate(changes.get(arm)) if known else None)
     row = first[baseline]
     against = str(row[x]) if x == POLICIES else in_words(x, row.get(x))
-    shown_means = [mean for mean in means.values() if mean is not None]
-    return Drawn(_series(points), names, _note(known or shown_means, against if known else ""))
+    note = _note(known or list(means.values()), against if known else "")
+    return Drawn(_series(points, in_words(x, None)), names, note)
 
 
 def _estimate(change: Measured | None) -> Estimate:
@@ -101,14 +107,20 @@ def _point(x: float, found: Estimate, change: Estimate | None) -> _Point:
     return _Point(x, mean, low, high)
 
 
-def _series(points: Mapping[tuple[tuple[str, str], str], _Point]) -> list[Series]:
-    """Return the lines, given the points by line (policy and label) and arm."""
-    keys = list(dict.fromkeys(line for line, _ in points))
-    policies = [policy for policy, _ in keys]
+def _series(points: Mapping[tuple[tuple[str, str], str], _Point], without: str) -> list[Series]:
+    """Return the lines, given the points by line (policy and label) and arm.
+
+    Runs without the setting are a line of their own; `without` is added to its label if the line has other runs.
+    """
+    lines = defaultdict[tuple[str, str, bool], list[_Point]](list)  # the last part of a key: without the setting
+    for (line, _), point in points.items():
+        lines[*line, isnan(point.x)].append(point)
+    policies = [policy for policy, _, _ in lines]
     found = []
-    for key in sorted(keys, key=lambda key: policies.index(key[0])):
-        of_line = np.array(sorted(point for (line, _), point in points.items() if line == key), dtype=float)
-        found.append(Series(key[1], key[0], *of_line.T))
+    for policy, label, is_level in sorted(lines, key=lambda key: (policies.index(key[0]), key[2])):
+        of_line = np.array(sorted(lines[policy, label, is_level]), dtype=float)
+        name = ", ".join(filter(None, (label, without))) if is_level and (policy, label, False) in lines else label
+        found.append(Series(name, policy, *of_line.T))
     return found
 
 
@@ -147,8 +159,9 @@ def _check(frame: pd.DataFrame, x: str, metric: str, by: Sequence[str] | None) -
     """Raise InvalidInputError if a column is missing or not of its kind, or if a run has no value of the metric."""
     for name, kind in [(x, "setting"), (metric, "metric"), *((name, "setting") for name in by or ())]:
         check_column(frame, name, kind)
-    if frame[metric].isna().any():
-        raise InvalidInputError(f"{int(frame[metric].isna().sum())} of the runs have no {metric}")
+    if missing := int(frame[metric].isna().sum()):
+        have = "run has" if missing == 1 else "runs have"
+        raise InvalidInputError(f"{missing} {have} no {metric}; leave out these runs, or give another metric")
 
 
 def _labels(rows: Sequence[Row], x: str, by: Sequence[str] | None) -> list[str]:
@@ -194,7 +207,7 @@ def sweep(
 
     `frame` is as for `settings_table`, `x` a setting or `policy`, and `by` the settings that have a line for each value
     (default: all that differ). Pairs of runs have intervals of the change against one value. Runs without the setting
-    are a level line.
+    are a level line. Raise InvalidInputError as `drawn_of` does.
     """
     drawn = drawn_of(frame, x, metric, by)
     figure, axes = new_panel(width)
@@ -205,7 +218,7 @@ def sweep(
         for series, look in zip(drawn.series, looks([series.policy for series in drawn.series]), strict=True)
     }
     if x == POLICIES:
-        _colour_by_policy(axes, drawn)
+        _colour_by_policy(axes, drawn, lines)
     axes.set_ylabel(metric_of(metric, declared_in(frame)).heading)
     starts_at_0 = _y_axis(axes, drawn.series)
     parts = [*drawn.note.splitlines(), *["the axis does not start at 0"] * (not starts_at_0)]
@@ -228,16 +241,16 @@ def _y_axis(axes: Axes, found: Sequence[Series]) -> bool:
     return False
 
 
-def _colour_by_policy(axes: Axes, drawn: Drawn) -> None:
-    """Give each policy its own marker in a series with a point for every policy."""
+def _colour_by_policy(axes: Axes, drawn: Drawn, lines: Iterable[Line2D]) -> None:
+    """Give each policy its own marker in a series with a point for every policy, drawn as one of `lines`."""
     if len(drawn.series) > 1:
         return
-    for line in axes.get_lines():
+    for line in lines:
         line.set_marker("none")
+    found = looks(drawn.names)
     for series in drawn.series:
         for index, mean in zip(series.x.astype(int), series.mean, strict=True):
-            look = looks([drawn.names[index]])[0]
-            axes.plot([index], [mean], color=look.color, marker=look.marker, linestyle="none")
+            axes.plot([index], [mean], color=found[index].color, marker=found[index].marker, linestyle="none")
 
 
 def _bars(found: Sequence[Series]) -> Array:

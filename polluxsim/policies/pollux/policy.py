@@ -78,6 +78,8 @@ class Pollux:
 
     def __post_init__(self) -> None:
         check_range("policy.p", self.p)
+        if not (isinstance(self.search, str) or hasattr(self.search, "solve")):
+            check_choice("policy.search", self.search, SEARCHES)
         self._search = search_named(self.search, self.threads) if isinstance(self.search, str) else self.search
 
     @property
