@@ -241,6 +241,8 @@ def test_a_sweep_by_hand() -> None:
     ):
         with pytest.raises(InvalidInputError, match=message):
             drawn_of(frame, *arguments)
+    with pytest.raises(InvalidInputError, match="^1 run has no avg_jct"):
+        drawn_of(frame.assign(avg_jct=[None, *frame.avg_jct[1:]]), "policy.p", "avg_jct")
 
 
 def test_policies_along_an_axis_have_their_own_colours_and_room_above() -> None:
