@@ -241,7 +241,7 @@ def test_a_sweep_by_hand() -> None:
     ):
         with pytest.raises(InvalidInputError, match=message):
             drawn_of(frame, *arguments)
-    with pytest.raises(InvalidInputError, match="^1 run has no avg_jct"):
+    with pytest.raises(InvalidInputError, match=r"^1 run has no avg_jct"):
         drawn_of(frame.assign(avg_jct=[None, *frame.avg_jct[1:]]), "policy.p", "avg_jct")
 
 
