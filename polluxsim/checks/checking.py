@@ -108,7 +108,7 @@ def checked_world(
     Faults that need further runs are searched for only if they are among `faults`.
     """
     guest = named_policy(policy) if isinstance(policy, str) else policy
-    make = partial(_made, guest, world)
+    make = partial(made, guest, world)
     try:
         run = partial(run_policy, world, timeout=timeout)
         observed = ObservedPolicy(make(afresh=True))
@@ -132,7 +132,7 @@ def checked_world(
     return [replace(finding, world=world) for finding in shown]
 
 
-def _made(guest: NamedPolicy, world: World, *, afresh: bool = False) -> Policy:
+def made(guest: NamedPolicy, world: World, *, afresh: bool = False) -> Policy:
     """Return a new policy with the parameters of a world, inside an autoscaler if the world has one."""
     policy = guest.make(afresh=afresh, parameters=dict(world.parameters))
     return Scaled(policy, PendingGpus()) if world.is_scaled else policy

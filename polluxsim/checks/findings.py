@@ -34,6 +34,7 @@ class SeenJob(NamedTuple):
     time_left: float  # true time to completion on packed nodes, with the restart delay [s]; 0 with several GPU types
     delay: float  # restart delay [s]
     num_restarts: int
+    service: float  # GPUs times the time for which the job held them before the decision [GPU s]
     reason: Reason | None  # the policy's reason for its decision about the job
 
 
@@ -78,7 +79,8 @@ def observer(view: ClusterView, answer: object, ask: Callable[[Callable[[], obje
             SeenJob(
                 job.job_id, job.num_replicas, job.min_replicas or 1, job.max_replicas, gang is not None,
                 job.queue, job.priority, job.deadline, job.time_limit, job.submit_time, job.placement,
-                dict(job.speeds), time_left, delay, job.num_restarts, known.get(job.job_id),
+                dict(job.speeds), time_left, delay, job.num_restarts, job.attained_service,
+                known.get(job.job_id),
             )
         )  # fmt: skip
     going = {node for node, _ in view.health.coming}

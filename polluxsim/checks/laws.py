@@ -86,7 +86,7 @@ class IdleGpus(Law):
     def see(self, seen: Seen) -> Iterator[Finding]:
         """Yield a finding for each job that could use idle GPUs and has no true reason."""
         self._is_elastic |= any(
-            not job.is_gang and seen.held[job.job_id] not in (0, job.num_replicas) for job in seen.jobs
+            not job.is_gang and seen.held[job.job_id] not in (0, job.num_replicas, gpus_of(job)) for job in seen.jobs
         )
         if self._is_elastic and self.world.is_scaled:
             return
@@ -333,6 +333,8 @@ class Reservations(Law):
         for name, job in here.items():
             if seen.held[name] and name not in self._running:
                 end = seen.time + (job.time_limit or job.time_left)
+                if gpus_of(job) and job.time_limit:  # it runs since before a fork
+                    end = seen.time + max(job.time_limit - job.service / job.num_replicas, 0.0)
                 self._running[name] = seen.time, ceil(end / seen.round_interval) * seen.round_interval
             elif not seen.held[name]:
                 self._running.pop(name, None)

@@ -1,0 +1,215 @@
+"""Fork runs in drawn worlds to each shipped policy, and check that the policy continues correctly.
+
+    python benchmarks/check_forks.py [--worlds 100] [--policies fifo quotas] [--first 0]
+
+Each run begins under an earlier policy of another kind, or under the policy itself. At a drawn time, the policy takes
+over, and nodes and jobs change as well in some of the runs. The script prints a line for each policy: the findings and
+the CPU time. Each finding follows with the number of its world. The exit status is 1 if there are findings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from math import inf
+from random import Random
+from time import process_time
+from typing import Any, NamedTuple
+
+from check_worlds import NEED_A_RUN
+
+from polluxsim.checks.checking import made
+from polluxsim.checks.driving import FoundError, policy_name, take_turn
+from polluxsim.checks.findings import Fault, Finding, of_error
+from polluxsim.checks.laws import Watch
+from polluxsim.checks.parameters import with_parameters
+from polluxsim.checks.worlds import Allowed, World, drawn
+from polluxsim.common.errors import PolluxSimError
+from polluxsim.common.shipped import shipped
+from polluxsim.engine.futures import Fork
+from polluxsim.engine.scenario import Scenario
+from polluxsim.engine.simulation import Simulation
+from polluxsim.hardware.placements import JobId
+from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.records.results import Result, Status
+from polluxsim.run.composing import NamedPolicy, named_policy
+from polluxsim.workloads.workload import Job
+
+EARLIER = ("fifo", "srtf", "afs", "optimus", "pollux", "sia", "elasticflow", "antman", "gandiva", "muri-s")
+"""Policies before a fork: whole gangs, with and without preemption, elastic policies, and policies that share GPUs."""
+
+UNCHANGED = 0.3  # share of the forks under the policy of the run
+ROUND = 60.0  # time between rounds [s]
+TABLES = ("round", "allocation", "sharing", "host", "start")  # tables of records with times
+
+
+class Start(NamedTuple):
+    """A run from its beginning: its scenario, and its policy."""
+
+    scenario: Scenario
+    policy: Policy
+
+    @classmethod
+    def of(cls, guest: NamedPolicy, world: World, *, shares: bool) -> Start:
+        """Return the start of a run. Jobs can share GPUs if `shares`, whether or not the policy does."""
+        policy = made(guest, world)
+        traits = traits_of(policy)
+        scenario = world.scenario(replace(traits, shares_gpus=shares), policy_name(policy))
+        return cls(replace(scenario, traits=traits), policy)
+
+    def until(self, time: float) -> Simulation:
+        """Return the run just before a time [s]."""
+        run = Simulation(self.scenario, seed=1)
+        _drive(run, self.policy, time)
+        return run
+
+
+def _drive(run: Simulation, policy: Policy, before: float = inf, watch: Watch | None = None) -> None:
+    while (view := run.advance(before)) is not None:
+        take_turn(run, policy, view, watch=watch)
+
+
+def checked_fork(policy: str, number: int) -> Iterator[Finding]:
+    """Yield the faults after a drawn fork to a policy. A number always gives the same world and fork."""
+    rng, guest = Random(f"{policy} {number}"), named_policy(policy)
+    earlier = guest if rng.random() < UNCHANGED else named_policy(rng.choice(EARLIER))
+    traits = [traits_of(each.make()) for each in (earlier, guest)]
+    limits = [Allowed.under(each) for each in traits]
+    allowed = Allowed(*(all(getattr(each, name) for each in limits) for name in ("rigid", "types", "scaled")))
+    world = with_parameters(drawn(number, allowed), guest, number)
+    before = world if earlier is guest else replace(world, parameters=())
+    shares = any(each.shares_gpus for each in traits)
+    whole = Start.of(earlier, before, shares=shares).until(inf).result()
+    ends = [job.end_time for job in whole.job_records if job.end_time is not None]
+    time = rng.uniform(0.0, min(max(ends, default=inf), whole.end_time))
+    time -= time % ROUND if rng.random() < 0.5 else 0.0
+    start = Start.of(earlier, before, shares=shares)
+    run = start.until(time)
+    here = start if earlier is guest else Start.of(guest, world, shares=shares)
+    ending = {job.job for job in whole.job_records if job.end_time == time}
+    active = [job for job, _ in run.active(time) if job.job_id not in ending]
+    fork = Fork(time, here.scenario, has_new_policy=here is not start)
+    fork = _fork(fork, world, active, {*run.waiting}, rng)
+    lost = [(node, time, inf) for node in fork.lost_nodes]
+    altered = {job.job_id: job for job in (*world.jobs, *fork.altered, *fork.added)}
+    watch = Watch(replace(world, jobs=tuple(altered.values()), outages=(*world.outages, *lost)), here.policy)
+    what = f"{earlier.name} until {time:g} s"
+    what += "".join(f", {name}" for name in CHANGES if getattr(fork, name))
+    try:
+        run.fork(fork)
+        _drive(run, here.policy, watch=watch)
+        result = run.result()
+        watch.end(result)
+        findings = [*watch.findings.values(), *_other_past(whole, result, time), *_left(whole, result)]
+    except FoundError as error:
+        findings = [error.finding]
+    except Exception as error:  # of the engine
+        findings = [of_error(error, f"{type(error).__name__}: {error}")]
+    for finding in findings:
+        # A job that was admitted may be late because another job has changed.
+        if finding.fault is not Fault.DEADLINE or not (fork.altered or fork.overtaken or fork.lost_nodes):
+            yield replace(finding, message=f"{what}: {finding.message}", world=world)
+
+
+CHANGES = ("lost_nodes", "without", "added", "seed", "altered", "overtaken")
+
+
+def _fork(fork: Fork, world: World, active: Sequence[Job], waits: Collection[JobId], rng: Random) -> Fork:
+    """Return a fork with drawn changes of nodes and active jobs, after which each job can still start."""
+    changes: dict[str, Any] = {}
+    likely = 0.2 if fork.has_new_policy else 0.4
+    if rng.random() < likely and (nodes := _spare_nodes(world)):
+        changes["lost_nodes"] = (rng.choice(nodes),)
+    if rng.random() < likely:
+        changes["without"] = (left_out := rng.choice(world.jobs).job_id,)
+        active = [job for job in active if job.job_id != left_out]
+    if rng.random() < likely:
+        new = replace(rng.choice(world.jobs), job_id="added", deadline=None, cancel_time=None)
+        changes["added"] = (replace(new, submit_time=fork.time + rng.choice([0.0, 100.1])),)
+    if fork.has_new_policy:
+        return fork._replace(**changes)
+    if rng.random() < likely:
+        changes["seed"] = 2
+    if (waiting := [job for job in active if job.job_id in waits and not job.speeds]) and rng.random() < likely:
+        changes["altered"] = (_with_another_request(rng.choice(waiting), world, rng),)
+    elif (rigid := [job for job in active if job.duration]) and rng.random() < likely:
+        job = rng.choice(rigid)
+        changes["altered"] = (replace(job, duration=(job.duration or 0.0) * rng.choice([0.5, 2.0])),)
+    if len(active) > 1 and rng.random() < likely:
+        first, second = sorted(rng.sample(range(len(active)), 2))
+        changes["overtaken"] = ((active[second].job_id, active[first].job_id),)
+    return fork._replace(**changes)
+
+
+def _spare_nodes(world: World) -> list[int]:
+    """Return the nodes without which each job still fits on each GPU type on which it fits with all nodes."""
+    if world.least_nodes is not None:
+        return []
+    types = world.types or ("",) * len(world.nodes)
+    found = []
+    for node, gpu_type in enumerate(types):
+        gpus = sum(count for count, name in zip(world.nodes, types, strict=True) if name == gpu_type)
+        if not any(gpus - world.nodes[node] < job.num_replicas <= gpus for job in world.jobs):
+            found.append(node)
+    return found
+
+
+def _with_another_request(job: Job, world: World, rng: Random) -> Job:
+    """Return the job with another number of GPUs, up to the largest request in the world."""
+    most = min(max(each.num_replicas for each in world.jobs), job.max_replicas or 64)
+    gpus = rng.randint(job.min_replicas or 1, most)
+    return replace(job, num_replicas=gpus, batch_size=gpus if job.is_rigid else job.batch_size)
+
+
+def _other_past(whole: Result, result: Result, time: float) -> Iterator[Finding]:
+    """Yield a finding if the fork changed a record from before its time [s]."""
+    for table in TABLES:
+        records = [getattr(each, f"{table}_records") for each in (whole, result)]
+        one, two = ([repr(record) for record in each if record.time < time] for each in records)
+        if one != two:
+            pair = next(pair for pair in zip([*one, "none"], [*two, "none"], strict=False) if pair[0] != pair[1])
+            yield Finding(Fault.MEMORY, f"the fork changed the past: {pair[0]} became {pair[1]}")
+
+
+def _left(whole: Result, result: Result) -> Iterator[Finding]:
+    """Yield a finding for jobs that wait for ever after a fork, although they end without it."""
+    cut_off = {job.job for job in whole.job_records if job.status is Status.CUT_OFF}
+    left = [job.job for job in result.job_records if job.status is Status.CUT_OFF and job.job not in cut_off]
+    if left:
+        what = f"{len(left)} jobs, the first is {left[0]!r}, are not complete at {result.end_time:g} s"
+        yield Finding(Fault.STARVATION, result.standstill or what)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worlds", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0, help="number of the first world")
+    parser.add_argument("--policies", nargs="*", help="default: all shipped policies")
+    options = parser.parse_args()
+    shipped_names = sorted(path.stem for path in (shipped("configs") / "policy").glob("*.yaml"))
+    names = options.policies or [name for name in shipped_names if name not in NEED_A_RUN]
+    numbers = range(options.first, options.first + options.worlds)
+    found = [_check(name, numbers) for name in names]
+    print(f"{sum(found)} findings of {len(names)} policies in {len(numbers)} forks each")
+    sys.exit(any(found))
+
+
+def _check(name: str, numbers: Sequence[int]) -> int:
+    """Print the first finding of each fault of a policy; return the number of faults."""
+    started, findings = process_time(), {}
+    for number in numbers:
+        try:
+            for finding in checked_fork(name, number):
+                findings.setdefault(finding.kind, (number, finding))
+        except (PolluxSimError, FoundError) as error:  # before the fork
+            findings.setdefault(("world", str(error)), (number, Finding(Fault.ERROR, str(error))))
+    print(f"{name:22} {len(findings):2} findings, {process_time() - started:6.1f} s", flush=True)
+    for number, finding in findings.values():
+        print(f"    world {number}: {finding.fault}: {finding.message}", flush=True)
+    return len(findings)
+
+
+if __name__ == "__main__":
+    main()
