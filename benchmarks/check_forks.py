@@ -41,6 +41,7 @@ EARLIER = ("fifo", "srtf", "afs", "optimus", "pollux", "sia", "elasticflow", "an
 """Policies before a fork: whole gangs, with and without preemption, elastic policies, and policies that share GPUs."""
 
 UNCHANGED = 0.3  # share of the forks under the policy of the run
+ODD = 0.8  # share of the forks at times when jobs hold unusual GPUs, if there are such times
 ROUND = 60.0  # time between rounds [s]
 TABLES = ("round", "allocation", "sharing", "host", "start")  # tables of records with times
 
@@ -78,13 +79,14 @@ def checked_fork(policy: str, number: int) -> Iterator[Finding]:
     traits = [traits_of(each.make()) for each in (earlier, guest)]
     limits = [Allowed.under(each) for each in traits]
     allowed = Allowed(*(all(getattr(each, name) for each in limits) for name in ("rigid", "types", "scaled")))
-    world = with_parameters(drawn(number, allowed), guest, number)
+    world = drawn(number, allowed)
+    if number % 2:
+        world = replace(world, jobs=tuple(_longer(job) for job in world.jobs))
+    world = with_parameters(world, guest, number)
     before = world if earlier is guest else replace(world, parameters=())
     shares = any(each.shares_gpus for each in traits)
     whole = Start.of(earlier, before, shares=shares).until(inf).result()
-    ends = [job.end_time for job in whole.job_records if job.end_time is not None]
-    time = rng.uniform(0.0, min(max(ends, default=inf), whole.end_time))
-    time -= time % ROUND if rng.random() < 0.5 else 0.0
+    time = _time(whole, world, rng)
     start = Start.of(earlier, before, shares=shares)
     run = start.until(time)
     here = start if earlier is guest else Start.of(guest, world, shares=shares)
@@ -113,20 +115,44 @@ def checked_fork(policy: str, number: int) -> Iterator[Finding]:
             yield replace(finding, message=f"{what}: {finding.message}", world=world)
 
 
+def _longer(job: Job) -> Job:
+    """Return the job with a third of its GPUs and, if it has a duration, more work, so that jobs can grow or share."""
+    gpus = -(-job.num_replicas // 3)
+    batch_size = job.batch_size if job.speeds else job.batch_size // job.num_replicas * gpus
+    duration = None if job.duration is None else 3 * job.duration
+    return replace(job, num_replicas=gpus, batch_size=batch_size, duration=duration, min_replicas=None, cancel_time=None)
+
+
+def _time(whole: Result, world: World, rng: Random) -> float:
+    """Return a time of a fork [s], at most a round after a job arrived, ended, got GPUs, or lost them.
+
+    In most runs where jobs shared GPUs or held other numbers of GPUs than requested, one of them just began to do so.
+    """
+    requests = {job.job_id: job.num_replicas for job in world.jobs}
+    more = [each.time for each in whole.allocation_records if sum(each.gpus) > requests[each.job]]
+    odd = more or [each.time for each in whole.allocation_records if 0 < sum(each.gpus) < requests[each.job]]
+    odd += [each.time for each in whole.sharing_records if each.gpus and each.speed < 1.0]
+    times = [each.time for each in whole.allocation_records] + [each.submit_time for each in whole.job_records]
+    time = rng.choice(odd if odd and rng.random() < ODD else [time for time in times if time < whole.end_time])
+    return min(time + ROUND * rng.choice([1.0, rng.random()]), whole.end_time)
+
+
 CHANGES = ("lost_nodes", "without", "added", "seed", "altered", "overtaken")
 
 
 def _fork(fork: Fork, world: World, active: Sequence[Job], waits: Collection[JobId], rng: Random) -> Fork:
     """Return a fork with drawn changes of nodes and active jobs, after which each job can still start."""
     changes: dict[str, Any] = {}
-    likely = 0.2 if fork.has_new_policy else 0.4
-    if rng.random() < likely and (nodes := _spare_nodes(world)):
+    likely = 0.4
+    if rng.random() < likely / 2 and (nodes := _spare_nodes(world)):
         changes["lost_nodes"] = (rng.choice(nodes),)
-    if rng.random() < likely:
+    if rng.random() < likely / 2:
         changes["without"] = (left_out := rng.choice(world.jobs).job_id,)
         active = [job for job in active if job.job_id != left_out]
     if rng.random() < likely:
         new = replace(rng.choice(world.jobs), job_id="added", deadline=None, cancel_time=None)
+        if not new.speeds and rng.random() < 0.7:
+            new = replace(new, num_replicas=1, min_replicas=None, batch_size=1 if new.is_rigid else 10)
         changes["added"] = (replace(new, submit_time=fork.time + rng.choice([0.0, 100.1])),)
     if fork.has_new_policy:
         return fork._replace(**changes)
