@@ -18,7 +18,7 @@ from random import Random
 from time import process_time
 from typing import Any, NamedTuple
 
-from check_worlds import NEED_A_RUN
+from check_worlds import SHIPPED
 
 from polluxsim.checks.checking import made
 from polluxsim.checks.driving import FoundError, policy_name, take_turn
@@ -27,7 +27,6 @@ from polluxsim.checks.laws import Watch
 from polluxsim.checks.parameters import with_parameters
 from polluxsim.checks.worlds import Allowed, World, drawn
 from polluxsim.common.errors import PolluxSimError
-from polluxsim.common.shipped import shipped
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import Simulation
@@ -110,8 +109,8 @@ def checked_fork(policy: str, number: int) -> Iterator[Finding]:
     except Exception as error:  # of the engine
         findings = [of_error(error, f"{type(error).__name__}: {error}")]
     for finding in findings:
-        # A job that was admitted may be late because another job has changed.
-        if finding.fault is not Fault.DEADLINE or not (fork.altered or fork.overtaken or fork.lost_nodes):
+        # Promises that the policy itself made before the fork are unknown, or void because jobs have changed.
+        if finding.fault not in (Fault.DEADLINE, Fault.RESERVATION) or earlier is not guest:
             yield replace(finding, message=f"{what}: {finding.message}", world=world)
 
 
@@ -120,7 +119,9 @@ def _longer(job: Job) -> Job:
     gpus = -(-job.num_replicas // 3)
     batch_size = job.batch_size if job.speeds else job.batch_size // job.num_replicas * gpus
     duration = None if job.duration is None else 3 * job.duration
-    return replace(job, num_replicas=gpus, batch_size=batch_size, duration=duration, min_replicas=None, cancel_time=None)
+    return replace(
+        job, num_replicas=gpus, batch_size=batch_size, duration=duration, min_replicas=None, cancel_time=None
+    )
 
 
 def _time(whole: Result, world: World, rng: Random) -> float:
@@ -214,8 +215,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first world")
     parser.add_argument("--policies", nargs="*", help="default: all shipped policies")
     options = parser.parse_args()
-    shipped_names = sorted(path.stem for path in (shipped("configs") / "policy").glob("*.yaml"))
-    names = options.policies or [name for name in shipped_names if name not in NEED_A_RUN]
+    names = options.policies or SHIPPED
     numbers = range(options.first, options.first + options.worlds)
     found = [_check(name, numbers) for name in names]
     print(f"{sum(found)} findings of {len(names)} policies in {len(numbers)} forks each")

@@ -23,6 +23,8 @@ from polluxsim.run.composing import named_policy
 NEED_A_RUN = {"replay"}
 """Policies that cannot run without a recorded run."""
 
+SHIPPED = sorted({path.stem for path in (shipped("configs") / "policy").glob("*.yaml")} - NEED_A_RUN)
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -30,8 +32,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first world")
     parser.add_argument("--policies", nargs="*", help="default: all shipped policies")
     options = parser.parse_args()
-    shipped_names = sorted(path.stem for path in (shipped("configs") / "policy").glob("*.yaml"))
-    names = options.policies or [name for name in shipped_names if name not in NEED_A_RUN]
+    names = options.policies or SHIPPED
     numbers = range(options.first, options.first + options.worlds)
     found = [_check(name, numbers) for name in names]
     print(f"{sum(found)} findings of {len(names)} policies in {len(numbers)} worlds each")

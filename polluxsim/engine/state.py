@@ -114,8 +114,12 @@ class State:
             self._bring_to_present(job)
             job.truth = self.scenario.truth_of(job.job)
             agent = self.scenario.agents.new(job.job, job.truth)
-            cannot_divide = agent.divide is None and isinstance(job.pace, MixedPace)
-            if cannot_divide or job.holding.num_replicas > agent.max_replicas:
+            if isinstance(job.pace, MixedPace):
+                cannot_run = agent.divide is None
+            else:  # an adaptive job may have run on a type with fewer GPUs than it requests
+                types, usable = self.nodes.node_types, self.scenario.speeds_of(job.job)
+                cannot_run = bool(types) and any(types[node].name not in usable for node, _ in job.placement)
+            if cannot_run or job.holding.num_replicas > agent.max_replicas:
                 self.place([Move(job, (), None)])
             job.take_agent(agent, self.clock.now)
             self.jobs.forget_agent(job.job_id)

@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from polluxsim.hardware.placements import JobId, Placement
+from polluxsim.hardware.placements import JobId, Placement, num_replicas
 from polluxsim.policies.contract.view import ClusterView, JobView, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.ledger import queue_of
@@ -45,6 +45,11 @@ def most_gpus(terms: Mapping[str, Terms], queue: str, num_gpus: int) -> float:
     return min(mine.quota + mine.borrowing_limit, num_gpus - reserved)
 
 
+def _gpus(job: JobView) -> int:
+    """Return the GPUs of a running job, which differ from its request after a fork from an elastic policy."""
+    return num_replicas(job.placement) or job.num_replicas
+
+
 class Cohort:
     """The GPUs of all queues during one decision.
 
@@ -68,7 +73,7 @@ class Cohort:
         self._lowest = min((job.priority for job in view.running), default=inf)
         self._used = Counter[str]()
         for job in view.running:
-            self._used[queue_of(job)] += job.num_replicas
+            self._used[queue_of(job)] += _gpus(job)
         # GPUs that each queue may borrow and that no queue has borrowed. GPUs without an owner are among these GPUs.
         self._pool = float(max(view.nominal_gpus, sum(each.quota for each in terms.values())))
         for queue in {*terms, *self._used}:
@@ -186,12 +191,12 @@ class Cohort:
         return borrowing or not self._share(queue, gpus)
 
     def _add(self, job: JobView) -> None:
-        self._change(queue_of(job), job.num_replicas)
+        self._change(queue_of(job), _gpus(job))
         self._holding[job.job_id] = job
         self._lowest = min(self._lowest, job.priority)
 
     def _remove(self, job: JobView) -> None:
-        self._change(queue_of(job), -job.num_replicas)
+        self._change(queue_of(job), -_gpus(job))
         del self._holding[job.job_id]
 
     def _change(self, queue: str, gpus: int) -> None:
@@ -307,7 +312,7 @@ class Cohort:
         while queues:
             name = max(queues, key=self._share)
             victim = queues[name].pop(0)
-            share = max(self._used[name] - victim.num_replicas - self._of(name).quota, 0) / self._of(name).weight
+            share = max(self._used[name] - _gpus(victim) - self._of(name).quota, 0) / self._of(name).weight
             if name == queue or self._share(queue, job.num_replicas) <= share:
                 yield victim
             else:

@@ -171,7 +171,8 @@ class FinishTimeFairness(Rule):
         now = dict(zip(demand.jobs, zip(demand.left.tolist(), alone.tolist(), strict=True), strict=True))
         for job, (left, _) in now.items():
             before, speed = self._before.get(job, (left, 1.0))
-            self._done_alone[job] = self._done_alone.get(job, 0.0) + (before - left) / speed
+            # Less than 0 if a fork gave the job more work than it has done.
+            self._done_alone[job] = max(self._done_alone.get(job, 0.0) + (before - left) / speed, 0.0)
         self._before |= now  # a job that can run nowhere now keeps its entry
         return np.array([self._done_alone[job] for job in demand.jobs])
 
