@@ -106,7 +106,7 @@ def checked_fork(policy: str, number: int) -> Iterator[Finding]:
         findings = [*watch.findings.values(), *_other_past(whole, result, time), *_left(whole, result)]
     except FoundError as error:
         findings = [error.finding]
-    except Exception as error:  # of the engine
+    except Exception as error:  # noqa: BLE001  (of the engine)
         findings = [of_error(error, f"{type(error).__name__}: {error}")]
     for finding in findings:
         # Promises that the policy itself made before the fork are unknown, or void because jobs have changed.
