@@ -224,7 +224,7 @@ def main() -> None:
 
 def _check(name: str, numbers: Sequence[int]) -> int:
     """Print the first finding of each fault of a policy; return the number of faults."""
-    started, findings = process_time(), {}
+    started, findings = process_time(), dict[object, tuple[int, Finding]]()
     for number in numbers:
         try:
             for finding in checked_fork(name, number):
