@@ -209,7 +209,7 @@ class Pairs:
             for key, column in (((one, other), "steps_per_s"), ((other, one), "other_steps_per_s")):
                 speed = row.number(column, at_least=0)
                 if found.setdefault((*where, *key), speed) != speed:
-                    what = f"an earlier line has {found[*where, *key]:g} for these two jobs; remove one of the lines"
+                    what = f"the table also has {found[*where, *key]:g} for these two jobs; remove one of them"
                     raise bad_line(self.path, row.line, f"column {column!r} is {speed:g}, but {what}")
         object.__setattr__(self, "_speeds", found)
 
