@@ -146,7 +146,8 @@ class Moment(moment.Moment[RunT]):
         else:
             source = str(arrivals) if isinstance(arrivals, str | Path) else "the given workload"
             assumed = Arrivals(source, tuple(self._jobs(arrivals)))
-        return forecast_frame(forecast(self, None if jobs is None else _jobs_named("jobs", jobs), forks, arrivals=assumed))
+        asked = None if jobs is None else _jobs_named("jobs", jobs)
+        return forecast_frame(forecast(self, asked, forks, arrivals=assumed))
 
     def _jobs(self, workload: WorkloadLike) -> Sequence[Job]:
         """Return the jobs of a workload."""

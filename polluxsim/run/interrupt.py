@@ -64,7 +64,10 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Let Ctrl-C take effect at the end of the block, also if it raises. Processes that start within the block do not receive it."""
+    """Let Ctrl-C take effect at the end of the block, also if it raises.
+
+    Processes that start within the block do not receive it.
+    """
     if not in_main_thread():
         yield
         return

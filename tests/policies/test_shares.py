@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 from toy import ToyProfile, toy_job, toy_workload
 
-from polluxsim.common.errors import InvalidConfigError, PolicyError
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster, Outage
