@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from polluxsim.common.files import TEMPORARY, appearing_together, appearing_whole
+from polluxsim.common.files import TEMPORARY, appearing_together, appearing_whole, remove
 from polluxsim.records.storage import RUN_FILE, RUN_FILES
 from polluxsim.studies.plan import clear, clear_runs
 
@@ -114,6 +114,22 @@ def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path, code: int
         (tmp_path / "source").read_text()  # an error of reading keeps its own name
     assert caught.value.filename == str(tmp_path / "source")
     assert not list(tmp_path.iterdir())
+
+
+def test_an_error_of_files_that_appear_together_names_their_folder(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="run") as caught, appearing_together(tmp_path / "run", "last"):
+        raise OSError(errno.ENOSPC, "as a library says it, without a name")
+    assert caught.value.filename == str(tmp_path / "run")
+    with pytest.raises(FileNotFoundError) as caught, appearing_together(tmp_path / "run", "last"):
+        pass
+    assert caught.value.filename == str(tmp_path / "run")
+
+
+def test_a_link_is_removed_and_not_the_folder_behind_it(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder")
+    remove(tmp_path / "link")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 def test_what_takes_a_name_is_on_the_disk_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

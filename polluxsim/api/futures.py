@@ -21,6 +21,7 @@ from polluxsim.api.parts import (
     workload_part,
 )
 from polluxsim.common.durations import clock
+from polluxsim.common.errors import invalid_setting
 from polluxsim.records.storage import Run
 from polluxsim.run import moment
 from polluxsim.run.building import load
@@ -63,7 +64,7 @@ class Moment(moment.Moment[RunT]):
         policy: PolicyLike | None = None,
         cluster: ClusterLike | None = None,
         drop_nodes: Collection[int] = (),
-        without: Iterable[str] = (),
+        without: str | Iterable[str] = (),
         add: WorkloadLike | None = None,
         seed: int | None = None,
     ) -> RunT:
@@ -80,7 +81,7 @@ class Moment(moment.Moment[RunT]):
         drop_nodes
             Numbers of nodes that go down permanently.
         without
-            Names of jobs that are cancelled, or do not arrive.
+            Names of jobs that are cancelled, or do not arrive, or one name.
         add
             Additional jobs, at their times since the start of the run [s].
         seed
@@ -103,7 +104,7 @@ class Moment(moment.Moment[RunT]):
         """
         parts: dict[str, Part] = {} if policy is None else {"policy": policy_part(policy)}
         parts |= {} if cluster is None else {"cluster": cluster_part(cluster)}
-        added, left_out = () if add is None else tuple(self._jobs(add)), tuple(dict.fromkeys(without))
+        added, left_out = () if add is None else tuple(self._jobs(add)), _jobs_named("without", without)
         chosen = {group: (part.name, part.settings) for group, part in parts.items() if isinstance(part, Choice)}
         given = {group: (part.value, part.description) for group, part in parts.items() if isinstance(part, Given)}
         run = self.fork_with(moment.WhatIfRequest(chosen, given, drop_nodes, left_out, added, seed))
@@ -116,7 +117,7 @@ class Moment(moment.Moment[RunT]):
         return replace(run, name=name, allow_classes=tuple(dict.fromkeys((*run.allow_classes, *sorted(own)))))
 
     def when(
-        self, jobs: Iterable[str] | None = None, *, forks: int = FORKS, arrivals: WorkloadLike = RECENT
+        self, jobs: str | Iterable[str] | None = None, *, forks: int = FORKS, arrivals: WorkloadLike = RECENT
     ) -> pd.DataFrame:
         """Return when jobs that wait or run may start and complete, as `polluxsim when` prints it.
 
@@ -127,7 +128,7 @@ class Moment(moment.Moment[RunT]):
         Parameters
         ----------
         jobs
-            Names; None for all jobs that wait or run.
+            Names, or one name; None for all jobs that wait or run.
         forks
             Number of futures.
         arrivals
@@ -145,7 +146,8 @@ class Moment(moment.Moment[RunT]):
         else:
             source = str(arrivals) if isinstance(arrivals, str | Path) else "the given workload"
             assumed = Arrivals(source, tuple(self._jobs(arrivals)))
-        return forecast_frame(forecast(self, None if jobs is None else tuple(jobs), forks, arrivals=assumed))
+        asked = None if jobs is None else _jobs_named("jobs", jobs)
+        return forecast_frame(forecast(self, asked, forks, arrivals=assumed))
 
     def _jobs(self, workload: WorkloadLike) -> Sequence[Job]:
         """Return the jobs of a workload."""
@@ -157,6 +159,13 @@ class Moment(moment.Moment[RunT]):
         else:
             loaded = part.value
         return loaded.jobs
+
+
+def _jobs_named(parameter: str, names: str | Iterable[str]) -> tuple[str, ...]:
+    """Return names of jobs, each once. Raise InvalidConfigError if there is no list of names."""
+    if not isinstance(names, Iterable):
+        raise invalid_setting(parameter, names, "names of jobs in a list")
+    return (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
 
 
 def _names(parts: Mapping[str, Part]) -> Iterator[str]:

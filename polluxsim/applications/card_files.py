@@ -291,9 +291,17 @@ def write_cards(cards: dict[str, Card], folder: Path) -> list[Path]:
 
 
 def write_card(card: Card, path: Path) -> Path:
-    """Write a card and return the path; equal cards give equal bytes."""
+    """Write a card and return the path; equal cards give equal bytes.
+
+    Raise InvalidInputError, and write nothing, if a figure is out of the range in which `read_card` reads it.
+    """
     with appearing_whole(path) as temporary:
         temporary.write_text(card_text(card), encoding="utf-8", newline="\n")
+        try:
+            read_card(temporary)
+        except InvalidInputError as error:
+            what = str(error).removeprefix(str(temporary))
+            raise InvalidInputError(f"{path}: the card would be invalid, and is not written{what}") from None
     return path
 
 

@@ -71,6 +71,10 @@ def _reproduce(options: Namespace) -> int:
         known = ", ".join([*experiment_names(), *other_systems()])
         raise InvalidConfigError(f"no table or figure is named; choose from {known} and {ALL}")
     experiments = [read_experiment(name) for name in chosen]
+    for option in ("profiles", "workloads"):
+        if getattr(options, option) is not None and all(experiment.needs_data for experiment in experiments):
+            what = f"--{option} has no effect on {', '.join(chosen)}"
+            raise InvalidConfigError(f"{what}: all inputs are in --data; leave it out")
     request = _request(options, [word for word in options.names if "=" in word])
     request.inputs.load_profiles()
     batch = batch_of(experiments, request)

@@ -12,6 +12,9 @@ NODE_DAYS = 1000 * DAY  # unit of time of published failure rates, 1,000 node-da
 UNITS = (("s", 1), ("min", MINUTE), ("h", HOUR), ("d", DAY))  # names and lengths [s]
 
 
+EXACT = 2**53  # above this number a float is no exact number of rounds
+
+
 def clock(seconds: float) -> str:
     """Return a time since the start [s] as H:MM:SS.
 
@@ -75,6 +78,8 @@ def first_round(time: float, interval: float) -> int:
     (1, 1, 2, 52)
     """
     number = max(ceil(time / interval), 1)
+    if number > EXACT:
+        return number
     # Rounding can move the quotient to or across a whole number.
     while number > 1 and (number - 1) * interval >= time:
         number -= 1

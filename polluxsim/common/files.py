@@ -31,7 +31,7 @@ def appearing_whole(path: Path) -> Iterator[Path]:
     A reader never sees a part of a file. If the block raises, the temporary file is removed. Raise OSError, about
     `path`, if it cannot be written.
     """
-    with _temporary(path, Path.touch) as temporary:
+    with _temporary(path, Path.touch, path) as temporary:
         yield temporary
         _store(temporary)
         temporary.replace(path)
@@ -43,10 +43,11 @@ def appearing_together(folder: Path, last: str, *, only_if_written: Collection[s
 
     The block writes `last`, and no folders. The file `last` is removed first and moved last, so a folder that contains
     this file is complete. Old files in `only_if_written` are removed if the block does not write them. If the block
-    raises, `folder` does not change.
+    raises, no file of `folder` changes. Raise FileNotFoundError if the block does not write `last`, and OSError, about
+    `folder`, if it cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _temporary(folder / (folder.absolute().name or "root"), Path.mkdir) as temporary:
+    with _temporary(folder / (folder.absolute().name or "root"), Path.mkdir, folder) as temporary:
         yield temporary
         others = sorted(path.name for path in temporary.iterdir() if path.name != last)
         for name in (*others, last):
@@ -62,8 +63,8 @@ def appearing_together(folder: Path, last: str, *, only_if_written: Collection[s
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a folder, if it exists."""
-    if path.is_dir():
+    """Remove a file, a folder or a link, if it exists."""
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
@@ -91,7 +92,7 @@ def held(path: Path) -> Iterator[bool]:
 
     The lock also ends with the process.
 
-    Raise BlockingIOError if another process has the lock.
+    Raise BlockingIOError if another process has the lock, and FileNotFoundError if the path does not exist.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -101,8 +102,10 @@ def held(path: Path) -> Iterator[bool]:
 
 
 @contextmanager
-def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+def _temporary(path: Path, make: Callable[[Path], None], target: Path) -> Iterator[Path]:
     """Create a file or folder beside `path` that matches `TEMPORARY`, locked during the block and then removed.
+
+    Errors of writing are about `target`.
 
     Those of killed processes are removed first. On file systems without locks they stay, because nothing tells them
     from those of processes that still write.
@@ -125,15 +128,15 @@ def _temporary(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
                         break
             yield temporary
         except OSError as error:
-            if (named := _about(path, error, start)) is error:
+            if (named := _about(target, error, start)) is error:
                 raise
             raise named from error
 
 
-def _about(path: Path, error: OSError, start: str) -> OSError:
-    """Return an error of writing that names the user's file instead of a temporary file, whose name has a `start`."""
+def _about(target: Path, error: OSError, start: str) -> OSError:
+    """Return an error of writing that names the `target` instead of a temporary file, whose name has a `start`."""
     if error.errno in DISK_IS_FULL or str(error.filename).startswith(start):
-        return OSError(error.errno, os.strerror(error.errno or 0), str(path))
+        return OSError(error.errno, os.strerror(error.errno or 0), str(target))
     return error
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
-from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.errors import InvalidConfigError, bad_line
 from polluxsim.common.tables import read_rows
 from polluxsim.engine.job import ActiveJob
 from polluxsim.hardware.clusters import Cluster
@@ -206,8 +206,11 @@ class Pairs:
                 for which in ("", "other_")
             )
             where = row.text("gpu_type"), row.integer("gpus", at_least=1)
-            found[*where, one, other] = row.number("steps_per_s", at_least=0)
-            found[*where, other, one] = row.number("other_steps_per_s", at_least=0)
+            for key, column in (((one, other), "steps_per_s"), ((other, one), "other_steps_per_s")):
+                speed = row.number(column, at_least=0)
+                if found.setdefault((*where, *key), speed) != speed:
+                    what = f"the table also has {found[*where, *key]:g} for these two jobs; remove one of them"
+                    raise bad_line(self.path, row.line, f"column {column!r} is {speed:g}, but {what}")
         object.__setattr__(self, "_speeds", found)
 
     def without_effect(self, jobs: object, cluster: Cluster) -> list[str]:

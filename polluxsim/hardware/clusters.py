@@ -105,6 +105,10 @@ class Cluster:
                     f"the cluster states the {what} of {len(values)} nodes, must state those of all {self.num_nodes} "
                     "nodes, or none"
                 )
+        for gpu in dict.fromkeys(self.node_types):
+            if gpu != (first := self.types[gpu.name]):
+                figures = f"{gpu_settings(first)} and {gpu_settings(gpu)}"
+                raise InvalidConfigError(f"GPU type {gpu.name!r} has two sets of figures, {figures}; rename one type")
         least = self.least_nodes
         if least is not None and not (type(least) is int and 1 <= least <= self.num_nodes):
             raise invalid_setting("cluster.least_nodes", least, f"1 to {self.num_nodes}, the number of nodes")

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from polluxsim.common.durations import DAY, HOUR
-from polluxsim.common.errors import InvalidConfigError, InvalidInputError, check_range, invalid_setting
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, bad_line, check_range, invalid_setting
 from polluxsim.common.files import appearing_whole
 from polluxsim.hardware.gpu_types import GPU_TYPES, types_in
 from polluxsim.logs.formats import find_format
@@ -32,7 +32,7 @@ from polluxsim.logs.import_report import (
     Tally,
     TypeCount,
 )
-from polluxsim.logs.trace_table import CORE_COLUMNS, TraceInfo, columns_of, trace_schema
+from polluxsim.logs.trace_table import CORE_COLUMNS, TraceInfo, beyond_limits, columns_of, trace_schema
 
 LONG_DURATION = 60 * DAY  # durations above this are suspicious [s]
 BULK_SHARE = 0.01  # largest share of the jobs before or after the bulk [1]
@@ -295,6 +295,10 @@ class _Import:
         schema = trace_schema(self.format.extras, info)
         times = pa.array(table["submit_time"].to_numpy() - start.seconds)
         table = table.set_column(table.schema.get_field_index("submit_time"), "submit_time", times)
+        for row, what in beyond_limits(dict(zip(table.column_names, table.columns, strict=True))):
+            file = list(self.files)[table["file"][row].as_py()]
+            path = self.source / file if self.source.is_dir() else self.source
+            raise bad_line(path, table["line"][row].as_py(), f"{what} in the trace; correct the row, or remove it")
         pq.write_table(table.select(schema.names).cast(schema), path, row_group_size=GROUP_ROWS)
         return self._report(Examination(table, list(self.files), start.since_midnight), start)
 

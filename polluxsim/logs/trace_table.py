@@ -7,7 +7,7 @@ second 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -207,7 +207,16 @@ def origin_of(path: Path, info: TraceInfo) -> datetime:
 
 
 def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:
-    """Check the limits that a schema cannot state. A missing value of a required column is NaN here."""
+    """Check what a schema cannot state. A missing value of a required column is NaN here."""
+    for row, what in beyond_limits(columns):
+        raise bad_line(path, row + 1, what)
+    if columns["job"].null_count:
+        row = columns["job"].is_null().to_pylist().index(True)
+        raise bad_line(path, row + 1, "column 'job' is None, must be a name")
+
+
+def beyond_limits(columns: Mapping[str, pa.ChunkedArray]) -> Iterator[tuple[int, str]]:
+    """Yield the first row, from 0, whose value in a column is beyond the limits of a trace, with the reason."""
     limits = {
         "submit_time": (0.0, MOST_SECONDS),
         "duration": (0.0, MOST_SECONDS),
@@ -218,7 +227,7 @@ def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:
         "memory": (0.0, UNLIMITED),
         "priority": (-float_info.max, float_info.max),
     }
-    for name, (least, most) in limits.items():
+    for name, (least, most) in ((name, limits[name]) for name in limits if name in columns):
         values = columns[name].cast(pa.float64(), safe=False).to_numpy()  # rounds integers above 2⁵³
         good = (values >= least) & (values <= most)
         allowed = f"a number from {least:g} to {most:g}"
@@ -227,7 +236,4 @@ def _check(path: Path, columns: Mapping[str, pa.ChunkedArray]) -> None:
             allowed += ", or nothing"
         if not good.all():
             row = int(np.argmin(good))
-            raise bad_line(path, row + 1, f"column {name!r} is {columns[name][row].as_py()!r}, must be {allowed}")
-    if columns["job"].null_count:
-        row = columns["job"].is_null().to_pylist().index(True)
-        raise bad_line(path, row + 1, "column 'job' is None, must be a name")
+            yield row, f"column {name!r} is {columns[name][row].as_py()!r}, must be {allowed}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import floor, log10
+from math import floor, isfinite, log10
 from textwrap import fill
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,7 @@ MOST_RANKS = 40  # largest number of users or queues in a table of ranks
 RANK_COLUMNS = ("rank", "to first GPU [h]", "waiting [h]", "JCT [h]", "GPU h")
 
 MOST_JOBS = 3  # number of jobs named in a comparison: the jobs that lose most
+ONE_UNIT = "runs of a workload whose seeds change nothing count as one"
 QUANTITY = "ratio of geometric means over pairs, minus 1"  # the change that is reported
 
 
@@ -127,22 +128,17 @@ def _last_notes(table: SettingsTable) -> list[str]:
 
 
 def _has_one_run_each(table: SettingsTable) -> bool:
-    return max(_counts(table), default=1) == 1
-
-
-def _counts(table: SettingsTable) -> set[int]:
-    """Return the numbers of independent runs behind the means of the table."""
-    return {cell.mean.num_units for row in table.cells.values() for cell in row.values()}
+    return max((cell.mean.num_runs for row in table.cells.values() for cell in row.values()), default=1) == 1
 
 
 def _mean_notes(table: SettingsTable) -> Iterator[str]:
     """Yield the notes on the number of runs and on the intervals of the means."""
     means = [cell.mean for row in table.cells.values() for cell in row.values()]
-    counts, kinds = sorted(_counts(table)), {mean.units for mean in means}
+    counts, kinds = sorted({mean.num_units for mean in means}), {mean.units for mean in means}
     if _has_one_run_each(table):
         yield "One run each." if len(table.cells) > 1 else "One run."
         return
-    over = f"{count_range(counts)} {' or '.join(sorted(kinds))}"
+    over = f"{count_range(counts)} {' or '.join(sorted(kinds))}".removesuffix("s" * (counts[-1] == 1))
     yield f"Means over {over}{', [95 % interval]' * (counts[-1] >= LEAST_UNITS)}."
     yield from interval_notes(means, "runs", "values")
 
@@ -167,20 +163,31 @@ def interval_notes(found: Iterable[Measured], units: str, values: str) -> Iterat
 
     `units` and `values` are words, like "pairs" and "log ratios".
     """
-    counts = sorted({measured.num_units for measured in found})
+    measures = list(found)
+    counts = sorted({measured.num_units for measured in measures})
     if few := [count for count in counts if LEAST_UNITS <= count < LEAST_FOR_VERDICT]:
         yield f"The intervals of {count_range(few)} {units} assume normal {values}."
     if missing := [LEAST_UNITS - count for count in reversed(counts) if count < LEAST_UNITS]:
         are = "is" if missing == [1] else "are"
-        yield f"An interval needs {LEAST_UNITS} {units}: {count_range(missing)} {are} missing."
+        independent, why = ("independent ", f"; {ONE_UNIT}") if _are_counted_as_one(measures) else ("", "")
+        yield f"An interval needs {LEAST_UNITS} {independent}{units}: {count_range(missing)} {are} missing{why}."
+
+
+def _are_counted_as_one(found: Iterable[Measured]) -> bool:
+    """Return whether there are runs, but too few units, because seeds change nothing."""
+    return any(measured.num_units < min(measured.num_runs, LEAST_FOR_VERDICT) for measured in found)
 
 
 def _zeros_note(setting: str, metric: Metric, change: Measured) -> str:
     """Return the note on a change between values of which some are 0."""
     if change.is_known:
         return f"{setting}: {metric.title} is 0 in every run, so its change is −100 %."
-    pairs = f"{change.zeros} pair{'s' * (change.zeros > 1)}"
-    return f"{setting}: {metric.title} has no ratio, because it is 0 in only one of the two runs in {pairs}."
+    return f"{setting}: {metric.title} has no ratio: {_why_no_ratio(change)}."
+
+
+def _why_no_ratio(change: Measured) -> str:
+    pairs = "1 pair" if change.zeros == 1 else f"{change.zeros} pairs"
+    return f"the values differ and one is 0, negative or infinite in {pairs}"
 
 
 def verdict(table: SettingsTable) -> str:
@@ -196,15 +203,17 @@ def verdict(table: SettingsTable) -> str:
     if not judged:
         most = max((change.num_units for _, _, change in known), default=0)
         missing = max(LEAST_FOR_VERDICT - most, 0)
-        words = f", {missing} more than there are" if missing else ""
-        return f"No verdict on differences: it needs {LEAST_FOR_VERDICT} pairs with the same workload and seed{words}."
+        words = f", {missing} more than there are" if missing and len(table.cells) > 1 else ""
+        kind = "independent pairs" if _are_counted_as_one(change for _, _, change in known) else "pairs"
+        return f"No verdict on differences: it needs {LEAST_FOR_VERDICT} {kind} with the same workload and seed{words}."
     real: dict[str, list[str]] = {}
     for title, label, change in judged:
         if change.is_real:
             real.setdefault(title, []).append(f"{label} ({change_text(change.estimate.value)})")
     if not real:
         return f"No difference {_against(table)} is real by the 95 % intervals."
-    chance = f"of {len(judged)} comparisons, about {0.05 * len(judged):.0f} would look real by chance"
+    plural = "s" * (len(judged) > 1)
+    chance = f"of {len(judged)} comparison{plural}, about {0.05 * len(judged):.2g} would look real by chance"
     words = "; ".join(f"{metric}: {', '.join(labels)}" for metric, labels in real.items())
     return f"Real by the 95 % intervals, {_against(table)}: {words} ({chance})."
 
@@ -254,7 +263,7 @@ def _comparison_lines(found: Against, over: str, note: str = "") -> Iterator[str
     width = max(len(titles[name]) for name in found.changes)
     for metric, change in found.changes.items():
         pairs = f"{change.num_units} pair{'s' * (change.num_units > 1)}"
-        zeros = "" if change.is_known else f" (no ratio: 0 in only one run of {change.zeros})"
+        zeros = "" if change.is_known else f" (no ratio: {_why_no_ratio(change)})"
         yield f"  {titles[metric]:<{width}}  {measured_change(change):>9}, {pairs}{zeros}"
     if not note:
         yield from _job_lines(found)
@@ -306,6 +315,8 @@ def _all_columns(table: SettingsTable) -> Lines:
 def _mean(measured: Measured, *, is_bound: bool) -> str:
     """Return a mean with three significant digits, and its interval; `is_bound` marks a lower bound."""
     value, low, high = measured.estimate
+    if not isfinite(value):
+        return "∞"
     digits = max(0, 2 - floor(log10(abs(value)))) if value else 0
     text = with_interval(value, low, high, lambda number: f"{number:.{digits}f}".replace("-", "−"))
     return f"≥ {text}" if is_bound else text

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import floor, inf
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.stats import CensoredData, ecdf
 
-from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.errors import InvalidInputError, short
 from polluxsim.hardware.placements import JobId
 from polluxsim.models.known_duration import RIGID
 from polluxsim.records.results import JobRecord
@@ -59,8 +60,8 @@ def forecast(
 
     Raise InvalidInputError if `forks` is less than 1, or a job neither waits nor runs.
     """
-    if forks < 1:
-        raise InvalidInputError(f"{forks} futures cannot give a forecast; ask for 1 or more")
+    if not isinstance(forks, Integral) or forks < 1:
+        raise InvalidInputError(f"{short(forks)} futures cannot give a forecast; ask for 1 or more")
     known = KnownState(moment, arrivals or Arrivals())
     found: list[Times] = []
     known.check(jobs or ())

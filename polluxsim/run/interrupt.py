@@ -64,19 +64,25 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Let Ctrl-C take effect at the end of the block. Processes that start within the block do not receive it."""
+    """Let Ctrl-C take effect at the end of the block, also if it raises.
+
+    Processes that start within the block do not receive it.
+    """
     if not in_main_thread():
         yield
         return
     noted = list[int]()
-    with _handling(lambda number, _: noted.append(number)):
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # processes inherit the mask, but no Python handler
-        try:
-            yield
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)  # calls the handler for signals that are pending
-    if noted:
-        signal.raise_signal(noted[0])
+    try:
+        with _handling(lambda number, _: noted.append(number)):
+            # Processes inherit the mask, but no Python handler.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+            try:
+                yield
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)  # calls the handler for signals that are pending
+    finally:
+        if noted:
+            signal.raise_signal(noted[0])
 
 
 class SweepInterrupted(KeyboardInterrupt):

@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from omegaconf import DictConfig, OmegaConf
 
 from polluxsim.common.durations import clock, first_round
-from polluxsim.common.errors import InvalidInputError, check_range
+from polluxsim.common.errors import InvalidInputError, check_range, invalid_setting
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import Simulation, driven
@@ -129,7 +129,7 @@ class Moment(Generic[RunT]):
         config, branch = OmegaConf.create(settings), self._branch.copy()
         given = {group: value for group, (value, _) in request.objects.items()}
         new_policy = "policy" in given or config.policy != self.config.policy
-        nodes, left_out = tuple(map(index, request.drop_nodes)), self._left_out(request.without)
+        nodes, left_out = tuple(_numbers(request.drop_nodes)), self._left_out(request.without)
         check_range("seed", request.seed, least=0, whole=True, or_null=True)
         seed = None if request.seed is None else index(request.seed)
         added = tuple(replace(job, line=0) for job in request.added)  # the line is one of another file
@@ -156,6 +156,14 @@ class Moment(Generic[RunT]):
                 what = f"job {name!r} ended at {end:g} s"
                 raise InvalidInputError(f"{what}, before the fork; name a job that ends at {self.time:g} s or later")
         return tuple(name for name in found if name not in self.left_out)
+
+
+def _numbers(nodes: Iterable[int]) -> Iterable[int]:
+    """Return numbers of nodes. Raise InvalidConfigError for other values."""
+    try:
+        return list(map(index, nodes))
+    except TypeError:
+        raise invalid_setting("drop_nodes", nodes, "whole numbers of nodes in a list, like [3]") from None
 
 
 MOST_NODES = 64  # largest number of additional nodes that is tried

@@ -211,7 +211,8 @@ class Measured(NamedTuple):
     estimate: Estimate  # the value of a change is nan if `zeros` is not 0
     num_units: int  # number of units
     units: str  # "workloads", or "seeds" if there are too few workloads
-    zeros: int = 0  # number of pairs of runs in which only one value is 0
+    zeros: int = 0  # number of pairs of runs without a finite log ratio
+    num_runs: int = 0  # number of runs, or of pairs of runs, that the units are means of
 
     @property
     def is_known(self) -> bool:
@@ -261,8 +262,10 @@ class Samples:
         logs = log_ratios(values[:, 0], values[:, 1])
         with np.errstate(invalid="ignore"):  # -inf and inf in one workload have no mean
             units = independent(np.column_stack([values, logs]), _workloads(runs))[:, 2]
-        change = _measured(ratio_of_geometric_means(units).as_change(), units, runs)
-        return change._replace(zeros=int((~np.isfinite(logs)).sum()))
+        zeros = int((~np.isfinite(logs)).sum())
+        is_mixed = zeros and not (logs == -inf).all()  # a unit may hide it: the mean of -inf and a number is -inf
+        change = ratio_of_geometric_means(logs if is_mixed else units).as_change()
+        return _measured(change, units, runs)._replace(zeros=zeros)
 
     def measured(self, quantity: Quantity) -> Measured | None:
         """Return a quantity of a published table: a mean, or the ratio of two means minus 1.
@@ -301,4 +304,4 @@ def _workloads(runs: pd.DataFrame) -> list[str]:
 def _measured(estimate: Estimate, units: np.ndarray, runs: pd.DataFrame) -> Measured:
     """Return an estimate with the number and the kind of its units, which are means of `runs`."""
     kind = "workloads" if len(units) == len(set(_workloads(runs))) else "seeds"
-    return Measured(estimate, len(units), kind)
+    return Measured(estimate, len(units), kind, num_runs=len(runs))

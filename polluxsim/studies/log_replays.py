@@ -36,6 +36,11 @@ def refuse_varied(overrides: Sequence[str], varied: Mapping[str, str]) -> None:
             raise InvalidConfigError(f"{word} sets in every run what {option} varies; leave it out")
 
 
+def _refuse_empty(request: CalibrateRequest | LogWhatIfRequest, *names: str) -> None:
+    if empty := [name for name in names if not len(getattr(request, name))]:
+        raise InvalidConfigError(f"{empty[0]} has no value; give at least one")
+
+
 @dataclass(frozen=True)
 class CalibrateRequest:
     """A search for the policy and the cluster size that explain the waits of a log.
@@ -45,7 +50,7 @@ class CalibrateRequest:
     InvalidInputError
         If a cluster does not consist of whole nodes.
     InvalidConfigError
-        If an override sets what the replays vary.
+        If an override sets what the replays vary, or nothing is to be tried.
     """
 
     log: Path  # a log with queueing delays that `polluxsim log import` wrote
@@ -57,6 +62,7 @@ class CalibrateRequest:
     workers: int | None = None  # number of processes; None: one for each core
 
     def __post_init__(self) -> None:
+        _refuse_empty(self, "gpus", "policies")
         refuse_varied(self.overrides, {**VARIED, "cluster.num_nodes": "--gpus"})
         for gpus in self.gpus:
             if gpus < 1 or self.gpus_per_node < 1 or gpus % self.gpus_per_node:
@@ -92,7 +98,9 @@ def calibrate(request: CalibrateRequest) -> Calibration:
     Raises
     ------
     InvalidInputError
-        If no job of the log has a queueing delay.
+        If no job of the log has a queueing delay, or none of them begins in every replay.
+    SweepError
+        If a run fails, or another sweep uses the folder.
     """
     log, size = Path(request.log), request.gpus_per_node
     recorded = _recorded(log)
@@ -101,9 +109,15 @@ def calibrate(request: CalibrateRequest) -> Calibration:
     same = (f"cluster.gpus_per_node={size}", *request.overrides)
     plan = [(*replay, f"policy={policy}", f"cluster.num_nodes={gpus // size}", *same) for policy, gpus in tried]
     frame = run_sweep(plan, Path(request.folder), workers=request.workers)
-    found, waits = list[Match](), np.empty(0)
-    for (policy, gpus), run in zip(tried, map(Path, frame["folder"]), strict=True):
-        ours, waits = _pairs(run, recorded)
+    found, runs = list[Match](), list(map(Path, frame["folder"]))
+    simulated = [_waits(run) for run in runs]
+    common = [job for job in recorded if all(job in waits for waits in simulated)]
+    if not common:
+        words = "no job that began in every replay has a recorded wait; replay a longer part of the log"
+        raise InvalidInputError(f"{request.folder}: {words}")
+    waits = np.array([recorded[job] for job in common], dtype=float)
+    for (policy, gpus), run, of_jobs in zip(tried, runs, simulated, strict=True):
+        ours = np.array([of_jobs[job] for job in common], dtype=float)
         error, engine = float(np.abs(ours - waits).mean()), info_of(run)["config"]["engine"]
         ranks = [pd.Series(each).rank() for each in (ours, waits)]
         is_constant = any(each.nunique() == 1 for each in ranks)
@@ -114,7 +128,7 @@ def calibrate(request: CalibrateRequest) -> Calibration:
 
 def _recorded(log: Path) -> Mapping[str, float]:
     """Return the recorded wait [s] of every job of a replay, by its name in the replay."""
-    rows = read_trace(log)[1]
+    rows = read_trace(log)[1]  # a job's line is the number of its row, from 1
     jobs = TraceReplay(str(log)).load({}).jobs
     waits = {job.job_id: rows[job.line - 1].queueing_delay for job in jobs if job.line is not None}
     known = {name: wait for name, wait in waits.items() if wait is not None and wait >= 0}
@@ -128,18 +142,11 @@ def replay_of(log: Path) -> tuple[str, ...]:
     return ("workload=trace", f"workload.path={quoted(str(log.resolve()))}")
 
 
-def _pairs(run: Path, recorded: Mapping[str, float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the simulated and the recorded waits of the jobs that have both, shape (jobs,) each [s]."""
+def _waits(run: Path) -> Mapping[str, float]:
+    """Return the simulated wait [s] of every job that began, by its name."""
     table = pq.read_table(run / "jobs.parquet", columns=["job", "queueing_delay"]).to_pydict()
-    both = [
-        (ours, recorded[job])
-        for job, ours in zip(table["job"], table["queueing_delay"], strict=True)
-        if ours is not None and job in recorded
-    ]
-    if not both:
-        raise InvalidInputError(f"{run}: no job that began has a recorded wait; replay a longer part of the log")
-    ours, theirs = np.array(both, dtype=float).T
-    return ours, theirs
+    waits = zip(table["job"], table["queueing_delay"], strict=True)
+    return {job: wait for job, wait in waits if wait is not None}
 
 
 PERCENTILES = ("p50", "p90", "p95", "p99")  # of the wait
@@ -163,7 +170,8 @@ class LogWhatIfRequest:
     Raises
     ------
     InvalidConfigError
-        If a percentile or a kind of failures is unknown, or an override sets what the replays vary.
+        If a percentile or a kind of failures is unknown, an override sets what the replays vary, or nothing is to be
+        replayed.
     """
 
     log: Path  # a file that `polluxsim log import` wrote, or output of sacct
@@ -177,7 +185,9 @@ class LogWhatIfRequest:
     overrides: Sequence[str] = ()  # settings of every run
 
     def __post_init__(self) -> None:
-        refuse_varied(self.overrides, {**VARIED, "cluster.num_nodes": "--nodes", "workload.load_factor": "--load"})
+        _refuse_empty(self, "nodes", "loads", "policies", "failures", "percentiles")
+        varied = {**VARIED, "cluster.num_nodes": "--nodes", "workload.load_factor": "--load"}
+        refuse_varied(self.overrides, {**varied, "cluster/failures": "--failures", "cluster.failures": "--failures"})
         if wrong := [word for word in self.percentiles if word not in PERCENTILES]:
             raise InvalidConfigError(f"--percentile is {wrong[0]!r}, must be one of {', '.join(PERCENTILES)}")
         known = (OFF, *entries("cluster/failures"))
@@ -227,12 +237,15 @@ class LogWhatIf(NamedTuple):
 
 
 def wait_in_words(seconds: float) -> str:
-    """Return a wait as text; it is infinite if jobs are left without GPUs at the end of the run."""
+    """Return a wait as text; it is infinite if jobs are left at the end of the run, or were rejected."""
     return "∞ (jobs left)" if isinf(seconds) else length(seconds)
 
 
 def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
     """Find the policy that explains the waits of a log, replay the log in every case, and return the waits.
+
+    Jobs larger than the smallest cluster are left out of the cases, jobs larger than the recorded one out of the search
+    for the policy.
 
     Raises
     ------
@@ -252,6 +265,7 @@ def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
     cases = [Case(*case) for case in dict.fromkeys(varied)]
     same = (*replay_of(log), f"workload.most_gpus={size * min(request.nodes)}", f"cluster.gpus_per_node={size}")
     runs = dict(zip(cases, _replayed(same, cases, request.overrides, folder / "runs"), strict=True))
+    # A target computes its metric; the bound does not matter.
     targets = [read_target(f"{what} wait < 1h") for what in ("mean", *request.percentiles)]
     results = {case: read_run(run).result for case, run in runs.items()}
     waits = {case: tuple(target.value(result) for target in targets) for case, result in results.items()}
@@ -288,6 +302,7 @@ def _replayed(same: Sequence[str], cases: Sequence[Case], extra: Sequence[str], 
 
 def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iterator[str]:
     """Yield a line for each case that is worse than the next case with fewer nodes or a higher load."""
+    several = len({case.failures for case in waits}) > 1
     for axis, is_easier_upwards in (("nodes", True), ("load", False)):
         curves: dict[Case, dict[float, float]] = {}
         for case, times in waits.items():
@@ -295,10 +310,11 @@ def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iter
             curves.setdefault(rest, {})[getattr(case, axis)] = times[1]
         for rest, curve in curves.items():
             same = f"load {rest.load:g}" if axis == "nodes" else f"{rest.nodes} nodes"
+            same += f", failures {rest.failures}" * several
             for levels in reversals(curve, easier_upwards=is_easier_upwards).items():
                 easier, harder = (
                     f"{wait_in_words(curve[level])} with {f'{level:g} nodes' if axis == 'nodes' else f'load {level:g}'}"
-                    for level in levels
+                    for level in levels  # the easier level, and the next harder one
                 )
                 yield f"not monotone: {rest.policy}, {same}: the {percentile} wait is {easier} and {harder}"
 

@@ -229,6 +229,13 @@ def test_a_card_comes_back_from_its_file_with_the_same_bytes(tmp_path_factory, c
     assert card_text(read).encode() == (folder / "a.yaml").read_bytes()
 
 
+def test_a_card_that_cannot_be_read_is_not_written(tmp_path):
+    card = replace(read_card(PATHS[0]), work=1e16)
+    with pytest.raises(InvalidInputError, match=r"a\.yaml: the card would be .* not written, line \d+: key 'work'"):
+        write_card(card, tmp_path / "a.yaml")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("gpus", [(), (0,), (4, 0)])
 def test_no_gpus_are_no_placement(gpus):
     with pytest.raises(ProfileRangeError, match="1 or more"):

@@ -11,11 +11,12 @@ import pytest
 
 import polluxsim
 from polluxsim.cli.main import main
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.ordered.classic import Fifo
-from polluxsim.studies.log_replays import Case, not_monotone
+from polluxsim.studies.log_replays import CalibrateRequest, Case, LogWhatIfRequest, not_monotone
 from polluxsim.workloads.workload import Job, Workload
 
 COLUMNS = "JobID|JobName|User|Account|Partition|State|Submit|Start|End|ElapsedRaw|TimelimitRaw|NNodes|ReqTRES|AllocTRES"
@@ -103,6 +104,39 @@ def test_more_nodes_that_do_worse_are_named() -> None:
         "not monotone: fifo, load 1: the p90 wait is 90 s with 9 nodes and 60 s with 8 nodes",
         "not monotone: fifo, 8 nodes: the p90 wait is 75 s with load 0.5 and 60 s with load 1",
     ]
+
+
+def test_not_monotone_names_the_failures_if_there_are_several() -> None:
+    cases = [Case("fifo", nodes, 1.0, failures) for failures in ("off", "rsc-1") for nodes in (8, 9)]
+    lines = list(not_monotone({case: (0.0, float(case.nodes)) for case in cases}, "p90"))
+    assert [line.split(": the")[0] for line in lines] == [
+        "not monotone: fifo, load 1, failures off", "not monotone: fifo, load 1, failures rsc-1"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("word", ["cluster/failures=rsc-1", "cluster.failures=null"])
+def test_failures_that_the_replays_vary_are_no_override(word: str) -> None:
+    with pytest.raises(InvalidConfigError, match=f"{word} sets in every run what --failures varies"):
+        LogWhatIfRequest(Path("log.parquet"), [3], overrides=[word])
+
+
+def test_nothing_to_replay_is_refused() -> None:
+    for name in ("nodes", "loads", "policies", "failures", "percentiles"):
+        with pytest.raises(InvalidConfigError, match=f"{name} has no value; give at least one"):
+            LogWhatIfRequest(**{"log": Path("log.parquet"), "nodes": [3], name: []})
+    with pytest.raises(InvalidConfigError, match="gpus has no value"):
+        CalibrateRequest(Path("log.parquet"), [])
+
+
+def test_waits_are_compared_over_the_jobs_of_all_replays(tmp_path: Path) -> None:
+    sacct(tmp_path / "sacct.txt", 3)
+    assert main(["log", "import", "slurm", str(tmp_path / "sacct.txt"), "-o", str(tmp_path / "log.parquet")]) == 0
+    horizon, policies = ("engine.horizon=20000",), ("fifo", "srtf")
+    found = [
+        polluxsim.calibrate(CalibrateRequest(tmp_path / "log.parquet", [8], chosen, 8, tmp_path / "runs", horizon, 1))
+        for chosen in (policies, policies[::-1])
+    ]
+    assert found[0].recorded.tolist() == found[1].recorded.tolist()
 
 
 def test_equal_replays_and_jobs_that_are_left_have_their_rows(

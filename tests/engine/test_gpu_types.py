@@ -240,3 +240,10 @@ def test_wrong_restart_delays(delays, words):
         simulate(
             toy_workload(toy_job("a")), {"toy": TypedToy()}, TWO, Fifo(), settings=EngineSettings(restart_delays=delays)
         )
+
+
+def test_a_type_with_two_sets_of_figures_is_refused() -> None:
+    cheap = {"name": "mine", "memory": 16.0, "price": 1.0}
+    assert Cluster.of_groups([[1, 4, cheap], [1, 8, cheap]]).types["mine"].price == 1.0
+    with pytest.raises(InvalidConfigError, match=r"GPU type 'mine' has two sets of figures, .*; rename one type"):
+        Cluster.of_groups([[1, 4, cheap], [1, 4, {**cheap, "price": 2.0}]])

@@ -58,6 +58,10 @@ def test_so_is_that_of_any_time(interval: float, rounds: float) -> None:
     assert found == 1 or (found - 1) * interval < time
 
 
+def test_there_is_a_first_round_after_a_time_without_exact_rounds() -> None:
+    assert first_round(1e300, 60.0) * 60.0 == pytest.approx(1e300)
+
+
 def quick(*jobs: Job, policy: Policy | None = None, **rules: float) -> Result:
     """Run jobs on one GPU; a run that holds every round would not end within the test's patience."""
     result = simulate(toy_workload(*jobs), HUNDRED, ONE, policy or Fifo(), settings=EngineSettings(**rules))

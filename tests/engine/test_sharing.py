@@ -372,6 +372,9 @@ def test_pairs_progress_as_the_table_says_and_who_was_not_measured_is_refused(tm
             run(jobs, Fixed({"a": BOTH, "b": where}), pairs)
     with pytest.raises(InvalidInputError, match=r"pairs\.csv, line 2: column 'other_steps_per_s' is '-1'"):
         measured(tmp_path, "1.5,-1")
+    for row in ("5,2,toy,10,1.25,2", "10,2,toy,5,2,1.25"):
+        with pytest.raises(InvalidInputError, match=r"line 3: column '.*steps_per_s' is 1.25, .* has 1.5"):
+            measured(tmp_path, f"1.5,2\nv100,toy,{row}")
 
 
 @pytest.mark.parametrize(("gpus", "pairs"), [(4, 0), (3, 1), (2, 2)])

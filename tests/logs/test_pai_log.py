@@ -44,6 +44,17 @@ def test_tasks_of_a_job_are_one_gang_with_its_user_and_submission(tables):
     assert report.rows_read == 8
 
 
+def test_a_task_with_too_many_gpus_is_a_bad_row(tables):
+    (tables / "pai_job_table.csv").unlink()
+    with (tables / "pai_task_table.csv").open("a") as file:
+        file.write("job09,worker,2000.0,Terminated,1739000.0,1739600.0,600.0,29.3,100000.0,V100\n")
+    with pytest.raises(InvalidInputError, match=r"instances that need at most 1e\+06 GPUs; found '2000.0'"):
+        imported(tables)
+    report, rows = imported(tables, skip_bad=True)
+    assert [tally.count for tally in report.bad] == [1]
+    assert max(row["num_gpus"] for row in rows) < 100
+
+
 def test_gpu_time_is_at_least_that_of_the_tasks(tables):
     """A gang holds the GPUs of all tasks from the first start to the last end."""
     _, jobs = imported(tables)

@@ -46,6 +46,13 @@ def test_the_log_of_mit_supercloud(tmp_path):
     assert (report.origin_time, report.time_zone_assumed) == ("2021-02-28T23:46:40+00:00", False)
 
 
+def test_submissions_that_a_trace_cannot_hold_are_refused(tmp_path):
+    text = "job,submit,duration,gpus\na,-1e11,60,1\nb,1e11,60,1\n"
+    with pytest.raises(InvalidInputError, match=r"/log, line 3: column 'submit_time' is 200000000000"):
+        imported(tmp_path, text)
+    assert not (tmp_path / "trace.parquet").exists()
+
+
 def test_the_recipe_imports_the_log_of_mit_supercloud():
     recipes = (ROOT / "docs" / "log-recipes.md").read_text(encoding="utf-8").replace("\\\n", "")
     (command,) = re.findall("polluxsim log import table scheduler-log.csv.*", recipes)

@@ -53,7 +53,9 @@ def test_pairs_tell_what_bars_over_unlike_workloads_hide() -> None:
         assert table.low["p = 1"] < table["mean"]["p = −1"] < table.high["p = 1"]  # bars overlap
         assert table["change low"][setting] > 0  # and yet the change is real
     assert np.isnan(table["change"]["p = −1"])
-    assert "average JCT: p = 1 (+9.7 %), p = −10 (+4.8 %)" in verdict(settings_table(sweep(), baseline="policy.p=-1"))
+    words = verdict(settings_table(sweep(), baseline="policy.p=-1"))
+    assert "average JCT: p = 1 (+9.7 %), p = −10 (+4.8 %)" in words
+    assert "(of 8 comparisons, about 0.4 would look real by chance)" in words
 
 
 def test_the_order_of_runs_and_what_else_is_there_change_nothing() -> None:
@@ -138,9 +140,32 @@ def test_a_metric_that_is_zero_in_one_run_of_a_pair_has_no_change() -> None:
     frame["restarts"] = [3, 2, 0] * 5 + [3, 0, 0]
     text = as_text(settings_table(frame, ["restarts"], "policy.p=1"))
     words = " ".join(text.split())
-    assert "p = −1: restarts has no ratio, because it is 0 in only one of the two runs in 1 pair." in words
+    why = "the values differ and one is 0, negative or infinite in 1 pair"
+    assert f"p = −1: restarts has no ratio: {why}." in words
     assert "p = −10: restarts is 0 in every run, so its change is −100 %." in words
     assert "−100.0 % [−100.0, −100.0]" in words or "−100 % [−100, −100]" in words
+
+
+def test_a_metric_that_one_seed_of_each_workload_leaves_at_zero_has_no_change() -> None:
+    frame = pd.concat([sweep(6).assign(seed=seed) for seed in (1, 2)])
+    frame["restarts"] = [3, 3, 0] * 6 + [3, 3, 4] * 6
+    table = settings_table(frame, ["restarts"], "policy.p=1")
+    assert "p = −10: restarts has no ratio: the values differ and" in as_text(table, 200)
+    assert "is 0 in every run" not in as_text(table, 200)
+    assert np.isnan(frame_of_settings(table)["restarts"]["change"]["p = −10"])
+
+
+def test_an_infinite_mean_is_told() -> None:
+    assert "∞" in as_text(settings_table(sweep().assign(avg_jct=np.inf), ["avg_jct"]))
+
+
+def test_runs_that_seeds_do_not_change_are_no_missing_runs() -> None:
+    frame = pd.concat([sweep(1).assign(seed=seed) for seed in (1, 2, 3)])
+    words = as_text(settings_table(frame, ["avg_jct"]), 400)
+    assert "One run each" not in words
+    assert "Means over 1 workload. An interval needs 3 independent runs: 2 are missing; runs of a workload" in words
+    assert "An interval needs 3 independent pairs: 2 are missing; runs of a workload whose seeds change" in words
+    assert "it needs 6 independent pairs with the same workload and seed, 5 more than there are." in words
 
 
 def test_ends_of_intervals_are_possible_values() -> None:

@@ -13,13 +13,14 @@ from hydra.utils import get_object, instantiate
 from perturbed_schedulers import CASES, UNCHANGED, WIDTHS, Case, Job, run, study_of, turned
 
 from polluxsim.cli.main import main, parsed
-from polluxsim.common.errors import InvalidInputError
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.common.shipped import shipped
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.summary import summarise
 from polluxsim.policies.deadlines.elasticflow import ElasticFlow
-from polluxsim.statistics.estimates import Estimate
+from polluxsim.statistics.estimates import Estimate, Measured
+from polluxsim.studies.paper.conformance import conformance_cells, left_out, why_not
 from polluxsim.studies.paper.experiments import (
     Experiment,
     Inputs,
@@ -27,7 +28,7 @@ from polluxsim.studies.paper.experiments import (
     other_systems,
     read_experiment,
 )
-from polluxsim.studies.paper.published import Kind, Published, Rule, difference, judge
+from polluxsim.studies.paper.published import Finding, Kind, Published, Rule, Verdict, difference, judge
 from polluxsim.studies.paper.published_runs import (
     CORRELATION,
     MEDIAN_DIFFERENCE,
@@ -91,6 +92,42 @@ def test_the_help_does_not_show_the_folder_of_data(
     with pytest.raises(SystemExit):
         main(["paper", "conformance", "--help"])
     assert "/some/data" not in capsys.readouterr().out
+
+
+def test_what_only_all_runs_is_told(osdi21: Path) -> None:
+    inputs = Inputs(osdi21, osdi21, data=osdi21.parent)
+    long = [line for line in left_out(inputs, everything=False) if "--all" in line]
+    assert "fig8a: takes minutes, only --all runs it" in long
+    assert not any(line.startswith("sia") for line in long)
+    assert not any("--all" in line for line in left_out(inputs, everything=True))
+
+
+def test_a_number_that_is_not_judged_is_no_number_that_did_not_run() -> None:
+    row = next(row for row in read_experiment("table2").published if row.note)
+    measured = Measured(Estimate(row.in_base_units, None, None), 1, "workloads")
+    for ours, verdict, words in (
+        (measured, Verdict("–", None), "not judged"),
+        (None, Verdict("not run", None), "not run"),
+        (measured, Verdict("off", False), "not met"),
+    ):
+        finding = Finding(row, ours, row.measured, verdict)
+        assert conformance_cells("Pollux", finding)[-1] == words
+        assert len(why_not([("Pollux", finding)])) == (words == "not met")
+
+
+def test_inputs_that_an_experiment_does_not_use_are_refused(
+    osdi21: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    command = ["paper", "reproduce", "muri", "--data", str(osdi21.parent), "-o", str(tmp_path / "out")]
+    for option in ("--profiles", "--workloads"):
+        assert main([*command, option, str(osdi21)]) == 2
+        assert f"{option} has no effect on muri: all inputs are in --data; leave it out" in capsys.readouterr().err
+
+
+def test_an_arm_without_its_data_is_not_placed() -> None:
+    arm = read_experiment("muri").arms[0]
+    with pytest.raises(InvalidConfigError, match=r"trace3.csv is missing, because no folder of data is given"):
+        Inputs().placed(arm)
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_seeds_that_change_nothing_are_no_units() -> None:
     """One workload and a deterministic policy: no interval, and not one of no width."""
     found = samples(*(("a", "6", seed, 100.0) for seed in range(6))).measured(("average JCT", "a", ""))
     assert found is not None
-    assert found == (Estimate(100.0, None, None), 1, "workloads", 0)
+    assert found == (Estimate(100.0, None, None), 1, "workloads", 0, 6)
 
 
 def test_findings_say_what_was_not_run_and_what_was_cut_off() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 from toy import ToyProfile, toy_job, toy_workload
 
-from polluxsim.common.errors import InvalidConfigError, PolicyError
+from polluxsim.common.errors import InvalidConfigError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster, Outage
@@ -213,12 +213,15 @@ def test_a_bad_setting_is_named(options: dict[str, object], message: str) -> Non
 
 
 def test_costs_need_prices() -> None:
-    with pytest.raises(PolicyError, match="needs a price of every GPU type, gpu has none"):
+    policy, words = RoundsOfShares(rules.MaxSum(by_cost=True)), "needs a price of every GPU type, gpu has none"
+    with pytest.raises(InvalidConfigError, match=words):
+        policy.without_effect([], Cluster((4,)))
+    with pytest.raises(InvalidConfigError, match=words):
         simulate(
             toy_workload(toy_job("a")),
             {"toy": ToyProfile()},
             Cluster((4,)),
-            RoundsOfShares(rules.MaxSum(by_cost=True)),
+            policy,
         )
 
 

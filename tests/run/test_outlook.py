@@ -242,6 +242,13 @@ def test_a_job_that_arrives_at_the_time_asked_for_waits(tmp_path: Path) -> None:
     assert run.at(60.0).when(["b"], forks=3).job.tolist() == ["b"]
 
 
+def test_one_job_may_be_named_by_text_and_a_wrong_number_of_futures_is_told(busy: polluxsim.Result) -> None:
+    moment = busy.at(3600.0)
+    assert len(moment.when("long", forks=1)) == 1
+    with pytest.raises(polluxsim.PolluxSimError, match="'x' futures cannot give a forecast; ask for 1 or more"):
+        moment.when(forks="x")  # type: ignore[arg-type]
+
+
 def test_no_running_job_starts_after_the_time_asked_for(busy: polluxsim.Result) -> None:
     table = busy.at(2990).when(forks=3)
     assert table.attrs["time"] == 3000

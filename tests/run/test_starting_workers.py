@@ -36,6 +36,14 @@ def test_a_signal_takes_effect_at_the_end_of_the_block(number: signal.Signals) -
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
 
 
+def test_a_signal_takes_effect_if_the_block_raises() -> None:
+    with raising(), pytest.raises(KeyboardInterrupt) as caught, deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
+        raise ValueError
+    assert isinstance(caught.value.__context__, ValueError)
+
+
 def test_nothing_is_raised_without_a_signal() -> None:
     with raising(), deferred():
         pass

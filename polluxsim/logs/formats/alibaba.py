@@ -23,7 +23,7 @@ from polluxsim.logs.formats.base import (
     oddities_of_times,
     source_files,
 )
-from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, read_rows
+from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow, TableFormat, read_rows
 
 PAI_COLUMNS = (
     "job_name", "task_name", "inst_num", "status", "start_time", "end_time",
@@ -68,6 +68,8 @@ def _parse_pai(row: LogRow) -> LogJob | Dropped:
     if not row.has("end_time"):
         return row.dropped(Reason.NO_END)
     instances = row.count("inst_num", at_least=1)
+    if instances * per_instance > MAX_GPUS:
+        raise row.error("inst_num", f"a number of instances that need at most {MAX_GPUS:g} GPUs")
     start, end = row.instant("start_time"), row.instant("end_time")
     if end < start:
         return row.dropped(Reason.END_BEFORE_START)

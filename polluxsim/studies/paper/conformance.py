@@ -20,18 +20,26 @@ SHORT_EXPERIMENTS = ("table2",)  # the experiments on Pollux's own numbers that 
 CONFORMANCE_COLUMNS = ("system", "case", "number", "published", "ours", "difference", "tolerance", "verdict")
 """Columns of the table of a conformance, as `conformance_cells` fills them."""
 
-VERDICT_WORDS = {True: "met", False: "not met", None: "not run"}  # by `Verdict.passed`
+NUMBERS = ("published", "ours", "difference", "tolerance")  # columns that are aligned to the right
+
+VERDICT_WORDS = {True: "met", False: "not met", None: "not judged"}  # of numbers that were measured
 
 
 def conformance_experiments(inputs: Inputs, *, everything: bool) -> list[Experiment]:
-    """Return the experiments and arms that can run on the data, without the long ones unless `everything`."""
+    """Return the experiments and arms that can run on the data, without the long ones unless `everything`.
+
+    Raise InvalidConfigError if the inputs have no folder of data.
+    """
     own = (experiment_names() if everything else SHORT_EXPERIMENTS) if inputs.profiles is not None else ()
     found = (with_data(read_experiment(name), inputs, everything=everything) for name in (*other_systems(), *own))
     return [experiment for experiment in found if experiment.arms and experiment.published]
 
 
 def with_data(experiment: Experiment, inputs: Inputs, *, everything: bool) -> Experiment:
-    """Return an experiment with the arms and the simulators' numbers for which the data folder has the files."""
+    """Return an experiment with the arms and the simulators' numbers for which the data folder has the files.
+
+    It has no figures, and no long arms unless `everything`. Raise InvalidConfigError if it needs a folder of data.
+    """
     can_run = [arm for arm in experiment.arms if not arm.data or inputs.own(arm)]
     arms = tuple(arm for arm in can_run if everything or not arm.is_long)
     names = {arm.name for arm in arms} | {""}
@@ -45,7 +53,10 @@ def with_data(experiment: Experiment, inputs: Inputs, *, everything: bool) -> Ex
 
 
 def left_out(inputs: Inputs, *, everything: bool) -> list[str]:
-    """Return a line for each reason why something does not run."""
+    """Return a line for each reason why something does not run.
+
+    Raise InvalidConfigError if the inputs have no folder of data.
+    """
     found = []
     for name in other_systems():
         whole = read_experiment(name)
@@ -56,10 +67,14 @@ def left_out(inputs: Inputs, *, everything: bool) -> list[str]:
         without_file = [arm.name for arm in can_run if job_times_file(whole, inputs, arm.name) is None]
         if means_only := [arm for arm in without_file if arm in per_job]:
             found.append(f"{name}: {inputs.data} has no completion times of single jobs for {', '.join(means_only)}")
-        long = [arm.name for arm in can_run if arm.is_long and not everything]
-        found += [f"{name}, {', '.join(long)}: takes minutes, --all runs it"] if long else []
     if inputs.profiles is None:
         found.append(f"pollux: {inputs.data} has no osdi21")
+    chosen = conformance_experiments(inputs, everything=everything)
+    runs = {(experiment.name, arm) for experiment in chosen for arm in experiment.arms}
+    for experiment in () if everything else conformance_experiments(inputs, everything=True):
+        long = [arm.name for arm in experiment.arms if (experiment.name, arm) not in runs]
+        only = f", {', '.join(long)}" if len(long) < len(experiment.arms) else ""
+        found += [f"{experiment.name}{only}: takes minutes, only --all runs it"] if long else []
     return found
 
 
@@ -70,7 +85,7 @@ def judged(outcomes: Iterable[Outcome]) -> list[tuple[str, Finding]]:
 
 def why_not(rows: Sequence[tuple[str, Finding]]) -> list[str]:
     """Return the explanation of each number that is not met, if there is one."""
-    not_met = [finding.published for _, finding in rows if not finding.verdict.passed]
+    not_met = [finding.published for _, finding in rows if finding.verdict.passed is False]
     return [f"{row}: {row.note}" for row in not_met if row.note]
 
 
@@ -81,15 +96,15 @@ def conformance_cells(system: str, finding: Finding) -> tuple[str, ...]:
     published = BOUNDS.get(finding.rule.kind, "") + value_text(row.in_base_units, row, unit)
     case = f"{row.arm} against {row.against}" if row.against else row.arm
     value = "–" if ours is None else value_text(ours.estimate.value, row, unit)
-    verdict = VERDICT_WORDS[finding.verdict.passed]
+    verdict = "not run" if ours is None else VERDICT_WORDS[finding.verdict.passed]
     return (system, case, row.metric, published, value, difference_text(finding), str(finding.rule), verdict)
 
 
 def conformance_table(rows: Sequence[tuple[str, Finding]]) -> Table:
     """Return the table for a terminal."""
     table = Table(title="Published numbers of simulators, and ours", title_justify="left")
-    for index, name in enumerate(CONFORMANCE_COLUMNS):
-        table.add_column(name, justify="right" if 3 <= index < len(CONFORMANCE_COLUMNS) - 1 else "left")
+    for name in CONFORMANCE_COLUMNS:
+        table.add_column(name, justify="right" if name in NUMBERS else "left")
     for system, finding in rows:
         *line, verdict = conformance_cells(system, finding)
         table.add_row(*map(Text, line), Text(verdict, STYLES[finding.verdict.passed]))

@@ -36,7 +36,7 @@ class Arm:
     """One configuration of an experiment, like a policy. It runs on each workload."""
 
     name: str  # name in the published values
-    load: float = 1.0  # number of jobs, as a multiple of the paper's 160
+    load: float = 1.0  # number of jobs, as a multiple of `Inputs.jobs`
     request: str = "tuned"  # GPUs and batch sizes that jobs request: "tuned" or "realistic"
     largest_request: int | None = None  # most GPUs that a job of a generated workload requests, None for no limit
     is_long: bool = False  # whether its runs take minutes
@@ -61,7 +61,8 @@ class Experiment:
     axis: str = ""  # the setting that takes several values, "" for none
     workloads: tuple[str, ...] | None = None  # numbers of the published workloads, None for all
     own_workload: bool = False  # whether its file chooses the workload
-    # By arm: the folder of the published run in the artifact, or a file of completion times in the data folder.
+    # By arm: the published run, as a folder of the artifact, as a name in published_runs.csv, or as `{data}/FILE`, a
+    # file of completion times, with `#POLICY` after it if the file has several policies.
     published_runs: Mapping[str, str] = field(default_factory=dict)
     note: str = ""  # explanation of its table
     system: str = "Pollux"  # the system that the numbers are from
@@ -190,7 +191,8 @@ class Inputs:
         """Return the workloads of an arm with their seeds.
 
         `seeds` is the number of generated workloads, each with another seed, or the number of runs of each published
-        workload. `only` contains the numbers of the published workloads to take; None takes all in the folder.
+        workload: 1 to `seeds` for generated workloads, 0 to `seeds` - 1 for each published workload. `only` contains
+        the numbers of the published workloads to take, if they are in the folder; None takes all in the folder.
         """
         common = self._profiles()
         if self.workloads is None:
@@ -211,25 +213,32 @@ class Inputs:
     def own(self, arm: Arm) -> list[Unit]:
         """Return the unit of an experiment that chooses its own workload; an empty list if its data are missing.
 
-        Raise InvalidConfigError if it needs data and the user gave no folder.
+        Data of other systems contain the speeds of their jobs, so profiles of the user do not apply to them. Raise
+        InvalidConfigError if it needs data and the user gave no folder.
         """
-        if not (paths := arm.data):
+        if not arm.data:
             return [Unit("", 0, (*self._profiles(), "seed=0"))]
-        if self.data is None:
-            what = f"{paths[0]} is missing, because no folder of data is given"
-            raise InvalidConfigError(f"{what}; give it with --data DIR or the variable POLLUXSIM_DATA")
-        return [Unit("", 0, ("seed=0",))] if all((self.data / path).exists() for path in paths) else []
+        return [Unit("", 0, ("seed=0",))] if all(self._in_data(path).exists() for path in arm.data) else []
 
     def placed(self, arm: Arm) -> list[str]:
-        """Return the overrides of an arm, with the folder of data in place of its placeholder."""
+        """Return the overrides of an arm, with the folder of data in place of its placeholder.
+
+        Raise InvalidConfigError if it needs data and the user gave no folder.
+        """
         parts = (text.partition(f"={DATA}/") for text in arm.overrides)
-        return [f"{name}={_quoted(self.data / path)}" if mark and self.data else name for name, mark, path in parts]
+        return [f"{name}={_quoted(self._in_data(path))}" if mark else name for name, mark, path in parts]
+
+    def _in_data(self, path: str) -> Path:
+        if self.data is None:
+            what = f"{path} is missing, because no folder of data is given"
+            raise InvalidConfigError(f"{what}; give it with --data DIR or the variable POLLUXSIM_DATA")
+        return self.data / path
 
     def _profiles(self) -> tuple[str, ...]:
         return () if self.profiles is None else (f"profiles.path={_quoted(self.profiles)}",)
 
     def files(self, arm: Arm) -> dict[str, Path]:
-        """Return the published workloads of an arm by number; an empty mapping if the arm limits requests."""
+        """Return the published workloads of an arm by number; none without their folder or if it limits requests."""
         if self.workloads is None or arm.largest_request:
             return {}
         at_load = "workloads" if arm.load == 1 else f"workloads-{arm.load:.1f}"
