@@ -421,7 +421,7 @@ def test_a_full_disk_leaves_the_run_before_untouched(run_in: Path, profiles: Pat
         check=False,
     )
     assert failed.returncode == 2
-    assert failed.stderr == f"polluxsim: {run_in / 'out' / 'out'}: File too large\n"
+    assert failed.stderr == f"polluxsim: {run_in / 'out'}: File too large\n"
     assert contents(run_in / "out") == before
 
 
