@@ -413,7 +413,8 @@ def test_a_full_disk_leaves_the_run_before_untouched(run_in: Path, profiles: Pat
     common.append("engine.round_interval=0.5")
     assert main(common) == 0
     before = contents(run_in / "out")
-    command = f'ulimit -f {limit}; exec {sys.executable} -m polluxsim "$@"'
+    # Without -B, Python could write a part of a compiled module.
+    command = f'ulimit -f {limit}; exec {sys.executable} -B -m polluxsim "$@"'
     failed = subprocess.run(
         ["bash", "-c", command, "-", *common],
         capture_output=True,
