@@ -9,16 +9,13 @@ the CPU time. Each finding follows with the number of its world. The exit status
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 from random import Random
-from time import process_time
 from typing import Any, NamedTuple
 
-from check_worlds import SHIPPED
+from check_worlds import run_checks
 
 from polluxsim.checks.checking import made
 from polluxsim.checks.driving import FoundError, policy_name, take_turn
@@ -210,31 +207,19 @@ def _left(whole: Result, result: Result) -> Iterator[Finding]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worlds", type=int, default=100)
-    parser.add_argument("--first", type=int, default=0, help="number of the first world")
-    parser.add_argument("--policies", nargs="*", help="default: all shipped policies")
-    options = parser.parse_args()
-    names = options.policies or SHIPPED
-    numbers = range(options.first, options.first + options.worlds)
-    found = [_check(name, numbers) for name in names]
-    print(f"{sum(found)} findings of {len(names)} policies in {len(numbers)} forks each")
-    sys.exit(any(found))
+    run_checks(__doc__, 100, "forks", _check)
 
 
-def _check(name: str, numbers: Sequence[int]) -> int:
-    """Print the first finding of each fault of a policy; return the number of faults."""
-    started, findings = process_time(), dict[object, tuple[int, Finding]]()
+def _check(name: str, numbers: Sequence[int]) -> dict[object, tuple[int, Finding]]:
+    """Return the first finding of each fault of a policy, with the number of its world."""
+    findings = dict[object, tuple[int, Finding]]()
     for number in numbers:
         try:
             for finding in checked_fork(name, number):
                 findings.setdefault(finding.kind, (number, finding))
         except (PolluxSimError, FoundError) as error:  # before the fork
             findings.setdefault(("world", str(error)), (number, Finding(Fault.ERROR, str(error))))
-    print(f"{name:22} {len(findings):2} findings, {process_time() - started:6.1f} s", flush=True)
-    for number, finding in findings.values():
-        print(f"    world {number}: {finding.fault}: {finding.message}", flush=True)
-    return len(findings)
+    return findings
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Mapping
 from time import process_time
 
 from polluxsim.checks.checking import checked_world
+from polluxsim.checks.findings import Fault, Finding
 from polluxsim.checks.parameters import with_parameters
 from polluxsim.checks.worlds import Allowed, drawn
 from polluxsim.common.errors import PolluxSimError
@@ -27,35 +29,49 @@ SHIPPED = sorted({path.stem for path in (shipped("configs") / "policy").glob("*.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worlds", type=int, default=1000)
+    run_checks(__doc__, 1000, "worlds", _check)
+
+
+def run_checks(
+    description: str | None, count: int, what: str, check: Callable[[str, range], Mapping[object, tuple[int, Finding]]]
+) -> None:
+    """Check the policies that the command line names, and exit with status 1 if there are findings.
+
+    `check` returns the findings of a policy in worlds of some numbers: the first of each fault, with its number. By
+    default there are `count` worlds. `what` names them in the last line.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worlds", type=int, default=count)
     parser.add_argument("--first", type=int, default=0, help="number of the first world")
     parser.add_argument("--policies", nargs="*", help="default: all shipped policies")
     options = parser.parse_args()
     names = options.policies or SHIPPED
     numbers = range(options.first, options.first + options.worlds)
-    found = [_check(name, numbers) for name in names]
-    print(f"{sum(found)} findings of {len(names)} policies in {len(numbers)} worlds each")
-    sys.exit(any(found))
+    total = 0
+    for name in names:
+        started = process_time()
+        findings = check(name, numbers)
+        total += len(findings)
+        print(f"{name:22} {len(findings):2} findings, {process_time() - started:6.1f} s", flush=True)
+        for number, finding in findings.values():
+            print(f"    world {number}: {finding.fault}: {finding.message}", flush=True)
+    print(f"{total} findings of {len(names)} policies in {len(numbers)} {what} each")
+    sys.exit(total > 0)
 
 
-def _check(name: str, numbers: range) -> int:
-    """Print the first finding of each fault of a policy; return the number of faults."""
+def _check(name: str, numbers: range) -> dict[object, tuple[int, Finding]]:
+    """Return the first finding of each fault of a policy, with the number of its world."""
     guest = named_policy(name)
     allowed = Allowed.under(traits_of(guest.make()))
-    started, findings = process_time(), {}
+    findings = dict[object, tuple[int, Finding]]()
     for number in numbers:
         world = with_parameters(drawn(number, allowed), guest, number)
         try:
             for finding in checked_world(guest, world):
                 findings.setdefault(finding.kind, (number, finding))
         except PolluxSimError as error:
-            findings.setdefault(("world", str(error)), (number, error))
-    print(f"{name:22} {len(findings):2} findings, {process_time() - started:6.1f} s", flush=True)
-    for number, finding in findings.values():
-        print(f"    world {number}: {getattr(finding, 'fault', 'error')}: {getattr(finding, 'message', finding)}")
-    sys.stdout.flush()
-    return len(findings)
+            findings.setdefault(("world", str(error)), (number, Finding(Fault.ERROR, str(error))))
+    return findings
 
 
 if __name__ == "__main__":
