@@ -215,8 +215,6 @@ def test_a_bad_setting_is_named(options: dict[str, object], message: str) -> Non
 def test_costs_need_prices() -> None:
     policy, words = RoundsOfShares(rules.MaxSum(by_cost=True)), "needs a price of every GPU type, gpu has none"
     with pytest.raises(InvalidConfigError, match=words):
-        policy.without_effect([], Cluster((4,)))
-    with pytest.raises(InvalidConfigError, match=words):
         simulate(
             toy_workload(toy_job("a")),
             {"toy": ToyProfile()},

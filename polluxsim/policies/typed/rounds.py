@@ -10,16 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from polluxsim.common.errors import check_choice, check_range
-from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId
-from polluxsim.policies.contract.settings import without_effect
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import place_gangs
 from polluxsim.policies.tools.gangs import NEAREST
 from polluxsim.policies.tools.ledger import Ledger
 from polluxsim.policies.typed.linear_programmes import SOLVERS, gpus_by_type, speeds_on
 from polluxsim.policies.typed.rules import Rule
-from polluxsim.workloads.job import Job
 
 Pair = tuple[JobId, str]  # a job and a GPU type
 
@@ -74,10 +71,6 @@ class RoundsOfShares:
     def __post_init__(self) -> None:
         check_range("policy.reset_interval", self.reset_interval, least=0)
         check_choice("policy.solver", self.solver, SOLVERS)
-
-    def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
-        """Return the sentences of the rule of shares."""
-        return without_effect(self.shares, jobs, cluster)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to the jobs that are furthest below their shares, type by type, the fastest type first."""

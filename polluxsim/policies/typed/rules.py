@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from polluxsim.common.errors import InvalidConfigError, check_range
-from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView
 from polluxsim.policies.typed.linear_programmes import NEARLY_OPTIMAL, Array, Demand, Solver
@@ -72,26 +71,20 @@ class MaxSum(Rule):
     Parameters
     ----------
     by_cost
-        Whether to maximise throughput per dollar of rent. Every GPU type then needs a price.
+        Whether to maximise throughput per dollar of rent. An `InvalidConfigError` is raised at the first decision if
+        a GPU type then has no price.
 
     Source: as `MaxMin`.
     """
 
     by_cost: bool = False
 
-    def without_effect(self, jobs: object, cluster: Cluster) -> list[str]:
-        """Raise InvalidConfigError if prices count, and a GPU type has none."""
-        self._check_prices([name for name, gpu in cluster.types.items() if not gpu.price])
-        return []
-
-    def _check_prices(self, free: Sequence[str]) -> None:
-        if self.by_cost and free:
-            raise InvalidConfigError(f"policy.shares.by_cost needs a price of every GPU type, {free[0]} has none")
-
     def of(self, demand: Demand, solve: Solver) -> Array:
         if not self.by_cost:
             return solve.greatest_sum(demand.speeds)
-        self._check_prices([name for name, price in zip(demand.types, demand.prices, strict=True) if not price])
+        if not demand.prices.all():
+            free = demand.types[int(demand.prices.argmin())]
+            raise InvalidConfigError(f"policy.shares.by_cost needs a price of every GPU type, {free} has none")
         return solve.greatest_sum(demand.speeds / demand.prices)
 
 
