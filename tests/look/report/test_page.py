@@ -552,3 +552,18 @@ def test_a_gpu_that_jobs_share_is_split_and_counted_once(browser: Any, tmp_path:
     page.run("location.hash = '#job/0/large'")
     page.until("return !document.getElementById('job').hidden", "the page of the job")
     assert "40 % of its speed alone, beside small" in page.text("#job-shared")
+
+
+def test_the_view_does_not_replace_the_address_of_a_link_that_is_not_followed_yet(browser: Any, by_hand: Path) -> None:
+    page = opened(browser, by_hand)
+    page.run("""
+      const { setTimeout } = window;
+      let keepView;  // the timer ends after the click and before the event of the link
+      window.setTimeout = (call) => { keepView = call; };
+      polluxReport.page.moveTo(3600);
+      window.setTimeout = setTimeout;
+      document.querySelector("#job-body a").click();
+      keepView();
+    """)
+    page.until("return !document.getElementById('job').hidden", "the page of the job")
+    assert page.run("return location.hash").startswith("#job/0/")

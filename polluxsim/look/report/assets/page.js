@@ -207,13 +207,15 @@ polluxReport.page = (() => {
   }
 
   // The address keeps the runs, the moment and the window, once nothing has changed for a moment.
-  let waiting = 0;
+  // An address that is not followed yet stays: the event of a link can come after the timer.
+  let waiting = 0, followed = "";
   function remember() {
     clearTimeout(waiting);
     waiting = setTimeout(() => {
-      if (!isReady || byId("overview").hidden) return;
+      if (!isReady || byId("overview").hidden || location.hash !== followed) return;
       const parts = [run.number, byId("beside")?.value ?? "", Math.round(moment), axis.start.toFixed(1), axis.end.toFixed(1)];
       history.replaceState(null, "", `#view/${parts.join("/")}`);
+      followed = location.hash;
     }, REMEMBER_AFTER);
   }
 
@@ -287,6 +289,7 @@ polluxReport.page = (() => {
 
   // #job/RUN/NAME is the page of a job; everything else is a place in the overview.
   async function follow() {
+    followed = location.hash;
     const [kind, number, name, ...rest] = location.hash.slice(1).split("/");
     if (kind === "view") await recall([number, name, ...rest]);
     const isJob = kind === "job" && byId(`run-${number}`) !== null;
