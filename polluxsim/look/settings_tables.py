@@ -255,7 +255,7 @@ def _comparison_lines(found: Against, over: str, note: str = "") -> Iterator[str
     if note:
         yield note
     if found.is_cut_off:
-        yield "  times are not compared, because jobs were cut off"
+        yield "  times, finish-time fairness and GPU time are not compared, because jobs were cut off"
     if not found.changes:
         yield "  no two runs have the same workload and seed"
         return

@@ -18,7 +18,7 @@ from polluxsim.statistics.estimates import Measured, Sample, Samples
 from polluxsim.statistics.forks import FROM_FORK, fork_times, parts_from_fork
 from polluxsim.statistics.frames import Row, check_column, every_row_of, frame_of, rows_of, settings_in
 from polluxsim.statistics.groups import REPLICATES, in_words, is_named, labels_of, no_baseline, settings_of
-from polluxsim.statistics.metric_lines import metric_of
+from polluxsim.statistics.metric_lines import is_lower_bound, metric_of, needs_completion
 
 SHOWN = ("avg_jct", "p99_jct", "makespan", "max_fairness", "p99_fairness", "restarts")
 """Columns of a table by default, before the user's metrics."""
@@ -29,7 +29,7 @@ class Cell(NamedTuple):
 
     mean: Measured  # over all runs, in the unit that tables show
     # Ratio of geometric means over pairs of runs with the same workload and seed, minus 1. None for the baseline,
-    # without pairs, and for times if jobs were cut off.
+    # without pairs, and for times, ρ and GPU time if jobs were cut off.
     change: Measured | None
     is_bound: bool  # whether the mean is a lower bound, because jobs were cut off
 
@@ -67,7 +67,7 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
 
 
 def with_jobs_cut_off(rows: Sequence[Row], labels: Sequence[str]) -> set[str]:
-    """Return the labels of runs in which jobs were cut off, so that times are lower bounds."""
+    """Return the labels of runs in which jobs were cut off, so that times, ρ and GPU time are not comparable."""
     # A dataset has an array of names, other tables a tuple, a number, or nothing.
     counts = [len(cell) if isinstance(cell, Sized) else cell for cell in (row.get("cut_off") for row in rows)]
     return {label for label, count in zip(labels, counts, strict=True) if isinstance(count, Real) and float(count) > 0}
@@ -82,10 +82,10 @@ def _cells(
     for metric, declared in metrics.items():
         if (mean := samples.mean(metric, label, *declared.limits)) is None:
             continue
-        is_time = declared.unit == "h"
-        is_compared = label != baseline and not (is_time and {label, baseline} & set(cut_off))
+        is_cut = needs_completion(metric, declared) and bool({label, baseline} & set(cut_off))
+        is_compared = label != baseline and not is_cut
         change = samples.change(metric, label, baseline) if is_compared else None
-        cells[metric] = Cell(mean, change, is_bound=label in cut_off and is_time)
+        cells[metric] = Cell(mean, change, is_bound=label in cut_off and is_lower_bound(metric, declared))
     return cells
 
 
@@ -166,7 +166,8 @@ class Against(NamedTuple):
     setting: str  # label
     baseline: str  # label
     metrics: Mapping[str, Metric]  # declarations
-    changes: dict[str, Measured]  # by metric that a pair of runs has; without times if jobs were cut off
+    # By metric that a pair of runs has. Without times, ρ and GPU time if jobs were cut off.
+    changes: dict[str, Measured]
     jobs: list[Gain]  # every job that completes in both runs of a pair, by rising `seconds`
     is_cut_off: bool  # whether jobs were cut off in a run
 
@@ -219,7 +220,7 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
     for label, other in baselines(rows, labels, baseline).items():
         if label != other:
             is_cut_off = bool({label, other} & cut_off)
-            shown = [name for name, metric in metrics.items() if not (is_cut_off and metric.unit == "h")]
+            shown = [name for name, metric in metrics.items() if not (is_cut_off and needs_completion(name, metric))]
             of_pairs = {name: samples.change(name, label, other) for name in shown}
             changes = {name: change for name, change in of_pairs.items() if change is not None}
             gains = _gains(keyed[label], keyed[other])

@@ -127,6 +127,22 @@ WHERE_ANY = {"cut_off", "cancelled", "rejected", "failed", "not_submitted", "unk
 UNDER_FAILURES = {"outages", "restarts_by_failure", "effective_time_ratio", "gpu_time", "availability"}
 """Metrics that are listed, with their parts, only if nodes fail or jobs make checkpoints."""
 
+UNTIL_COMPLETION = {"max_fairness", "p99_fairness", "fair_share", "gpu_hours"}
+"""Metrics beside times that are not comparable if jobs were cut off: ρ is of complete jobs, and GPU time grows."""
+
+
+def needs_completion(name: str, metric: Metric) -> bool:
+    """Return whether runs in which jobs were cut off have no comparable value of a metric."""
+    return metric.unit == "h" or name in UNTIL_COMPLETION
+
+
+def is_lower_bound(name: str, metric: Metric) -> bool:
+    """Return whether the value of a run in which jobs were cut off is a lower bound.
+
+    The 99th percentile of ρ is none: jobs that were cut off may have smaller ρ than complete jobs.
+    """
+    return needs_completion(name, metric) and metric.better == LESS and name != "p99_fairness"
+
 
 def metric_of(column: str, declared: Mapping[str, Metric] | None = None) -> Metric:
     """Return the declaration of a column of a table, from polluxsim's metrics and the user's declared ones.
@@ -162,6 +178,7 @@ class Line(NamedTuple):
     values: Sequence[float | None]  # in the units of `Summary`; None if a run has no value
     texts: Sequence[str]  # "≥ " stands before a lower bound, the value of a run in which jobs were cut off
     metric: Metric
+    cut: Sequence[bool]  # whether a run has no comparable value, because jobs were cut off
 
     @property
     def title(self) -> str:
@@ -227,12 +244,12 @@ def difference(line: Line, run: int, first: int) -> tuple[str, str]:
     """Return the difference of a run from its baseline in words, and "better", "worse" or "".
 
     `run` and `first` are the indices of the run and of its baseline. Both texts are "" if the metric is not compared,
-    or if one of the values is a lower bound.
+    also because jobs were cut off in one of the runs.
     """
     value, base = line.values[run], line.values[first]
     is_compared = line.metric.better or line.field in COMPARED_WITHOUT_DIRECTION
-    is_bound = any(line.texts[each].startswith("≥") for each in (run, first))
-    if run == first or value is None or not base or line.metric.unit == "%" or not is_compared or is_bound:
+    is_cut = line.cut[run] or line.cut[first]
+    if run == first or value is None or not base or line.metric.unit == "%" or not is_compared or is_cut:
         return "", ""
     share = value / base - 1 if base > 0 else 1 - value / base  # positive if the value is larger
     text = change_text(share)
@@ -318,10 +335,11 @@ def _line_of(
 ) -> Line:
     """Return the line of a metric from its values. Times have a unit that suits `largest` [s] too."""
     unit, texts = _texts(metric, values, largest)
-    has_bounds = metric.unit == "h" and metric.better == LESS
-    pairs = zip(texts, runs, strict=True)
-    marked = [f"≥ {text}" if has_bounds and run.cut_off and text != "–" else text for text, run in pairs]
-    return Line(field, metric.title, unit, values, marked, metric)
+    cut = [needs_completion(field, metric) and bool(run.cut_off) for run in runs]
+    has_bounds = is_lower_bound(field, metric)
+    pairs = zip(texts, cut, strict=True)
+    marked = [f"≥ {text}" if has_bounds and is_cut and text != "–" else text for text, is_cut in pairs]
+    return Line(field, metric.title, unit, values, marked, metric, cut)
 
 
 def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> Iterator[float | None]:

@@ -68,14 +68,23 @@ def test_jobs_are_told_by_how_much_they_lose() -> None:
     assert re.search(r"makespan ↓ +\+100 % \[\+100, \+100\], 7 pairs", text)
 
 
-def test_times_of_runs_with_jobs_that_were_cut_off_are_not_compared() -> None:
-    """The table of settings does not compare them either."""
-    cut = RUNS[7].result.job_records[0]._replace(status=Status.CUT_OFF, jct=None, completion_time=None)
-    result = Result((cut, RUNS[7].result.job_records[1]), (), (), end_time=1e4)
-    runs = [*RUNS[:7], Run(RUNS[7].name, RUNS[7].info, result), *RUNS[8:]]
+def test_times_fairness_and_gpu_time_are_not_compared_if_jobs_were_cut_off() -> None:
+    """A run that leaves out a long job is not fairer for it, and does not save its GPU time."""
+    whole = [
+        replace(one, result=Result(tuple(job._replace(finish_time_fairness=2.0) for job in one.result.job_records),
+                                   (), (), end_time=1e4))
+        for one in RUNS
+    ]  # fmt: skip
+    long, short = whole[7].result.job_records
+    cut = long._replace(status=Status.CUT_OFF, jct=None, completion_time=None, finish_time_fairness=None)
+    runs = [*whole[:7], replace(whole[7], result=Result((cut, short), (), (), end_time=1e4)), *whole[8:]]
     text = comparison_text(compared(runs))
-    assert "times are not compared, because jobs were cut off" in text
-    assert "average JCT" not in text
+    assert "times, finish-time fairness and GPU time are not compared, because jobs were cut off" in text
+    assert not any(title in text for title in ("average JCT", "GPU time ↓", "ρ ↓"))
+    assert all(title in comparison_text(compared(whole)) for title in ("average JCT", "GPU time ↓", "ρ ↓"))
+    cells = settings_table(frame_of(runs), ["max_fairness", "gpu_hours", "restarts"]).cells["FIFO"]
+    assert [cell.change is None for cell in cells.values()] == [True, True, False]
+    assert [cell.is_bound for cell in cells.values()] == [True, True, False]
     assert "restarts" in text
 
 

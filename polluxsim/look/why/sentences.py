@@ -190,7 +190,7 @@ GANG_PARTS: Mapping[str, Sentence] = {
     "what_is_left": _left,
     "until": (
         "by the time limits of those that run, "
-        "[it starts at {reserved_time:clock} at the latest|there will never be enough]"
+        "[it starts at {reserved_time:clock} at the latest|the nodes that are up never have enough]"
     ),
     "due": _due,
     "its_worth": "Its utility is {worth:.3g} times what its {gpus_needed:GPU} cost when its turn came.",

@@ -151,9 +151,10 @@ def test_runs_are_compared_with_the_first() -> None:
     assert jct.texts[0].startswith("≥ ")
     assert not jct.texts[1].startswith("≥")
     assert difference(found["restarts"], 1, 0) == ("−100 %", "")  # neither is better
-    assert difference(found["makespan"], 1, 0) == ("", "")
+    assert difference(found["makespan"], 1, 0) == difference(found["GPU time"], 1, 0) == ("", "")
+    assert found["GPU time"].texts[0].startswith("≥ ")
     assert difference(found["makespan"], 2, 1) == ("±0.0 %", "")
-    loss = Line("x", "x", "", [-2.0, -1.0], ["-2", "-1"], Metric("x", can_be_negative=True))
+    loss = Line("x", "x", "", [-2.0, -1.0], ["-2", "-1"], Metric("x", can_be_negative=True), [False, False])
     assert difference(loss, 1, 0) == ("+50.0 %", "worse")
     assert difference(loss, 0, 1) == ("−100 %", "better")
 
