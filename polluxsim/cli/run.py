@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
 from time import time
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -29,7 +30,7 @@ from polluxsim.look.run_facts import steady_gpus
 from polluxsim.look.side_by_side import SideBySide
 from polluxsim.metrics.declared import values_in
 from polluxsim.records.storage import Run, write_run
-from polluxsim.run.claim import claimed, claimed_anew
+from polluxsim.run.claim import claimed, claimed_anew, remove_made
 from polluxsim.run.composing import get_args_parser, hydra_in_words, is_hydras, mode_from_options, scan_plugins
 from polluxsim.run.configurations import (
     as_hydra_takes,
@@ -39,7 +40,7 @@ from polluxsim.run.configurations import (
     searched_first,
 )
 from polluxsim.run.execution import Execution, resolved
-from polluxsim.run.interrupt import interruptible, results_written, uninterrupted
+from polluxsim.run.interrupt import ending_with, interruptible, results_written, uninterrupted
 from polluxsim.run.progress_line import progress
 
 MULTIRUN = {"-m", "--multirun"}  # options that ask for a sweep
@@ -199,7 +200,7 @@ def run(arguments: Sequence[str]) -> None:
     mode = nullcontext() if may_set_mode(arguments) else mode_from_options()
     try:
         folders = user_folders(arguments)
-        with searched_first(folders), explained, mode:
+        with searched_first(folders), explained, mode, ending_with(outcome.remove_unclaimed):
             report_replaced(folders)
             if not folders and not any(word.startswith(NEEDS_LAUNCHERS) for word in arguments):
                 scan_plugins()
@@ -219,13 +220,22 @@ class _Outcome:
         self._live = live
         self.error: Exception | None = None
         self._started = time()
+        self._is_claimed = False
 
     def task(self, config: DictConfig) -> None:
         try:
             with _own_folder(config, self._started) as output:
+                self._is_claimed = True
                 _run_one(config, output, live=self._live)
         except Exception as error:  # noqa: BLE001  (raised again when Hydra is done)
             self.error = error
+
+    def remove_unclaimed(self) -> None:
+        """Remove the folder that Hydra made for a run, if the command ends before the run has reserved it."""
+        config: Any = HydraConfig.instance().cfg
+        folder = None if config is None else OmegaConf.select(config, "hydra.runtime.output_dir")
+        if folder is not None and not self._is_claimed:
+            remove_made(Path(folder), self._started)
 
 
 def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path]:

@@ -27,7 +27,8 @@ from polluxsim.common.shipped import shipped
 from polluxsim.logs.formats import FORMATS
 from polluxsim.look.plot.request import FIGURE_KINDS
 from polluxsim.records.storage import RUN_FILES, read_run
-from polluxsim.run.claim import claimed_anew
+from polluxsim.run.claim import claimed_anew, remove_made
+from polluxsim.run.interrupt import end_process
 
 FILES = set(RUN_FILES)
 JOBS = [f"cifar10-{i},{60 * i},cifar10,{1 + i % 4},{512 * (1 + i % 4)}" for i in range(6)] + ["ncf-0,5,ncf,1,4096"]
@@ -383,6 +384,26 @@ def test_ctrl_c_in_a_long_round_leaves_no_folder(
     assert not (run_in / "outputs").exists()
 
 
+@pytest.mark.parametrize("output", ["a/out", "out"])
+def test_ctrl_c_before_a_run_has_reserved_its_folder_leaves_none(
+    run_in: Path, profiles: Path, workload: Path, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    def exit_at_once(status: int) -> None:
+        raise KeyboardInterrupt(status)
+
+    def interrupt(config: object, since: float) -> None:
+        assert (run_in / output).is_dir()  # Hydra made it
+        end_process()
+
+    monkeypatch.setattr("polluxsim.run.interrupt.exit_at_once", exit_at_once)
+    monkeypatch.setattr("polluxsim.cli.run._own_folder", interrupt)
+    before = set(run_in.iterdir())
+    time.sleep(0.02)  # the time of a folder may be up to 10 ms before its making
+    common = ["run", "policy=fifo", f"workload.path={workload}", f"profiles.path={profiles}"]
+    assert main([*common, f"hydra.run.dir={output}"]) == 130
+    assert set(run_in.iterdir()) == before
+
+
 @pytest.mark.usefixtures("default_signals")
 @pytest.mark.parametrize(
     ("after", "number"),
@@ -510,6 +531,14 @@ def test_runs_of_one_moment_have_a_folder_each(run_in: Path, profiles: Path, wor
     assert [name.partition("-0")[2] for name in sorted(kept)] == ["", "-2", "-3", "-4"]
     assert sorted(kept[name].info["config"]["engine"]["horizon"] for name in kept) == [100, 200, 300, 400]
     assert kept[max(kept)].info["config"]["engine"]["horizon"] == 400
+
+
+def test_an_empty_folder_that_another_run_has_reserved_is_not_removed(run_in: Path) -> None:
+    since = later_than_folders()
+    with claimed_anew(run_in / "a", since) as folder:
+        remove_made(folder, since)
+        assert folder.is_dir()
+    assert not folder.exists()
 
 
 def test_no_run_takes_a_folder_named_by_the_time_that_another_has(run_in: Path) -> None:
