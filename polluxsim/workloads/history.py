@@ -44,7 +44,8 @@ class Draw:
     unfinished job draws its factor from the factors that exceed its run time so far: each gap between two neighbouring
     factors, and the range above the largest factor, has the same probability. Above the largest factor, the tail is
     Pareto's with exponent 2. If the user has many jobs that ran for longer, durations of these jobs are drawn directly.
-    A job with a profile does its profile's work.
+    No duration exceeds the time limit of its job, unless the job has already exceeded it. A job with a profile does its
+    profile's work.
 
     Arrivals are pieces of the past, drawn at random from a resample of all pieces, so that they include the uncertainty
     about the arrival rate. Pieces are hours, or shorter if the past is less than a day.
@@ -110,6 +111,9 @@ class Draw:
             else:
                 unit = typical(each.job)
                 durations[each.job.job_id] = unit * self._drawn(each.ran / unit, unit, partial(_longer, factors))
+            limit = each.job.time_limit
+            if limit is not None and each.ran < limit:
+                durations[each.job.job_id] = min(durations[each.job.job_id], limit)
         return durations
 
     def _drawn(self, ran: float, unit: float, longer_than: Callable[[float], Runs]) -> float:

@@ -119,6 +119,16 @@ def test_of_unknown_durations_as_many_are_in_an_interval_as_it_says() -> None:
     assert np.mean([2 <= rank < 18 for rank in ranks]) == pytest.approx(0.8, abs=0.06)
 
 
+def test_no_duration_exceeds_a_time_limit_that_the_job_has_not_exceeded_yet() -> None:
+    past = [Seen(Job.rigid(f"{n}", 0.0, 1, 1000.0 * n), 1000.0 * n, True) for n in range(1, 20)]
+    within, beyond = (replace(Job.rigid(name, 0.0, 1, 9000.0), time_limit=3000.0) for name in ("within", "beyond"))
+    seen = [*past, Seen(within, 2000.0, False), Seen(beyond, 4000.0, False)]
+    drawn = [Draw(seen, NOW, np.random.default_rng(seed)).durations for seed in range(40)]
+    assert all(2000 < each["within"] <= 3000 for each in drawn)
+    assert any(each["within"] == 3000 for each in drawn)
+    assert all(each["beyond"] > 4000 for each in drawn)
+
+
 def test_pieces_to_come_have_the_jobs_of_pieces_past() -> None:
     seen = [Seen(job, 0.0, False) for job in jobs(3) if job.submit_time < NOW * 2]
     counts = []
