@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from polluxsim.look.colours import on_dark
 from polluxsim.look.plot.style import GREY, TWO_COLUMNS, in_style, legend, new_figure
-from polluxsim.studies.arena.words import policy_title
+from polluxsim.statistics.metric_lines import change_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,13 +164,14 @@ def leaderboard() -> Drawing:
             for name, cell, *_ in scenario.rows:
                 policy = name.partition(" (")[0]  # some have jobs that were not served
                 change, tied = over_the_best(cell)
-                label = "tied" if tied else "best" if change == 0 else f"+{change:.0f} %"
-                opacity = min(log2(1 + change / 100) / 5, 0.7)
+                change = round(change) if abs(change) >= 1 else change
+                label = "tied" if tied else "best" if change == 0 else change_text(change / 100).replace(".0 ", " ")
+                opacity = min(max(log2(1 + change / 100) / 5, 0.0), 0.7)
                 y = policies.index(policy)
                 label += "" if policy == name else "*"
                 axes.barh(y, 0.94, left=x - 0.47, height=0.92, color="#ee7733", alpha=opacity)
                 axes.text(x, y, label, ha="center", va="center", fontsize=7, fontweight="bold" if not change else None)
-        _rows(axes, [policy_title(policy) for policy in policies])
+        _rows(axes, policies)
         axes.set_xticks(range(len(scenarios)), [each.headings[-1].partition(":")[0] for each in scenarios])
         axes.set_xlim(-0.5, len(scenarios) - 0.5)
         axes.tick_params(length=0)
@@ -183,12 +184,14 @@ def leaderboard() -> Drawing:
 def over_the_best(cell: str) -> tuple[float, bool]:
     """Return a change over the best value [%], and whether it may be chance.
 
-    >>> over_the_best("0.425, best"), over_the_best("0.429, ≈ +1 % [−0, +3]"), over_the_best("1.22, +187 % [+70, +698]")
-    ((0.0, False), (1.0, True), (187.0, False))
+    >>> over_the_best("0.425, best"), over_the_best("0.429, ≈ +0.7 % [−0.4, +2.0]"), over_the_best("16.1, ×13 [×2, ×59]")
+    ((0.0, False), (0.7, True), (1200.0, False))
     """
-    found = re.search(r"([+−]\d+) %", cell)
-    change = float(found[1].replace("−", "-")) if found else 0.0
-    return change, "≈" in cell or "tied" in cell
+    is_tied = "≈" in cell or "tied" in cell
+    if found := re.search(r"([+−][\d,.]+) %", cell):
+        return float(found[1].replace("−", "-").replace(",", "")), is_tied
+    factor = re.search(r"×([\d,.]+)", cell)
+    return 100 * (float(factor[1].replace(",", "")) - 1) if factor else 0.0, is_tied
 
 
 def _rows(axes: Axes, names: list[str]) -> None:
