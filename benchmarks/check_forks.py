@@ -112,12 +112,16 @@ def checked_fork(policy: str, number: int) -> Iterator[Finding]:
 
 
 def _longer(job: Job) -> Job:
-    """Return the job with a third of its GPUs and, if it has a duration, more work, so that jobs can grow or share."""
+    """Return the job with a third of its GPUs and, if it has a duration, more work, so that jobs can grow or share.
+
+    Its CPUs become a third as well.
+    """
     gpus = -(-job.num_replicas // 3)
+    cpus = None if job.cpus is None else job.cpus * gpus / job.num_replicas
     batch_size = job.batch_size if job.speeds else job.batch_size // job.num_replicas * gpus
     duration = None if job.duration is None else 3 * job.duration
     return replace(
-        job, num_replicas=gpus, batch_size=batch_size, duration=duration, min_replicas=None, cancel_time=None
+        job, num_replicas=gpus, batch_size=batch_size, duration=duration, min_replicas=None, cancel_time=None, cpus=cpus
     )
 
 
