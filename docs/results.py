@@ -184,7 +184,7 @@ def leaderboard() -> Drawing:
 def over_the_best(cell: str) -> tuple[float, bool]:
     """Return a change over the best value [%], and whether it may be chance.
 
-    >>> over_the_best("0.425, best"), over_the_best("0.429, ≈ +0.7 % [−0.4, +2.0]"), over_the_best("16.1, ×13 [×2, ×59]")
+    >>> over_the_best("0.425, best"), over_the_best("0.429, ≈ +0.7 % [−0.4, +2.0]"), over_the_best("16, ×13 [×2, ×59]")
     ((0.0, False), (0.7, True), (1200.0, False))
     """
     is_tied = "≈" in cell or "tied" in cell

@@ -49,22 +49,43 @@ class Submissions:
         """Return the number of jobs that will be submitted whatever happens to the active jobs."""
         return self.num_expected - len(self._waits_for)
 
-    def add(self, jobs: Iterable[Job]) -> None:
+    def add(self, jobs: Iterable[Job], source: str = "added jobs") -> None:
         """Submit additional jobs later, which the workload does not name.
 
-        A job that cannot run raises an `InvalidInputError`.
+        They may wait for jobs of the workload and for each other. A job that cannot run raises an `InvalidInputError`,
+        which names the source.
         """
         scenario, now = self._state.scenario, self._state.clock.now
+        jobs = tuple(jobs)
+        names, checked, known = {job.job_id for job in jobs}, set[JobId](), self.known
         for job in jobs:
-            workload = Workload((job,), scenario.workload.source)
+            workload = Workload((replace(job, after=()),), source)
             scenario.check(workload)
-            if job.job_id in self.known:
+            if job.job_id in known or job.job_id in checked:
                 raise workload.error(job, "the workload already has a job of this name, must be another name")
             if job.submit_time < now:
                 raise workload.error(job, f"submitted at {job.submit_time:g} s, must be {now:g} s or later")
+            if missing := [name for name in job.after if name not in names and name not in known]:
+                raise workload.error(job, f"after has {missing[0]!r}, must have names of jobs in this run")
+            checked.add(job.job_id)
+        for job in jobs:
             self.followers[job.job_id] = job
             self.num_expected += 1
-            self._schedule(job)
+            if job.after:
+                self._wait(job)
+            else:
+                self._schedule(job)
+        if any(job.after for job in jobs):
+            self._release_after_ended(jobs)
+
+    def _release_after_ended(self, jobs: Iterable[Job]) -> None:
+        """Release, or give up, the jobs that wait for jobs that have ended before."""
+        ended = self._recorder.jobs
+        statuses = dict(zip(ended.column("job"), ended.column("status"), strict=True))
+        for job in jobs:
+            for name in job.after:
+                if name in statuses:
+                    self._release(job, name, is_complete=statuses[name] is Status.COMPLETED)
 
     def leave_out(self, names: Iterable[JobId]) -> bool:
         """Cancel jobs that are active or not submitted yet. Return whether there were such jobs."""
@@ -85,7 +106,7 @@ class Submissions:
         """Add the followers of a job that has ended, and release or give up the jobs that wait for it."""
         job_id, is_complete = transition.job.job_id, transition.status is Status.COMPLETED
         if is_complete:
-            self.add(self._arrivals.after(transition.job.job, transition.time))
+            self.add(self._arrivals.after(transition.job.job, transition.time), self._state.scenario.workload.source)
         for job in self._waiting.pop(job_id, ()):
             self._release(job, job_id, is_complete=is_complete)
 
@@ -140,7 +161,8 @@ class Submissions:
         for name in job.after:
             self._waiting[name].append(job)
         if job.cancel_time is not None:
-            self._state.clock.at(job.cancel_time, Rank.ARRIVAL, self._cancel, job)
+            time = max(job.cancel_time, self._state.clock.now)
+            self._state.clock.at(time, Rank.ARRIVAL, self._cancel, job)
 
     def _release(self, job: Job, name: JobId, *, is_complete: bool) -> None:
         """Decrease the number of jobs for which a job waits.

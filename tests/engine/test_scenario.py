@@ -94,6 +94,40 @@ def test_a_follower_cannot_have_the_name_of_another() -> None:
         ended(begun(jobs, ONE, Fifo()), Fifo())
 
 
+def test_added_jobs_wait_for_jobs_of_the_workload_and_for_each_other() -> None:
+    """One waits for a job that is complete, one for a job that was cancelled, and a chain for a job that still runs."""
+    jobs = [Job.rigid("done", 0.0, 1, 100.0), Job.rigid("cancelled", 0.0, 1, 9e3, cancel_time=200.0)]
+    run = begun(toy_workload(*jobs, Job.rigid("long", 0.0, 1, 2000.0)), Cluster.uniform(1, 3), Fifo())
+    while (view := run.advance(before=500.0)) is not None:
+        run.commit(Fifo().allocate(view, run.rng))
+    chain = {"second": ("first",), "first": ("long", "done"), "at-once": ("done",), "never": ("done", "cancelled")}
+    added = tuple(Job.rigid(name, 600.0, 1, 60.0, after=after) for name, after in chain.items())
+    run.fork(Fork(500.0, run.scenario, added=added))
+    records = {job.job: job for job in ended(run, Fifo()).job_records}
+    assert {name for name, job in records.items() if job.status is Status.CANCELLED} == {"cancelled", "never"}
+    assert records["at-once"].submit_time == 600
+    assert records["first"].submit_time == records["long"].completion_time
+    assert records["second"].submit_time == records["first"].completion_time
+
+
+@pytest.mark.parametrize(
+    ("jobs", "message"),
+    [
+        (
+            (Job.rigid("b", 600.0, 1, 60.0, after=("x",)),),
+            "added jobs, job 'b': after has 'x', must have names of jobs",
+        ),
+        ((Job.rigid("b", 600.0, 1, 60.0),) * 2, "added jobs, job 'b': the workload already has a job of this name"),
+        ((Job.rigid("b", 600.0, 2, 60.0),), "added jobs, job 'b': num_replicas is 2, must be at most 1"),
+    ],
+)
+def test_an_added_job_that_cannot_be_is_named(jobs: tuple[Job, ...], message: str) -> None:
+    run = begun(toy_workload(toy_job("a")), ONE, Fifo())
+    with pytest.raises(InvalidInputError, match=message):
+        run.fork(Fork(100.0, run.scenario, added=jobs))
+        ended(run, Fifo())
+
+
 def test_a_policy_that_needs_profiles_refuses_a_job_without() -> None:
     with pytest.raises(InvalidInputError, match="job 'r': has no profile, and Optimus needs one of every job"):
         simulate(toy_workload(Job.rigid("r", 0.0, 1, 10.0)), {}, ONE, Optimus())
