@@ -33,6 +33,7 @@ MOST_RANKS = 40  # largest number of users or queues in a table of ranks
 RANK_COLUMNS = ("rank", "to first GPU [h]", "waiting [h]", "JCT [h]", "GPU h")
 
 MOST_JOBS = 3  # number of jobs named in a comparison: the jobs that lose most
+NOT_COMPARED = "times, finish-time fairness and GPU time"  # metrics that are not compared if jobs were not served
 ONE_UNIT = "runs of a workload whose seeds change nothing count as one"
 QUANTITY = "ratio of geometric means over pairs, minus 1"  # the change that is reported
 
@@ -137,10 +138,19 @@ def _mean_notes(table: SettingsTable) -> Iterator[str]:
     counts, kinds = sorted({mean.num_units for mean in means}), {mean.units for mean in means}
     if _has_one_run_each(table):
         yield "One run each." if len(table.cells) > 1 else "One run."
+        yield from _unserved_notes(table)
         return
     over = f"{count_range(counts)} {' or '.join(sorted(kinds))}".removesuffix("s" * (counts[-1] == 1))
     yield f"Means over {over}{', [95 % interval]' * (counts[-1] >= LEAST_UNITS)}."
     yield from interval_notes(means, "runs", "values")
+    yield from _unserved_notes(table)
+
+
+def _unserved_notes(table: SettingsTable) -> Iterator[str]:
+    """Yield a note on settings with jobs that were not served, by what happened to the jobs."""
+    for participle in dict.fromkeys(table.unserved.values()):
+        names = [label for label in table.cells if table.unserved.get(label) == participle]
+        yield f"Jobs were {participle} in runs of {', '.join(names)}, so {NOT_COMPARED} are not compared."
 
 
 def _change_notes(table: SettingsTable) -> Iterator[str]:
@@ -254,8 +264,8 @@ def _comparison_lines(found: Against, over: str, note: str = "") -> Iterator[str
     yield f"{found.setting} against {found.baseline} (baseline){over}"
     if note:
         yield note
-    if found.is_cut_off:
-        yield "  times, finish-time fairness and GPU time are not compared, because jobs were cut off"
+    if found.unserved:
+        yield f"  {NOT_COMPARED} are not compared, because jobs were {found.unserved}"
     if not found.changes:
         yield "  no two runs have the same workload and seed"
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from functools import partial
 from numbers import Real
 from typing import NamedTuple
@@ -24,12 +24,16 @@ SHOWN = ("avg_jct", "p99_jct", "makespan", "max_fairness", "p99_fairness", "rest
 """Columns of a table by default, before the user's metrics."""
 
 
+UNSERVED = {"cut_off": "cut off", "rejected": "rejected"}
+"""Columns that count jobs that were not served, and what happened to these jobs."""
+
+
 class Cell(NamedTuple):
     """A metric under a setting."""
 
     mean: Measured  # over all runs, in the unit that tables show
     # Ratio of geometric means over pairs of runs with the same workload and seed, minus 1. None for the baseline,
-    # without pairs, and for times, ρ and GPU time if jobs were cut off.
+    # without pairs, and for times, ρ and GPU time if jobs were not served.
     change: Measured | None
     is_bound: bool  # whether the mean is a lower bound, because jobs were cut off
 
@@ -40,6 +44,7 @@ class SettingsTable(NamedTuple):
     cells: Mapping[str, Mapping[str, Cell]]  # by setting and metric
     metrics: Mapping[str, Metric]  # declarations
     baselines: Mapping[str, str]  # by setting
+    unserved: Mapping[str, str]  # settings with jobs that were not served, and what happened to the jobs
 
 
 def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: str | None = None) -> SettingsTable:
@@ -61,20 +66,28 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
     labels = distinct_labels(rows)
     pairs = baselines(rows, labels, baseline)
     samples = samples_of(rows, labels, shown)
-    cut_off = with_jobs_cut_off(rows, labels)
-    cells = {label: _cells(samples, shown, (label, pairs[label]), cut_off) for label in pairs}
-    return SettingsTable(cells, shown, pairs)
+    unserved = with_unserved_jobs(rows, labels)
+    cells = {label: _cells(samples, shown, (label, pairs[label]), unserved) for label in pairs}
+    return SettingsTable(cells, shown, pairs, unserved)
 
 
-def with_jobs_cut_off(rows: Sequence[Row], labels: Sequence[str]) -> set[str]:
-    """Return the labels of runs in which jobs were cut off, so that times, ρ and GPU time are not comparable."""
-    # A dataset has an array of names, other tables a tuple, a number, or nothing.
-    counts = [len(cell) if isinstance(cell, Sized) else cell for cell in (row.get("cut_off") for row in rows)]
-    return {label for label, count in zip(labels, counts, strict=True) if isinstance(count, Real) and float(count) > 0}
+def with_unserved_jobs(rows: Sequence[Row], labels: Sequence[str]) -> dict[str, str]:
+    """Return the settings with jobs that were not served, and what happened to the jobs: a participle of `UNSERVED`.
+
+    Times, ρ and GPU time of these settings are not comparable: they are lower bounds, or leave out jobs.
+    """
+    found: dict[str, str] = {}
+    for column, participle in UNSERVED.items():
+        # A dataset has an array of names, other tables a tuple, a number, or nothing.
+        counts = [len(cell) if isinstance(cell, Sized) else cell for cell in (row.get(column) for row in rows)]
+        for label, count in zip(labels, counts, strict=True):
+            if isinstance(count, Real) and float(count) > 0 and participle not in found.get(label, ""):
+                found[label] = f"{found[label]} or {participle}" if label in found else participle
+    return found
 
 
 def _cells(
-    samples: Samples, metrics: Mapping[str, Metric], pair: tuple[str, str], cut_off: Iterable[str]
+    samples: Samples, metrics: Mapping[str, Metric], pair: tuple[str, str], unserved: Mapping[str, str]
 ) -> dict[str, Cell]:
     """Return the cells of a row by metric. `pair` contains the label of the setting and of its baseline."""
     label, baseline = pair
@@ -82,10 +95,11 @@ def _cells(
     for metric, declared in metrics.items():
         if (mean := samples.mean(metric, label, *declared.limits)) is None:
             continue
-        is_cut = needs_completion(metric, declared) and bool({label, baseline} & set(cut_off))
-        is_compared = label != baseline and not is_cut
+        is_incomplete = needs_completion(metric, declared) and bool({label, baseline} & unserved.keys())
+        is_compared = label != baseline and not is_incomplete
         change = samples.change(metric, label, baseline) if is_compared else None
-        cells[metric] = Cell(mean, change, is_bound=label in cut_off and is_lower_bound(metric, declared))
+        is_bound = UNSERVED["cut_off"] in unserved.get(label, "") and is_lower_bound(metric, declared)
+        cells[metric] = Cell(mean, change, is_bound)
     return cells
 
 
@@ -166,10 +180,10 @@ class Against(NamedTuple):
     setting: str  # label
     baseline: str  # label
     metrics: Mapping[str, Metric]  # declarations
-    # By metric that a pair of runs has. Without times, ρ and GPU time if jobs were cut off.
+    # By metric that a pair of runs has. Without times, ρ and GPU time if jobs were not served.
     changes: dict[str, Measured]
     jobs: list[Gain]  # every job that completes in both runs of a pair, by rising `seconds`
-    is_cut_off: bool  # whether jobs were cut off in a run
+    unserved: str  # what happened to jobs that were not served in a run, like "rejected"; "" if all were served
 
 
 class FromFork(NamedTuple):
@@ -216,15 +230,15 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
     for run, row, label in zip(runs, rows, labels, strict=True):
         keyed[label][repr([row.get(key) for key in pooled])] = run
     found = []
-    cut_off = with_jobs_cut_off(rows, labels)
+    unserved = with_unserved_jobs(rows, labels)
     for label, other in baselines(rows, labels, baseline).items():
         if label != other:
-            is_cut_off = bool({label, other} & cut_off)
-            shown = [name for name, metric in metrics.items() if not (is_cut_off and needs_completion(name, metric))]
+            words = " or ".join(dict.fromkeys(unserved[each] for each in (label, other) if each in unserved))
+            shown = [name for name, metric in metrics.items() if not (words and needs_completion(name, metric))]
             of_pairs = {name: samples.change(name, label, other) for name in shown}
             changes = {name: change for name, change in of_pairs.items() if change is not None}
             gains = _gains(keyed[label], keyed[other])
-            found.append(Against(label, other, metrics, changes, gains, is_cut_off))
+            found.append(Against(label, other, metrics, changes, gains, words))
     return found
 
 

@@ -128,11 +128,11 @@ UNDER_FAILURES = {"outages", "restarts_by_failure", "effective_time_ratio", "gpu
 """Metrics that are listed, with their parts, only if nodes fail or jobs make checkpoints."""
 
 UNTIL_COMPLETION = {"max_fairness", "p99_fairness", "fair_share", "gpu_hours"}
-"""Metrics beside times that are not comparable if jobs were cut off: ρ is of complete jobs, and GPU time grows."""
+"""Metrics beside times that are not comparable if jobs were cut off or rejected, because they leave out such jobs."""
 
 
 def needs_completion(name: str, metric: Metric) -> bool:
-    """Return whether runs in which jobs were cut off have no comparable value of a metric."""
+    """Return whether runs in which jobs were cut off or rejected have no comparable value of a metric."""
     return metric.unit == "h" or name in UNTIL_COMPLETION
 
 
@@ -178,7 +178,7 @@ class Line(NamedTuple):
     values: Sequence[float | None]  # in the units of `Summary`; None if a run has no value
     texts: Sequence[str]  # "≥ " stands before a lower bound, the value of a run in which jobs were cut off
     metric: Metric
-    cut: Sequence[bool]  # whether a run has no comparable value, because jobs were cut off
+    incomplete: Sequence[bool]  # whether a run has no comparable value, because jobs were cut off or rejected
 
     @property
     def title(self) -> str:
@@ -244,12 +244,12 @@ def difference(line: Line, run: int, first: int) -> tuple[str, str]:
     """Return the difference of a run from its baseline in words, and "better", "worse" or "".
 
     `run` and `first` are the indices of the run and of its baseline. Both texts are "" if the metric is not compared,
-    also because jobs were cut off in one of the runs.
+    also because jobs were cut off or rejected in one of the runs.
     """
     value, base = line.values[run], line.values[first]
     is_compared = line.metric.better or line.field in COMPARED_WITHOUT_DIRECTION
-    is_cut = line.cut[run] or line.cut[first]
-    if run == first or value is None or not base or line.metric.unit == "%" or not is_compared or is_cut:
+    is_incomplete = line.incomplete[run] or line.incomplete[first]
+    if run == first or value is None or not base or line.metric.unit == "%" or not is_compared or is_incomplete:
         return "", ""
     share = value / base - 1 if base > 0 else 1 - value / base  # positive if the value is larger
     text = change_text(share)
@@ -335,11 +335,11 @@ def _line_of(
 ) -> Line:
     """Return the line of a metric from its values. Times have a unit that suits `largest` [s] too."""
     unit, texts = _texts(metric, values, largest)
-    cut = [needs_completion(field, metric) and bool(run.cut_off) for run in runs]
+    incomplete = [needs_completion(field, metric) and bool(run.cut_off or run.rejected) for run in runs]
     has_bounds = is_lower_bound(field, metric)
-    pairs = zip(texts, cut, strict=True)
-    marked = [f"≥ {text}" if has_bounds and is_cut and text != "–" else text for text, is_cut in pairs]
-    return Line(field, metric.title, unit, values, marked, metric, cut)
+    pairs = zip(texts, runs, strict=True)
+    marked = [f"≥ {text}" if has_bounds and run.cut_off and text != "–" else text for text, run in pairs]
+    return Line(field, metric.title, unit, values, marked, metric, incomplete)
 
 
 def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> Iterator[float | None]:

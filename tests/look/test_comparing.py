@@ -15,7 +15,7 @@ from rich.console import Console
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.plot.sweep import drawn_of
-from polluxsim.look.settings_tables import comparison_text
+from polluxsim.look.settings_tables import as_text, comparison_text
 from polluxsim.look.settings_tables import frame_of_settings as settings_frame
 from polluxsim.look.side_by_side import SideBySide
 from polluxsim.metrics.summary import summarise
@@ -86,6 +86,22 @@ def test_times_fairness_and_gpu_time_are_not_compared_if_jobs_were_cut_off() -> 
     assert [cell.change is None for cell in cells.values()] == [True, True, False]
     assert [cell.is_bound for cell in cells.values()] == [True, True, False]
     assert "restarts" in text
+
+
+def test_means_without_the_jobs_that_a_policy_rejected_are_not_compared() -> None:
+    """The policy rejects the long job of one run."""
+    long, short = RUNS[7].result.job_records
+    rejected = long._replace(status=Status.REJECTED, jct=None, completion_time=None, end_time=60.0)
+    runs = [*RUNS[:7], replace(RUNS[7], result=Result((rejected, short), (), (), end_time=1e4)), *RUNS[8:]]
+    (found,) = compared(runs)
+    assert found.unserved == "rejected"
+    assert "avg_jct" not in found.changes
+    assert "GPU time are not compared, because jobs were rejected" in comparison_text([found])
+    table = settings_table(frame_of(runs), ["avg_jct", "restarts"])
+    assert [cell.change is None for cell in table.cells["FIFO"].values()] == [True, False]
+    assert not any(cell.is_bound for cell in table.cells["FIFO"].values())
+    note = "Jobs were rejected in runs of FIFO, so times, finish-time fairness and GPU time are not compared."
+    assert note in " ".join(as_text(table).split())
 
 
 def test_a_run_that_is_given_twice_counts_once() -> None:
