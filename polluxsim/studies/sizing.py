@@ -252,14 +252,15 @@ class Levels:
         return dict(self._entry(min(self.measured), self._seeds[0]).config["engine"])
 
     def first_possible(self, levels: Sequence[float]) -> int:
-        """Return the index of the first level at which a run can start. Raise its error if there is none.
+        """Return the index of the first level at which the runs of all seeds can start. Raise an error if there is none.
 
         A cluster that is too small for the largest job cannot start a run.
         """
 
         def can_start(index: int) -> bool:
             try:
-                Execution(OmegaConf.create(dict(self._entry(levels[index], self._seeds[0]).config))).start()
+                for entry in self._entries(levels[index]):
+                    Execution(OmegaConf.create(dict(entry.config))).start()
             except PolluxSimError:
                 if index == len(levels) - 1:
                     raise

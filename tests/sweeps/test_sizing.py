@@ -143,6 +143,20 @@ def test_groups_of_nodes_grow_where_braces_are_and_seeds_give_an_interval(
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run.json")} == before
 
 
+def test_the_search_begins_at_the_first_size_on_which_the_jobs_of_all_seeds_fit(tmp_path: Path) -> None:
+    """The largest job requests 4 GPUs with seed 0, and 8 with seed 1."""
+    few = (
+        "workload=philly-like-rigid",
+        "workload.rate=0.2",
+        "workload.hours=3",
+        "policy=fifo",
+        "cluster.gpus_per_node=1",
+    )
+    arguments = ("--target", "mean wait < 1 d", "--seeds", "2", "--limit", "10", "-o", str(tmp_path / "s"))
+    assert main(["size", *arguments, *few]) == 0
+    assert pd.read_parquet(tmp_path / "s" / "sweep.parquet")["cluster.num_nodes"].min() == 8
+
+
 LEVELS = [float(level) for level in range(1, 41)]
 
 
