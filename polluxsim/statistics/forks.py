@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,14 +47,18 @@ def fork_times(runs: Sequence[Run]) -> list[float]:
 
 
 def parts_from_fork(runs: Sequence[Run], time: float) -> list[Run]:
-    """Return the parts from a time on [s] of the runs whose last fork was at this time, and of runs without a fork."""
+    """Return the parts from a time on [s] of the runs whose last fork was at this time, and of runs without a fork.
+
+    Jobs that one of these forks cancelled or added are in no part, so that the means are over the same jobs.
+    """
     forks = [fork_of(run.info) for run in runs]
-    kept = [run for run, fork in zip(runs, forks, strict=True) if fork is None or fork["time"] == time]
-    return [replace(run, result=from_fork(run.result, time, run.round_interval)) for run in kept]
+    kept = [(run, fork or {}) for run, fork in zip(runs, forks, strict=True) if fork is None or fork["time"] == time]
+    others = {name for _, fork in kept for change in ("without", "added") for name in fork.get(change, ())}
+    return [replace(run, result=from_fork(run.result, time, run.round_interval, others)) for run, _ in kept]
 
 
-def from_fork(result: Result, time: float, interval: float | None) -> Result:
-    """Return a result with the jobs not complete at a time [s].
+def from_fork(result: Result, time: float, interval: float | None, others: Collection[str] = ()) -> Result:
+    """Return a result with the jobs not complete at a time [s], without other jobs, given by name.
 
     Restarts and GPU time are counted from this time on. The other values of jobs cover their whole lives. `interval` is
     the round interval [s], as for `failures`.
@@ -66,7 +70,7 @@ def from_fork(result: Result, time: float, interval: float | None) -> Result:
             gpu_seconds=max(job.gpu_seconds - gpu_seconds[job.job], 0.0),
         )
         for job in result.job_records
-        if job.left_at is None or job.left_at > time
+        if (job.left_at is None or job.left_at > time) and job.job not in others
     )
     return replace(result, job_records=jobs)
 

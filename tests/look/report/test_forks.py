@@ -67,6 +67,27 @@ def test_each_change_is_given_over_the_whole_run_and_from_the_fork(
     assert expected[0] != expected[1]
 
 
+def test_means_from_the_fork_on_leave_out_jobs_that_the_fork_cancels_or_adds(
+    what_if: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing else changes for the jobs that need no GPUs of the others."""
+    base = what_if / "as-it-was"
+    job = longest(base)
+    (tmp_path / "more.csv").write_text("name,time,application,num_replicas,batch_size\nnew,90000,cifar10,1,128\n")
+    added = ["--add", str(tmp_path / "more.csv"), "-o", str(tmp_path / "added")]
+    for change in (["--without", job, "-o", str(tmp_path / "without")], added):
+        assert main(["whatif", str(base), "--at", "1.5h", *change]) == 0
+    said = capsys.readouterr().out
+    runs = [read_run(path).result for path in (base, tmp_path / "without" / "otherwise")]
+    left = {each.job for each in runs[0].job_records if each.completion_time > FORK} - {job}
+    means = [np.mean([each.jct for each in run.job_records if each.job in left]) for run in runs]
+    assert f"over the {len(left)} jobs not complete at the fork" in said
+    assert f"over the {len(left) + 1} jobs not complete at the fork" in said
+    _, without, _, added_after = changes(said, "average JCT")
+    assert without == f"{100 * (means[1] / means[0] - 1):+.1f}".replace("-", "−")
+    assert added_after == "±0.0"
+
+
 def test_restarts_and_gpu_time_count_from_the_fork_on(what_if: Path, tmp_path: Path) -> None:
     run = read_run(what_if / "otherwise").result
     part, all_of_it = from_fork(run, FORK, 60.0), from_fork(run, 0.0, 60.0)
