@@ -252,7 +252,7 @@ class Levels:
         return dict(self._entry(min(self.measured), self._seeds[0]).config["engine"])
 
     def first_possible(self, levels: Sequence[float]) -> int:
-        """Return the index of the first level at which the runs of all seeds can start. Raise an error if there is none.
+        """Return the index of the first level at which the runs of all seeds can start. Raise their error if none is.
 
         A cluster that is too small for the largest job cannot start a run.
         """
