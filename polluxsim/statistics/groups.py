@@ -85,7 +85,10 @@ def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:
         return True
     key, _, text = wanted.partition("=")
     if key == "policy":
-        return policy_name(settings).lower() == text.lower().replace("-", "") or _shipped_as(settings) == text.lower()
+        entry = text.lower()
+        if entry in _shipped_policies():
+            return _shipped_as(settings) == entry
+        return policy_name(settings).lower() == entry.replace("-", "")
     if (number := read_number(text)) is not None:  # YAML reads 1e-3 as text
         return key in settings and bool(settings[key] == number)
     try:

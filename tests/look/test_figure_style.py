@@ -9,10 +9,12 @@ from pathlib import Path
 import matplotlib.image
 import numpy as np
 import pytest
+import yaml
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
 from polluxsim.cli.main import main
+from polluxsim.common.shipped import shipped
 from polluxsim.look.colours import (
     DASHES,
     HUES,
@@ -27,7 +29,7 @@ from polluxsim.look.plot import kinds, style
 from polluxsim.look.plot.distributions import jct_cdf
 from polluxsim.look.plot.request import FIGURE_KINDS
 from polluxsim.look.plot.style import MOST_LABELS, name_lines, new_figure, save
-from polluxsim.records.storage import Run
+from polluxsim.records.storage import Run, flat
 from polluxsim.statistics.groups import Group, grouped, is_named, labels_of
 
 from .report.conftest import write_hand_made
@@ -60,6 +62,14 @@ def test_each_policy_of_gavel_has_the_name_of_its_rule() -> None:
     assert labels_of(rows) == ["MaxMin", "AlloX"]
     assert is_named(rows[0], (), "policy=max-min")
     assert not is_named(rows[1], (), "policy=max-min")
+
+
+def test_the_name_of_a_shipped_policy_names_its_own_settings_only() -> None:
+    """`proportional` and `proportional-shares` have the same title."""
+    files = sorted((shipped("configs") / "policy").glob("*.yaml"))
+    settings = {file.stem: flat({"policy": yaml.safe_load(file.read_text(encoding="utf-8"))}) for file in files}
+    named = {name: [one for one in settings if is_named(settings[one], (), f"policy={name}")] for name in settings}
+    assert named == {name: [name] for name in settings}
 
 
 def test_every_policy_has_a_lightness_of_its_own() -> None:
