@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from polluxsim.engine.clock import Event, Rank
@@ -49,14 +49,13 @@ class Submissions:
         """Return the number of jobs that will be submitted whatever happens to the active jobs."""
         return self.num_expected - len(self._waits_for)
 
-    def add(self, jobs: Iterable[Job], source: str = "added jobs") -> None:
+    def add(self, jobs: Sequence[Job], source: str = "added jobs") -> None:
         """Submit additional jobs later, which the workload does not name.
 
         They may wait for jobs of the workload and for each other. A job that cannot run raises an `InvalidInputError`,
         which names the source.
         """
         scenario, now = self._state.scenario, self._state.clock.now
-        jobs = tuple(jobs)
         names, checked, known = {job.job_id for job in jobs}, set[JobId](), self.known
         for job in jobs:
             workload = Workload((replace(job, after=()),), source)
@@ -105,8 +104,8 @@ class Submissions:
     def end(self, transition: Transition) -> None:
         """Add the followers of a job that has ended, and release or give up the jobs that wait for it."""
         job_id, is_complete = transition.job.job_id, transition.status is Status.COMPLETED
-        if is_complete:
-            self.add(self._arrivals.after(transition.job.job, transition.time), self._state.scenario.workload.source)
+        if is_complete and (followers := self._arrivals.after(transition.job.job, transition.time)):
+            self.add(followers, self._state.scenario.workload.source)
         for job in self._waiting.pop(job_id, ()):
             self._release(job, job_id, is_complete=is_complete)
 
