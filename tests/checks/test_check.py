@@ -187,6 +187,33 @@ PARTS_OF_A_NODE = World(
 )  # fmt: skip
 """Two jobs each keep a part of the node, and wait for each other. AntMan never started them."""
 
+POWER_OF_TWO = World(
+    nodes=(4, 2, 1),
+    jobs=tuple(
+        Job(
+            name, time, "elastic", gpus, 16, duration=duration, min_replicas=least,
+            speeds=((1, 1.0), (2, 1.7), (4, 2.8), (8, 4.8), (16, 8.0)),
+        )
+        for name, time, gpus, duration, least in (("a", 925.0, 5, 60.0, 3), ("b", 575.0, 3, 750.0, None))
+    ),
+)  # fmt: skip
+"""Three GPUs are idle, and job a needs four: the smallest power of two above its minimum of three."""
+
+BEYOND_PACKS = World(
+    nodes=(2, 3, 1, 1),
+    jobs=(
+        Job("a", 0.0, "slow", 3, 30),
+        Job("b", 475.0, "slow", 2, 20),
+        Job("c", 0.0, "wide", 1, 10),
+        Job.rigid("d", 0.0, 5, 937.5),
+        Job.rigid("e", 875.0, 7, 162.5),
+        Job("f", 675.0, "toy", 7, 70, queue="speech", max_replicas=7),
+        Job.rigid("g", 375.0, 7, 475.0, min_replicas=7, max_replicas=7),
+        Job("h", 250.0, "wide", 2, 20),
+    ),
+)
+"""Three GPUs are idle, job d before job a needs five, and Muri does not look beyond the jobs that fill the cluster."""
+
 FEWER_NODES = World(
     nodes=(3, 1),
     jobs=tuple(Job.rigid(f"job-{number}", 0.0, 3, 837.5) for number in range(6)),
@@ -407,11 +434,13 @@ WAITS_ON_ITS_NODE = World(
     [
         ("afs", LEARNS), ("allox", LATER_TYPE), ("allox", TWO_TYPES), ("antman", PARTS_OF_A_NODE),
         ("antman", WAITS_ON_ITS_NODE), ("antman", WIDE),
-        ("drf", FEWER_NODES), ("elastic-edf", IDLE_TYPE), ("elasticflow", GONE), ("elasticflow", REJECTED),
+        ("drf", FEWER_NODES), ("elastic-edf", IDLE_TYPE), ("elastic-edf", POWER_OF_TWO),
+        ("elasticflow", GONE), ("elasticflow", REJECTED),
         ("elasticflow", WITHOUT_DEADLINE), ("elasticflow", LEARNS_LATER),
         ("elasticflow", NO_POWER_OF_TWO), ("elasticflow", RUNS_OVER), ("elasticflow", SURPLUS),
         ("gandiva", OTHER_TYPES), ("isolated", ORDERED), ("jsa", REPEATS), ("jsa", ROUNDED),
-        ("multifactor", NO_KNOWN_TIME), ("pollux", CUT_TO_A_TYPE), ("pollux", LOST_FOR_NOTHING),
+        ("multifactor", NO_KNOWN_TIME), ("muri-l", BEYOND_PACKS), ("pollux", CUT_TO_A_TYPE),
+        ("pollux", LOST_FOR_NOTHING),
         ("pollux", NEEDS_SEVERAL_NODES),
         ("pollux-remaining", RANKS_CHANGE),
         ("pollux-remaining", UNUSABLE_TYPE), ("quotas", QUOTA_BY_TYPE), ("sia", LEAST), ("sia", RESTART_COSTS_MORE),
