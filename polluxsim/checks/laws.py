@@ -210,10 +210,14 @@ def _worth(reason: Reason, role: str, default: float) -> float:
 
 
 def _loses_by_restart(job: SeenJob, reason: Reason, seen: Seen) -> bool:
-    """Return whether the reason states the true restart factor, and it makes the best configuration worth less."""
+    """Return whether the reason states the true restart factor, and it makes the best configuration worth less.
+
+    If the best configuration does not fit, the best one on idle GPUs counts.
+    """
     factor = _restart_factor(job, seen)
     is_true = abs(reason.numbers.get("restart_factor", inf) - factor) <= SLACK
-    return is_true and _worth(reason, "best", inf) * factor <= _worth(reason, "has", 0.0) * (1 + COST_ROUNDING)
+    role = "best" if reason.kind == "restart-not-worth" else "idle"
+    return is_true and _worth(reason, role, inf) * factor <= _worth(reason, "has", 0.0) * (1 + COST_ROUNDING)
 
 
 def _gains_less_than_it_waits(job: SeenJob, reason: Reason, seen: Seen) -> bool:
@@ -252,7 +256,11 @@ WAITING: Mapping[str, Test] = {
 }
 """Reasons for which a job may wait beside idle GPUs, each with a test of its truth."""
 
-RUNNING: Mapping[str, Test] = {"best-configuration": _has_largest_configuration, "restart-not-worth": _loses_by_restart}
+RUNNING: Mapping[str, Test] = {
+    "best-configuration": _has_largest_configuration,
+    "lost-configuration": _loses_by_restart,
+    "restart-not-worth": _loses_by_restart,
+}
 """Reasons for which a job may have fewer GPUs than it could use."""
 
 

@@ -24,8 +24,12 @@ from polluxsim.policies.ordered.classic import Srtf
 from polluxsim.workloads.workload import Job, Workload
 
 # Forks that showed a fault: a decision without end after a job got more work; quotas that counted requested GPUs; a job
-# that waited for ever beside one with more GPUs than it requested; and jobs that kept the same GPUs as others.
-FORKS = [("finish-time-fairness", 751), ("quotas", 774), ("fifo", 33), ("fifo", 5)]
+# that waited for ever beside one with more GPUs than it requested; jobs that kept the same GPUs as others, also
+# under buddies; pools that counted requested GPUs; and a job that a restart kept from idle GPUs without such a reason.
+FORKS = [
+    *(("finish-time-fairness", 751), ("quotas", 774), ("fifo", 33), ("fifo", 5)),
+    *(("elasticflow", 116), ("easy", 31), ("sia", 129)),
+]
 
 
 @pytest.mark.parametrize("policy", SHIPPED)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import inf
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -19,10 +21,10 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, simulate
 from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.look.why.sentences import sentence
-from polluxsim.policies.contract.view import ClusterView, Decision, Policy
+from polluxsim.policies.contract.view import Changes, ClusterView, Decision, JobSnapshot, Oracle, Policy, SharedGpus
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.policies.reserving.conservative import Conservative, Reservations
-from polluxsim.policies.reserving.easy import Easy, Multifactor, fair_tree
+from polluxsim.policies.reserving.easy import Easy, Limits, Multifactor, fair_tree
 from polluxsim.policies.tools.free_gpus import Timetable
 from polluxsim.policies.tools.ledger import Ledger
 from polluxsim.workloads.workload import Job, Workload
@@ -203,6 +205,30 @@ def test_the_new_limit_of_an_altered_job_counts_from_its_start() -> None:
     run.fork(Fork(900.0, run.scenario, altered=(replace(runs, duration=1190.0),)))
     starts = {job.job: job.start_time for job in ended(run, policy).job_records}
     assert starts == {"runs": 60.0, "head": 1260.0, "late": 1320.0}
+
+
+def test_the_last_job_of_those_that_share_a_gpu_since_before_a_fork_releases_it() -> None:
+    oracle = cast("Oracle", SimpleNamespace(time_left=lambda gpus: 0.0))
+    jobs = [
+        JobSnapshot(name, 0.0, gpus, gpus, ((0, gpus),), 0.0, 0, gpus, None, oracle, time_limit=limit)
+        for name, gpus, limit in (("a", 2, 100.0), ("b", 2, 200.0), ("c", 1, 300.0))
+    ]
+    held = {"a": ((0, 0), (0, 1)), "b": ((0, 0), (0, 1)), "c": ((0, 2),)}
+    view, limits = ClusterView(0.0, (4,), jobs, sharing=SharedGpus(held)), Limits()
+    limits.take_note(replace(view, changes=Changes(arrived=jobs)))
+    assert list(limits.releases(view)) == [(100.0, 0), (200.0, 2), (300.0, 1)]
+    assert list(limits.releases(replace(view, sharing=SharedGpus()))) == [(100.0, 2), (200.0, 2), (300.0, 1)]
+
+
+def test_a_job_that_a_fork_moves_ahead_has_the_earlier_reservation() -> None:
+    jobs = [Job.rigid(name, submit, 4, 600.0) for name, submit in (("runs", 0.0), ("a", 10.0), ("b", 20.0))]
+    policy = Conservative()
+    run = begun(toy_workload(*jobs), Cluster((4,)), policy, RULES)
+    while (view := run.advance(300.0)) is not None:
+        run.commit(policy.allocate(view, run.rng))
+    run.fork(Fork(300.0, run.scenario, overtaken=(("b", "a"),)))
+    starts = {job.job: job.start_time for job in ended(run, policy).job_records}
+    assert starts == {"runs": 60.0, "b": 660.0, "a": 1260.0}
 
 
 OUTAGE = Cluster((4, 4), failures=Listed((Outage((1,), 200.0, 60.0, "drawn"),)))

@@ -203,6 +203,21 @@ def test_the_reason_of_a_waiting_job_names_the_worth_of_idle_gpus_after_a_restar
     assert "2 t4 would fit on idle GPUs and be worth 1.3, but a restart would leave 0.50 of that" in words
 
 
+def test_the_reason_of_a_running_job_names_the_worth_of_idle_gpus_after_a_restart():
+    worths, factors = np.array([[1.2, 1.4, 2.5], [np.nan, 1.0, np.nan]]), np.array([[1.0, 0.5, 0.9], [1.0, 1.0, 1.0]])
+    gpus, kept = np.array([1, 2, 4]), np.array([-1, -1])
+    programme = Programme(
+        worths * factors, gpus, np.zeros(3, int), np.array([5]), kept, power=-0.5, waiting_cost=1.1, factors=factors
+    )
+    known = [Configuration("t4", 1, int(each)) for each in gpus]
+    jobs = [SimpleNamespace(job_id="a"), SimpleNamespace(job_id="b")]
+    found = _reason(programme, jobs, known, np.array([0, 1]), 0)  # job a has 1 of the 5 GPUs, job b has 2
+    assert (found.kind, found.others) == ("lost-configuration", ("b",))
+    assert (found.numbers["idle 2 t4"], found.numbers["restart_factor"]) == (pytest.approx(1.4), 0.5)
+    words = sentence(ReasonRecord(0.0, "a", found.kind, tuple(found.numbers.items()), found.others))
+    assert "a restart would leave 0.50 of that, which saves no more" in words
+
+
 def test_a_job_for_which_a_restart_is_never_worth_it_waits_for_that_reason():
     worths, factors = np.array([[1.0, 1.2]]), np.full((1, 2), 0.5)
     zero = np.array([0, 0])

@@ -156,7 +156,7 @@ OF_ELASTIC: Mapping[str, Sentence] = {
     "lost-configuration": (
         "[{has}|It has no GPUs]. {best}, {saving:.2f} less in the sum of costs, and lost: the other jobs together save "
         "more with GPUs of this type[, held by {others} among others]."
-        "[ {idle}, but a restart would leave {restart_factor:.2f} of that, which is less than to wait saves.]"
+        "[ {idle}, but a restart would leave {restart_factor:.2f} of that, which saves no more.]"
     ),
     "no-configuration": "There is no configuration that it may have now.",
 }

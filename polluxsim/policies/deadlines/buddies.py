@@ -18,15 +18,18 @@ def buddies(
 ) -> dict[JobId, Placement]:
     """Return GPUs for jobs by their numbers of GPUs.
 
-    A job that already holds this number keeps its GPUs, unless it moves to make room for a larger job or finds room on
-    fewer nodes. The other jobs take nodes in order of falling size, each the nodes with the least room that suffices. A
-    job that does not fit into the fewest nodes gets GPUs of more nodes. `fixed` contains the jobs that must not move.
-    `anywhere` contains the jobs that run equally fast on more nodes; no other job moves for them.
+    A job that already holds this number keeps its GPUs, unless it moves to make room for a larger job, finds room on
+    fewer nodes, or has shared its GPUs since before a fork. The other jobs take nodes in order of falling size, each
+    the nodes with the least room that suffices. A job that does not fit into the fewest nodes gets GPUs of more nodes.
+    `fixed` contains the jobs that must not move. `anywhere` contains the jobs that run equally fast on more nodes; no
+    other job moves for them.
     """
     board = Board(view.gpus_per_node, fixed)
-    kept = [job for job in view.jobs if counts.get(job.job_id, 0) == num_replicas(job.placement)]
-    for job in kept:
-        board.put(job.job_id, job.placement)
+    kept = []
+    for job in view.jobs:
+        if counts.get(job.job_id, 0) == num_replicas(job.placement) and board.has(job.placement):
+            board.put(job.job_id, job.placement)
+            kept.append(job)
     placed = {job.job_id for job in kept}
     others = (job.job_id for job in view.jobs if job.job_id not in placed)
     for job_id in sorted(others, key=lambda job_id: -counts.get(job_id, 0)):
@@ -48,6 +51,10 @@ class Board:
         self._largest = max(gpus_per_node)
         self.free = list(gpus_per_node)
         self._fixed = fixed
+
+    def has(self, placement: Placement) -> bool:
+        """Return whether the GPUs of a placement are free."""
+        return all(gpus <= self.free[node] for node, gpus in placement)
 
     def put(self, job_id: JobId, placement: Placement) -> None:
         """Give GPUs to a job."""

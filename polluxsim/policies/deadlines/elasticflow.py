@@ -147,7 +147,9 @@ class ElasticFlow:
                 job.job_id for job in view.jobs if self._times.is_equal_anywhere(job, counts.get(job.job_id, 0))
             }
             placed = buddies(view, counts, fixed, anywhere)
-            moved = [job for job in view.jobs if _moves(job, placed.get(job.job_id, ()))]
+            # A fixed job moves if it shared GPUs before a fork.
+            may_move = [job for job in view.jobs if job.job_id not in fixed]
+            moved = [job for job in may_move if _moves(job, placed.get(job.job_id, ()))]
             if moved and (too_late := self._restart(view, moved)):
                 fixed |= too_late
             elif not self._plan_for_nodes(view, placed, slow, rejected):

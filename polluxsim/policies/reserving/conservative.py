@@ -119,7 +119,8 @@ class Conservative(Backfill):
         if view.demand <= view.num_gpus and sum(job.num_replicas for job in view.waiting) <= sum(view.free):
             return None
         if kept is None or not is_as_planned or kept.next < view.time:
-            return Reservations.anew(view, self._reserved, limits)
+            # A fork may have placed a job ahead of others.
+            return Reservations.anew(view, None if changes.altered else kept, limits)
         kept.free.forward(view.time)
         for job in changes.arrived:
             kept.add(view, job, limits.limit(view, job))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -88,10 +89,16 @@ class Limits:
     def releases(self, view: ClusterView) -> Iterator[tuple[float, int]]:
         """Yield the planned releases as pairs (time [s], GPUs), in order of time.
 
-        At each round, a job that exceeds its limit is expected to end before the next round.
+        At each round, a job that exceeds its limit is expected to end before the next round. The last job of those that
+        share a GPU since before a fork releases it.
         """
         next_round = view.time + view.round_interval
-        return ((max(release.time, next_round), release.gpus) for release in self._releases)
+        held = view.sharing.held
+        last = {gpu: release for release in self._releases for gpu in held.get(release.job_id, ())} if held else {}
+        freed = Counter(last.values())
+        for release in self._releases:
+            gpus = freed[release] if release.job_id in held else release.gpus
+            yield max(release.time, next_round), gpus
 
     def next_release(self, view: ClusterView) -> float:
         """Return the time of the next planned release, or ∞ [s]."""

@@ -244,25 +244,27 @@ def _reason(
     but not after a restart; `lost-configuration` if a cheaper one exists, with the jobs that get most GPUs of its type;
     `no-configuration` if none is allowed. The names of numbers contain configurations: `has 8 t4` is the worth of the
     chosen configuration, `best 2 a100-40` the worth of the best one, and `idle 1 t4` the worth, before the restart, of
-    the best one on idle GPUs.
+    the best larger one that fits on idle GPUs and those of the job.
     """
     costs, worths, now = programme.costs[row], programme.worths[row], int(chosen[row])
     if np.isnan(costs).all():
         return Reason("no-configuration", {})
     best = int(np.nanargmin(costs))
+    cost, gpus = (costs[now], programme.gpus[now]) if now >= 0 else (0.0, 0)
     # A restart factor is 0 if a job was restarted too often for its age.
     factors = np.ones_like(worths) if programme.factors is None else programme.factors[row]
     without_restart = np.divide(worths, factors, out=np.full_like(worths, np.nan), where=factors > 0)
     numbers = {} if now < 0 else {f"has {known[now]}": float(worths[now])}
-    if costs[best] >= (costs[now] if now >= 0 else 0.0):
+    if costs[best] >= cost:
         better = int(np.nanargmax(without_restart))
         if now >= 0 and without_restart[better] <= worths[now]:
             return Reason("best-configuration", numbers)
         numbers |= {f"best {known[better]}": float(without_restart[better]), "restart_factor": float(factors[better])}
         return Reason("restart-not-worth", numbers)
     numbers[f"best {known[best]}"] = float(worths[best])
-    numbers["saving"] = float((costs[now] if now >= 0 else 0.0) - costs[best])
-    if now < 0 and len(fitting := np.flatnonzero((programme.gpus <= _idle(programme, chosen)) & (costs >= 0))):
+    numbers["saving"] = float(cost - costs[best])
+    free = _idle(programme, np.delete(chosen, row))
+    if len(fitting := np.flatnonzero((programme.gpus > gpus) & (programme.gpus <= free) & (costs >= cost))):
         idle = int(fitting[np.argmax(without_restart[fitting])])
         numbers |= {f"idle {known[idle]}": float(without_restart[idle]), "restart_factor": float(factors[idle])}
     others = [other for other in np.flatnonzero(chosen >= 0).tolist() if other != row]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from polluxsim.hardware.gpu_types import NodeTypes
-from polluxsim.hardware.placements import Allocation, JobId, Placement
+from polluxsim.hardware.placements import Allocation, JobId, Placement, num_replicas
 from polluxsim.policies.contract.view import (
     ClusterView,
     Decision,
@@ -85,6 +85,7 @@ class Pools:
         self._may_use = may_use
         self._stays = stays
         self._seen: dict[JobId, JobOnType] = {}  # each job as the policy of its pool sees it
+        self._taken_over: set[JobId] = set()  # jobs that another policy started, before a fork
         self._types: dict[str, NodeTypes] = {}  # node types of each pool
         self._moves_next = False  # whether a job that was preempted could move at the next round
 
@@ -149,19 +150,26 @@ class Pools:
         demand = self._demand(view) if new else {}
         gpus = {name: view.gpus_of(name) for name in view.types} if new else {}
         for job in new:
+            if job.placement:
+                self._taken_over.add(job.job_id)
             name = view.type_of(job.placement) if job.placement else self._soonest(job, demand, gpus)
-            demand[name] += job.num_replicas
+            demand[name] += self._gpus_for(job)
             self._seen[job.job_id] = JobOnType(job, name)
         if len(self._seen) > len(view.jobs):
             self._seen = {job.job_id: self._seen[job.job_id] for job in view.jobs}
 
     def _demand(self, view: ClusterView) -> dict[str, int]:
-        """Return the GPUs that the jobs of each pool request."""
+        """Return the GPUs for the jobs of each pool."""
         demand = dict.fromkeys(view.types, 0)
         for job in view.jobs:
             if job.job_id in self._seen:
-                demand[self.of(job.job_id)] += job.num_replicas
+                demand[self.of(job.job_id)] += self._gpus_for(job)
         return demand
+
+    def _gpus_for(self, job: JobView) -> int:
+        """Return the GPUs that a job requests, or those that it holds since before a fork from another policy."""
+        held = num_replicas(job.placement) if job.job_id in self._taken_over else 0
+        return held or job.num_replicas
 
     def _usable(self, job: JobView) -> Sequence[str]:
         """Return the types that a job may use; if it may use no type, return all types that it can use."""
