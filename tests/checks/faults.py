@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from math import inf
+from statistics import mean
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -194,8 +195,8 @@ class GoesThroughItsHistory:
 
     def allocate(self, view, rng):
         self.history.append(view.num_gpus)
-        mean = sum(float(gpus) for gpus in self.history) / len(self.history)
-        return fitted(view, [job for job in view.jobs if job.num_replicas <= max(mean, view.num_gpus)])
+        most = max(mean(self.history), view.num_gpus)
+        return fitted(view, [job for job in view.jobs if job.num_replicas <= most])
 
 
 class Hangs:
