@@ -242,8 +242,8 @@ OF_GANGS: Mapping[str, Sentence] = {
     "within-quota": "It needs {gpus_needed:GPU}, which were within the quota; {its_quota}.",
     "borrows": "It needs {gpus_needed:GPU}, and its queue borrows those beyond its quota; {its_quota}.",
     "reclaimed": (
-        "Its GPUs were borrowed, and {first} takes them, whose queue is within its quota or, with fair sharing, borrows "
-        "less; {its_quota}."
+        "Its GPUs were borrowed, and {first} takes them, whose queue is within its quota or, with fair sharing, "
+        "borrows less; {its_quota}."
     ),
     "preempted": "{first}, of the same queue and with a higher priority, preempts it; {its_quota}.",
     "preempted-on-type": "{first} takes its GPUs. It moves to idle GPUs of another type at the next round.",

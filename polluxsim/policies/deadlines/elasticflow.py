@@ -243,9 +243,8 @@ class ElasticFlow:
         rejected: dict[JobId, Reason] = {}
         for group in self._groups(new):
             if (with_group := _beside(schedule, demands, group)) is None:
-                rejected |= {
-                    name: _why_not(view, group[name], [other for other in group if other != name]) for name in group
-                }
+                others = {job_id: [name for name in group if name != job_id] for job_id in group}
+                rejected |= {job_id: _why_not(view, group[job_id], others[job_id]) for job_id in group}
             else:
                 schedule, demands = with_group, demands | group
         schedule.spread(demands)
