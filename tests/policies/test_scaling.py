@@ -281,7 +281,7 @@ def test_a_forecast_holds_until_an_hour_begins_or_comes_into_sight() -> None:
 
 
 def test_each_node_is_released_after_its_own_idle_time() -> None:
-    """Job a ends at 160 s and needs no node from the round at 180 s on, job b at 720 s. All three nodes went at 780 s."""
+    """Job a needs no node from the round at 180 s on, and job b none from 720 s on. All three nodes went at 780 s."""
     jobs = Job.rigid("a", 0.0, 4, 100.0), Job.rigid("b", 0.0, 8, 600.0), Job.rigid("c", 0.0, 4, 2000.0)
     policy, settings = Scaled(Fifo(), PendingGpus(), 600.0), EngineSettings(restart_delay=0.0)
     cluster = Cluster((4,) * 4, least_nodes=1)
