@@ -13,7 +13,7 @@ from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
 from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.contract.view import Policy
-from polluxsim.policies.deadlines.elasticflow import ElasticFlow
+from polluxsim.policies.deadlines.elasticflow import ElasticEdf, ElasticFlow
 from polluxsim.policies.elastic.true_times import Afs, Optimus
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
@@ -93,3 +93,15 @@ def test_a_job_wider_than_the_nodes_that_are_up_has_no_planned_end() -> None:
 def test_a_minimum_beyond_the_gpus_that_are_up_is_no_limit_of_the_job() -> None:
     said = told(Pollux(), OUTAGE, toy_job("a", 60.0, gpus=6, min_replicas=6))
     assert said["a", 60.0] == "It waits: those before it leave 4 GPUs, fewer than it needs at least."
+
+
+def test_a_preempted_job_is_told_the_job_that_takes_its_gpus() -> None:
+    """Job a keeps its V100, and c takes that of b. T4s are idle, but too slow for b to move."""
+    speeds = (("t4", 1.0), ("v100", 3.0))
+    jobs = [
+        Job.rigid(name, submit_time, 1, 3000.0, deadline=deadline, type_speeds=speeds)
+        for name, submit_time, deadline in (("a", 0.0, 1e4), ("b", 0.0, 1e5), ("c", 130.0, 2e4))
+    ]
+    cluster = Cluster((2, 2), node_types=NodeTypes([GPU_TYPES["v100"], GPU_TYPES["t4"]]))
+    said = told(ElasticEdf(), cluster, *jobs)["b", 180.0]
+    assert said == "c takes its GPUs. It may move to idle GPUs of another type at the next round."

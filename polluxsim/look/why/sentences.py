@@ -246,7 +246,7 @@ OF_GANGS: Mapping[str, Sentence] = {
         "borrows less; {its_quota}."
     ),
     "preempted": "{first}, of the same queue and with a higher priority, preempts it; {its_quota}.",
-    "preempted-on-type": "{first} takes its GPUs. It moves to idle GPUs of another type at the next round.",
+    "preempted-on-type": "{first} takes its GPUs. It may move to idle GPUs of another type at the next round.",
     "no-quota-left": "It needs {gpus_needed:GPU}, and {gpus_free} are idle; {its_quota}.",
     "in-pack": ("{place}; {gpus:GPU} for it[, which it shares with {others}: together they use resources most fully]."),
     "pack-waits": ("{place}; [in a pack with {others} it|it] needs {gpus_needed:GPU}, and those ahead left too few."),
