@@ -17,6 +17,7 @@ from polluxsim.policies.deadlines.elasticflow import ElasticEdf, ElasticFlow
 from polluxsim.policies.elastic.true_times import Afs, Optimus
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
+from polluxsim.policies.tenants.fairness import DominantResourceFairness
 from polluxsim.policies.tenants.quotas import Quotas
 from polluxsim.policies.typed.gangs_by_type import Hadar
 from polluxsim.policies.typed.rounds import RoundsOfShares
@@ -25,6 +26,8 @@ from polluxsim.workloads.workload import Job
 
 TWO_TYPES = Cluster((2, 4), node_types=NodeTypes([GPU_TYPES["t4"], GPU_TYPES["v100"]]))
 OUTAGE = Cluster((4, 4), failures=Listed((Outage((1,), 0.0, 2000.0, "test"),)))
+
+QUEUE = {"first": 2, "wide": 4, "small": 1}  # GPUs of the jobs of a queue
 
 
 def told(policy: Policy, cluster: Cluster, *jobs: Job) -> dict[tuple[str, float], str]:
@@ -105,3 +108,11 @@ def test_a_preempted_job_is_told_the_job_that_takes_its_gpus() -> None:
     cluster = Cluster((2, 2), node_types=NodeTypes([GPU_TYPES["v100"], GPU_TYPES["t4"]]))
     said = told(ElasticEdf(), cluster, *jobs)["b", 180.0]
     assert said == "c takes its GPUs. It may move to idle GPUs of another type at the next round."
+
+
+def test_a_job_behind_one_of_its_queue_is_not_said_to_lack_gpus() -> None:
+    """Two GPUs are idle. Job small needs one, and must not overtake wide."""
+    jobs = [Job.rigid(name, order, gpus, 600.0, queue="x") for order, (name, gpus) in enumerate(QUEUE.items())]
+    said = told(DominantResourceFairness(), Cluster.uniform(1, 4), *jobs)
+    assert said["wide", 60.0].startswith("It needs 4 GPUs, and those before it left too little on the nodes")
+    assert said["small", 60.0].startswith("It needs 1 GPU, and waits behind wide, of the same queue or user")

@@ -265,7 +265,10 @@ OF_GANGS: Mapping[str, Sentence] = {
     "awaits-its-turn": "{place} by time had ({time_had:clock}), and awaits its turn.",
     "least-share": "It has {needs}, because no queue or user whose next job fits had a lower dominant share; {share}.",
     "behind-only-job": "The policy gives all nodes to one job at a time, now to {first}.",
-    "share-waits": "It needs {needs}, and those before it left too little on the nodes; {share}.",
+    "share-waits": (
+        "It needs {needs}, and [waits behind {first}, of the same queue or user, for which too little is left|"
+        "those before it left too little on the nodes]; {share}."
+    ),
 }
 """Sentences for the reasons of policies for rigid jobs, by kind."""
 
