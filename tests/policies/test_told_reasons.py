@@ -11,6 +11,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
+from polluxsim.hardware.hosts import Host
 from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.contract.view import Policy
 from polluxsim.policies.deadlines.elasticflow import ElasticEdf, ElasticFlow
@@ -116,3 +117,9 @@ def test_a_job_behind_one_of_its_queue_is_not_said_to_lack_gpus() -> None:
     said = told(DominantResourceFairness(), Cluster.uniform(1, 4), *jobs)
     assert said["wide", 60.0].startswith("It needs 4 GPUs, and those before it left too little on the nodes")
     assert said["small", 60.0].startswith("It needs 1 GPU, and waits behind wide, of the same queue or user")
+
+
+def test_a_job_that_fits_on_no_node_is_not_said_to_wait_for_others() -> None:
+    cluster = Cluster((4,), hosts=(Host(16.0, 64.0),))
+    said = told(DominantResourceFairness(), cluster, Job.rigid("a", 0.0, 1, 600.0, cpus=100.0))["a", 60.0]
+    assert said.startswith("It is not admitted: it needs 1 GPU with 100 CPUs and 25 % of all memory, and the nodes")

@@ -265,6 +265,7 @@ OF_GANGS: Mapping[str, Sentence] = {
     "awaits-its-turn": "{place} by time had ({time_had:clock}), and awaits its turn.",
     "least-share": "It has {needs}, because no queue or user whose next job fits had a lower dominant share; {share}.",
     "behind-only-job": "The policy gives all nodes to one job at a time, now to {first}.",
+    "never-fits": "It is not admitted: it needs {needs}, and the nodes that it can use never have as much for it.",
     "share-waits": (
         "It needs {needs}, and [waits behind {first}, of the same queue or user, for which too little is left|"
         "those before it left too little on the nodes]; {share}."

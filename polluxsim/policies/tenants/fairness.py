@@ -249,8 +249,8 @@ class _Filling:
     ) -> dict[JobId, Reason]:
         """Return, as reasons of jobs, the dominant shares of their owners.
 
-        Kinds: `least-share` for a starting job, `runs-on`, and `share-waits` for a waiting job, with the earlier job of
-        its owner that does not fit, if there is one in `heads`.
+        Kinds: `least-share` for a starting job; `runs-on`; `never-fits` for a rejected job; and `share-waits` for a
+        waiting job, with the earlier job of its owner that does not fit, if there is one in `heads`.
         """
         wanted = set(asked)
         return {job.job_id: self._reason(job, started, heads) for job in self._view.jobs if job.job_id in wanted}
@@ -263,4 +263,6 @@ class _Filling:
             numbers |= {"cpus_needed": needs.cpus, "memory_part": needs.memory / self._all[2]}
         if job.placement or job.job_id in started:
             return Reason("runs-on" if job.placement else "least-share", numbers)
+        if not self.can_ever_run(job):
+            return Reason("never-fits", numbers)
         return Reason("share-waits", numbers, tuple({heads.get(owner, job.job_id)} - {job.job_id}))
