@@ -186,7 +186,7 @@ def test_by_users_and_without_cpus_it_shares_gpus() -> None:
 def test_reasons_are_sentences() -> None:
     result = run(Job.rigid("wide", 0.0, 1, 600.0, cpus=100.0), Job.rigid("next", 0.0, 1, 600.0, cpus=60.0))
     said = {record.job: sentence(record) for record in result.reason_records if record.time == 60.0}
-    assert said["wide"].startswith("It has 1 GPU with 100 CPUs and 2.5 % of all memory, because no other queue had a")
+    assert said["wide"].startswith("It has 1 GPU with 100 CPUs and 2.5 % of all memory, because no queue or")
     assert said["next"].startswith(
         "It needs 1 GPU with 60 CPUs and 2.5 % of all memory, and those before it left too little"
     )

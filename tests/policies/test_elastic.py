@@ -7,20 +7,28 @@ from itertools import product
 from types import SimpleNamespace
 
 import pytest
-from drawn import begun, draws, ended, failing
+from drawn import Listed, begun, draws, ended, failing
 from hypothesis import given
 from hypothesis import strategies as st
-from toy import toy_workload
+from toy import ToyProfile, toy_job, toy_workload
 
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.sharing import Interleaved
 from polluxsim.engine.simulation import simulate
-from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.look.why.sentences import sentence
 from polluxsim.policies.contract.view import Changes, Policy
 from polluxsim.policies.deadlines.elasticflow import ElasticFlow
-from polluxsim.policies.elastic.true_times import Afs, Bid, EffectiveScaling, Proportional, best_counts, goes_first
+from polluxsim.policies.elastic.true_times import (
+    Afs,
+    Bid,
+    EffectiveScaling,
+    Optimus,
+    Proportional,
+    best_counts,
+    goes_first,
+)
 from polluxsim.policies.sharing.gandiva import Gandiva
 from polluxsim.policies.sized.themis import Themis, auctioned
 from polluxsim.policies.tools.gpu_counts import TrueTimes
@@ -107,6 +115,12 @@ def test_only_the_worst_off_may_bid_and_others_get_what_is_left() -> None:
         "narrow": 2,
         "third": 4,
     }
+
+
+def test_a_part_of_the_jobs_that_is_a_whole_number_is_not_rounded_up() -> None:
+    """With f = 0.7, 3 of 10 jobs may bid for 4 GPUs, so one of them gets 2. In floating point, 0.3 · 10 exceeds 3."""
+    bids = {f"job-{i}": {0: i - 20.0, 1: i - 19.0, 2: i - 18.1} for i in range(10)}
+    assert list(auctioned(bids, 4, 0.7).values()) == [2, 1, 1, 0, 0, 0, 0, 0, 0, 0]
 
 
 def test_gpus_that_are_left_over_go_to_jobs_with_a_lease() -> None:
@@ -227,3 +241,13 @@ def test_the_true_times_of_an_altered_job_are_computed_again() -> None:
     job.num_replicas = 1
     times.forget(Changes(altered=("a",)))
     assert times.on(job, [4]) == {4: 50.0}  # type: ignore[arg-type]
+
+
+def test_optimus_knows_the_largest_node_that_is_up() -> None:
+    """On two nodes a step takes ten times as long as on one. While the large node is down, one GPU is best."""
+    cluster = Cluster((4, 1, 1), failures=Listed((Outage((0,), 300.0, 5000.0, "test"),)))
+    profiles = {"far": ToyProfile(name="far", spread=9.0, epochs=(100.0, 5000.0))}
+    settings = EngineSettings(restart_delay=0.0, horizon=1000.0)
+    result = simulate(toy_workload(toy_job("a", 0.0, 4, "far")), profiles, cluster, Optimus(), settings=settings)
+    gpus = [(record.time, sum(record.gpus)) for record in result.allocation_records if record.gpus]
+    assert gpus == [(60.0, 2), (300.0, 1)]

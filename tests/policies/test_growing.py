@@ -90,6 +90,13 @@ def test_a_gpu_that_a_job_left_must_be_idle_for_the_whole_time_before_another_gr
 
 
 @pytest.mark.parametrize("packing", [False, True])
+def test_a_gpu_that_becomes_idle_does_not_renew_the_time_of_another(packing: bool) -> None:
+    """`b` leaves a second GPU idle at the round at 240 s. `a` grew onto both GPUs at 540 s."""
+    result = run(grows("a", 0.0, 1900.0, 2), Job.rigid("b", 0.0, 1, 150.0), packing=packing)
+    assert held(result, "a")[:3] == [(60, 2), (360, 3), (540, 4)]
+
+
+@pytest.mark.parametrize("packing", [False, True])
 def test_a_turn_lasts_a_time_slice(packing: bool) -> None:
     rules = EngineSettings(restart_delay=0.0, sharing=Interleaved() if packing else None)
     jobs = Workload(tuple(Job.rigid(name, 0.0, 1, 600.0) for name in "ab"))

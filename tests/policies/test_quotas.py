@@ -173,9 +173,9 @@ def test_a_queue_that_comes_back_cannot_make_up_for_its_absence() -> None:
             Quotas({"vision": 2, "speech": 2}),
             "lent",
             60.0,
-            "It borrows 2 GPUs that other queues leave idle; its queue now",
+            "It needs 2 GPUs, and its queue borrows those beyond its quota; its queue now",
         ),
-        (Quotas({"vision": 2, "speech": 2}), "lent", 120.0, "Its GPUs were borrowed, and owner, within the quota of"),
+        (Quotas({"vision": 2, "speech": 2}), "lent", 120.0, "Its GPUs were borrowed, and owner takes them, whose"),
         (
             Quotas({"vision": 4}),
             "owner",

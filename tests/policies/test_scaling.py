@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
+from itertools import pairwise
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -277,3 +278,20 @@ def test_what_gpus_add_goes_by_the_nodes_that_they_take() -> None:
 def test_a_forecast_holds_until_an_hour_begins_or_comes_into_sight() -> None:
     scale = Forecast(ahead=600.0)
     assert [scale.until(time) for time in (0.0, 2999.0, 3000.0, 3500.0)] == [3000.0, 3000.0, 3600.0, 3600.0]
+
+
+def test_each_node_is_released_after_its_own_idle_time() -> None:
+    """Job a needs no node from the round at 180 s on, and job b none from 720 s on. All three nodes went at 780 s."""
+    jobs = Job.rigid("a", 0.0, 4, 100.0), Job.rigid("b", 0.0, 8, 600.0), Job.rigid("c", 0.0, 4, 2000.0)
+    policy, settings = Scaled(Fifo(), PendingGpus(), 600.0), EngineSettings(restart_delay=0.0)
+    cluster = Cluster((4,) * 4, least_nodes=1)
+    result = simulate(toy_workload(*jobs), {}, cluster, policy, settings=settings)
+    nodes = [(record.time, record.nodes) for record in result.round_records]
+    changes = [later for earlier, later in pairwise(nodes) if earlier[1] != later[1]]
+    assert [change for change in changes if change[0] > 180.0] == [(780.0, 3), (1320.0, 1)]
+
+
+def test_no_node_is_needed_while_there_are_no_jobs() -> None:
+    """The use was 0 on any number of nodes, so all 4 nodes stayed."""
+    view: Any = SimpleNamespace(jobs=[])
+    assert GoodputUse().wanted(view, NodeCounts(4, 1, 4, (4,) * 4)) == 1

@@ -162,6 +162,13 @@ def test_who_could_be_done_in_the_window_is_weighed_by_far_the_most() -> None:
     assert policy._weight(1.0, long, window) == 1.0
 
 
+@pytest.mark.parametrize("rho", [0.81, 0.95, 1.0])
+def test_a_late_job_never_weighs_less_than_one_that_is_not(rho: float) -> None:
+    """With a limit of 0.8, a job with ρ = 0.81 is late. Its weight was 0.81^12 = 0.08."""
+    job, window = Prospect(1, 1, 0, 0.0, 1000.0, 1000.0), Window(20, 60.0, 4, 1e-3)
+    assert Shockwave(most_unfairness=0.8)._weight(rho, job, window) >= 1.0
+
+
 def test_gangs_run_in_order_as_long_as_they_fit() -> None:
     view = ClusterView(0.0, (4, 2), (), node_types=Cluster((4, 2)).node_types)
     (name,) = view.types

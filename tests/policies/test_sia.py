@@ -156,6 +156,14 @@ def test_powers_of_two_and_whole_nodes_always_fit_and_stay_where_they_can(kinds,
     assert place(sizes, later, first) == first
 
 
+@pytest.mark.parametrize("power", [1e4, -1e4])
+def test_powers_that_are_no_numbers_have_the_largest_cost(power):
+    worths = np.array([[1.0, 8.0, 0.1]])
+    programme = Programme(worths, np.ones(3), np.zeros(3), np.array([3]), np.array([-1]), power, 1.1)
+    expected = [1.0, 0.0, 3000.0] if power < 0 else [-1.0, -3000.0, 0.0]
+    np.testing.assert_allclose(programme.costs[0] + 1.1, expected)
+
+
 def test_gangs_of_odd_sizes_are_split_rather_than_left_out():
     assert place({0: 4, 1: 4}, {"a": (1, 3), "b": (1, 3), "c": (1, 2)}, {})["c"] == ((0, 1), (1, 1))
 

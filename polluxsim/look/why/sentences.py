@@ -16,7 +16,7 @@ def _gain_too_small(words: Words) -> str:
     if "last_gain" in words.numbers:
         more = f"its last GPU saves it {{last_gain:clock}}, {more}"
     if not words.others:
-        return words.say(f"Every job has one GPU and none is left; {more}.")
+        return words.say(f"No GPU is left beyond the fewest of each job; {more}.")
     speed = "By its true speed"
     if "steps_left" in words.numbers:
         speed = "According to its log about {steps_left:.0f} steps remain,"
@@ -25,7 +25,7 @@ def _gain_too_small(words: Words) -> str:
 
 def _at_limit(words: Words) -> str:
     if "restart_factor" not in words.numbers:
-        return words.say("It has the {max_replicas:GPU} that its batch size can be split over.")
+        return words.say("It has {max_replicas:GPU}, the most that its batch size or its user allows.")
     most = words.numbers["max_replicas"]
     explored = most < words.numbers.get("application_limit", inf)
     why = "twice as many as it has ever run on" if explored and most > 1 else "as many as it can use"
@@ -70,11 +70,22 @@ def _use(words: Words) -> str:
     return words.say(gets)
 
 
+def _won(words: Words) -> str:
+    if words.numbers["gpus"]:
+        won = "It won {gpus:GPU} against the other jobs, with {remaining_time:clock} left on them"
+    else:
+        won = "It won no GPU against the other jobs; on the fewest that it can use it has {remaining_time:clock} left"
+    return words.say(won + "[; the last GPU went to {first}, by what it gains and has left].")
+
+
 def _not_admitted(words: Words) -> str:
-    if words.numbers["planned_end"] > words.numbers["deadline"]:
+    if "planned_end" not in words.numbers:
+        why = "it needs more GPUs than are up."
+    elif words.numbers["planned_end"] > words.numbers["deadline"]:
         why = "even alone it would be complete at {planned_end:clock} only, after its deadline at {deadline:clock}."
     else:
-        why = "no plan keeps its deadline at {deadline:clock} and those of all jobs that are admitted."
+        together = "[, those of {others}, which are admitted only together with it,]"
+        why = "no plan keeps its deadline at {deadline:clock}" + together + " and those of all jobs that are admitted."
     return words.say(f"It is not admitted: {why}")
 
 
@@ -110,10 +121,7 @@ OF_ELASTIC: Mapping[str, Sentence] = {
         "It gets {gpus:GPU}: its user asked for {gpus_needed}, which comes to {fair_share:.2f} in proportion, and it "
         "can use {max_replicas}."
     ),
-    "won-against": (
-        "It won {gpus:GPU} against the other jobs, with {remaining_time:clock} left on them"
-        "[; the last GPU went to {first}, by what it gains and has left]."
-    ),
+    "won-against": _won,
     "leased": (
         "It has {gpus:GPU} on lease until {lease_end:clock}"
         "[, with which it would end at {rho:.2f} times its fair time]."
@@ -213,7 +221,7 @@ OF_GANGS: Mapping[str, Sentence] = {
         "{place}; {first}, ahead of it, needs {head_gpus_needed:GPU} where {gpus_left} are left, and no job may "
         "overtake it (this job needs {gpus_needed})."
     ),
-    "runs-on": "It runs on, because the policy preempts no job.",
+    "runs-on": "It runs on, because [no job preempts it; {its_quota}|the policy preempts no job].",
     "reserved": ("{place}; it needs {gpus_needed:GPU} where {gpus_left} are free, and is the first to wait: {until}."),
     "backfilled": (
         "{place}; of the {gpus_left:GPU} left it may have its {gpus_needed}, as that does not delay {first}."
@@ -232,10 +240,13 @@ OF_GANGS: Mapping[str, Sentence] = {
     "not-worth-its-price": "{its_worth} It waits for lower prices.",
     "passed-over": "{its_worth} It waits, because other jobs gain more from these GPUs.",
     "within-quota": "It needs {gpus_needed:GPU}, which were within the quota; {its_quota}.",
-    "borrows": "It borrows {gpus_needed:GPU} that other queues leave idle; {its_quota}.",
-    "reclaimed": "Its GPUs were borrowed, and {first}, within the quota of its own queue, takes them; {its_quota}.",
+    "borrows": "It needs {gpus_needed:GPU}, and its queue borrows those beyond its quota; {its_quota}.",
+    "reclaimed": (
+        "Its GPUs were borrowed, and {first} takes them, whose queue is within its quota or, with fair sharing, "
+        "borrows less; {its_quota}."
+    ),
     "preempted": "{first}, of the same queue and with a higher priority, preempts it; {its_quota}.",
-    "preempted-on-type": "{first} takes its GPUs. It moves to idle GPUs of another type at the next round.",
+    "preempted-on-type": "{first} takes its GPUs. It may move to idle GPUs of another type at the next round.",
     "no-quota-left": "It needs {gpus_needed:GPU}, and {gpus_free} are idle; {its_quota}.",
     "in-pack": ("{place}; {gpus:GPU} for it[, which it shares with {others}: together they use resources most fully]."),
     "pack-waits": ("{place}; [in a pack with {others} it|it] needs {gpus_needed:GPU}, and those ahead left too few."),
@@ -252,9 +263,13 @@ OF_GANGS: Mapping[str, Sentence] = {
         "[, and {gpus_free:idle GPU} of its node besides]."
     ),
     "awaits-its-turn": "{place} by time had ({time_had:clock}), and awaits its turn.",
-    "least-share": "It has {needs}, because no other queue had a lower dominant share; {share}.",
+    "least-share": "It has {needs}, because no queue or user whose next job fits had a lower dominant share; {share}.",
     "behind-only-job": "The policy gives all nodes to one job at a time, now to {first}.",
-    "share-waits": "It needs {needs}, and those before it left too little on the nodes; {share}.",
+    "never-fits": "It is not admitted: it needs {needs}, and the nodes that it can use never have as much for it.",
+    "share-waits": (
+        "It needs {needs}, and [waits behind {first}, of the same queue or user, for which too little is left|"
+        "those before it left too little on the nodes]; {share}."
+    ),
 }
 """Sentences for the reasons of policies for rigid jobs, by kind."""
 

@@ -243,7 +243,8 @@ class ElasticFlow:
         rejected: dict[JobId, Reason] = {}
         for group in self._groups(new):
             if (with_group := _beside(schedule, demands, group)) is None:
-                rejected |= {job_id: _why_not(view, demand) for job_id, demand in group.items()}
+                others = {job_id: [name for name in group if name != job_id] for job_id in group}
+                rejected |= {job_id: _why_not(view, group[job_id], others[job_id]) for job_id in group}
             else:
                 schedule, demands = with_group, demands | group
         schedule.spread(demands)
@@ -319,15 +320,17 @@ def _beside(schedule: Schedule, demands: Mapping[JobId, Demand], new: Mapping[Jo
     return extended if all(extended.admit(job_id, demand) for job_id, demand in new.items()) else None
 
 
-def _why_not(view: ClusterView, demand: Demand) -> Reason:
-    """Return why a job is not admitted.
+def _why_not(view: ClusterView, demand: Demand, group: Sequence[JobId] = ()) -> Reason:
+    """Return why a job is not admitted. `group` contains the jobs that are admitted only together with it.
 
-    Kind: `not-admitted`, with the end of the job if it ran alone on the GPUs that are up.
+    Kind: `not-admitted`, with the end of the job if it ran alone on the GPUs that are up, unless these are too few, and
+    with the jobs of the group.
     """
     numbers = {"deadline": demand.deadline}
-    if demand.times:
-        numbers["planned_end"] = capped_plan(demand, Timetable(view.time, view.num_gpus), max(demand.times)).end
-    return Reason("not-admitted", numbers)
+    end = capped_plan(demand, Timetable(view.time, view.num_gpus), max(demand.times, default=0)).end
+    if end < inf:
+        numbers["planned_end"] = end
+    return Reason("not-admitted", numbers, tuple(group))
 
 
 def _reasons(

@@ -84,7 +84,7 @@ class Scaled:
     scale
         Rule for the number of nodes.
     idle_time
-        Time for which nodes must be surplus before they are released [s].
+        Time for which a node must be surplus before it is released [s].
     moves
         Whether jobs move away from nodes that are to be released.
 
@@ -95,7 +95,8 @@ class Scaled:
     scale: Scale
     idle_time: float = 600.0
     moves: bool = True
-    _surplus_since: float = field(default=inf, init=False, repr=False)  # time since which nodes are surplus [s]
+    # Time since which each surplus node is surplus, by node number [s].
+    _surplus_since: dict[int, float] = field(default_factory=dict, init=False, repr=False)
     # GPUs of each node that takes new jobs, and the jobs as the inner policy sees them.
     _open_nodes: tuple[int, ...] = field(default=(), init=False, repr=False)
     _jobs: dict[JobId, _Shown] = field(default_factory=dict, init=False, repr=False)
@@ -130,7 +131,9 @@ class Scaled:
         if not self.moves:
             count = max(count, _nodes_with_jobs(view, Decision({}, others_keep=True)))
         decision = self._decide(self._shown(view, wanted, count), rng) if view.jobs else Decision({}, valid_until=inf)
-        until = min(decision.valid_until, self.scale.until(view.time), self._surplus_since + self.idle_time)
+        due = (since + self.idle_time for since in self._surplus_since.values())
+        release = min((time for time in due if time > view.time), default=inf)
+        until = min(decision.valid_until, self.scale.until(view.time), release)
         if decision.rejected or count > max(settled, _nodes_with_jobs(view, decision)):
             until = view.time  # the next decision releases the nodes that jobs leave now, or that rejected jobs needed
         outdated_by = decision.outdated_by | Change.JOBS_OR_NODES
@@ -154,15 +157,10 @@ class Scaled:
         return nodes_for(nodes, max(chain(gangs, minima), default=0))
 
     def _settled(self, view: ClusterView, nodes: NodeCounts, wanted: int) -> int:
-        """Return the number of nodes to request. Surplus nodes stay for the idle time."""
-        if wanted >= nodes.requested:
-            self._surplus_since = inf
-            return wanted
-        self._surplus_since = min(self._surplus_since, view.time)
-        if view.time < self._surplus_since + self.idle_time:
-            return nodes.requested
-        self._surplus_since = inf
-        return wanted
+        """Return the number of nodes to request. Each surplus node stays for the idle time."""
+        before = self._surplus_since
+        self._surplus_since = {node: before.get(node, view.time) for node in range(wanted, nodes.requested)}
+        return wanted + sum(view.time < since + self.idle_time for since in self._surplus_since.values())
 
     def _shown(self, view: ClusterView, wanted: int, count: int) -> ClusterView:
         """Return a view of the first `count` nodes. The nodes after the first `wanted` ones show no free GPUs.
@@ -266,7 +264,10 @@ class GoodputUse(Scale):
         """Return the present number of nodes if jobs use them well, else the number with the use nearest to `aim`.
 
         Nodes are not released if the use is too high, and not added if it is too low. At a tie, the number is larger.
+        Without jobs, it is the smallest number.
         """
+        if not view.jobs:
+            return nodes.least
         gains = sorted((gain for job in view.jobs for gain in _gains(job, nodes)), reverse=True)
         gpus = {count: nodes.gpus(count) for count in range(max(nodes.least, 1), nodes.most + 1)}
         use = {count: sum(gains[:num_gpus]) / num_gpus for count, num_gpus in gpus.items()}

@@ -105,8 +105,8 @@ class Optimus:
     """
 
     traits: ClassVar[Traits] = Traits(needs_profiles=True)
-    # Times that each GPU saves in an optimiser step, by application and batch size [s].
-    _time_saved: dict[tuple[str, int], list[float]] = field(default_factory=dict, init=False, repr=False)
+    # Times that each GPU saves in an optimiser step, by application, batch size and size of a node [s].
+    _time_saved: dict[tuple[str, int, int], list[float]] = field(default_factory=dict, init=False, repr=False)
     # Remaining optimiser steps, by application, batch size and epoch.
     _remaining: dict[tuple[str, int, int], float] = field(default_factory=dict, init=False, repr=False)
 
@@ -125,7 +125,7 @@ class Optimus:
         if (remaining := self._remaining.get(key)) is None:
             remaining = self._remaining[key] = oracle.remaining_iterations(batch_size)
         # The time that the first GPU saves is never used, so it may be ∞.
-        time_saved = self._time_saved.setdefault((name, batch_size), [inf])
+        time_saved = self._time_saved.setdefault((name, batch_size, node_size), [inf])
         step_time = partial(true_step_time, job, node_size=node_size)
         return Remaining(job, most_gpus(job), remaining, time_saved, step_time)
 

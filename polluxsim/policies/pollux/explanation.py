@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import exp, log
 
@@ -90,13 +90,13 @@ class Explanation:
 
     def _reason(self, row: int, numbers: dict[str, float]) -> Reason:
         if "speedup_more" not in numbers:
-            return Reason("at-limit", numbers)
+            return Reason("at-limit", numbers) if numbers["gpus"] else _waits_for_minimum(numbers)
         if numbers["speedup_more"] <= numbers["speedup"] * (1 + ROUNDING):
             return Reason("no-gain", numbers)
         if numbers["worth_more"] <= numbers["worth"] * (1 + ROUNDING):
             return Reason("restart-penalty", numbers)
         if not numbers["gpus"] and self._more(row) > max(numbers["gpus_free"], 1):
-            return Reason("no-least-left", {"gpus_left": numbers["gpus_free"]})
+            return _waits_for_minimum(numbers)
         other = None if numbers["gpus_free"] else self._least_missed(row)
         if other is None:
             return Reason("gpus-left" if numbers["gpus_free"] else "cluster-full", numbers)
@@ -158,3 +158,8 @@ class Explanation:
         logs[row] = log(self._worth(row, self._more(row)) + SPEEDUP_FLOOR) + shift
         logs[other] = self._logs_fewer[other]
         return float(power_mean(logs, self._problem.fairness_power))
+
+
+def _waits_for_minimum(numbers: Mapping[str, float]) -> Reason:
+    """Return the reason of a job that waits because fewer GPUs are free than its user's minimum."""
+    return Reason("no-least-left", {"gpus_left": numbers["gpus_free"]})

@@ -34,8 +34,8 @@ class Growth:
     after: float  # time for which GPUs of a node must be idle before jobs on the node get them [s]
     extra: dict[JobId, int] = field(default_factory=dict)  # GPUs of each job beyond its request
     due: float = inf  # time at which jobs grow next without an event [s]
-    # Idle GPUs of each node, and the time since which this number is idle [s].
-    _idle: dict[int, tuple[int, float]] = field(default_factory=dict)
+    # Times since which the idle GPUs of each node are idle, in rising order [s].
+    _idle: dict[int, list[float]] = field(default_factory=dict)
 
     def grown(
         self,
@@ -82,21 +82,16 @@ class Growth:
         wanted = {job.job_id: max(job.max_replicas - job.num_replicas, 0) if job.may_grow else 0 for job, _ in jobs}
         for job, node in jobs:
             self._give(job, min(wanted[job.job_id], before.get(job.job_id, 0)), idle, node)
-        known = self._idle
-        self._idle = {
-            node: known[node] if node in known and known[node][0] == gpus else (gpus, now)
-            for node, gpus in idle.items()
-        }
+        known = {node: self._idle.get(node, [])[:gpus] for node, gpus in idle.items()}
+        self._idle = {node: since + [now] * (idle[node] - len(since)) for node, since in known.items()}
         self.due = inf
         for job, node in jobs:
-            more = min(wanted[job.job_id] - self.extra.get(job.job_id, 0), idle[node])
-            due = self._idle[node][1] + self.after
-            if more > 0 and now >= due:
-                self._give(job, more, idle, node)
-            elif more > 0:
-                self.due = min(self.due, due)
-        # GPUs that jobs have just got are not idle. GPUs that become idle later must also be idle for the whole time.
-        self._idle |= {node: (gpus, now) for node, gpus in idle.items() if self._idle[node][0] != gpus}
+            since, more = self._idle[node], wanted[job.job_id] - self.extra.get(job.job_id, 0)
+            given = sum(now >= time + self.after for time in since[: max(more, 0)])
+            self._give(job, given, idle, node)
+            del since[:given]
+            if more > given and since:
+                self.due = min(self.due, since[0] + self.after)
 
     def _give(self, job: JobView, wanted: int, idle: dict[int, int], node: int) -> None:
         """Give a job up to `wanted` of the idle GPUs of a node."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from polluxsim.policies.tools.gpu_counts import fewest_gpus
 from polluxsim.policies.tools.solver_output import without_chatter
 
 LARGEST_COST = 3000.0  # largest cost of a configuration. Source: the published code of Sia (SOSP '23)
+LARGEST_LOG = log(10 * LARGEST_COST)
 GAP = 1e-4  # relative optimality gap of the solver. Source: ibid
 INTEGRALITY = 1e-6  # largest distance from an integer. Source: HiGHS' default
 
@@ -50,7 +52,11 @@ class Programme:
         costs = np.full(self.worths.shape, np.nan)
         allowed = np.nonzero(self.worths > 0)
         # One by one, because the powers of NumPy depend on the processor.
-        terms = [min(round(worth**self.power, 2), LARGEST_COST) for worth in self.worths[allowed].tolist()]
+        terms = [
+            # Larger powers may be too large for a number.
+            min(round(worth**self.power, 2), LARGEST_COST) if self.power * log(worth) < LARGEST_LOG else LARGEST_COST
+            for worth in self.worths[allowed].tolist()
+        ]
         costs[allowed] = np.array(terms) * (1 if self.power < 0 else -1) - self.waiting_cost
         return costs
 

@@ -277,10 +277,11 @@ class Shockwave:
         self._rounds_left = self.window
 
     def _weight(self, rho: float, job: Prospect, window: Window) -> float:
-        """Return the weight of a job by its expected finish-time fairness ρ. Jobs that end in a round weigh most."""
+        """Return the weight of a job by its expected fairness ρ, ≥ 1. Jobs that end in a round weigh most."""
         power = 100.0 if job.left < window.length else self.exponent
         # By logarithms, because powers of 100 may be too large for a number.
-        return min(exp(min(power * log(rho), log(MOST_WEIGHT))), MOST_WEIGHT) if rho > self.most_unfairness else 1.0
+        exponent = min(max(power * log(rho), 0.0), log(MOST_WEIGHT)) if rho > self.most_unfairness else 0.0
+        return min(exp(exponent), MOST_WEIGHT)
 
     def _rank(self, job: JobView) -> tuple[bool, float, bool]:
         """Return the sort key of a job: jobs that need all rounds first, then by weight over GPU rounds."""

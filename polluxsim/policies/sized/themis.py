@@ -13,7 +13,7 @@ from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason
 from polluxsim.policies.elastic.true_times import best_counts
 from polluxsim.policies.tools.gangs import check_above_zero
-from polluxsim.policies.tools.gpu_counts import TrueTimes, counts_of, decision_by
+from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, counts_of, decision_by
 from polluxsim.policies.tools.pools import pool_per_type
 
 
@@ -105,7 +105,7 @@ def auctioned(bids: Mapping[JobId, Mapping[int, float]], offer: int, fairness: f
     than to wait: its lease ends when it could get the GPUs that it requests.
     """
     ranking = sorted(bids, key=lambda job_id: bids[job_id][0])
-    may_bid = ranking[: max(ceil((1 - fairness) * len(ranking)), 1)]
+    may_bid = ranking[: max(ceil((1 - fairness) * len(ranking) * (1 - ROUNDING)), 1)]
     won = dict(zip(may_bid, best_counts([bids[job_id] for job_id in may_bid], offer), strict=True))
     left = offer - sum(won.values())
     for job_id in ranking:

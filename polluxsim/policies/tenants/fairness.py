@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
@@ -151,11 +151,14 @@ class DominantResourceFairness:
             if job.job_id not in rejected:
                 waiting[self.owner_of(job)].append(job)
         started: dict[JobId, Placement] = {}
+        heads: dict[str, JobId] = {}  # first job of each owner that does not fit
         while waiting:
             owner = min(waiting, key=filling.share_of)
             job = waiting[owner].popleft()
             if placement := filling.place(job):
                 started[job.job_id] = placement
+            else:
+                heads[owner] = job.job_id
             if not placement or not waiting[owner]:
                 del waiting[owner]
         # Jobs that share GPUs since before a fork have equal parts of the CPUs and memory.
@@ -168,7 +171,7 @@ class DominantResourceFairness:
             rejected=rejected,
             valid_until=inf,
             outdated_by=Change.JOBS_OR_NODES,
-            explain=lambda jobs: filling.reasons(jobs, started),
+            explain=lambda jobs: filling.reasons(jobs, started, heads),
         )
 
     def owner_of(self, job: JobView) -> str:
@@ -241,18 +244,25 @@ class _Filling:
         used = zip(self._used[owner], (job.num_replicas, *whole), strict=True)
         self._used[owner] = tuple(before + more for before, more in used)
 
-    def reasons(self, asked: Sequence[JobId], started: Mapping[JobId, Placement]) -> dict[JobId, Reason]:
+    def reasons(
+        self, asked: Sequence[JobId], started: Collection[JobId], heads: Mapping[str, JobId]
+    ) -> dict[JobId, Reason]:
         """Return, as reasons of jobs, the dominant shares of their owners.
 
-        Kinds: `least-share` for a starting job, `runs-on`, and `share-waits` for a waiting job.
+        Kinds: `least-share` for a starting job; `runs-on`; `never-fits` for a rejected job; and `share-waits` for a
+        waiting job, with the earlier job of its owner that does not fit, if there is one in `heads`.
         """
         wanted = set(asked)
-        return {job.job_id: self._reason(job, started) for job in self._view.jobs if job.job_id in wanted}
+        return {job.job_id: self._reason(job, started, heads) for job in self._view.jobs if job.job_id in wanted}
 
-    def _reason(self, job: JobView, started: Mapping[JobId, Placement]) -> Reason:
-        numbers = {"dominant_share": self.share_of(self._policy.owner_of(job)), "gpus_needed": float(job.num_replicas)}
+    def _reason(self, job: JobView, started: Collection[JobId], heads: Mapping[str, JobId]) -> Reason:
+        owner = self._policy.owner_of(job)
+        numbers = {"dominant_share": self.share_of(owner), "gpus_needed": float(job.num_replicas)}
         if self._view.hosts:
             needs = self.needs_of(job).times(job.num_replicas)
             numbers |= {"cpus_needed": needs.cpus, "memory_part": needs.memory / self._all[2]}
-        waits = "runs-on" if job.placement else "share-waits"
-        return Reason("least-share" if job.job_id in started else waits, numbers)
+        if job.placement or job.job_id in started:
+            return Reason("runs-on" if job.placement else "least-share", numbers)
+        if not self.can_ever_run(job):
+            return Reason("never-fits", numbers)
+        return Reason("share-waits", numbers, tuple({heads.get(owner, job.job_id)} - {job.job_id}))

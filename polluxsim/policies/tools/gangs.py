@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from functools import partial
 from itertools import chain, islice, tee
 from math import inf
 from typing import Any
@@ -47,6 +46,13 @@ class Budget:
             self._left[name] -= count
             self.left -= count
         return crew
+
+    def left_for(self, job: JobView) -> int:
+        """Return the most GPUs that a job can take now."""
+        if self._only is not None:
+            return self.left
+        usable = [self._left[name] for name in job.speeds]
+        return sum(usable) if self._mixes and job.mixes_types else max(usable, default=0)
 
     def take_one_more(self, gpu_type: str) -> bool:
         """Take one GPU of a type; return False if none is left."""
@@ -136,12 +142,11 @@ def schedule_gangs(
         elif not overtaking:
             break
     some_wait = len(admitted) < len(view.jobs)
-    reasons = partial(_reasons, gpus=view.num_gpus, overtaking=overtaking, describe=describe)
     return Decision(
         place(view, admitted),
         valid_until=order_lasts_until,
         outdated_by=Change.JOBS_OR_NODES if some_wait else Change.ARRIVAL,
-        explain=lambda jobs: reasons(copy(again), {job.job_id for job, _ in admitted}, jobs),
+        explain=lambda jobs: _reasons(view, copy(again), jobs, overtaking=overtaking, describe=describe),
     )
 
 
@@ -172,24 +177,20 @@ def _all_fit(
 
 
 def _reasons(
-    order: Iterable[JobView],
-    admitted: Set[JobId],
-    jobs: Sequence[JobId],
-    *,
-    gpus: int,
-    overtaking: bool,
-    describe: Describe,
+    view: ClusterView, order: Iterable[JobView], jobs: Sequence[JobId], *, overtaking: bool, describe: Describe
 ) -> dict[JobId, Reason]:
-    """Return the reasons of some jobs.
+    """Return the reasons of some jobs, by the same steps as `schedule_gangs`.
 
     Kinds: `gang-fits`; `gang-does-not-fit` with the nearest earlier jobs that got GPUs; and `behind-head-of-line` with
-    the first job that does not fit, which no job may overtake.
+    the first job that does not fit, which no job may overtake. The GPUs left are those that the job could get: on
+    several GPU types those of one type, unless the job mixes types.
     """
-    asked, left, head = set(jobs), gpus, None
+    asked, budget, head = set(jobs), Budget(view, mixes=True), None
     ahead = deque[str](maxlen=NEAREST)
     reasons: dict[JobId, Reason] = {}
     for position, job in enumerate(order, start=1):
-        fits = job.job_id in admitted
+        left = budget.left_for(head or job)
+        fits = head is None and bool(budget.take(job))
         if job.job_id in asked:
             numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": left, **describe(job)}
             if head is not None:
@@ -201,7 +202,6 @@ def _reasons(
             if len(reasons) == len(asked):
                 break
         if fits:
-            left -= job.num_replicas
             ahead.append(job.job_id)
         elif head is None and not overtaking:
             head = job

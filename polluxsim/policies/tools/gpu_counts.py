@@ -175,8 +175,8 @@ def reasons_of(
 ) -> dict[JobId, Reason]:
     """Return the reasons of some jobs: `reason` of the candidates, and one of two kinds for jobs that wait.
 
-    Kinds: `no-gpu-left`, if at least as many jobs come first as there are GPUs; `no-least-left`, if the fewest GPUs of
-    earlier jobs leave too few GPUs.
+    Kinds: `no-gpu-left`, if at least as many jobs come first as there are GPUs, and these have all GPUs;
+    `no-least-left`, if the fewest GPUs of earlier jobs leave too few GPUs.
     """
     wanted, left = set(asked), view.num_gpus
     reasons: dict[JobId, Reason] = {}
@@ -185,7 +185,7 @@ def reasons_of(
         if job.job_id in wanted:
             if candidate is not None:
                 reasons[job.job_id] = reason(candidate, dealt)
-            elif position > view.num_gpus:
+            elif not left and position > view.num_gpus:
                 reasons[job.job_id] = Reason("no-gpu-left", {"position": position, "num_gpus": view.num_gpus})
             else:
                 reasons[job.job_id] = Reason("no-least-left", {"gpus_left": left})

@@ -120,22 +120,24 @@ class Pools:
     def preempted(self, view: ClusterView, decision: Decision) -> dict[JobId, Reason]:
         """Return reasons of the jobs that a decision preempts although GPUs of another type are idle.
 
-        These jobs move at the next round.
+        These jobs may move at the next round.
 
-        Kind: `preempted-on-type`, with the jobs that get GPUs of the type.
+        Kind: `preempted-on-type`, with the jobs on the type, those that get other GPUs than before first.
         """
         placed = {job: placement for job, placement in decision.allocation.items() if placement}
         lost = [job for job in view.running if decision.allocation.get(job.job_id) == ()]
         if not lost:
             return {}
         free = FreeGpus(view.gpus_per_node)
-        held = {job.job_id: job.placement for job in view.running if job.job_id not in decision.allocation}
+        before = {job.job_id: job.placement for job in view.running}
+        held = {name: placement for name, placement in before.items() if name not in decision.allocation}
         for placement in (held | placed).values():
             free.take(placement)
+        order = sorted(placed, key=lambda name: set(placed[name]) <= set(before.get(name, ())))
         reasons: dict[JobId, Reason] = {}
         for job in lost:
             mine = self.of(job.job_id)
-            takers = tuple(name for name in placed if name in self._seen and self.of(name) == mine)
+            takers = tuple(name for name in order if name in self._seen and self.of(name) == mine)
             if takers and any(free.on(view.nodes_of(name)) >= job.num_replicas for name in self._others(job)):
                 reasons[job.job_id] = Reason("preempted-on-type", {}, takers)
         self._moves_next = bool(reasons)

@@ -45,7 +45,7 @@ class Bid(NamedTuple):
     gpu_type: int | None  # index of the type that the job takes, None for none
     worth: float  # largest utility over the price of the GPUs, among the types with room; 0 if no type has room
     needed: float  # GPUs that the job requests
-    left: float  # most GPUs that are left of any type
+    left: float  # most GPUs that are left of a type that the job can use
 
 
 class Prices:
@@ -139,7 +139,8 @@ def _choices_of(queue: Queue, prices: Prices, job: int, used: Array) -> tuple[Jo
     takes, passes = np.flatnonzero(gains > 0), np.flatnonzero(~stays)
     before = np.concatenate([takes, passes])
     types = np.concatenate([types[takes], np.full(len(passes), -1)])
-    choice = JobChoices(job, before, types, worth.max(axis=1)[before], room.max(axis=1)[before])
+    left = np.where(utilities > 0, room, 0.0).max(axis=1)
+    choice = JobChoices(job, before, types, worth.max(axis=1)[before], left[before])
     return choice, np.concatenate([gains[takes], np.zeros(len(passes))])
 
 

@@ -26,7 +26,8 @@ class Turn(NamedTuple):
 
     gpu_type: str
     position: int  # position of the job in the queue, from 1
-    left: int  # GPUs of the type that were left for the job
+    left: int  # GPUs of the type that were left for the job, or for `head`; 0 if the job cannot use the type
+    can_use: bool  # whether the job can use the type
     is_taken: bool  # whether the job gets its gang on the type
     ahead: tuple[JobId, ...]  # the nearest jobs ahead that get their gangs
     time_had: float  # time that the job has had on the type since shares were computed [s]
@@ -93,7 +94,7 @@ class RoundsOfShares:
         return Decision(placements, explain=lambda asked: {job: self._reason(turns[job], jobs[job]) for job in asked})
 
     def _all_turns(self, view: ClusterView, types: Sequence[str]) -> dict[JobId, Turn]:
-        """Return the turn of each job: the one in which it gets GPUs, or the one on the first type."""
+        """Return the turn of each job: the one in which it gets GPUs, or the one on the first type that it can use."""
         taken: dict[JobId, Turn] = {}
         while True:
             turns, before = dict(taken), len(taken)
@@ -101,7 +102,9 @@ class RoundsOfShares:
                 turns |= {
                     job: turn
                     for job, turn in self._turns(view, name, taken)
-                    if job not in turns or (turn.is_taken and job not in taken)
+                    if job not in turns
+                    or (turn.is_taken and job not in taken)
+                    or (turn.can_use and not turns[job].can_use)
                 }
                 taken = {job: turn for job, turn in turns.items() if turn.is_taken}
             # A job that blocked other jobs on one type may have got GPUs of a later type. Then the other jobs move up.
@@ -146,14 +149,14 @@ class RoundsOfShares:
         queue = sorted(view.jobs, key=lambda job: self._rank(job.job_id, name, speeds[job.job_id], times[job.job_id]))
         for position, job in enumerate(queue, start=1):
             is_elsewhere = job.job_id in taken
-            fits = job.num_replicas <= left and speeds[job.job_id] > 0
-            is_taken = not is_elsewhere and head is None and fits
+            can_use = speeds[job.job_id] > 0
+            is_taken = not is_elsewhere and head is None and can_use and job.num_replicas <= left
             nearest = tuple(ahead[: -NEAREST - 1 : -1])
-            yield job.job_id, Turn(name, position, left, is_taken, nearest, times[job.job_id], head)
+            room = left if can_use or head is not None else 0
+            yield job.job_id, Turn(name, position, room, can_use, is_taken, nearest, times[job.job_id], head)
             if is_taken:
                 left -= job.num_replicas
                 ahead.append(job.job_id)
-            can_use = speeds[job.job_id] > 0
             if head is None and can_use and not (is_taken or is_elsewhere or self.overtaking):
                 head = job
 
