@@ -140,12 +140,15 @@ def _another_does_not_fit(job: SeenJob, reason: Reason, seen: Seen) -> bool:
 
 
 def _keeps_gpus(job: SeenJob, reason: Reason, seen: Seen) -> bool:
-    """Return whether no node has enough idle GPUs for the job, another job does not fit, or the job keeps some GPUs.
+    """Return whether no node has enough idle GPUs, another job does not fit, or jobs keep some of the GPUs.
 
-    AntMan lets a job wait on the node where it keeps GPUs.
+    AntMan lets a job wait on the node where it keeps GPUs, and keeps GPUs for several jobs.
     """
     keeps_some = 0 < reason.numbers.get("gpus", 0) < job.num_replicas
-    return job.num_replicas > seen.most_free or keeps_some or _another_does_not_fit(job, reason, seen)
+    whys = [other.reason for other in seen.jobs if other is not job and seen.waits(other)]
+    kept = sum(why.numbers.get("gpus", 0) for why in whys if why is not None and why.kind == reason.kind)
+    has_too_few = job.num_replicas > min(seen.most_free, sum(seen.free.values()) - kept)
+    return has_too_few or keeps_some or _another_does_not_fit(job, reason, seen)
 
 
 def _waits_on_another_type(job: SeenJob, reason: Reason, seen: Seen) -> bool:
@@ -157,6 +160,15 @@ def _needs_a_power_of_two(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     """Return whether the smallest power of two of GPUs that the job can run on is more than the idle GPUs of a type."""
     fewest = 1 << (job.min_replicas - 1).bit_length()
     return all(fewest > seen.free[name] for name in job.speeds)
+
+
+def _has_no_more_in_its_pool(job: SeenJob, reason: Reason, seen: Seen) -> bool:
+    """Return whether a power of two does not fit, or, on several types, the request fits on the idle GPUs of no type.
+
+    A job of a pool moves to another type only if its request fits there.
+    """
+    fits_nowhere = len(job.speeds) > 1 and all(job.num_replicas > seen.free[name] for name in job.speeds)
+    return fits_nowhere or _needs_a_power_of_two(job, reason, seen)
 
 
 def _has_reservation(job: SeenJob, reason: Reason, seen: Seen) -> bool:
@@ -238,7 +250,7 @@ WAITING: Mapping[str, Test] = {
     "would-delay": _head_does_not_fit,
     "starts-by": _has_reservation,
     "planned": _needs_a_power_of_two,
-    "most-it-can-use": _needs_a_power_of_two,
+    "most-it-can-use": _has_no_more_in_its_pool,
     "share-waits": _another_does_not_fit,
     "keeps-gpus": _keeps_gpus,
     "reserved": _waits_on_another_type,

@@ -199,6 +199,33 @@ POWER_OF_TWO = World(
 )  # fmt: skip
 """Three GPUs are idle, and job a needs four: the smallest power of two above its minimum of three."""
 
+GROWS = tuple((count, count**0.75) for count in (1, 2, 4, 8, 16))
+FITS_NO_TYPE = World(
+    nodes=(3, 4, 1),
+    jobs=(
+        Job.rigid("a", 0.0, 1, 60.0),
+        Job("b", 0.0, "elastic", 5, 16, duration=60.0, speeds=GROWS),
+        Job.rigid("c", 0.0, 4, 60.0),
+        Job.rigid("d", 0.0, 2, 60.0),
+        Job("e", 0.0, "elastic", 2, 16, duration=60.0, speeds=GROWS),
+    ),
+    types=("t4", "v100", "v100"),
+)
+"""A GPU of one type is idle beside a job of the other pool, which requests two."""
+
+KEPT_FOR_OTHERS = World(
+    nodes=(2, 2, 1, 3),
+    jobs=(
+        Job("a", 475.0, "slow", 2, 20),
+        Job.rigid("b", 800.0, 1, 60.0),
+        Job("c", 375.0, "toy", 5, 50),
+        Job("d", 625.0, "wide", 6, 60),
+        Job("e", 700.0, "slow", 2, 20),
+        Job.rigid("f", 0.0, 1, 25.0),
+    ),
+)
+"""AntMan keeps all six idle GPUs for jobs d and e, so that job b waits for one."""
+
 BEYOND_PACKS = World(
     nodes=(2, 3, 1, 1),
     jobs=(
@@ -433,8 +460,8 @@ WAITS_ON_ITS_NODE = World(
     ("policy", "world"),
     [
         ("afs", LEARNS), ("allox", LATER_TYPE), ("allox", TWO_TYPES), ("antman", PARTS_OF_A_NODE),
-        ("antman", WAITS_ON_ITS_NODE), ("antman", WIDE),
-        ("drf", FEWER_NODES), ("elastic-edf", IDLE_TYPE), ("elastic-edf", POWER_OF_TWO),
+        ("antman", KEPT_FOR_OTHERS), ("antman", WAITS_ON_ITS_NODE), ("antman", WIDE),
+        ("drf", FEWER_NODES), ("elastic-edf", IDLE_TYPE), ("elastic-edf", POWER_OF_TWO), ("elastic-edf", FITS_NO_TYPE),
         ("elasticflow", GONE), ("elasticflow", REJECTED),
         ("elasticflow", WITHOUT_DEADLINE), ("elasticflow", LEARNS_LATER),
         ("elasticflow", NO_POWER_OF_TWO), ("elasticflow", RUNS_OVER), ("elasticflow", SURPLUS),
