@@ -146,7 +146,7 @@ def _keeps_gpus(job: SeenJob, reason: Reason, seen: Seen) -> bool:
     """
     keeps_some = 0 < reason.numbers.get("gpus", 0) < job.num_replicas
     whys = [other.reason for other in seen.jobs if other is not job and seen.waits(other)]
-    kept = sum(why.numbers.get("gpus", 0) for why in whys if why is not None and why.kind == reason.kind)
+    kept = sum(why.numbers.get("gpus", 0) for why in whys if why is not None and why.kind == "keeps-gpus")
     has_too_few = job.num_replicas > min(seen.most_free, sum(seen.free.values()) - kept)
     return has_too_few or keeps_some or _another_does_not_fit(job, reason, seen)
 
@@ -255,7 +255,7 @@ WAITING: Mapping[str, Test] = {
     "keeps-gpus": _keeps_gpus,
     "reserved": _waits_on_another_type,
     "gang-does-not-fit": _waits_on_another_type,
-    "no-room-beside": _another_does_not_fit,
+    "no-room-beside": _keeps_gpus,
     "beyond-packs": _another_does_not_fit,
     "no-quota-left": _exceeds_quota,
     "not-worth-its-price": _is_priced_out,
