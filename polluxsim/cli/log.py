@@ -28,8 +28,11 @@ LOG_FORMATS = {
     "gavel": "job list of the simulators of Gavel and Shockwave",
     "tiresias": "job list of Tiresias's simulator",
     "slurm": "output of sacct --parsable2 or --json",
+    "pbs": "accounting log of PBS Professional, OpenPBS or Torque",
+    "swf": "Standard Workload Format, with processors in place of GPUs",
     "kueue": "Workloads of Kueue: kubectl get workloads -A -o json",
     "volcano": "PodGroups and Jobs of Volcano, from kubectl with -o json",
+    "pods": "Pods of Kubernetes: kubectl get pods -A -o json",
     "table": "any CSV or JSON with a row per job, and --columns",
 }
 """Formats and their logs. A test compares the names with those of `polluxsim.logs.formats`."""
@@ -65,8 +68,10 @@ def add_log_import(parser: ArgumentParser) -> None:
         + "\n".join(f"  {name:<15}{what}" for name, what in LOG_FORMATS.items())
         + f"\n\nThis command prints a log for the format slurm:\n{SACCT}\n\n"
         + f"Keys of --columns: {', '.join(TABLE_KEYS)}.\n"
-        "submit and gpus are needed. COLUMN*60 converts minutes, COLUMN:1002 takes the number of entry 1002 "
-        "of a list like 1=8,1002=2. A column with the name of a key needs no pair."
+        "submit and gpus are needed. COLUMN*60 converts minutes, and COLUMN*COLUMN multiplies two columns. COLUMN:1002 "
+        "takes the number of entry 1002 of a list like 1=8,1002=2. status=COLUMN:slurm or :swf reads numbers. A column "
+        "with the name of a key needs no pair. If all columns are numbers, the table has no header, and its first "
+        "column is 1."
         "\n\nExample: polluxsim log import slurm sacct.txt -o log.parquet --gpus 64"
     )
     parser.add_argument("--example", action=_Example, nargs=0, help=OPTIONS["example"].meaning)
@@ -77,6 +82,7 @@ def add_log_import(parser: ArgumentParser) -> None:
     take(parser, "gpus", note="the report states the load relative to it")
     take(parser, "time-zone")
     take(parser, "columns", default=[])
+    take(parser, "unit", default="gpus")
     take(parser, "json")
     parser.set_defaults(action=_import)
 
@@ -99,6 +105,7 @@ def _import(options: Namespace) -> None:
             cluster_gpus=options.gpus[0] if options.gpus else None,
             time_zone=options.time_zone,
             columns=",".join(options.columns),
+            unit=options.unit,
         )
     except (InvalidConfigError, InvalidInputError) as error:
         raise type(error)(re.sub(r"^time_zone is", "--time-zone is", str(error))) from None

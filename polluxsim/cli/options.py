@@ -249,6 +249,7 @@ OPTIONS: Mapping[str, Option] = {
     "skip-bad": Option("leave out invalid rows, and count them"),
     "time-zone": Option("default time zone, like Asia/Shanghai", "NAME"),
     "columns": Option("columns of a table, for the format table", "KEY=COLUMN,…", text, repeated=True),
+    "unit": Option("what counts as a GPU: gpus, cpus, or resources like gpus,gres/shard*0.125", "NAME[*GPUS],…", text),
     "kind": Option(
         "'sampled' draws jobs independently as in the paper; 'replay' draws bursts by hour and weekday",
         "sampled|replay",

@@ -69,6 +69,7 @@ class Report:
     bad: tuple[Tally, ...]  # skipped rows that cannot be read, by reason
     time_zone: str  # of the log's clock; empty if times are relative
     time_zone_assumed: bool  # whether neither the log nor the user names this zone
+    unit: str  # word for what the numbers of GPUs count, like GPUs or CPUs
     origin_time: str  # instant of the first submission, or its second if times are relative
     span: float  # from the first submission to the last [s]
     cluster_gpus: int | None  # GPUs of the cluster; None if unknown
@@ -122,6 +123,8 @@ class Tallies:
 
 
 MAX_LINES = 20  # largest number of lines of a list; the last line of a longer list counts the rest
+FEW_HOURS = 100.0  # GPU hours below which the report prints digits behind the point [GPU h]
+HOUR_DIGITS = 2
 BAR = 40  # width of the longest bar [characters]
 
 
@@ -147,7 +150,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _quantiles("duration", report.durations)
     yield from _quantiles("inter-arrival", report.inter_arrivals)
     yield ""
-    yield "GPUs per job"
+    yield f"{report.unit} per job"
     yield from _gpu_counts(report)
     yield ""
     if report.gpu_types:
@@ -195,7 +198,7 @@ def _cluster(report: Report) -> str:
     if report.cluster_gpus is None:
         return "size not known; give the size to see the load of the cluster"
     larger = report.larger_than_cluster
-    return f"{report.cluster_gpus:,} GPUs; {larger.count:,} jobs are larger" + (
+    return f"{report.cluster_gpus:,} {report.unit}; {larger.count:,} jobs are larger" + (
         f" ({_places(larger)})" if larger.count else ""
     )
 
@@ -225,7 +228,9 @@ def _gpu_types(report: Report) -> Iterator[str]:
 
 def _load(report: Report) -> Iterator[str]:
     mean = "" if report.mean_load is None else f", mean load {report.mean_load:.2f}"
-    yield f"  {report.total_gpu_hours:,.0f} GPU h in all{mean}"
+    unit = f"{report.unit.removesuffix('s')} h"
+    digits = HOUR_DIGITS if report.total_gpu_hours < FEW_HOURS else 0
+    yield f"  {report.total_gpu_hours:,.{digits}f} {unit} in all{mean}"
     if report.without_duration:
         yield f"  {report.without_duration:,} jobs without a duration are not in it"
     # One line for each run of days, so that a year's log fits on a screen; the JSON contains every day.
@@ -238,7 +243,7 @@ def _load(report: Report) -> Iterator[str]:
         loads = [day.load for day in run if day.load is not None]
         load = f"{sum(loads) / len(loads):6.2f}" if loads else ""
         jobs = sum(day.jobs for day in run) / len(run)
-        work = f"{jobs:>9,.0f} jobs/day  {hours:>11,.0f} GPU h/day"
+        work = f"{jobs:>9,.0f} jobs/day  {hours:>11,.0f} {unit}/day"
         yield f"  {label:<24}  {work} {load}  {_bar(hours / most)}".rstrip()
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +22,21 @@ from polluxsim.common.errors import InvalidConfigError, InvalidInputError, bad_l
 from polluxsim.common.files import appearing_whole
 from polluxsim.hardware.gpu_types import GPU_TYPES, types_in
 from polluxsim.logs.formats import find_format
-from polluxsim.logs.formats.base import Clock, Dropped, Entry, Format, JobStatus, LogJob, Place
+from polluxsim.logs.formats.base import (
+    GPU,
+    Clock,
+    Dropped,
+    Entry,
+    Format,
+    JobStatus,
+    LogJob,
+    Place,
+    Reason,
+    parse_units,
+    source_files,
+    unit_word,
+)
+from polluxsim.logs.formats.opening import check_opening
 from polluxsim.logs.import_report import (
     QUANTILES,
     DayLoad,
@@ -130,12 +145,13 @@ def _quantiles(values: NDArray[np.float64]) -> tuple[Quantile, ...]:
     return tuple(map(Quantile, QUANTILES, exact))
 
 
+BETWEEN_ODDITIES = "\n"
 BATCH_ROWS = 1 << 13  # rows held as Python values before they become a batch of columns
 GROUP_ROWS = 1 << 16  # rows of one row group of the Parquet file
 MAX_DAYS = 10_000  # longest trace whose report also lists the days without a submission [days]
 
 
-def import_trace(
+def import_trace(  # noqa: PLR0913  (options of one command)
     format_name: str,
     source: Path,
     destination: Path,
@@ -144,6 +160,7 @@ def import_trace(
     cluster_gpus: int | None = None,
     time_zone: str | None = None,
     columns: str = "",
+    unit: str = GPU,
 ) -> Report:
     """Read a log, write it as one Parquet file with the columns of `polluxsim.logs.trace_table`, and return a report.
 
@@ -169,8 +186,15 @@ def import_trace(
         Time zone for times that state no zone (IANA name); None takes the format's assumption.
     columns
         Map of the columns of a table, as KEY=COLUMN,KEY=COLUMN; see `polluxsim.logs.formats.table`.
+    unit
+        Resources that count as GPUs, as NAME,NAME*GPUS; see `polluxsim.logs.formats.base.parse_units`.
     """
-    trace_format = find_format(format_name).for_source(source, columns)
+    trace_format = find_format(format_name)
+    for path in source_files(source, trace_format.files):
+        check_opening(path, format_name)
+    if unit != GPU:
+        trace_format = trace_format.counting(parse_units(unit))
+    trace_format = trace_format.for_source(source, columns)
     zone = _zone(trace_format, time_zone)
     check_range("cluster_gpus", cluster_gpus, least=1, whole=True, or_null=True)
     # The ending also prevents overwriting a log by mistake.
@@ -186,15 +210,23 @@ def import_trace(
         raise InvalidInputError(f"{destination}: cannot be written ({error.strerror or error})") from None
 
 
+OFFSET = re.compile(r"(?:UTC)?([+-])([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
+"""A zone that a log states as its offset from UTC."""
+
+
 def _zone(trace_format: Format, name: str | None) -> tzinfo:
     """Return the time zone with a name, by default the format's; raise InvalidConfigError for an invalid name."""
     if name is None:
-        return ZoneInfo(trace_format.time_zone)
+        return _zone(trace_format, trace_format.time_zone) if trace_format.clock is not Clock.RELATIVE else UTC
     if trace_format.clock is Clock.RELATIVE:
         raise InvalidConfigError(
             f"time_zone is {name!r}, must be absent, because the times of {trace_format.name} logs are seconds from an "
             "unknown start"
         )
+    offset = OFFSET.fullmatch(name)
+    if offset is not None:
+        sign = -1 if offset[1] == "-" else 1
+        return timezone(sign * timedelta(hours=int(offset[2]), minutes=int(offset[3])))
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
@@ -253,30 +285,71 @@ class _Import:
 
     def run(self, entries: Iterator[Entry], skip_bad: bool) -> Report:
         """Import the rows."""
-        # Two columns hold the place of each job in the source, for the report only.
+        # Three columns hold the suspicious values of each job and its place in the source, for the report only.
         fields = [(column.name, column.kind) for column in columns_of(self.format.extras)]
-        schema = pa.schema([*fields, ("file", pa.int32()), ("line", pa.int64())])
+        schema = pa.schema([*fields, ("oddities", pa.string()), ("file", pa.int32()), ("line", pa.int64())])
         table = pa.Table.from_batches(_batches(self._rows(entries, skip_bad), schema), schema)
         if not table.num_rows:
             reasons = [f"{tally.count} × {tally.reason}" for tally in (*self.dropped.all(), *self.bad.all())]
             left_out = f": {'; '.join(reasons)}" if reasons else ""
-            raise InvalidInputError(f"{self.source}: no job with GPUs in {self.rows_read} rows{left_out}")
+            word = unit_word(self.format.units)
+            raise InvalidInputError(f"{self.source}: no job with {word} in {self.rows_read} rows{left_out}")
         table = table.take(pc.sort_indices(table["submit_time"]))  # stable: jobs with the same time keep their order
+        table = self._without_repeats(table)
+        self._count_oddities(table)
         with appearing_whole(self.destination) as temporary:
             return self._write(table, temporary)
+
+    def _without_repeats(self, table: pa.Table) -> pa.Table:
+        """Return the jobs without the repeats of runs, and count these as dropped.
+
+        Outputs that overlap in time repeat the jobs that ran in both periods. Rows with equal job, submission and start
+        are one run. The row of the run's end stays, or the row with the longest duration if none has the end.
+        """
+        if "queueing_delay" not in table.column_names:
+            return table
+        is_running = pc.fill_null(pc.equal(table["status"], JobStatus.RUNNING.value), False)
+        keys = table.select(["job", "submit_time", "queueing_delay", "duration"])
+        keys = keys.append_column("is_running", is_running).append_column("row", pa.array(range(table.num_rows)))
+        # The row to keep is the last one of its run in this order.
+        order = [(name, "ascending") for name in ("job", "submit_time", "queueing_delay")]
+        order += [("is_running", "descending"), ("duration", "ascending"), ("row", "descending")]
+        keys = keys.take(pc.sort_indices(keys, sort_keys=order))
+        is_repeat = np.ones(table.num_rows - 1, dtype=bool)
+        for name in ("job", "submit_time", "queueing_delay"):
+            column = keys[name]
+            same = pc.equal(column.slice(1), column.slice(0, table.num_rows - 1))
+            # A job without a start cannot be told from another one of its name.
+            is_repeat &= pc.fill_null(same, False).to_numpy(zero_copy_only=False)
+        repeats = keys["row"].to_numpy()[:-1][is_repeat]
+        for row in np.sort(repeats).tolist():
+            place = Place(list(self.files)[table["file"][row].as_py()], table["line"][row].as_py())
+            self.dropped.add(Reason.REPEATED, place)
+        stays = np.ones(table.num_rows, dtype=bool)
+        stays[repeats] = False
+        return table.filter(pa.array(stays))
+
+    def _count_oddities(self, table: pa.Table) -> None:
+        """Count the suspicious values of the jobs, in the order of the source."""
+        odd = table.select(["oddities", "file", "line"]).filter(pc.is_valid(table["oddities"]))
+        odd = odd.take(pc.sort_indices(odd, sort_keys=[("file", "ascending"), ("line", "ascending")]))
+        files = list(self.files)
+        for row in odd.to_pylist():
+            for reason in row["oddities"].split(BETWEEN_ODDITIES):
+                self.odd.add(reason, Place(files[row["file"]], row["line"]))
 
     def _rows(self, entries: Iterable[Entry], skip_bad: bool) -> Iterator[tuple[object, ...]]:
         """Yield the cells of each job; count dropped rows, bad rows and suspicious values."""
         for entry in entries:
             self.rows_read += 1
             if isinstance(entry, LogJob):
-                for oddity in oddities(entry):
-                    self.odd.add(oddity, entry.place)
+                reasons = list(oddities(entry))
                 if self.cluster_gpus is not None and entry.num_gpus > self.cluster_gpus:
-                    self.odd.add(self._too_large, entry.place)
+                    reasons.append(self._too_large)
                 file = self.files.setdefault(entry.place.file, len(self.files))
                 # The core columns are the fields from `job` to `attempts`.
-                yield (*entry[1 : 1 + len(CORE_COLUMNS)], *entry.extras, file, entry.place.line)
+                odd = BETWEEN_ODDITIES.join(reasons) or None
+                yield (*entry[1 : 1 + len(CORE_COLUMNS)], *entry.extras, odd, file, entry.place.line)
             elif isinstance(entry, Dropped):
                 self.dropped.add(entry.reason, entry.place)
             elif skip_bad:
@@ -286,12 +359,13 @@ class _Import:
 
     @property
     def _too_large(self) -> str:
-        return f"more GPUs than the {self.cluster_gpus} of the cluster"
+        return f"more {unit_word(self.format.units)} than the {self.cluster_gpus} of the cluster"
 
     def _write(self, table: pa.Table, path: Path) -> Report:
         """Write the sorted jobs, with submissions from the first one, and return the report."""
         start = _start(table["submit_time"][0].as_py(), self.format.clock, self.zone)
-        info = TraceInfo(self.format.name, self.source.name, self.format.citation, self._zone_name, start.text)
+        word = unit_word(self.format.units)
+        info = TraceInfo(self.format.name, self.source.name, self.format.citation, self._zone_name, start.text, word)
         schema = trace_schema(self.format.extras, info)
         times = pa.array(table["submit_time"].to_numpy() - start.seconds)
         table = table.set_column(table.schema.get_field_index("submit_time"), "submit_time", times)
@@ -324,6 +398,7 @@ class _Import:
             bad=self.bad.all(),
             time_zone=self._zone_name,
             time_zone_assumed=self.zone_assumed,
+            unit=unit_word(self.format.units),
             origin_time=start.text,
             span=span,
             cluster_gpus=self.cluster_gpus,

@@ -92,6 +92,7 @@ class TraceInfo:
     citation: str  # source and licence of logs of this format
     time_zone: str  # time zone of the log (IANA name); empty if its times are relative
     origin_time: str  # instant of second 0 in ISO format with an offset; if times are relative, the second of the log
+    unit: str = "GPUs"  # what `num_gpus` counts
 
 
 def columns_of(extras: Sequence[str]) -> tuple[Column, ...]:
@@ -118,7 +119,7 @@ def read_info(path: Path) -> TraceInfo:
     }
     if (found := about.get(PREFIX + "schema")) != VERSION:
         raise InvalidInputError(f"{path}: schema version is {found!r}, must be {VERSION!r}; import the log again")
-    names = list(TraceInfo.__dataclass_fields__)
+    names = [name for name in TraceInfo.__dataclass_fields__ if name != "unit" or PREFIX + name in about]
     if missing := [PREFIX + name for name in names if PREFIX + name not in about]:
         raise InvalidInputError(f"{path}: metadata lack {', '.join(missing)}; import the log again")
     return TraceInfo(**{name: about[PREFIX + name] for name in names})

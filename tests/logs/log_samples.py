@@ -185,6 +185,58 @@ SAMPLES = {
         {},
         "2024-06-01T07:30:00+00:00",
     ),
+    "pbs": Sample(
+        "pbs.txt",
+        (
+            {
+                "job": "100.pbs", "submit_time": 0.0, "duration": 7200.0, "num_gpus": 8.0, "user": "ann",
+                "tenant": "vision", "status": "completed", "attempts": 1, "application": "train", "num_nodes": 2,
+                "queueing_delay": 540.0, "time_limit": 86400.0, "partition": "gpu", "eligibility_delay": 60.0,
+            },
+            {
+                "job": "101.pbs", "submit_time": 140.0, "duration": 600.0, "num_gpus": 2.0, "tenant": "a b",
+                "status": "cancelled", "queueing_delay": 7600.0, "time_limit": None, "eligibility_delay": None,
+            },
+        ),
+        {NO_GPU: 1, "the submission of a job, not the end of a job": 1, "the start of a job, not the end of a job": 1},
+        {},
+        "2026-03-04T09:01:00+00:00",
+    ),
+    "swf": Sample(
+        "small.swf",
+        (
+            {
+                "job": "1", "submit_time": 0.0, "duration": 100.0, "num_gpus": 4.0, "user": "5", "tenant": "2",
+                "status": "completed", "application": None, "queueing_delay": 10.0, "time_limit": 3600.0,
+                "partition": "1",
+            },
+            {
+                "job": "2", "submit_time": 50.0, "duration": 200.0, "num_gpus": 8.0, "status": "failed",
+                "application": "3", "queueing_delay": 20.0, "partition": "2",
+            },
+        ),
+        {NEVER_RAN: 1, "part of a job between two checkpoints, counted with the whole job": 1},
+        {},
+        "2026-03-04T10:00:00+01:00",
+        64,
+    ),
+    "pods": Sample(
+        "pods.json",
+        (
+            {
+                "job": "vision/train", "submit_time": 0.0, "duration": 7200.0, "num_gpus": 8.0, "tenant": "vision",
+                "status": "completed", "application": "train", "num_instances": 2, "cpus": 16.0, "memory": 128.0,
+                "queueing_delay": 600.0, "priority": 10.0, "qos": "high", "num_nodes": 2,
+            },
+            {
+                "job": "vision/notebook", "submit_time": 1800.0, "duration": 3600.0, "num_gpus": 1.0,
+                "status": "failed", "queueing_delay": 360.0, "num_nodes": 1,
+            },
+        ),
+        {NO_GPU: 1, NEVER_RAN: 1, "no end": 1, "another pod of a job, one gang with its first": 1},
+        {},
+        "2026-03-04T09:00:00+00:00",
+    ),
     "table": Sample(
         "table.csv",
         (

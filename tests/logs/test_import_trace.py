@@ -27,7 +27,7 @@ def itp(tmp_path, rows):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format_name": "pbs"}, "the format is 'pbs', must be one of philly-raw, philly, itp"),
+        ({"format_name": "lsf"}, "the format is 'lsf', must be one of philly-raw, philly, itp"),
         ({"cluster_gpus": 0}, "cluster_gpus is 0, must be a whole number ≥ 1"),
         ({"time_zone": "UTC"}, "time_zone is 'UTC', must be absent"),
         (

@@ -17,7 +17,7 @@ from polluxsim.logs.trace_table import EXTRA_COLUMNS, columns_of
 TABLES = {
     "philly": "duration", "itp": "duration", "helios": "gpu_num", "seren": "gpu_num", "kalos": "gpu_num",
     "pai2020": "plan_gpu", "openb2023": "gpu_milli", "sia": "batch_size", "gavel": "total_steps",
-    "tiresias": "duration", "slurm": "ElapsedRaw",
+    "tiresias": "duration", "slurm": "ElapsedRaw", "swf": "run_time",
 }  # fmt: skip
 """For every table, a column whose cells are numbers."""
 
@@ -59,7 +59,7 @@ def spoiled(name, tmp_path, cell):
     layout = FORMATS[name].layout
     lines = SAMPLES[name].log.read_text().splitlines()
     header = lines[0].split(layout.delimiter) if layout.has_header else list(layout.columns)
-    line = 1 if layout.has_header else 0
+    line = 1 if layout.has_header else sum(line.startswith(";") for line in lines)
     cells = lines[line].split(layout.delimiter)
     cells[header.index(TABLES[name])] = cell
     lines[line] = layout.delimiter.join(cells)
@@ -68,8 +68,8 @@ def spoiled(name, tmp_path, cell):
     return path, line + 1
 
 
-BLANK_ALLOWED = ("pai2020", "slurm")
-"""Tables in which the numeric column may say nothing."""
+BLANK_ALLOWED = ("pai2020", "slurm", "swf")
+"""Tables in which the numeric column may say nothing, or in which a blank is no cell."""
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,15 @@ BLANK_ALLOWED = ("pai2020", "slurm")
     [
         (name, cell)
         for name in TABLES
-        for cell in ("-1", "inf", "x", "1_0", "٣", "1e300", *(() if name in BLANK_ALLOWED else ("", "nan")))
+        for cell in (
+            *([] if name == "swf" else ["-1"]),
+            "inf",
+            "x",
+            "1_0",
+            "٣",
+            "1e300",
+            *(() if name in BLANK_ALLOWED else ("", "nan")),
+        )
     ],
 )
 def test_bad_cell_is_named(name, cell, tmp_path):
@@ -106,12 +114,12 @@ def test_row_with_a_cell_too_few_is_named(name, tmp_path):
     text = SAMPLES[name].log.read_text()
     path.write_text(text + text.splitlines()[-1].rsplit(FORMATS[name].layout.delimiter, 1)[0] + "\n")
     line = len(text.splitlines()) + 1
-    with pytest.raises(InvalidInputError, match=rf"line {line}: the number of cells must be \d+( or \d+)?; found \d+"):
+    with pytest.raises(InvalidInputError, match=rf"line {line}: the number of cells must be \d+( or \d+)*; found \d+"):
         import_trace(name, path, tmp_path / "trace.parquet")
     assert import_trace(name, path, tmp_path / "trace.parquet", skip_bad=True).bad[0].count == 1
 
 
-@pytest.mark.parametrize("name", sorted(set(TABLES) - {"gavel", "pai2020"}))
+@pytest.mark.parametrize("name", sorted(set(TABLES) - {"gavel", "pai2020", "swf"}))
 def test_missing_column_is_named(name, tmp_path):
     path = tmp_path / SAMPLES[name].log.name
     needed = FORMATS[name].layout.columns[0]

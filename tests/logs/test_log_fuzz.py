@@ -49,7 +49,8 @@ NASTY = (
 def table_of(name):
     """The header of a sample, its rows, and the cells of each of its columns."""
     layout = FORMATS[name].layout
-    rows = [line.split(layout.delimiter) for line in SAMPLES[name].log.read_text().splitlines()]
+    lines = SAMPLES[name].log.read_text().splitlines()
+    rows = [line.split(layout.delimiter) for line in lines if not line.startswith(";")]
     header = rows.pop(0) if layout.has_header else []
     return header, rows, [sorted(set(column)) for column in zip(*rows, strict=True)]
 

@@ -119,15 +119,27 @@ def test_header_must_tell_gpus_and_duration(tmp_path):
         imported(tmp_path, "JobID|Submit|State", "1|2024-01-01T00:00:00|COMPLETED")
 
 
-def test_bar_within_a_name_is_a_bad_row(tmp_path):
-    report, _ = imported(
+def test_bar_within_a_name_belongs_to_the_name(tmp_path):
+    report, rows = imported(
         tmp_path,
         "JobID|JobName|Submit|State|AllocTRES|ElapsedRaw",
-        "1|a|b|2024-01-01T00:00:00|COMPLETED|gres/gpu=2|9",
+        "1|a|b||2024-01-01T00:00:00|COMPLETED|gres/gpu=2|9",
         "2|c|2024-01-01T00:00:00|COMPLETED|gres/gpu=2|9",
+    )
+    assert (report.jobs_written, [row["application"] for row in rows]) == (2, ["a|b|", "c"])
+    assert [tally.reason for tally in report.suspicious] == ["a text with the delimiter, which was taken for one cell"]
+
+
+def test_bar_in_one_of_two_texts_is_a_bad_row(tmp_path):
+    report, _ = imported(
+        tmp_path,
+        "JobID|JobName|Comment|Submit|State|AllocTRES|ElapsedRaw",
+        "1|a|b|c|2024-01-01T00:00:00|COMPLETED|gres/gpu=2|9",
+        "2|c|d|2024-01-01T00:00:00|COMPLETED|gres/gpu=2|9",
         skip_bad=True,
     )
-    assert (report.jobs_written, report.bad[0].reason) == (1, "the number of cells must be 6")
+    assert report.jobs_written == 1
+    assert report.bad[0].reason.startswith("the number of cells must be 7: a text may have the delimiter '|'")
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_slurms_word_for_cancelled_jobs_names_their_user(tmp_path):
 
 def test_slurms_numbers_of_states(tmp_path):
     rows = [f"{number},1,{number}" for number in range(len(SLURM_NUMBERS))]
-    _, jobs = imported(tmp_path, "\n".join(["submit,gpus,status", *rows]))
+    _, jobs = imported(tmp_path, "\n".join(["submit,gpus,status", *rows]), "status=status:slurm")
     statuses = {int(job["submit_time"]) + 1: job["status"] for job in jobs}
     assert (statuses[3], statuses[5], statuses[7], statuses[11]) == (
         "completed", "failed", "node_fail", "out_of_memory",

@@ -40,8 +40,11 @@ INSTANCES = {
     "gavel": "job_lists.GAVEL",
     "tiresias": "job_lists.TIRESIAS",
     "slurm": "slurm.SLURM",
+    "pbs": "pbs.PBS",
+    "swf": "swf.SWF",
     "kueue": "kubernetes.KUEUE",
     "volcano": "kubernetes.VOLCANO",
+    "pods": "pods.PODS",
     "table": "table.TABLE",
 }
 """Module and constant of each format, by the name of the format."""

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, short
+from polluxsim.common.tables import read_number
+from polluxsim.logs.formats.opening import COMPRESSED_ENDINGS
 
 
 class JobStatus(StrEnum):
@@ -83,6 +85,48 @@ class BadRowError(InvalidInputError):
 Entry: TypeAlias = LogJob | Dropped | BadRowError
 
 
+class Unit(NamedTuple):
+    """A resource that counts as GPUs."""
+
+    resource: str  # GPU, CPU, or the resource's name in the log, like gres/shard or google.com/tpu
+    gpus: float = 1.0  # GPUs that one of it counts as
+
+
+GPU = "gpus"
+CPU = "cpus"
+ONLY_GPUS = (Unit(GPU),)
+
+
+def parse_units(text: str) -> tuple[Unit, ...]:
+    """Return the resources that a user writes as NAME,NAME*GPUS. Raise InvalidConfigError if the text is invalid.
+
+    >>> parse_units("gpus,gres/shard*0.125")
+    (Unit(resource='gpus', gpus=1.0), Unit(resource='gres/shard', gpus=0.125))
+    """
+    units = []
+    for part in text.split(","):
+        name, star, factor = (word.strip() for word in part.partition("*"))
+        gpus = read_number(factor) if star else 1.0
+        if not name or gpus is None or gpus <= 0:
+            raise InvalidConfigError(
+                f"--unit has {part.strip()!r}, which is not {GPU}, {CPU}, or the name of a resource like "
+                "google.com/tpu or gres/shard*0.125; correct it"
+            )
+        units.append(Unit(name, gpus))
+    names = [unit.resource for unit in units]
+    if len(set(names)) < len(names):
+        raise InvalidConfigError(f"--unit names a resource twice in {text!r}; name it once")
+    return tuple(units)
+
+
+def unit_word(units: Sequence[Unit]) -> str:
+    """Return the word for what a trace counts: GPUs, CPUs, or the names of the resources."""
+    names = [unit.resource for unit in units]
+    if GPU in names:
+        return "GPUs"
+    return "CPUs" if names == [CPU] else "+".join(names)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Format(ABC):
     """A kind of log. An instance is registered by name in `polluxsim.logs.formats.FORMATS`."""
@@ -96,6 +140,7 @@ class Format(ABC):
     # Patterns of the names of its files in a folder, separated by spaces. Only files of the first pattern that matches
     # are read.
     files: str = "*.csv"
+    units: tuple[Unit, ...] = ONLY_GPUS  # what counts as a GPU
     # Function that returns the GPUs of the cluster of a log, or None if unknown [GPUs].
     cluster_gpus: Callable[[Path], int | None] = field(default=lambda source: None)
 
@@ -119,6 +164,18 @@ class Format(ABC):
             )
         return self
 
+    def counting(self, units: tuple[Unit, ...]) -> Format:
+        """Return the format with other resources that count as GPUs.
+
+        Raise InvalidConfigError if the logs of this format state no other resources.
+        """
+        if units != self.units:
+            allowed = "slurm, pbs, swf, kueue, volcano, pods and table"
+            raise InvalidConfigError(
+                f"--unit needs a format whose logs state resources other than GPUs: {allowed}; {self.name} logs do not"
+            )
+        return self
+
     @abstractmethod
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each row of one file."""
@@ -127,16 +184,19 @@ class Format(ABC):
 def source_files(source: Path, patterns: str) -> list[Path]:
     """Return the files of a log: the source itself, or the files of a folder that match a pattern, sorted by name.
 
-    `patterns` are separated by spaces. Only the first pattern that matches a file is used. Raise InvalidInputError if
-    there is no file.
+    `patterns` are separated by spaces. Only the first pattern that matches a file is used. A compressed file may have
+    the ending of its compression after a matching name. Raise InvalidInputError if there is no file.
     """
     if not source.is_dir():
         if not source.is_file():
             raise InvalidInputError(f"{source}: no such file or folder; check the path")
         return [source]
     for pattern in patterns.split():
-        if files := sorted(path for path in source.glob(pattern) if path.is_file()):
-            return files
+        files = []
+        for ending in COMPRESSED_ENDINGS:
+            files += [path for path in source.glob(pattern + ending) if path.is_file()]
+        if files:
+            return sorted(files)
     raise InvalidInputError(f"{source}: no file {' or '.join(patterns.split())} in this folder")
 
 
@@ -159,6 +219,8 @@ class Reason(StrEnum):
     END_BEFORE_START = "end before start"
     START_BEFORE_SUBMISSION = "start before submission"
     DURATION_DIFFERS = "duration is not end - start"
+    STATUS_NUMBER = "a status that is a number of unknown meaning; say which with status=COLUMN:slurm or :swf"
+    REPEATED = "a repeat of a run: equal job, submission and start"
     SEVERAL_TYPES = "GPUs of several types, which can be replayed on any one"
 
 

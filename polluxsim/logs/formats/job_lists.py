@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
-from polluxsim.logs.formats.base import Dropped, LogJob
-from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat
+from polluxsim.logs.formats.base import Dropped, LogJob, source_files
+from polluxsim.logs.formats.log_rows import Layout, LogRow, TableFormat, read_rows
 
 NO_DURATION = "a job's length is work, not time: durations are empty and the offered load is not known"
 
@@ -13,6 +15,11 @@ GAVEL_COLUMNS = (
     "job_type", "command", "working_directory", "num_steps_arg", "needs_data_dir", "total_steps",
     "scale_factor", "priority_weight", "slo", "arrival_time",
 )  # fmt: skip
+
+OLDER_GAVEL_COLUMNS = (
+    "job_type", "command", "num_steps_arg", "needs_data_dir", "total_steps", "arrival_time", "scale_factor",
+)  # fmt: skip
+"""Columns of the first lists in Gavel's repository (scheduler/traces/msr)."""
 
 SHOCKWAVE_COLUMNS = (*GAVEL_COLUMNS[:7], "mode", "priority_weight", "slo", "duration", "arrival_time")
 
@@ -58,18 +65,36 @@ def _parse_gavel(row: LogRow) -> LogJob:
     return LogJob(row.place, f"gavel-{row.line}", arrival, duration, gpus, extras=tuple(extras))
 
 
+MILLISECONDS = "iteration_time"
+"""Column of Muri's lists, which have the columns of Tiresias and more, and times in milliseconds."""
+
+
 def _parse_tiresias(row: LogRow) -> LogJob | Dropped:
     num_gpus = row.count("num_gpu")
     if num_gpus == 0:
         return row.dropped("no GPU")
+    unit = 1e-3 if MILLISECONDS in row.values else 1.0
     return LogJob(
         place=row.place,
         job=row.name("job_id"),
-        submitted=row.instant("submit_time"),
-        duration=row.seconds("duration"),
+        submitted=row.instant("submit_time") * unit,
+        duration=row.seconds("duration") * unit,
         num_gpus=num_gpus,
         extras=(row.name("model_name"), row.count("iterations")),
     )
+
+
+class TiresiasFormat(TableFormat):
+    """A job list of Tiresias or of Muri."""
+
+    def for_source(self, source: Path, columns: str) -> TiresiasFormat:
+        """Return the format, with a note if the times of a list are milliseconds."""
+        super().for_source(source, columns)
+        first = next(read_rows(source_files(source, self.files)[0], self.layout), None)
+        if not isinstance(first, LogRow) or MILLISECONDS not in first.values:
+            return self
+        note = f"the list has the column {MILLISECONDS} of Muri's lists, so its times are read as milliseconds"
+        return replace(self, caveat=note)
 
 
 SIA = TableFormat(
@@ -85,13 +110,19 @@ GAVEL = TableFormat(
     name="gavel",
     citation="job list of Gavel, Narayanan et al., OSDI '20, and of Shockwave, NSDI '23",
     caveat="a job's length is work; durations stand in Shockwave's lists only, and are those at the first batch size",
-    layout=Layout(GAVEL_COLUMNS, delimiter="\t", has_header=False, quoted=False, wider=SHOCKWAVE_COLUMNS),
+    layout=Layout(
+        GAVEL_COLUMNS,
+        delimiter="\t",
+        has_header=False,
+        quoted=False,
+        other_columns=(OLDER_GAVEL_COLUMNS, SHOCKWAVE_COLUMNS),
+    ),
     parse=_parse_gavel,
     extras=("application", "iterations"),
     files="*.trace",
 )
 
-TIRESIAS = TableFormat(
+TIRESIAS = TiresiasFormat(
     name="tiresias",
     citation="job list of Tiresias, Gu et al., NSDI '19",
     layout=Layout(("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration", "interval")),

@@ -10,10 +10,11 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import BinaryIO
 
-from polluxsim.common.errors import InvalidInputError, bad_line, reading
+from polluxsim.common.errors import InvalidInputError, bad_line
 from polluxsim.common.tables import read_number
 from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob
 from polluxsim.logs.formats.log_rows import PlacedRow, parsed, read_time
+from polluxsim.logs.formats.opening import head_of, open_log
 
 CHUNK = 1 << 16  # bytes read at a time
 
@@ -27,11 +28,12 @@ IN_NUMBERS = "0123456789.eE+-"  # characters of which a number consists
 def read_objects(path: Path, key: str | None = None) -> Iterator[tuple[int, dict[str, object]]]:
     """Yield the objects of a JSON array and their lines.
 
-    With a `key`, the file is one object, and the array is its member of that name. Other members are skipped.
+    With a `key`, the file is one object, and the array is its member of that name. Other members are skipped. A file
+    may have several arrays or objects one after another, because sites join the outputs of several days.
 
     Raise InvalidInputError for broken JSON, which is not a bad row, because the start of the next row is unknown.
     """
-    with reading(path), path.open("rb") as file:
+    with open_log(path) as file:
         window = _Window(path, file)
         yield from window.objects() if key is None else window.objects_of(key)
 
@@ -42,7 +44,8 @@ class _Window:
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
         self._file = file
-        self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
+        # A byte that is not UTF-8 becomes a lone surrogate, so that only the row with it is bad.
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape").decode
         self._json = json.JSONDecoder()
         self._text = ""
         self._at = 0
@@ -50,13 +53,23 @@ class _Window:
         self._ended = False
 
     def objects(self) -> Iterator[tuple[int, dict[str, object]]]:
-        """Yield each object and the line on which it begins."""
+        """Yield each object of the lists of a file, and the line on which it begins."""
         yield from self._list()
-        if found := self._next():
-            raise self._error(f"the list has ended, but the file goes on; found {found!r}")
+        while self._next() == "[":
+            yield from self._list()
+        if mark := self._next():
+            raise self._error(f"the list has ended, but the file goes on; found {mark!r}")
 
     def objects_of(self, key: str) -> Iterator[tuple[int, dict[str, object]]]:
-        """Yield each object of the list under a key, and the line on which it begins."""
+        """Yield each object of the lists under a key, and the line on which it begins."""
+        yield from self._document(key)
+        while self._next() == "{":
+            yield from self._document(key)
+        if mark := self._next():
+            raise self._error(f"found {mark!r} after the end of the object; remove the rest of the file")
+
+    def _document(self, key: str) -> Iterator[tuple[int, dict[str, object]]]:
+        """Yield each object of the list under a key of the next object of the file."""
         self._expect("{", f"{{, the start of an object with the list {key!r}")
         found = False
         while self._next() == '"':
@@ -73,8 +86,6 @@ class _Window:
         self._expect("}", ", or } after a value")
         if not found:
             raise self._error(f"the file has no list {key!r}; give the output of the command that the help names")
-        if mark := self._next():
-            raise self._error(f"found {mark!r} after the end of the object; remove the rest of the file")
 
     def _list(self) -> Iterator[tuple[int, dict[str, object]]]:
         """Yield each object of a list, and the line on which it begins."""
@@ -136,11 +147,7 @@ class _Window:
         """Read up to `size` bytes, and discard the text that is already parsed."""
         raw = self._file.read(size)
         self._ended = not raw
-        try:
-            more = self._decode(raw, final=self._ended)
-        except UnicodeDecodeError as error:
-            found = error.object[error.start : error.end]
-            raise self._error(f"the file must be UTF-8 text; found {found!r}") from None
+        more = self._decode(raw, final=self._ended)
         self._text = self._text[self._at :] + more
         self._at = 0
 
@@ -193,10 +200,14 @@ class JsonRow(PlacedRow):
     def text(self, column: str) -> str:
         """Return text that is not blank."""
         text = super().text(column)
-        # JSON can spell half a surrogate pair, which is not a character.
+        # JSON can spell half a surrogate pair, which is not a character, and so can a byte that is not UTF-8.
         if text.encode(errors="ignore").decode() != text:
-            raise self.error(column, "a name")
+            raise self.error(column, "a name in UTF-8")
         return text
+
+    def free_text(self, column: str) -> str:
+        """Return text that is not blank, with a replacement for each character that is not UTF-8."""
+        return super().text(column).encode("utf-8", "replace").decode("utf-8")
 
     def word(self, key: str) -> str | None:
         """Return the text of a key that may be blank or absent."""
@@ -225,8 +236,7 @@ class JsonRow(PlacedRow):
 
 def is_json(path: Path) -> bool:
     """Return whether a file begins like JSON: with a bracket or a brace."""
-    with reading(path), path.open("rb") as file:
-        return file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"[", b"{")
+    return head_of(path).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"[", b"{")
 
 
 def json_rows(path: Path, key: str | None, zone: tzinfo | None) -> Iterator[JsonRow]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import tzinfo
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
+    CPU,
+    GPU,
+    ONLY_GPUS,
     BadRowError,
     Clock,
     Dropped,
@@ -19,6 +23,7 @@ from polluxsim.logs.formats.base import (
     JobStatus,
     LogJob,
     Reason,
+    Unit,
     oddities_of_times,
 )
 from polluxsim.logs.formats.json_rows import JsonFormat, JsonRow, json_rows
@@ -58,46 +63,90 @@ EXTRAS = (
 )  # fmt: skip
 
 
-def _extras(**values: object) -> tuple[object, ...]:
+def extras_of(**values: object) -> tuple[object, ...]:
     """Return values in the order of `EXTRAS`; None for a name without a value."""
     return tuple(values.get(name) for name in EXTRAS)
 
 
-class _Resources(NamedTuple):
+HOST_RESOURCES = ("cpu", "memory", "pods", "storage")
+HOST_PREFIXES = ("hugepages-", "attachable-volumes-", "ephemeral-storage")
+"""Names and beginnings of names of resources that every node has, and that are no accelerators."""
+
+
+class Resources(NamedTuple):
     """GPUs, CPUs and memory of all pods [GPUs; cores; GB]; CPUs and memory are None if not stated."""
 
     gpus: float
     cpus: float | None
     memory: float | None
+    others: Mapping[str, float] = {}  # amounts of other accelerators by name
 
     @classmethod
-    def of(cls, row: JsonRow) -> _Resources:
+    def of(cls, row: JsonRow) -> Resources:
         """Return the resources in a list by name, like {"cpu": "8", "nvidia.com/gpu": "4"}.
 
         Quotas write the same amount a second time, as requests.nvidia.com/gpu.
         """
-        gpus = dict[str, float]()
+        accelerators = dict[str, float]()
         for name in row.values:
-            if name.removeprefix("requests.").endswith("/gpu"):
-                resource = name.removeprefix("requests.")
-                gpus[resource] = max(gpus.get(resource, 0.0), _quantity(row, name, "gpu"))
-        cpus, memory = (_quantity(row, name, name) if row.has(name) else None for name in ("cpu", "memory"))
-        return cls(sum(gpus.values()), cpus, None if memory is None else memory / GIGA)
+            resource = name.removeprefix("requests.")
+            if resource in HOST_RESOURCES or resource.startswith(HOST_PREFIXES) or "/" not in resource:
+                continue
+            amount = _quantity(row, name, "gpu")
+            accelerators[resource] = max(accelerators.get(resource, 0.0), amount)
+        gpus = sum(amount for name, amount in accelerators.items() if name.endswith("/gpu"))
+        others = {name: amount for name, amount in accelerators.items() if amount and not name.endswith("/gpu")}
+        cpus = _quantity(row, "cpu", "cpu") if row.has("cpu") else None
+        memory = _quantity(row, "memory", "memory") / GIGA if row.has("memory") else None
+        return cls(gpus, cpus, memory, others)
 
-    def times(self, count: int) -> _Resources:
+    def times(self, count: int) -> Resources:
         """Return the resources of several equal pods."""
-        return _Resources(*(None if amount is None else count * amount for amount in self))  # type: ignore[arg-type]
-
-    def plus(self, other: _Resources) -> _Resources:
-        """Return the resources of both."""
-        cpus, memory = (
-            None if first is None and second is None else (first or 0.0) + (second or 0.0)
-            for first, second in ((self.cpus, other.cpus), (self.memory, other.memory))
+        return Resources(
+            count * self.gpus,
+            None if self.cpus is None else count * self.cpus,
+            None if self.memory is None else count * self.memory,
+            {name: count * amount for name, amount in self.others.items()},
         )
-        return _Resources(self.gpus + other.gpus, cpus, memory)
+
+    def plus(self, other: Resources) -> Resources:
+        """Return the resources of both."""
+        others = dict(self.others)
+        for name, amount in other.others.items():
+            others[name] = others.get(name, 0.0) + amount
+        return Resources(self.gpus + other.gpus, _sum(self.cpus, other.cpus), _sum(self.memory, other.memory), others)
+
+    def gpus_of(self, units: Sequence[Unit]) -> float:
+        """Return the GPUs, with the other resources that count as GPUs."""
+        total = 0.0
+        for unit in units:
+            if unit.resource == GPU:
+                amount = self.gpus
+            elif unit.resource == CPU:
+                amount = self.cpus or 0.0
+            else:
+                amount = self.others.get(unit.resource, 0.0)
+            total += unit.gpus * amount
+        return total
+
+    def why_none(self, units: Sequence[Unit]) -> str:
+        """Return why nothing of these resources counts as a GPU, with the names of other accelerators."""
+        if Unit(CPU) in units:
+            return "no CPU"
+        if not self.others:
+            return Reason.NO_GPU
+        names = sorted(self.others)
+        return f"no GPU, but {', '.join(names)}; count them with --unit {GPU},{names[0]}"
 
 
-NOTHING = _Resources(0.0, None, None)
+def _sum(first: float | None, second: float | None) -> float | None:
+    """Return the sum of two amounts, of which either may be unknown; None if both are."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first + second
+
+
+NOTHING = Resources(0.0, None, None)
 
 
 def _quantity(row: JsonRow, key: str, kind: str) -> float:
@@ -112,18 +161,18 @@ def _quantity(row: JsonRow, key: str, kind: str) -> float:
     return amount
 
 
-def _name(metadata: JsonRow) -> str:
+def name_with_namespace(metadata: JsonRow) -> str:
     """Return the name of an object, with its namespace."""
     namespace = metadata.word("namespace")
     return f"{namespace}/{metadata.text('name')}" if namespace else metadata.text("name")
 
 
-def _owner(metadata: JsonRow) -> str | None:
+def owner_of(metadata: JsonRow) -> str | None:
     """Return the name of the owner of an object."""
     return next((owner.word("name") for owner in metadata.children("ownerReferences")), None)
 
 
-def _instant(row: JsonRow, key: str) -> float:
+def instant(row: JsonRow, key: str) -> float:
     """Return a time that must be there [s since 1970-01-01 UTC]."""
     if (seconds := row.time(key)) is None:
         raise row.error(key, "a time like 2024-01-01T00:00:00Z")
@@ -136,34 +185,66 @@ def _conditions(status: JsonRow) -> dict[str, JsonRow]:
     return {kind: condition for kind, condition in found.items() if condition.values.get("status") == "True"}
 
 
-def _parse_workload(row: JsonRow) -> LogJob | Dropped:
-    """Return the job of a Workload that ended, or drop the Workload."""
+class ApiKind(NamedTuple):
+    """A kind of Kubernetes objects."""
+
+    kind: str
+    group: str  # API group; empty for the core API
+    system: str  # name of the system that defines it
+
+    def differs(self, row: JsonRow) -> str:
+        """Return what an object is, if it is not of this kind; empty if it is.
+
+        Objects without an apiVersion or a kind count as objects of this kind.
+        """
+        kind = row.word("kind") or self.kind
+        if kind != self.kind:
+            advice = "; the format pods reads it" if kind == "Pod" else ""
+            return f"a {kind}, not a {self.kind} of {self.system}{advice}"
+        version = row.word("apiVersion")
+        group = self.group if version is None else version.rpartition("/")[0]
+        if group != self.group:
+            return f"a {kind} of {group or 'the core API'}, not of {self.system}"
+        return ""
+
+
+WORKLOAD = ApiKind("Workload", "kueue.x-k8s.io", "Kueue")
+POD_GROUP = ApiKind("PodGroup", "scheduling.volcano.sh", "Volcano")
+POD = ApiKind("Pod", "", "Kubernetes")
+
+
+def _parse_workload(row: JsonRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob | Dropped:
+    """Return the job of a Workload that ended, or drop the object."""
+    if reason := WORKLOAD.differs(row):
+        return row.dropped(reason)
     metadata, spec, status = row.child("metadata"), row.child("spec"), row.child("status")
     resources, pods, flavor = _asked_for(spec, status.child("admission"))
-    if resources.gpus == 0:
-        return row.dropped(Reason.NO_GPU)
+    num_gpus = resources.gpus_of(units)
+    if num_gpus == 0:
+        return row.dropped(resources.why_none(units))
     conditions = _conditions(status)
     admitted = conditions.get("Admitted") or conditions.get("QuotaReserved")
     past = _past_execution(status)
+    finished = conditions.get("Finished")
     if admitted is None:
-        return row.dropped(Reason.NO_END if past else Reason.NEVER_RAN)
-    if (finished := conditions.get("Finished")) is None:
+        return row.dropped(_why_not_admitted(status, finished, has_run=past > 0))
+    if finished is None:
         return row.dropped(Reason.NO_END)
-    submitted = _instant(metadata, "creationTimestamp")
-    start, end = _instant(admitted, "lastTransitionTime"), _instant(finished, "lastTransitionTime")
+    submitted = instant(metadata, "creationTimestamp")
+    start, end = instant(admitted, "lastTransitionTime"), instant(finished, "lastTransitionTime")
     if end < start:
         return row.dropped(Reason.END_BEFORE_START)
     queue = status.child("admission").word("clusterQueue") or spec.word("queueName")
     return LogJob(
         place=row.place,
-        job=_name(metadata),
+        job=name_with_namespace(metadata),
         submitted=submitted,
         duration=end - start + past,
-        num_gpus=resources.gpus,
+        num_gpus=num_gpus,
         tenant=metadata.word("namespace"),
         status=FINISHED.get(finished.word("reason") or ""),
-        extras=_extras(
-            application=_owner(metadata),
+        extras=extras_of(
+            application=owner_of(metadata),
             num_instances=pods,
             gpu_type=flavor,
             cpus=resources.cpus,
@@ -179,7 +260,33 @@ def _parse_workload(row: JsonRow) -> LogJob | Dropped:
     )
 
 
-def _asked_for(spec: JsonRow, admission: JsonRow) -> tuple[_Resources, int, str | None]:
+START_CLEARED = "finished, but Kueue 0.15 cleared when it began"
+
+
+def _why_not_admitted(status: JsonRow, finished: JsonRow | None, *, has_run: bool) -> str:
+    """Return the reason to drop a workload that is not admitted at present."""
+    if has_run:
+        return Reason.NO_END
+    if finished is not None and _was_cleared_at_end(status, finished):
+        return START_CLEARED
+    return Reason.NEVER_RAN
+
+
+def _was_cleared_at_end(status: JsonRow, finished: JsonRow) -> bool:
+    """Return whether the admission of a workload ended in the instant in which the workload finished.
+
+    Kueue 0.15.0 to 0.15.2 set Admitted and QuotaReserved to False when a workload finishes (kueue #8188, reverted by
+    #8612). In other versions, only a workload that lost its quota before has these conditions.
+    """
+    end = instant(finished, "lastTransitionTime")
+    for condition in status.children("conditions"):
+        is_admission = condition.values.get("type") in ("Admitted", "QuotaReserved")
+        if is_admission and abs(instant(condition, "lastTransitionTime") - end) <= 1:
+            return True
+    return False
+
+
+def _asked_for(spec: JsonRow, admission: JsonRow) -> tuple[Resources, int, str | None]:
     """Return the resources of a workload, its pods, and the flavor of its GPUs if all have one.
 
     The admission states the resources that the workload got, if it was admitted.
@@ -190,17 +297,17 @@ def _asked_for(spec: JsonRow, admission: JsonRow) -> tuple[_Resources, int, str 
         count = podset.count("count") if podset.has("count") else 1
         assignment = given.get(podset.word("name") or "main")
         if assignment is not None and assignment.has("resourceUsage"):
-            resources = _Resources.of(assignment.child("resourceUsage"))
+            resources = Resources.of(assignment.child("resourceUsage"))
             count = assignment.count("count") if assignment.has("count") else count
             named = assignment.child("flavors")
-            flavors |= {named.text(name) for name in named.values if name.endswith("/gpu")}
+            flavors |= {named.text(name) for name in named.values if "/" in name}
         else:
-            resources = _of_pod(podset.child("template").child("spec")).times(count)
+            resources = of_pod(podset.child("template").child("spec")).times(count)
         total, pods = total.plus(resources), pods + count
     return total, pods, flavors.pop() if len(flavors) == 1 else None
 
 
-def _of_pod(spec: JsonRow) -> _Resources:
+def of_pod(spec: JsonRow) -> Resources:
     """Return the resources that the containers of a pod request, without init containers.
 
     A resource without a request has its limit.
@@ -209,7 +316,7 @@ def _of_pod(spec: JsonRow) -> _Resources:
     for container in spec.children("containers"):
         resources = container.child("resources")
         limits, requests = resources.child("limits"), resources.child("requests")
-        total = total.plus(_Resources.of(requests.part({**limits.values, **requests.values}, "")))
+        total = total.plus(Resources.of(requests.part({**limits.values, **requests.values}, "")))
     return total
 
 
@@ -234,11 +341,17 @@ class _VolcanoJob(NamedTuple):
     duration: float | None  # from the first start to the end [s]
     status: JobStatus | None
     retries: int
+    resources: Resources  # of the pods that ran, as far as the Job states them
+    is_elastic: bool  # whether the Job asks for more pods than it needs at least
 
 
 @dataclass(frozen=True, kw_only=True)
 class VolcanoFormat(Format):
     """PodGroups, with the Volcano Jobs that they belong to if these are in the same file."""
+
+    def counting(self, units: tuple[Unit, ...]) -> VolcanoFormat:
+        """Return the format with other resources that count as GPUs."""
+        return replace(self, units=units)
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each object.
@@ -252,7 +365,7 @@ class VolcanoFormat(Format):
             except BadRowError:
                 continue  # the second pass yields the error
         for row in json_rows(path, LIST, None):
-            yield parsed(row, lambda row: _parse_volcano(row, jobs, priorities))
+            yield parsed(row, lambda row: _parse_volcano(row, jobs, priorities, self.units))
 
 
 def _note(row: JsonRow, jobs: dict[str, _VolcanoJob], priorities: dict[str, float]) -> None:
@@ -260,15 +373,15 @@ def _note(row: JsonRow, jobs: dict[str, _VolcanoJob], priorities: dict[str, floa
     if row.values.get("kind") == "PriorityClass":
         priorities[row.child("metadata").text("name")] = row.within("value", -(2**31), 2**31)
     elif row.values.get("kind") == "Job":
-        jobs[_name(row.child("metadata"))] = _volcano_job(row.child("status"))
+        jobs[name_with_namespace(row.child("metadata"))] = _volcano_job(row.child("spec"), row.child("status"))
 
 
-def _volcano_job(status: JsonRow) -> _VolcanoJob:
-    """Return the values of a Job from its status, whose conditions are the history of its phases.
+def _volcano_job(spec: JsonRow, status: JsonRow) -> _VolcanoJob:
+    """Return the values of a Job. The conditions of its status are the history of its phases.
 
     `runningDuration` is not used, because Volcano counts it from the creation of the Job.
     """
-    history = [(each.text("status"), _instant(each, "lastTransitionTime")) for each in status.children("conditions")]
+    history = [(each.text("status"), instant(each, "lastTransitionTime")) for each in status.children("conditions")]
     phase = status.child("state").word("phase")
     start = next((time for name, time in history if name == "Running"), None)
     end = next((time for name, time in reversed(history) if name in VOLCANO_ENDED), None)
@@ -277,37 +390,77 @@ def _volcano_job(status: JsonRow) -> _VolcanoJob:
         duration=None if start is None or end is None or end < start else end - start,
         status=JobStatus.RUNNING if phase == "Running" else VOLCANO_ENDED.get(phase or ""),
         retries=status.count("retryCount") if status.has("retryCount") else 0,
+        resources=_of_tasks(spec, status),
+        is_elastic=spec.has("minAvailable") and spec.count("minAvailable") < _num_pods(spec),
     )
 
 
-def _parse_volcano(row: JsonRow, jobs: Mapping[str, _VolcanoJob], priorities: Mapping[str, float]) -> LogJob | Dropped:
+def _num_pods(spec: JsonRow) -> int:
+    """Return the number of pods that the tasks of a Volcano Job ask for."""
+    return sum(task.count("replicas") if task.has("replicas") else 1 for task in spec.children("tasks"))
+
+
+def _of_tasks(spec: JsonRow, status: JsonRow) -> Resources:
+    """Return the resources of the pods of a Volcano Job that ran.
+
+    The status counts the pods. If it counts fewer pods than the tasks ask for, and the tasks differ, it is unknown
+    which ones ran, so the result has no resources.
+    """
+    tasks = spec.children("tasks")
+    total = NOTHING
+    for task in tasks:
+        count = task.count("replicas") if task.has("replicas") else 1
+        total = total.plus(of_pod(task.child("template").child("spec")).times(count))
+    phases = [phase for phase in ("succeeded", "failed", "running", "terminating") if status.has(phase)]
+    num_seen = sum(status.count(phase) for phase in phases)
+    if num_seen >= _num_pods(spec):
+        return total
+    if num_seen and len(tasks) == 1:
+        return of_pod(tasks[0].child("template").child("spec")).times(num_seen)
+    return NOTHING
+
+
+MINIMUM_ONLY = "GPUs are those of the fewest pods (minMember); the job may have run more"
+
+
+def _parse_volcano(
+    row: JsonRow, jobs: Mapping[str, _VolcanoJob], priorities: Mapping[str, float], units: Sequence[Unit]
+) -> LogJob | Dropped:
     """Return the job of a PodGroup, with the values of its Job and its priority class; drop any other object."""
     kind = row.text("kind")
     if kind != "PodGroup":
         _note(row, {}, {})  # raises the error of a bad object
         known = {"Job": "Volcano Job, counted with its PodGroup", "PriorityClass": "priority class"}
-        return row.dropped(known.get(kind, "neither a PodGroup nor a Job"))
+        return row.dropped(known.get(kind, f"a {kind}, neither a PodGroup nor a Job"))
+    if reason := POD_GROUP.differs(row):
+        return row.dropped(reason)
     metadata, spec = row.child("metadata"), row.child("spec")
-    resources = _Resources.of(spec.child("minResources"))
+    resources = Resources.of(spec.child("minResources"))
     phase = row.child("status").word("phase")
-    if resources.gpus == 0:
-        return row.dropped(Reason.NO_GPU)
+    owner, namespace = owner_of(metadata), metadata.word("namespace")
+    job = None if owner is None else jobs.get(f"{namespace}/{owner}" if namespace else owner)
+    has_minimum_only = job is not None and job.is_elastic
+    if job is not None and job.resources.gpus_of(units) > resources.gpus_of(units):
+        resources = job.resources
+        has_minimum_only = False
+    num_gpus = resources.gpus_of(units)
+    if num_gpus == 0:
+        return row.dropped(resources.why_none(units))
     if phase in ("Pending", "Inqueue", None):
         return row.dropped(Reason.NEVER_RAN)
-    submitted, owner, namespace = _instant(metadata, "creationTimestamp"), _owner(metadata), metadata.word("namespace")
-    job = None if owner is None else jobs.get(f"{namespace}/{owner}" if namespace else owner)
+    submitted = instant(metadata, "creationTimestamp")
     class_name = spec.word("priorityClassName")
     status = JobStatus.RUNNING if phase == "Running" else None
     return LogJob(
         place=row.place,
-        job=_name(metadata),
+        job=name_with_namespace(metadata),
         submitted=submitted,
         duration=None if job is None else job.duration,
-        num_gpus=resources.gpus,
+        num_gpus=num_gpus,
         tenant=namespace,
         status=status if job is None else job.status,
         attempts=None if job is None else job.retries + 1,
-        extras=_extras(
+        extras=extras_of(
             application=owner,
             num_instances=spec.count("minMember") if spec.has("minMember") else None,
             cpus=resources.cpus,
@@ -317,11 +470,22 @@ def _parse_volcano(row: JsonRow, jobs: Mapping[str, _VolcanoJob], priorities: Ma
             priority=priorities.get(class_name or ""),
             qos=class_name,
         ),
-        oddities=() if job is None else oddities_of_times(submitted, job.start, None, 0.0),
+        oddities=(
+            *(() if job is None else oddities_of_times(submitted, job.start, None, 0.0)),
+            *([MINIMUM_ONLY] if has_minimum_only else []),
+        ),
     )
 
 
-KUEUE = JsonFormat(
+class KueueFormat(JsonFormat):
+    """Workloads of Kueue."""
+
+    def counting(self, units: tuple[Unit, ...]) -> KueueFormat:
+        """Return the format with other resources that count as GPUs."""
+        return replace(self, units=units, parse=partial(_parse_workload, units=units))
+
+
+KUEUE = KueueFormat(
     name="kueue",
     citation="Kueue Workloads, kubectl get workloads -A -o json",
     caveat="a workload runs from its last admission to its end; GPUs of pods that ended earlier count to the end",

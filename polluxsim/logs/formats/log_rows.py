@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
+from itertools import product
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
-from polluxsim.common.errors import InvalidInputError, bad_line, reading
+from polluxsim.common.errors import InvalidInputError, bad_line
 from polluxsim.common.tables import Row, read_number
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob, Place
+from polluxsim.logs.formats.opening import open_log
 
 MAX_LINE = 1 << 20  # Longest line [bytes]. A longer line is not a row and must not fill the memory.
 MAX_COUNT = 10**9  # largest whole number in a log [1]
@@ -66,11 +69,13 @@ class PlacedRow(Row):
 class LogRow(PlacedRow):
     """One row of a log with cells of text.
 
-    `zone` is the zone of times without a zone; None if every time needs a zone.
+    `zone` is the zone of times without a zone; None if every time needs a zone. `oddities` are the repairs of the line
+    before its cells were read.
     """
 
     values: Mapping[str, str]
     zone: tzinfo | None = None
+    oddities: tuple[str, ...] = ()
 
     def has(self, column: str) -> bool:
         """Return whether the column exists and its cell is not blank."""
@@ -116,13 +121,57 @@ class LogRow(PlacedRow):
             raise self.error(column, "a time like 2017-10-02 08:00:00, or seconds since 1970")
         return seconds
 
+    def both_moments(self, column: str) -> tuple[float, ...]:
+        """Return the one or two instants of a time: in the hour that a clock repeats in autumn, there are two [s]."""
+        first = self.moment(column)
+        second = read_time(self.values[column], self.zone, fold=1)
+        return (first,) if second is None or second == first else (first, second)
+
     def error(self, column: str, allowed: str) -> BadRowError:
         """Return the error that a column is not `allowed`."""
         return BadRowError(self.path, self.line, f"column {column!r} is not {allowed}", self.values.get(column, ""))
 
 
-def read_time(text: str, zone: tzinfo | None) -> float | None:
+class Times(NamedTuple):
+    """The times of one job [s]; start and end are None if unknown."""
+
+    submitted: float
+    eligible: float  # from here on the job could start
+    start: float | None
+    end: float | None
+
+    def agree(self, duration: float | None) -> bool:
+        """Return whether the times are in order, and the job ran for its duration [s], if both are known."""
+        if self.start is None:
+            return True
+        if self.start < self.submitted:
+            return False
+        return self.end is None or duration is None or abs(self.end - self.start - duration) <= 1
+
+
+def consistent_times(times: Times, duration: float | None, moments: Callable[[], Iterable[tuple[float, ...]]]) -> Times:
+    """Return the times of a job, with the right ones of the instants that a local time in autumn can mean.
+
+    `times` takes the first instant of each. If these times disagree, the first combination of `moments`, the instants
+    of each time that is known, in the order of `Times`, that agrees replaces them.
+    """
+    if times.agree(duration):
+        return times
+    for combination in product(*moments()):
+        instants = iter(combination)
+        submitted, eligible = next(instants), next(instants)
+        start = None if times.start is None else next(instants)
+        end = None if times.end is None else next(instants)
+        other = Times(submitted, eligible, start, end)
+        if other.agree(duration):
+            return other
+    return times
+
+
+def read_time(text: str, zone: tzinfo | None, fold: int = 0) -> float | None:
     """Return the time in a text [s since 1970-01-01 UTC], or None if the text has another form or no known zone.
+
+    In the hour that a clock repeats in autumn, `fold` 1 takes the second instant of a local time.
 
     >>> from datetime import UTC
     >>> read_time("1970-01-02 00:00:00", UTC)
@@ -141,10 +190,27 @@ def read_time(text: str, zone: tzinfo | None) -> float | None:
         if value.tzinfo is None:
             if zone is None:
                 return None
-            value = value.replace(tzinfo=zone)
+            value = value.replace(tzinfo=zone, fold=fold)
         return value.timestamp()
     except (ValueError, OverflowError):
         return None
+
+
+def read_clock_duration(text: str) -> float | None:
+    """Return a duration like 02:03:04, 1-02:03:04 or 1 day 02:03:04 [s]; None for any other text.
+
+    >>> read_clock_duration("1-00:00:30"), read_clock_duration("2 days, 1:00:00"), read_clock_duration("90")
+    (86430.0, 176400.0, None)
+    """
+    match = CLOCK_DURATION.fullmatch(text.strip())
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+CLOCK_DURATION = re.compile(r"(?:(\d{1,6})(?:-| days?,? ))?(\d{1,6}):([0-5]?\d):([0-5]?\d(?:\.\d+)?)", re.ASCII)
+"""[days-]hours:minutes:seconds, or the days as words, perhaps with a fraction of a second."""
 
 
 @dataclass(frozen=True)
@@ -153,21 +219,49 @@ class Layout:
 
     columns: tuple[str, ...]  # required columns; without a header, all columns in order
     alternatives: tuple[tuple[str, ...], ...] = ()  # groups of columns, of which one each is required
-    wider: tuple[str, ...] = ()  # without a header, columns of rows with more cells; empty if there are none
+    other_columns: tuple[tuple[str, ...], ...] = ()  # without a header, columns of rows of other widths
     delimiter: str = ","
     has_header: bool = True
     quoted: bool = True  # whether a cell may stand in double quotes
+    finds_delimiter: bool = False  # whether the header tells the delimiter, if it is another one
+    # Columns of text that people choose. Only these cells may have the delimiter or bytes that are not UTF-8.
+    free_text: tuple[str, ...] = ()
+    explain: Callable[[list[str]], str] = lambda cells: ""  # why the cells of a first line may be no header; or empty
+
+
+ANY_COLUMN = ("*",)
+"""Free text of a layout all of whose columns may have bytes that are not UTF-8."""
+
+DELIMITER_REPAIRED = "a text with the delimiter, which was taken for one cell"
+BYTES_REPAIRED = "a text with bytes that are not UTF-8, which were replaced"
 
 
 def read_rows(path: Path, layout: Layout, zone: tzinfo | None = None) -> Iterator[LogRow | BadRowError]:
     """Yield the rows of a table. Blank lines are not rows. Raise InvalidInputError if the header is wrong."""
-    lines = read_lines(path)
+    lines = read_lines(path, keep_bytes=bool(layout.free_text))
     header = list(layout.columns)
     if layout.has_header:
-        header = _header(path, next(lines, (1, "")), layout)
+        first = next(lines, (1, ""))
+        layout = _with_delimiter(layout, first[1])
+        header = _header(path, first, layout)
     for line, text in lines:
-        cells = text if isinstance(text, BadRowError) else _cells(path, line, text, header, layout)
-        yield cells if isinstance(cells, BadRowError) else LogRow(path, line, cells, zone)
+        yield text if isinstance(text, BadRowError) else row_of(path, line, text, layout, header, zone)
+
+
+def _with_delimiter(layout: Layout, header: str | BadRowError) -> Layout:
+    """Return the layout with the delimiter that separates the names of the header, if the header tells it."""
+    if not layout.finds_delimiter or isinstance(header, BadRowError) or layout.delimiter in header:
+        return layout
+    between = DELIMITED_NAMES.match(header.strip())
+    if between is None:
+        return layout
+    names = header.strip().split(between[1])
+    are_names = all(name.isalnum() for name in names if name)
+    return replace(layout, delimiter=between[1]) if are_names else layout
+
+
+DELIMITED_NAMES = re.compile(r"[A-Za-z]\w*?([^\w\s]+|[ \t]+)(?=[A-Za-z])")
+"""The first name of a header, and what separates it from the second one."""
 
 
 def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) -> list[str]:
@@ -179,6 +273,8 @@ def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) ->
     if cells is None:
         raise bad_line(path, line, "the header's quotes do not match")
     names = [name.strip() for name in cells]
+    if reason := layout.explain(names):
+        raise bad_line(path, line, reason)
     if len(set(names)) != len(names):
         raise bad_line(path, line, "the header has a column name twice")
     groups = (*((name,) for name in layout.columns), *layout.alternatives)
@@ -189,21 +285,78 @@ def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) ->
     return names
 
 
-def _cells(path: Path, line: int, text: str, header: list[str], layout: Layout) -> dict[str, str] | BadRowError:
-    """Return the cells of a line by column, or the error about the line."""
+def row_of(
+    path: Path, line: int, text: str, layout: Layout, header: list[str], zone: tzinfo | None = None
+) -> LogRow | BadRowError:
+    """Return the row of a line with the columns of a header, or the error about the line."""
     cells = _split(text, layout)
     if cells is None:
         return BadRowError(path, line, "its quotes do not match", text)
-    if layout.wider and len(cells) == len(layout.wider):
-        header = list(layout.wider)
+    for columns in layout.other_columns:
+        if len(cells) == len(columns):
+            header = list(columns)
+    oddities = []
+    if len(cells) > len(header) and layout.free_text:
+        joined = _joined(cells, header, layout)
+        if joined is None:
+            reason = f"the number of cells must be {len(header)}: a text may have the delimiter {layout.delimiter!r}"
+            return BadRowError(path, line, f"{reason}; print such a text in JSON, or leave its column out", len(cells))
+        cells = joined
+        oddities.append(DELIMITER_REPAIRED)
     if len(cells) != len(header):
-        allowed = f"{len(header)} or {len(layout.wider)}" if layout.wider else len(header)
+        widths = sorted({len(header), len(layout.columns), *map(len, layout.other_columns)})
+        allowed = " or ".join(map(str, widths)) if layout.other_columns else str(len(header))
         return BadRowError(path, line, f"the number of cells must be {allowed}", len(cells))
-    return dict(zip(header, cells, strict=True))
+    values = dict(zip(header, cells, strict=True))
+    if not text.isascii() and _has_kept_bytes(text):
+        broken = [name for name, cell in values.items() if _has_kept_bytes(cell)]
+        if layout.free_text != ANY_COLUMN and not set(broken) <= set(layout.free_text):
+            return _not_utf8(path, line, text.encode("utf-8", "surrogateescape"))
+        for name in broken:
+            values[name] = values[name].encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        oddities.append(BYTES_REPAIRED)
+    return LogRow(path, line, values, zone, tuple(oddities))
+
+
+def _joined(cells: list[str], header: list[str], layout: Layout) -> list[str] | None:
+    """Return the cells with the pieces of a text that has the delimiter as one cell; None if it is not known which.
+
+    The pieces belong to the only column of free text. They may also belong to the only list of resources if the
+    delimiter is the comma, which separates the entries of such a list.
+    """
+    extra = len(cells) - len(header)
+    free = [index for index, name in enumerate(header) if name in layout.free_text]
+    if layout.delimiter == ",":
+        return _joined_lists(cells, len(header))
+    if layout.quoted or len(free) != 1:
+        return None
+    start, end = free[0], free[0] + extra + 1
+    text = layout.delimiter.join(cells[start:end])
+    return [*cells[:start], text, *cells[end:]]
+
+
+def _joined_lists(cells: list[str], width: int) -> list[str] | None:
+    """Return the cells with neighbours like cpu=8 and node=1 as one list; None if the number of cells differs then."""
+    joined: list[str] = []
+    was_entry = False
+    for cell in cells:
+        is_entry = LIST_ENTRY.fullmatch(cell.strip()) is not None
+        if is_entry and was_entry:
+            joined[-1] += f",{cell}"
+        else:
+            joined.append(cell)
+        was_entry = is_entry
+    return joined if len(joined) == width else None
+
+
+LIST_ENTRY = re.compile(r"[a-z][\w/:.-]*=[^=\s]+")
+"""One entry of a list of resources, like cpu=8 or gres/gpu:a100=4."""
 
 
 def _split(text: str, layout: Layout) -> list[str] | None:
     """Return the cells of a line; None if its quotes do not match."""
+    if layout.delimiter == BLANK:
+        return text.split()
     if not layout.quoted or '"' not in text:
         return text.split(layout.delimiter)
     # One reader for each line, because no cell spans lines and an open quote must not swallow the following rows.
@@ -213,13 +366,35 @@ def _split(text: str, layout: Layout) -> list[str] | None:
         return None
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str | BadRowError]]:
-    """Yield the lines of a text file that are not blank, with their numbers; a line that cannot be read is an error."""
-    with reading(path), path.open("rb") as file:
-        yield from _decoded_lines(path, file)
+BLANK = " "
+"""Delimiter of tables whose cells are separated by any number of blanks."""
 
 
-def _decoded_lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, str | BadRowError]]:
+def _has_kept_bytes(text: str) -> bool:
+    """Return whether a text has bytes that are not UTF-8, which `read_lines` kept."""
+    return any("\udc80" <= character <= "\udcff" for character in text)
+
+
+def _not_utf8(path: Path, line: int, raw: bytes) -> BadRowError:
+    """Return the error about a line with bytes that are not UTF-8."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError as error:
+        return BadRowError(path, line, "the line must be UTF-8 text", raw[error.start : error.end])
+    raise ValueError("the line is UTF-8 text")
+
+
+def read_lines(path: Path, *, keep_bytes: bool = False) -> Iterator[tuple[int, str | BadRowError]]:
+    """Yield the lines of a text file that are not blank, with their numbers; a line that cannot be read is an error.
+
+    With `keep_bytes`, a line with bytes that are not UTF-8 is no error: each such byte becomes a lone surrogate, as
+    Python's error handler surrogateescape makes them.
+    """
+    with open_log(path) as file:
+        yield from _decoded_lines(path, file, keep_bytes=keep_bytes)
+
+
+def _decoded_lines(path: Path, file: BinaryIO, *, keep_bytes: bool) -> Iterator[tuple[int, str | BadRowError]]:
     """Yield lines as `read_lines` does, without holding more than `MAX_LINE` bytes of a line."""
     number = 0
     while raw := file.readline(MAX_LINE):
@@ -229,11 +404,15 @@ def _decoded_lines(path: Path, file: BinaryIO) -> Iterator[tuple[int, str | BadR
                 pass
             yield number, BadRowError(path, number, f"the line must have less than {MAX_LINE} bytes")
             continue
+        encoding = "utf-8-sig" if number == 1 else "utf-8"
         try:
-            text = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            yield number, BadRowError(path, number, "the line must be UTF-8 text", raw[error.start : error.end])
-            continue
+            text = raw.decode(encoding)
+        except UnicodeDecodeError:
+            if not keep_bytes:
+                yield number, _not_utf8(path, number, raw)
+                continue
+            text = raw.decode(encoding, "surrogateescape")
+        text = text.rstrip("\r\n")
         if text.strip():
             yield number, text
 
@@ -279,4 +458,7 @@ class TableFormat(Format):
     def _job(self, row: LogRow) -> LogJob | Dropped:
         if self.layout.has_header and all(cell.strip() == name for name, cell in row.values.items()):
             return row.dropped("the header again")  # several outputs in one file
-        return self.parse(row)
+        job = self.parse(row)
+        if row.oddities and isinstance(job, LogJob):
+            job = job._replace(oddities=(*job.oddities, *row.oddities))
+        return job

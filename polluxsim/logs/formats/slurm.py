@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import tzinfo
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from polluxsim.common.errors import reading
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
+    CPU,
     ENDED,
+    GPU,
+    ONLY_GPUS,
     BadRowError,
     Clock,
     Dropped,
@@ -20,12 +24,24 @@ from polluxsim.logs.formats.base import (
     JobStatus,
     LogJob,
     Reason,
+    Unit,
     as_gang,
     oddities_of_times,
     source_files,
 )
 from polluxsim.logs.formats.json_rows import JsonRow, is_json, json_rows
-from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow, TableFormat, parsed
+from polluxsim.logs.formats.log_rows import (
+    MAX_GPUS,
+    Layout,
+    LogRow,
+    TableFormat,
+    Times,
+    consistent_times,
+    parsed,
+    read_rows,
+    read_time,
+)
+from polluxsim.logs.formats.opening import open_log
 
 STATES = {
     **ENDED,
@@ -51,10 +67,10 @@ JOB_ID = re.compile(r"\d+(_(\d+|\[[^\]]*\]))?(\+\d+)?", re.ASCII)
 ELAPSED = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,3}):)?(\d{1,2}):(\d{1,2})(?:\.\d+)?", re.ASCII)
 """[days-][hours:]minutes:seconds, perhaps with a fraction that only CPU times have."""
 
-NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID", "4294967294", "4294967295")
+NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID", "NOT_SET", "4294967294", "4294967295")
 """Words and numbers of sacct for a job without its own time limit."""
 
-THROTTLE = re.compile(r"(\d+)_\[[^\]%]*%(\d+)\]", re.ASCII)
+THROTTLE = re.compile(rb"(\d+)_\[[^\]%]*%(\d+)\]")
 """The rest of a job array that waits because not all jobs may run at once: 12_[4-9%2]."""
 
 MAX_PRIORITY = 2**32  # largest priority read; Slurm's have 32 bits
@@ -69,7 +85,17 @@ GRES = re.compile(r"(?:gres[:/])?gpu(?::([^:,=()\d][^:,=()]*))?(?:[:=](\d{1,7}))
 """One entry of a GRES list for GPUs, as older versions write them: gpu:4, gpu:a100:4; gpu alone is one."""
 
 
-def _parse(row: LogRow) -> LogJob | Dropped:
+CPU_COLUMNS = ("AllocCPUS", "NCPUS", "ReqCPUS")
+"""Columns of sacct with the CPUs of a job, for logs without lists of resources."""
+
+SHARES = ("gres/shard", "gres/mps")
+"""Resources of Slurm by which jobs share a GPU."""
+
+FREE_TEXT = ("JobName", "Comment", "AdminComment", "SystemComment", "SubmitLine", "WorkDir", "Reason")
+"""Columns of sacct with a text that a user chooses. Slurm does not escape a delimiter in it."""
+
+
+def _parse(row: LogRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob | Dropped:
     id_column = "JobID" if "JobID" in row.values else "JobIDRaw"
     job_id = row.name(id_column)
     if "." in job_id:
@@ -79,12 +105,10 @@ def _parse(row: LogRow) -> LogJob | Dropped:
     status = _status(row)
     if status is None or ("Start" in row.values and not row.has("Start")) or "[" in job_id:
         return row.dropped(Reason.NEVER_RAN)
-    num_gpus, gpu_type, types = _gpus_of(row)
+    num_gpus, gpu_type, types = _held(row, units)
     if num_gpus == 0:
-        return row.dropped(Reason.NO_GPU)
-    submitted, start, end = row.moment("Submit"), _time(row, "Start"), _time(row, "End")
-    # A dependency, a begin time or a hold keeps a job out of the queue after its submission.
-    eligible = max(submitted, _time(row, "Eligible") or submitted)
+        return row.dropped(_why_without_gpu(row, units))
+    submitted, eligible, start, end = _times(row)
     if (duration := _duration(row, start, end)) is None:
         return row.dropped("neither Elapsed nor both Start and End say how long it ran")
     # A job that ran for no time and has an empty allocation never held GPUs.
@@ -124,8 +148,23 @@ def _status(row: LogRow) -> JobStatus | None:
     return STATES[word]
 
 
-def _time(row: LogRow, column: str) -> float | None:
-    return row.moment(column) if row.has(column) else None
+def _times(row: LogRow) -> Times:
+    """Return the times of a job.
+
+    A dependency, a begin time or a hold keeps a job out of the queue after its submission.
+    """
+    columns = [column for column in ("Submit", "Eligible", "Start", "End") if column == "Submit" or row.has(column)]
+    first = {column: row.moment(column) for column in columns}
+    submitted = first["Submit"]
+    times = Times(submitted, first.get("Eligible", submitted), first.get("Start"), first.get("End"))
+    times = times._replace(eligible=max(times.submitted, times.eligible))
+    duration = _duration(row, times.start, times.end)
+    if times.agree(duration):
+        return times
+    if "Eligible" not in first:
+        columns.insert(1, "Submit")
+    times = consistent_times(times, duration, lambda: [row.both_moments(column) for column in columns])
+    return times._replace(eligible=max(times.submitted, times.eligible))
 
 
 def _duration(row: LogRow, start: float | None, end: float | None) -> float | None:
@@ -157,9 +196,82 @@ def _time_limit(row: LogRow) -> float | None:
 class _Gpus(NamedTuple):
     """GPUs of a job, their type if all GPUs have one type, and the number of types."""
 
-    number: int  # number of GPUs
+    number: float  # number of GPUs, or of what counts as GPUs
     type: str | None = None  # None if the GPUs have several types or an unknown type
     types: int = 0  # number of types
+
+
+def _held(row: LogRow, units: Sequence[Unit]) -> _Gpus:
+    """Return the GPUs of a job, with the other resources that count as GPUs."""
+    if units == ONLY_GPUS:
+        return _gpus_of(row)
+    gpus = _Gpus(0)
+    number = 0.0
+    for unit in units:
+        if unit.resource == GPU:
+            gpus = _gpus_of(row)
+            number += unit.gpus * gpus.number
+        else:
+            number += unit.gpus * _amount(row, "cpu" if unit.resource == CPU else unit.resource)
+    if number > MAX_GPUS:
+        raise row.error("AllocTRES", f"a list with at most {MAX_GPUS:g} of what --unit names")
+    return gpus._replace(number=number)
+
+
+def _amount(row: LogRow, resource: str) -> float:
+    """Return the amount of a resource in the allocation, or in the request if the log states no allocation."""
+    for column in ("AllocTRES", "ReqTRES"):
+        if row.has(column):
+            amounts = _amounts(row, column)
+            return amounts.get(resource, 0.0)
+    if resource == "cpu":
+        for column in CPU_COLUMNS:
+            if row.has(column):
+                return row.count(column)
+    return 0.0
+
+
+def _amounts(row: LogRow, column: str) -> dict[str, float]:
+    """Return the amounts of the resources in a TRES list by name.
+
+    The name of a typed entry is that before the type. An untyped entry counts the typed entries of its name as well.
+    """
+    untyped, typed = dict[str, float](), dict[str, float]()
+    for text in row.values[column].strip().split(","):
+        name, equals, number = text.partition("=")
+        match = AMOUNT.fullmatch(number)
+        if not equals:
+            raise row.error(column, "a list like cpu=8,gres/gpu=4,node=1")
+        if match is None:
+            continue  # memory such as mem=16G, which is no number of pieces
+        base, colon, _ = name.partition(":")
+        if colon:
+            typed[base] = typed.get(base, 0.0) + float(number)
+        else:
+            untyped[base] = float(number)
+    return typed | untyped
+
+
+AMOUNT = re.compile(r"\d{1,9}(?:\.\d{1,6})?", re.ASCII)
+"""A number of pieces of a resource."""
+
+
+def _why_without_gpu(row: LogRow, units: Sequence[Unit]) -> str:
+    """Return the reason to drop a job without GPUs, with the names of other accelerators that it holds."""
+    if Unit(CPU) in units:
+        return "no CPU"
+    names = set[str]()
+    for column in ("AllocTRES", "ReqTRES"):
+        if row.has(column):
+            entries = row.values[column].split(",")
+            names |= {entry.partition("=")[0].partition(":")[0].strip() for entry in entries}
+    others = sorted(name for name in names if name.startswith("gres/") and not name.startswith("gres/gpu"))
+    if not others:
+        return Reason.NO_GPU
+    named = ", ".join(others)
+    if set(others) <= set(SHARES):
+        return f"only shares of a GPU: {named}; count them with --unit {GPU},{others[0]}*GPUS_OF_A_SHARE"
+    return f"no GPU, but {named}; count them with --unit {GPU},{others[0]}"
 
 
 def _gpus_of(row: LogRow) -> _Gpus:
@@ -209,6 +321,19 @@ def _gres(row: LogRow, column: str, text: str) -> tuple[str | None, int] | None:
 class SlurmFormat(TableFormat):
     """Rows of sacct as text or JSON. The parts of a heterogeneous job are several rows and one gang."""
 
+    def for_source(self, source: Path, columns: str) -> SlurmFormat:
+        """Return the format with the clock of one log: its times may state their offset from UTC."""
+        super().for_source(source, columns)
+        offset = _stated_offset(source_files(source, self.files))
+        return self if offset is None else replace(self, clock=Clock.ZONED, time_zone=offset)
+
+    def counting(self, units: tuple[Unit, ...]) -> SlurmFormat:
+        """Return the format with other resources that count as GPUs."""
+        resources = (*RESOURCES, *CPU_COLUMNS) if units == (Unit(CPU),) else RESOURCES
+        columns = tuple(resources if group == RESOURCES else group for group in self.layout.alternatives)
+        layout = replace(self.layout, alternatives=columns)
+        return replace(self, units=units, layout=layout, parse=partial(_parse, units=units))
+
     def read(self, source: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each row, file by file."""
         yield from _gangs(super().read(source, zone), _throttles(source_files(source, self.files)))
@@ -222,23 +347,50 @@ class SlurmFormat(TableFormat):
             yield parsed(row, lambda row: self.parse(_cells(row)))
 
 
+def _stated_offset(paths: Iterable[Path]) -> str | None:
+    """Return the offset from UTC, like +01:00, of the first submission in text; None if a log states none."""
+    for path in paths:
+        if is_json(path):
+            continue
+        for row in islice(read_rows(path, SLURM.layout), ROWS_TO_FIND_THE_CLOCK):
+            if isinstance(row, LogRow) and row.has("Submit"):
+                match = OFFSET.search(row.values["Submit"].strip())
+                if match is None or read_time(row.values["Submit"], None) is None:
+                    return None
+                return "+00:00" if match[1] else f"{match[2]}:{match[3]}"
+    return None
+
+
+ROWS_TO_FIND_THE_CLOCK = 1000  # rows among which one has a submission
+
+OFFSET = re.compile(r"(?:(Z)|([+-]\d\d):?(\d\d))$", re.ASCII)
+"""Offset from UTC at the end of a time."""
+
+
 def _throttles(paths: Iterable[Path]) -> dict[str, int]:
     """Return the number of jobs of an array that may run at once, by the array's id, if the text of a log states it."""
-    found = dict[str, int]()
+    limits = dict[str, int]()
     for path in paths:
-        with reading(path), path.open(encoding="utf-8", errors="replace") as lines:
-            matches = (match for line in lines if "%" in line and (match := THROTTLE.search(line)))
-            found |= {match[1]: int(match[2]) for match in matches}
-    return found
+        with open_log(path) as lines:
+            for line in lines:
+                if b"%" not in line:
+                    continue
+                match = THROTTLE.search(line)
+                if match is not None:
+                    limits[match[1].decode()] = int(match[2])
+    return limits
 
 
 def _gangs(entries: Iterable[Entry], throttles: Mapping[str, int]) -> Iterator[Entry]:
     """Yield entries, with the parts of each heterogeneous job, which follow each other, as one job."""
     held: LogJob | None = None
+    parts = set[str]()  # ids of the parts of `held`
     for entry in entries:
         if not isinstance(entry, LogJob):
             yield entry
-        elif held is not None and _gang_of(held) == _gang_of(entry):
+        # A part for the second time belongs to another output of sacct with the same job.
+        elif held is not None and _gang_of(held) == _gang_of(entry) and entry.job not in parts:
+            parts.add(entry.job)
             held = as_gang(held, entry, SLURM.extras)
             yield Dropped(entry.place, "part of a heterogeneous job, one gang with its first")
         else:
@@ -247,6 +399,7 @@ def _gangs(entries: Iterable[Entry], throttles: Mapping[str, int]) -> Iterator[E
             array, is_task, _ = entry.job.partition("_")
             limit = throttles.get(array) if is_task else None
             held = entry if limit is None else entry._replace(extras=(*entry.extras[:-1], limit))
+            parts = {entry.job}
             if "+" not in entry.job:
                 yield held
                 held = None
@@ -327,7 +480,7 @@ def _scalar(row: JsonRow, key: str) -> str:
     if value is None or value == "":
         return ""
     if isinstance(value, str):
-        return row.text(key)
+        return row.free_text(key) if key == KEYS["JobName"] else row.text(key)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise row.error(key, "a text or a number")
     return str(value)
@@ -369,14 +522,33 @@ def _resources(tres: JsonRow, key: str) -> str:
     return ",".join(f"{kind}/{name}={count}" if name else f"{kind}={count}" for kind, name, count in entries if count)
 
 
+RESOURCES = ("AllocTRES", "ReqTRES", "AllocGRES")
+"""Columns with lists of resources."""
+
+
+def _explain_header(cells: list[str]) -> str:
+    """Return what is wrong with the first line of an output without a header; empty for any other line."""
+    has_job = JOB_ID.fullmatch(cells[0]) is not None
+    has_state = any(cell.split()[:1] != [] and cell.split()[0] in STATES for cell in cells)
+    if not (has_job and has_state):
+        return ""
+    return (
+        "this line is a job, not the header of sacct; run sacct without --noheader, or put the list of --format, with "
+        "the delimiter of the file, before the first line"
+    )
+
+
 SLURM = SlurmFormat(
     name="slurm",
     citation="Slurm accounting, sacct --parsable2",
     layout=Layout(
         columns=("Submit", "State"),
-        alternatives=(("JobID", "JobIDRaw"), ("AllocTRES", "ReqTRES", "AllocGRES"), ("ElapsedRaw", "Elapsed", "End")),
+        alternatives=(("JobID", "JobIDRaw"), RESOURCES, ("ElapsedRaw", "Elapsed", "End")),
         delimiter="|",
         quoted=False,
+        finds_delimiter=True,
+        free_text=FREE_TEXT,
+        explain=_explain_header,
     ),
     parse=_parse,
     clock=Clock.LOCAL,
@@ -384,5 +556,5 @@ SLURM = SlurmFormat(
         "application", "num_nodes", "queueing_delay", "time_limit", "partition", "gpu_type", "priority", "qos",
         "eligibility_delay", "array_limit",
     ),
-    files="*.txt *.json",
+    files="*.txt *.json *.csv",
 )  # fmt: skip

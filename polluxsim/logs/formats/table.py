@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from polluxsim.common.errors import InvalidConfigError, InvalidInputError, allowed_among, listed
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, allowed_among, check_choice, listed
 from polluxsim.common.tables import read_number
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
@@ -23,12 +23,29 @@ from polluxsim.logs.formats.base import (
     JobStatus,
     LogJob,
     Reason,
+    Unit,
     oddities_of_times,
     source_files,
 )
 from polluxsim.logs.formats.json_rows import is_json, read_objects
-from polluxsim.logs.formats.log_rows import MAX_GPUS, Layout, LogRow, parsed, read_lines, read_rows, read_time
+from polluxsim.logs.formats.log_rows import (
+    ANY_COLUMN,
+    BLANK,
+    MAX_GPUS,
+    Layout,
+    LogRow,
+    Times,
+    consistent_times,
+    parsed,
+    read_clock_duration,
+    read_lines,
+    read_rows,
+    read_time,
+    row_of,
+)
+from polluxsim.logs.formats.opening import is_standard_workload_format
 from polluxsim.logs.formats.slurm import MAX_PRIORITY, STATES
+from polluxsim.logs.formats.swf import STATUSES as SWF_STATUSES
 
 KEYS = {
     "job": "name of the job",
@@ -36,8 +53,8 @@ KEYS = {
     "eligible": "time from which it could start",
     "start": "start",
     "end": "end",
-    "duration": "time on GPUs [s]",
-    "wait": "time from submission to start [s]",
+    "duration": "time on GPUs [s], or like 1-02:03:04",
+    "wait": "time from submission to start [s], or like 02:03:04",
     "gpus": "GPUs",
     "user": "user",
     "tenant": "virtual cluster, account or team",
@@ -48,7 +65,7 @@ KEYS = {
     "nodes": "nodes",
     "cpus": "CPUs on all nodes together",
     "memory": "memory on all nodes together [GB]",
-    "time_limit": "time limit [s]",
+    "time_limit": "time limit [s], or like 1-00:00:00",
     "priority": "priority",
     "qos": "quality of service",
 }
@@ -57,11 +74,13 @@ KEYS = {
 NEEDED = ("submit", "gpus")
 
 COLUMN = re.compile(r"(?P<column>[^:*]+)(?P<entries>(?::[^:*]+)*)(?:\*(?P<factor>[^:*]+))?")
-"""COLUMN, COLUMN*FACTOR for a number in another unit, COLUMN:ENTRY for an entry of a list like 1=8,1002=2."""
+"""COLUMN, COLUMN*FACTOR for a number in another unit, COLUMN*COLUMN for a product, COLUMN:ENTRY for an entry of a list
+like 1=8,1002=2."""
 
 HEAD = 100  # rows that are read to find the columns of a table; objects in JSON may leave some out
 FIRST_EPOCH = 1e8  # numbers from this one on are seconds since 1970; smaller ones count from an unknown start [s]
 NO_LIMIT = (2**32 - 2, 2**32 - 1)  # numbers that Slurm's database has for a job without a limit
+NO_LIMIT_WORDS = ("unlimited", "partition_limit", "infinite", "not_set", "invalid")  # words for the same
 
 SLURM_NUMBERS = (
     "PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED",
@@ -72,11 +91,19 @@ SLURM_NUMBERS = (
 STATUSES: Mapping[str, JobStatus | None] = {
     **{state.lower(): status for state, status in STATES.items()},
     **{status.value: status for status in JobStatus},
-    **{str(number): STATES[state] for number, state in enumerate(SLURM_NUMBERS)},
     "succeeded": JobStatus.COMPLETED,
     "killed": JobStatus.CANCELLED,
 }
-"""Statuses by their words in small letters: those of a trace, and Slurm's words and numbers."""
+"""Statuses by their words in small letters: those of a trace, and Slurm's."""
+
+NUMBERED_STATUSES: Mapping[str, Mapping[str, JobStatus | None]] = {
+    "slurm": {str(number): STATES[state] for number, state in enumerate(SLURM_NUMBERS)},
+    "swf": {str(number): status for number, status in SWF_STATUSES.items()},
+}
+"""Statuses by their numbers, by the name of a numbering: Slurm's database, the Standard Workload Format."""
+
+SLURM_DATABASE = ("id_job", "time_submit", "state")
+"""Columns of a table of Slurm's database, whose states are numbers."""
 
 
 class Source(NamedTuple):
@@ -85,6 +112,7 @@ class Source(NamedTuple):
     column: str
     entries: tuple[str, ...] = ()  # names of the entries of a list in the column; empty if the column is no list
     factor: float = 1.0  # from the unit of the column to the unit of the key
+    other_column: str = ""  # column whose number is a further factor; empty if there is none
 
 
 def parse_columns(text: str) -> dict[str, Source]:
@@ -107,10 +135,13 @@ def parse_columns(text: str) -> dict[str, Source]:
         if key in found:
             raise InvalidConfigError(f"--columns has the key {key!r} twice; give it once")
         factor = read_number(match["factor"] or "1")
-        if factor is None or factor <= 0:
+        if factor is not None and factor <= 0:
             raise InvalidConfigError(f"--columns has the factor {match['factor']!r} in {pair!r}; give a number above 0")
         entries = tuple(entry.strip() for entry in match["entries"].split(":")[1:])
-        found[key] = Source(match["column"].strip(), entries, factor)
+        if factor is None:
+            found[key] = Source(match["column"].strip(), entries, other_column=match["factor"].strip())
+        else:
+            found[key] = Source(match["column"].strip(), entries, factor)
     return found
 
 
@@ -133,20 +164,53 @@ class _Mapped:
         if not self.has(key):
             return None
         source = self.columns[key]
+        factor = source.factor
+        if source.other_column:
+            other = read_number(self.row.values.get(source.other_column, ""))
+            if other is None or other < 0:
+                raise self.row.error(source.other_column, "a number of at least 0")
+            factor = other
         number = self._of_entries(source) if source.entries else read_number(self.row.values[source.column])
-        if number is None or not low <= number * source.factor <= high:
-            raise self.row.error(source.column, f"a number from {low / source.factor:g} to {high / source.factor:g}")
-        return number * source.factor
+        if number is None or not low <= number * factor <= high:
+            if factor <= 0:
+                raise self.row.error(source.column, f"a number of which the {factor:g}-fold is {low:g} to {high:g}")
+            raise self.row.error(source.column, f"a number from {low / factor:g} to {high / factor:g}")
+        return number * factor
 
-    def _of_entries(self, source: Source) -> float | None:
-        """Return the sum of some entries of a list like 1=8,1002=2; an entry that is missing is 0."""
-        total = 0.0
+    def _of_entries(self, source: Source) -> float:
+        """Return the sum of some entries of a list like 1=8,1002=2; an entry that is missing is 0.
+
+        An entry like gres/gpu:a100=4 counts under the name before its type, unless the list has an entry without type.
+        """
+        untyped, typed = dict[str, float](), dict[str, float]()
         for part in self.row.values[source.column].split(","):
-            name, _, text = part.partition("=")
-            if (number := read_number(text)) is None:
+            name, equals, text = (word.strip() for word in part.partition("="))
+            base = name.partition(":")[0]
+            if not equals:
                 raise self.row.error(source.column, "a list like cpu=8,gpu=2")
-            total += number if name.strip() in source.entries else 0.0
-        return total
+            if not {name, base} & set(source.entries):
+                continue  # another resource, such as mem=16G
+            number = read_number(text)
+            if number is None:
+                raise self.row.error(source.column, f"a list with a number of {name}, like {name}=2")
+            if name in source.entries:
+                untyped[name] = number
+            else:
+                typed[base] = typed.get(base, 0.0) + number
+        return sum((typed | untyped).values())
+
+    def seconds(self, key: str) -> float | None:
+        """Return a duration [s], also from a text like 1-02:03:04; None if the cell is blank."""
+        if not self.has(key):
+            return None
+        text = self.row.values[self.columns[key].column]
+        if ":" not in text:
+            return self.number(key, 0, MOST_SECONDS)
+        seconds = read_clock_duration(text)
+        if seconds is None or seconds > MOST_SECONDS:
+            allowed = "a number of seconds, or a time like 02:03:04 or 1-02:03:04 (days-hours:minutes:seconds)"
+            raise self.row.error(self.columns[key].column, allowed)
+        return seconds
 
     def count(self, key: str) -> int | None:
         number = self.number(key, 0, 1e9)
@@ -169,29 +233,42 @@ class _Mapped:
             seconds = self.row.moment(source.column)
         return None if seconds == 0 and submitted is not None and submitted > 0 else seconds
 
+    def is_date(self, key: str) -> bool:
+        """Return whether a time is a date with a time of day."""
+        return self.has(key) and self.columns[key].factor == 1 and ":" in self.row.values[self.columns[key].column]
+
+    def both_times(self, key: str) -> tuple[float, ...]:
+        """Return the one or two instants of a date with a time of day [s]."""
+        return self.row.both_moments(self.columns[key].column)
+
+    def has_status_of_unknown_meaning(self) -> bool:
+        """Return whether the status is a number, and the map does not say whose numbers these are."""
+        text = self.word("status")
+        return text is not None and not self.columns["status"].entries and read_number(text) is not None
+
     def status(self) -> JobStatus | None:
-        if (text := self.word("status")) is None:
+        """Return how the job ended; None if it did not run, or if the table does not say."""
+        text = self.word("status")
+        if text is None or self.has_status_of_unknown_meaning():
             return None
+        source = self.columns["status"]
+        statuses = NUMBERED_STATUSES[source.entries[0]] if source.entries else STATUSES
         word = text.lower().partition(" by ")[0]  # Slurm writes CANCELLED by 1000
-        if word not in STATUSES:
-            column = self.columns["status"].column
-            raise self.row.error(column, f"one of {listed(STATUSES)}; rename the column if it has another meaning")
-        return STATUSES[word]
+        if word not in statuses:
+            allowed = f"one of {listed(statuses)}; rename the column if it has another meaning"
+            raise self.row.error(source.column, allowed)
+        return statuses[word]
 
 
 def _job(mapped: _Mapped) -> LogJob | Dropped:
     """Return the job of a row, or the row as dropped."""
     row = mapped.row
-    gpus, submitted = mapped.number("gpus", 0, MAX_GPUS) or 0.0, mapped.time("submit")
-    if submitted is None:
-        raise row.error(mapped.columns["submit"].column, "a time")
-    start, end = mapped.time("start", submitted), mapped.time("end", submitted)
-    wait = mapped.number("wait", 0, MOST_SECONDS)
-    if wait is not None and "start" not in mapped.columns:
-        start = submitted + wait
-    duration = mapped.number("duration", 0, MOST_SECONDS)
+    gpus = mapped.number("gpus", 0, MAX_GPUS) or 0.0
+    duration = mapped.seconds("duration")
+    submitted, eligible, start, end = _times(mapped, duration)
     status = mapped.status()
-    if ("start" in mapped.columns and start is None) or (status is None and mapped.has("status")):
+    is_number = mapped.has_status_of_unknown_meaning()
+    if ("start" in mapped.columns and start is None) or (status is None and mapped.has("status") and not is_number):
         return row.dropped(Reason.NEVER_RAN)
     if gpus == 0:
         return row.dropped(Reason.NO_GPU)
@@ -201,7 +278,9 @@ def _job(mapped: _Mapped) -> LogJob | Dropped:
         if end < start:
             return row.dropped(Reason.END_BEFORE_START)
         duration = end - start
-    eligible = max(submitted, mapped.time("eligible", submitted) or submitted)
+    oddities = list(oddities_of_times(eligible, start, end, duration or 0.0))
+    if is_number:
+        oddities.append(Reason.STATUS_NUMBER)
     return LogJob(
         place=row.place,
         job=mapped.word("job") or f"row-{row.line}",
@@ -224,14 +303,36 @@ def _job(mapped: _Mapped) -> LogJob | Dropped:
             mapped.word("qos"),
             eligible - submitted if mapped.has("eligible") else None,
         ),
-        oddities=oddities_of_times(eligible, start, end, duration or 0.0),
+        oddities=(*oddities, *row.oddities),
     )
 
 
+def _times(mapped: _Mapped, duration: float | None) -> Times:
+    """Return the times of a job. `duration` [s] decides between the two instants of a time in the repeated hour."""
+    submitted = mapped.time("submit")
+    if submitted is None:
+        raise mapped.row.error(mapped.columns["submit"].column, "a time")
+    start, end = mapped.time("start", submitted), mapped.time("end", submitted)
+    eligible = mapped.time("eligible", submitted)
+    wait = mapped.seconds("wait")
+    if wait is not None and "start" not in mapped.columns:
+        start = submitted + wait
+    times = Times(submitted, max(submitted, eligible or submitted), start, end)
+    if times.agree(duration) or mapped.is_relative:
+        return times
+    given = ("submit", "submit" if eligible is None else "eligible", "start", "end")
+    keys = [key for key, time in zip(given, times, strict=True) if time is not None]
+    if not all(mapped.is_date(key) for key in keys):
+        return times
+    times = consistent_times(times, duration, lambda: [mapped.both_times(key) for key in keys])
+    return times._replace(eligible=max(times.submitted, times.eligible))
+
+
 def _time_limit(mapped: _Mapped) -> float | None:
-    if not mapped.has("time_limit") or read_number(mapped.word("time_limit")) in NO_LIMIT:
+    word = mapped.word("time_limit")
+    if word is None or word.lower() in NO_LIMIT_WORDS or read_number(word) in NO_LIMIT:
         return None
-    return mapped.number("time_limit", 0, MOST_SECONDS)
+    return mapped.seconds("time_limit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,6 +343,8 @@ class MappedTable(Format):
     """
 
     columns: Mapping[str, Source] = field(default_factory=dict)  # by key; empty until `for_source` reads a table
+    is_numbered: bool = False  # whether the table has no header, and the columns have numbers from 1 on
+    free_text: tuple[str, ...] = ()  # columns whose texts may have bytes that are not UTF-8
 
     def for_source(self, source: Path, columns: str) -> MappedTable:
         """Return the format with the columns and the clock of a table.
@@ -249,50 +352,122 @@ class MappedTable(Format):
         Raise InvalidConfigError if `columns` is not a map of columns of the table, and InvalidInputError if the table
         has no rows or a needed key has no column.
         """
-        mapped, path = parse_columns(columns), source_files(source, self.files)[0]
-        rows = [row for row in islice(_rows(path, None), HEAD) if isinstance(row, LogRow)]
+        mapped = parse_columns(columns)
+        path = source_files(source, self.files)[0]
+        is_swf = is_standard_workload_format(path)
+        is_numbered = bool(mapped) and all(source.column.isdigit() for source in mapped.values())
+        if is_swf and not is_numbered:
+            raise InvalidInputError(
+                f"{path}: this is a log in the Standard Workload Format; import it with the format swf, or name its "
+                "columns by their numbers, like --columns submit=2,wait=3,duration=4,gpus=5"
+            )
+        rows = [row for row in islice(_rows(path, None, is_numbered, ANY_COLUMN), HEAD) if isinstance(row, LogRow)]
         if not rows:
             raise InvalidInputError(f"{path}: no row with values in the first {HEAD}; give a table with jobs")
         names = list(dict.fromkeys(name for row in rows for name in row.values))
-        for key, (column, *_) in mapped.items():
-            if column not in names:
-                raise InvalidConfigError(
-                    f"--columns maps {key} to {column!r}, which is not a column of {path}; "
-                    f"{allowed_among(column, names)}"
-                )
+        for key, of_key in mapped.items():
+            for column in filter(None, (of_key.column, of_key.other_column)):
+                if column not in names:
+                    raise InvalidConfigError(
+                        f"--columns maps {key} to {column!r}, which is not a column of {path}; "
+                        f"{allowed_among(column, names)}"
+                    )
         mapped = {key: Source(key) for key in KEYS if key in names} | mapped
         if missing := [key for key in NEEDED if key not in mapped]:
             raise InvalidInputError(
                 f"{path}: no column is mapped to {missing[0]}, which every job needs; "
                 f"add {missing[0]}=COLUMN to --columns with one of {listed(names)}"
             )
-        return replace(self, columns=mapped, clock=_clock(rows, mapped["submit"]))
+        status = mapped.get("status")
+        if status is not None and status.entries:
+            check_choice("the numbering of status", status.entries[0], NUMBERED_STATUSES.keys())
+        elif status is not None and set(SLURM_DATABASE) <= set(names):
+            mapped["status"] = status._replace(entries=("slurm",))
+        return replace(
+            self,
+            columns=mapped,
+            is_numbered=is_numbered,
+            free_text=_free_text(names, mapped),
+            clock=_clock(_rows(path, None, is_numbered, ANY_COLUMN), mapped["submit"]),
+        )
+
+    def counting(self, units: tuple[Unit, ...]) -> MappedTable:
+        """Return the format with another word for what the column of the GPUs counts."""
+        return replace(self, units=units)
 
     def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
         """Yield a job, a dropped row or an error for each row."""
-        for row in _rows(path, zone if self.clock is Clock.LOCAL else None):
+        rows = _rows(path, zone if self.clock is Clock.LOCAL else None, self.is_numbered, self.free_text)
+        for row in rows:
             yield parsed(row, lambda row: _job(_Mapped(row, self.columns, self.clock is Clock.RELATIVE)))
 
 
-def _clock(rows: Sequence[LogRow], submit: Source) -> Clock:
+def _free_text(names: Sequence[str], mapped: Mapping[str, Source]) -> tuple[str, ...]:
+    """Return the columns of a table from which nothing but a job's name or application is read."""
+    needed = set[str]()
+    for key, source in mapped.items():
+        if key not in ("job", "application"):
+            needed |= {source.column, source.other_column}
+    return tuple(name for name in names if name not in needed)
+
+
+def _clock(rows: Iterable[LogRow | BadRowError], submit: Source) -> Clock:
     """Return how a table writes its times, by the submission of the first row that has one."""
-    text = next((row.values[submit.column] for row in rows if row.has(submit.column)), "")
-    if (number := read_number(text)) is not None:
-        return Clock.ZONED if number * submit.factor >= FIRST_EPOCH else Clock.RELATIVE
-    return Clock.LOCAL if read_time(text, None) is None else Clock.ZONED
+    for row in rows:
+        if not isinstance(row, LogRow) or not row.has(submit.column):
+            continue
+        text = row.values[submit.column]
+        number = read_number(text)
+        if number is not None:
+            return Clock.ZONED if number * submit.factor >= FIRST_EPOCH else Clock.RELATIVE
+        return Clock.LOCAL if read_time(text, None) is None else Clock.ZONED
+    return Clock.LOCAL
 
 
-def _rows(path: Path, zone: tzinfo | None) -> Iterator[LogRow | BadRowError]:
-    """Yield the rows of a table in CSV, in a JSON list, or in JSON with an object on each line."""
-    _, first = next(read_lines(path), (1, ""))
-    if not is_json(path):
-        delimiter = max(",\t|;", key=first.count) if isinstance(first, str) else ","
-        return read_rows(path, Layout((), delimiter=delimiter), zone)
-    is_list = str(first).lstrip().startswith("[")
-    return (
-        row if isinstance(row, BadRowError) else _flat(path, line, row, zone)
-        for line, row in (read_objects(path) if is_list else _objects_by_line(path))
-    )
+def _rows(
+    path: Path, zone: tzinfo | None, is_numbered: bool = False, free_text: tuple[str, ...] = ()
+) -> Iterator[LogRow | BadRowError]:
+    """Yield the rows of a table in CSV, in a JSON list, or in JSON with an object on each line.
+
+    The columns of a table that `is_numbered` have the numbers from 1 on as names, because it has no header.
+    """
+    _, first = next(read_lines(path, keep_bytes=True), (1, ""))
+    if is_json(path):
+        is_list = str(first).lstrip().startswith("[")
+        for line, values in read_objects(path) if is_list else _objects_by_line(path):
+            yield values if isinstance(values, BadRowError) else _flat(path, line, values, zone)
+        return
+    if is_numbered:
+        yield from _numbered_rows(path, zone)
+        return
+    delimiter = max(",\t|;", key=first.count) if isinstance(first, str) else ","
+    yield from read_rows(path, Layout((), delimiter=delimiter, free_text=free_text), zone)
+
+
+def _numbered_rows(path: Path, zone: tzinfo | None) -> Iterator[LogRow | BadRowError]:
+    """Yield the rows of a table without a header. Lines that begin with ; or # are comments."""
+    layout: Layout | None = None
+    has_unknown_numbers = is_standard_workload_format(path)
+    for line, text in read_lines(path):
+        if isinstance(text, BadRowError):
+            yield text
+            continue
+        if text.lstrip().startswith((";", "#")):
+            continue
+        if layout is None:
+            delimiter = max(",\t|;", key=text.count)
+            delimiter = delimiter if delimiter in text else BLANK
+            width = len(text.split() if delimiter == BLANK else text.split(delimiter))
+            layout = Layout(tuple(str(number + 1) for number in range(width)), delimiter=delimiter, has_header=False)
+        row = row_of(path, line, text, layout, list(layout.columns), zone)
+        if has_unknown_numbers and isinstance(row, LogRow):
+            values = {name: "" if cell == UNKNOWN_IN_SWF else cell for name, cell in row.values.items()}
+            row = replace(row, values=values)
+        yield row
+
+
+UNKNOWN_IN_SWF = "-1"
+"""The cell of an unknown value in the Standard Workload Format."""
 
 
 def _objects_by_line(path: Path) -> Iterator[tuple[int, dict[str, object] | BadRowError]]:

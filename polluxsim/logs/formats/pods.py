@@ -1,0 +1,215 @@
+"""Pods of Kubernetes, as `kubectl get pods -A -o json` prints them, for clusters without a batch scheduler.
+
+The pods of one training job are a gang. Labels name the job. A run of the job has the pods whose times overlap. Pods
+that begin after all earlier ones have ended are a further run of the job.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import tzinfo
+from pathlib import Path
+from typing import NamedTuple
+
+from polluxsim.logs.formats.base import (
+    BadRowError,
+    Clock,
+    Dropped,
+    Entry,
+    Format,
+    JobStatus,
+    LogJob,
+    Place,
+    Reason,
+    Unit,
+    oddities_of_times,
+)
+from polluxsim.logs.formats.json_rows import JsonRow, json_rows
+from polluxsim.logs.formats.kubernetes import (
+    EXTRAS,
+    LIST,
+    POD,
+    Resources,
+    extras_of,
+    instant,
+    name_with_namespace,
+    of_pod,
+    owner_of,
+)
+
+JOB_LABELS = (
+    "kueue.x-k8s.io/pod-group-name",
+    "scheduling.k8s.io/group-name",
+    "pod-group.scheduling.sigs.k8s.io",
+    "scheduling.x-k8s.io/pod-group",
+    "jobset.sigs.k8s.io/jobset-name",
+    "training.kubeflow.org/job-name",
+    "volcano.sh/job-name",
+    "ray.io/cluster",
+    "batch.kubernetes.io/job-name",
+    "job-name",
+)
+"""Labels that name the job of a pod, the widest group first."""
+
+STATUSES = {"Succeeded": JobStatus.COMPLETED, "Failed": JobStatus.FAILED, "Running": JobStatus.RUNNING}
+"""How a pod ended, by its phase."""
+
+
+class _Pod(NamedTuple):
+    """A pod that held GPUs."""
+
+    place: Place
+    job: str  # namespace and name of its job, or its own
+    created: float  # [s since 1970-01-01 UTC]
+    start: float  # first start of a container [s since 1970-01-01 UTC]
+    end: float  # last end of a container [s since 1970-01-01 UTC]
+    num_gpus: float
+    resources: Resources
+    status: JobStatus | None
+    row: JsonRow
+
+
+def _pod(row: JsonRow, units: Sequence[Unit]) -> _Pod | Dropped:
+    """Return a pod that ended, or drop the object."""
+    if reason := POD.differs(row):
+        return row.dropped(reason)
+    metadata, spec, status = row.child("metadata"), row.child("spec"), row.child("status")
+    resources = of_pod(spec)
+    num_gpus = resources.gpus_of(units)
+    if num_gpus == 0:
+        return row.dropped(resources.why_none(units))
+    starts, ends = _runs(status)
+    if not starts:
+        return row.dropped(Reason.NEVER_RAN)
+    phase = status.word("phase") or ""
+    if phase == "Running" or not ends:
+        return row.dropped(Reason.NO_END)
+    labels = metadata.child("labels")
+    namespace = metadata.word("namespace")
+    group = next((labels.text(label) for label in JOB_LABELS if labels.has(label)), None)
+    job = name_with_namespace(metadata)
+    if group is not None:
+        job = f"{namespace}/{group}" if namespace else group
+    created, start, end = instant(metadata, "creationTimestamp"), min(starts), max(ends)
+    if end < start:
+        return row.dropped(Reason.END_BEFORE_START)
+    return _Pod(row.place, job, created, start, end, num_gpus, resources, STATUSES.get(phase), row)
+
+
+def _runs(status: JsonRow) -> tuple[list[float], list[float]]:
+    """Return the starts and the ends of the containers of a pod, with those of earlier tries [s]."""
+    starts, ends = list[float](), list[float]()
+    for container in status.children("containerStatuses"):
+        for key in ("state", "lastState"):
+            for kind in ("terminated", "running"):
+                run = container.child(key).child(kind)
+                if run.has("startedAt"):
+                    starts.append(instant(run, "startedAt"))
+                if run.has("finishedAt"):
+                    ends.append(instant(run, "finishedAt"))
+    return starts, ends
+
+
+def _first_of(run: Sequence[_Pod]) -> _Pod:
+    """Return the pod of a run that started first."""
+    return min(run, key=lambda pod: pod.start)
+
+
+def _job(name: str, run: Sequence[_Pod], attempt: int) -> LogJob:
+    """Return the job of the pods of one run."""
+    first = _first_of(run)
+    created, end = min(pod.created for pod in run), max(pod.end for pod in run)
+    resources = run[0].resources
+    for pod in run[1:]:
+        resources = resources.plus(pod.resources)
+    statuses = [pod.status for pod in run]
+    has_failed = JobStatus.FAILED in statuses
+    metadata, spec = first.row.child("metadata"), first.row.child("spec")
+    nodes = {pod.row.child("spec").word("nodeName") for pod in run}
+    return LogJob(
+        place=first.place,
+        job=name if attempt == 1 else f"{name}#{attempt}",
+        submitted=created,
+        duration=end - first.start,
+        num_gpus=sum(pod.num_gpus for pod in run),
+        tenant=metadata.word("namespace"),
+        status=JobStatus.FAILED if has_failed else statuses[0],
+        extras=(
+            *extras_of(
+                application=owner_of(metadata),
+                num_instances=len(run),
+                cpus=resources.cpus,
+                memory=resources.memory,
+                queueing_delay=first.start - created,
+                priority=spec.within("priority", -(2**31), 2**31) if spec.has("priority") else None,
+                qos=spec.word("priorityClassName"),
+            ),
+            None if None in nodes else len(nodes),
+        ),
+        oddities=oddities_of_times(created, first.start, end, end - first.start),
+    )
+
+
+def _runs_of(pods: Sequence[_Pod]) -> Iterator[list[_Pod]]:
+    """Yield the pods of each run of a job."""
+    run: list[_Pod] = []
+    for pod in sorted(pods, key=lambda pod: pod.start):
+        if run and pod.start >= max(other.end for other in run):
+            yield run
+            run = []
+        run.append(pod)
+    if run:
+        yield run
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodsFormat(Format):
+    """Pods, of which several may be one job."""
+
+    def counting(self, units: tuple[Unit, ...]) -> PodsFormat:
+        """Return the format with other resources that count as GPUs."""
+        return replace(self, units=units)
+
+    def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
+        """Yield a job, a dropped row or an error for each pod of one file; the jobs last."""
+        pods_by_job = defaultdict[str, list[_Pod]](list)
+        for row in json_rows(path, LIST, None):
+            try:
+                pod = _pod(row, self.units)
+            except BadRowError as error:
+                yield error
+                continue
+            if isinstance(pod, Dropped):
+                yield pod
+            else:
+                pods_by_job[pod.job].append(pod)
+        for name, pods in pods_by_job.items():
+            yield from _entries(name, pods)
+
+
+def _entries(name: str, pods: Sequence[_Pod]) -> Iterator[Entry]:
+    """Yield the job of each run of some pods, and the other pods of the run as dropped."""
+    for attempt, run in enumerate(_runs_of(pods), start=1):
+        try:
+            job = _job(name, run, attempt)
+        except BadRowError as error:
+            for _ in run:
+                yield error
+            continue
+        yield job
+        others = list(run)
+        others.remove(_first_of(run))
+        for pod in others:
+            yield Dropped(pod.place, "another pod of a job, one gang with its first")
+
+
+PODS = PodsFormat(
+    name="pods",
+    citation="Pods of Kubernetes, kubectl get pods -A -o json",
+    caveat="Kubernetes deletes pods some time after they end, so that older jobs are missing",
+    clock=Clock.ZONED,
+    extras=(*EXTRAS, "num_nodes"),
+    files="*.json",
+)

@@ -1,0 +1,154 @@
+"""The Standard Workload Format of the Parallel Workloads Archive, with processors in place of GPUs.
+
+Feitelson, Tsafrir and Krakov, "Experience with using the Parallel Workloads Archive", JPDC 2014. A row has 18 numbers,
+and -1 is an unknown value. Lines that begin with a semicolon are comments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import tzinfo
+from pathlib import Path
+from zoneinfo import available_timezones
+
+from polluxsim.common.tables import read_number
+from polluxsim.hardware.placements import MOST_SECONDS
+from polluxsim.logs.formats.base import (
+    CPU,
+    Clock,
+    Dropped,
+    Entry,
+    JobStatus,
+    LogJob,
+    Reason,
+    Unit,
+    source_files,
+)
+from polluxsim.logs.formats.log_rows import BLANK, MAX_GPUS, Layout, LogRow, TableFormat, parsed, read_lines, row_of
+
+COLUMNS = (
+    "job_number", "submit_time", "wait_time", "run_time", "allocated_processors", "average_cpu_time", "used_memory",
+    "requested_processors", "requested_time", "requested_memory", "status", "user_id", "group_id", "executable",
+    "queue", "partition", "preceding_job", "think_time",
+)  # fmt: skip
+
+STATUSES = {0: JobStatus.FAILED, 1: JobStatus.COMPLETED, 5: JobStatus.CANCELLED}
+"""Meanings of the field `status`. Rows of status 2 to 4 are parts of a job with a row of its own."""
+
+PARTIAL = (2, 3, 4)
+
+FILES = "*.swf *.txt"
+
+
+def _parse(row: LogRow) -> LogJob | Dropped:
+    status = _known(row, "status")
+    if status in PARTIAL:
+        return row.dropped("part of a job between two checkpoints, counted with the whole job")
+    duration, wait = _known(row, "run_time"), _known(row, "wait_time")
+    if duration is None:
+        return row.dropped(Reason.NEVER_RAN)
+    processors = _known(row, "allocated_processors", MAX_GPUS) or _known(row, "requested_processors", MAX_GPUS)
+    if not processors:
+        return row.dropped("no number of processors")
+    submitted = row.instant("submit_time")
+    queue, partition = _number(row, "queue"), _number(row, "partition")
+    return LogJob(
+        place=row.place,
+        job=row.name("job_number"),
+        submitted=submitted,
+        duration=duration,
+        num_gpus=processors,
+        user=_number(row, "user_id"),
+        tenant=_number(row, "group_id"),
+        status=None if status is None else STATUSES.get(int(status)),
+        extras=(
+            _number(row, "executable"),
+            wait,
+            _known(row, "requested_time") or None,
+            queue if partition is None else partition,
+        ),
+        oddities=() if wait is not None else ("no wait: when the job started is unknown",),
+    )
+
+
+def _known(row: LogRow, column: str, most: float = MOST_SECONDS) -> float | None:
+    """Return a number, or None if it is -1."""
+    value = row.within(column, -1, most)
+    return None if value < 0 else value
+
+
+def _number(row: LogRow, column: str) -> str | None:
+    """Return a whole number as a name; None if it is unknown."""
+    value = _known(row, column)
+    return None if value is None else f"{value:.0f}"
+
+
+def _comments(path: Path) -> dict[str, str]:
+    """Return the values in the comments before the first row, by their names, like MaxProcs."""
+    values = dict[str, str]()
+    for _, text in read_lines(path, keep_bytes=True):
+        if not isinstance(text, str) or not text.lstrip().startswith(";"):
+            break
+        name, _, value = text.lstrip("; ").partition(":")
+        values.setdefault(name.strip(), value.strip())
+    return values
+
+
+def _processors(source: Path) -> int | None:
+    """Return the processors of the machine that the comments of a log state; None if they do not."""
+    paths = source_files(source, FILES)
+    number = read_number(_comments(paths[0]).get("MaxProcs", ""))
+    return int(number) if number is not None and number >= 1 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwfFormat(TableFormat):
+    """Rows of numbers that blanks separate, with comments. Times count from the beginning of the log.
+
+    If a comment states the instant of this beginning, the times become dates.
+    """
+
+    begin: float = 0.0  # of the log [s since 1970-01-01 UTC]; 0 if unknown
+
+    def for_source(self, source: Path, columns: str) -> SwfFormat:
+        """Return the format with the beginning of one log and its time zone, if the comments state them."""
+        super().for_source(source, columns)
+        comments = _comments(source_files(source, FILES)[0])
+        begin = read_number(comments.get("UnixStartTime", ""))
+        if begin is None or not 0 < begin <= MOST_SECONDS:
+            return self
+        zone = comments.get("TimeZoneString", "")
+        has_zone = zone in available_timezones()
+        return replace(self, begin=begin, clock=Clock.ZONED, time_zone=zone if has_zone else "UTC")
+
+    def counting(self, units: tuple[Unit, ...]) -> SwfFormat:
+        """Return the format itself: it counts processors only."""
+        super().counting(self.units if units == (Unit(CPU),) else units)
+        return self
+
+    def entries(self, path: Path, zone: tzinfo) -> Iterator[Entry]:
+        """Yield a job, a dropped row or an error for each row of one file."""
+        for line, text in read_lines(path):
+            if isinstance(text, str):
+                if text.lstrip().startswith(";"):
+                    continue
+                entry = parsed(row_of(path, line, text, self.layout, list(COLUMNS)), self.parse)
+                if isinstance(entry, LogJob):
+                    entry = entry._replace(submitted=entry.submitted + self.begin)
+                yield entry
+            else:
+                yield text
+
+
+SWF = SwfFormat(
+    name="swf",
+    citation="a log in the Standard Workload Format, as the Parallel Workloads Archive has them",
+    caveat="the numbers of GPUs are numbers of processors",
+    layout=Layout(COLUMNS, delimiter=BLANK, has_header=False, quoted=False),
+    parse=_parse,
+    extras=("application", "queueing_delay", "time_limit", "partition"),
+    files=FILES,
+    cluster_gpus=_processors,
+    units=(Unit(CPU),),
+)
