@@ -306,7 +306,7 @@ class _Import:
         Outputs that overlap in time repeat the jobs that ran in both periods. Rows with equal job, submission and start
         are one run. The row of the run's end stays, or the row with the longest duration if none has the end.
         """
-        if "queueing_delay" not in table.column_names:
+        if "queueing_delay" not in table.column_names or pc.count_distinct(table["job"]).as_py() == table.num_rows:
             return table
         is_running = pc.fill_null(pc.equal(table["status"], JobStatus.RUNNING.value), False)
         keys = table.select(["job", "submit_time", "queueing_delay", "duration"])

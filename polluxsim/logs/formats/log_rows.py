@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, tzinfo
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
@@ -25,6 +26,12 @@ BLANKS = frozenset(("", "none", "null", "nan", "nat", "n/a", "unknown"))
 """Words of logs for a missing value, in small letters."""
 
 _ValueT = TypeVar("_ValueT")
+
+
+@lru_cache(maxsize=1 << 14)  # most cells of a log recur
+def _is_blank(cell: str) -> bool:
+    """Return whether a cell has no value."""
+    return cell.strip().lower() in BLANKS
 
 
 class PlacedRow(Row):
@@ -79,7 +86,7 @@ class LogRow(PlacedRow):
 
     def has(self, column: str) -> bool:
         """Return whether the column exists and its cell is not blank."""
-        return self.values.get(column, "").strip().lower() not in BLANKS
+        return not _is_blank(self.values.get(column, ""))
 
     def word(self, column: str) -> str | None:
         """Return the text of a column that may be blank or absent."""

@@ -9,7 +9,7 @@ from datetime import tzinfo
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import (
@@ -108,8 +108,9 @@ def _parse(row: LogRow, units: Sequence[Unit] = ONLY_GPUS) -> LogJob | Dropped:
     num_gpus, gpu_type, types = _held(row, units)
     if num_gpus == 0:
         return row.dropped(_why_without_gpu(row, units))
-    submitted, eligible, start, end = _times(row)
-    if (duration := _duration(row, start, end)) is None:
+    times, duration = _times(row)
+    submitted, eligible, start, end = times
+    if duration is None:
         return row.dropped("neither Elapsed nor both Start and End say how long it ran")
     # A job that ran for no time and has an empty allocation never held GPUs.
     if duration == 0 and any(name in row.values and not row.has(name) for name in ("AllocTRES", "AllocGRES")):
@@ -148,23 +149,31 @@ def _status(row: LogRow) -> JobStatus | None:
     return STATES[word]
 
 
-def _times(row: LogRow) -> Times:
-    """Return the times of a job.
+def _times(row: LogRow) -> tuple[Times, float | None]:
+    """Return the times of a job, and how long it ran [s].
 
     A dependency, a begin time or a hold keeps a job out of the queue after its submission.
     """
-    columns = [column for column in ("Submit", "Eligible", "Start", "End") if column == "Submit" or row.has(column)]
-    first = {column: row.moment(column) for column in columns}
-    submitted = first["Submit"]
-    times = Times(submitted, first.get("Eligible", submitted), first.get("Start"), first.get("End"))
-    times = times._replace(eligible=max(times.submitted, times.eligible))
-    duration = _duration(row, times.start, times.end)
+    submitted = row.moment("Submit")
+    eligible = _time(row, "Eligible")
+    start = _time(row, "Start")
+    end = _time(row, "End")
+    duration = _duration(row, start, end)
+    times = Times(submitted, submitted if eligible is None else max(submitted, eligible), start, end)
     if times.agree(duration):
-        return times
-    if "Eligible" not in first:
-        columns.insert(1, "Submit")
+        return times, duration
+    columns = ["Submit", "Submit" if eligible is None else "Eligible"]
+    if start is not None:
+        columns.append("Start")
+    if end is not None:
+        columns.append("End")
     times = consistent_times(times, duration, lambda: [row.both_moments(column) for column in columns])
-    return times._replace(eligible=max(times.submitted, times.eligible))
+    times = times._replace(eligible=max(times.submitted, times.eligible))
+    return times, _duration(row, times.start, times.end)
+
+
+def _time(row: LogRow, column: str) -> float | None:
+    return row.moment(column) if row.has(column) else None
 
 
 def _duration(row: LogRow, start: float | None, end: float | None) -> float | None:
@@ -287,8 +296,29 @@ def _gpus_of(row: LogRow) -> _Gpus:
     return found if found.types or len(asked) != 1 else found._replace(type=asked.pop())
 
 
-def _gpus_of_list(row: LogRow, column: str, read: Callable[[LogRow, str, str], tuple[str | None, int] | None]) -> _Gpus:
-    """Return the GPUs in a list of resources; `read` returns the type and number of one entry."""
+_ReadEntry: TypeAlias = Callable[[LogRow, str, str], tuple[str | None, int] | None]
+
+
+def _gpus_of_list(row: LogRow, column: str, read: _ReadEntry) -> _Gpus:
+    """Return the GPUs in a list of resources; `read` returns the type and number of one entry.
+
+    The jobs of a log have few different lists, so the GPUs of each list are read once.
+    """
+    text = row.values[column]
+    gpus = _GPUS_BY_LIST.get((column, text))
+    if gpus is None:
+        gpus = _read_list(row, column, read)
+        if len(_GPUS_BY_LIST) < MOST_LISTS:
+            _GPUS_BY_LIST[column, text] = gpus
+    return gpus
+
+
+MOST_LISTS = 1 << 14  # lists of resources that are remembered
+_GPUS_BY_LIST: dict[tuple[str, str], _Gpus] = {}
+
+
+def _read_list(row: LogRow, column: str, read: _ReadEntry) -> _Gpus:
+    """Return the GPUs in a list of resources."""
     entries = [found for text in row.values[column].strip().split(",") if (found := read(row, column, text))]
     typed = {name: count for name, count in entries if name is not None}
     # The untyped entry also counts the GPUs of the typed entries.
