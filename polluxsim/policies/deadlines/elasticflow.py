@@ -14,7 +14,7 @@ from polluxsim.hardware.placements import JobId, Placement, num_replicas, packed
 from polluxsim.policies.contract.settings import unless_jobs_differ
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.deadlines.buddies import buddies
-from polluxsim.policies.deadlines.plans import SLACK, Demand, Plan, Schedule, capped_plan, following
+from polluxsim.policies.deadlines.plans import Demand, Plan, Schedule, capped_plan, following
 from polluxsim.policies.ordered.classic import due
 from polluxsim.policies.tools.free_gpus import Timetable
 from polluxsim.policies.tools.gpu_counts import TrueTimes, decision_by, limits, powers_of_two
@@ -114,7 +114,7 @@ class ElasticFlow:
         rejected: dict[JobId, Reason] = {}
         if view.changes.jobs_or_nodes or has_learnt:
             rejected = self._plan_anew(view)
-        elif any(view.round_at(plan.end) <= view.time for plan in self._plans.values()):
+        elif any(view.has_come(view.round_at(plan.end)) for plan in self._plans.values()):
             self._plan_beyond(view)
         placed = self._placed(view, rejected)
         changed = [job.job_id for job in view.jobs if set(job.placement) != set(placed.get(job.job_id, ()))]
@@ -125,7 +125,7 @@ class ElasticFlow:
         return Decision(
             placed,
             rejected=tuple(rejected),
-            valid_until=min((time for time in chain(steps, ends) if time > view.time), default=inf),
+            valid_until=min((time for time in chain(steps, ends) if not view.has_come(time)), default=inf),
             outdated_by=Change.JOBS_OR_NODES | Change.LEARNING,
             explain=lambda jobs: (
                 {name: rejected[name] for name in jobs if name in rejected}
@@ -264,7 +264,9 @@ class ElasticFlow:
         schedule = Schedule(view)
         # A job that runs beyond the end of its plan, or lost its nodes, has no old plan to follow.
         running = (
-            {} if view.changes.nodes else {name: plan for name, plan in self._plans.items() if plan.end > view.time}
+            {}
+            if view.changes.nodes
+            else {name: plan for name, plan in self._plans.items() if not view.has_come(plan.end)}
         )
         # A plan also misses its deadline if the job had to take nodes on which it is slower.
         old = {name for name, demand in demands.items() if name in running and demand.is_met_by(running[name])}
@@ -274,10 +276,10 @@ class ElasticFlow:
             elif not schedule.admit(job_id, demand := demands[job_id]):
                 plans = (capped_plan(demand, schedule.free, cap) for cap in demand.times or (0,))
                 plan = min(plans, key=lambda plan: plan.end)
-                demands[job_id] = demand._replace(deadline=plan.end + SLACK)
+                demands[job_id] = demand._replace(deadline=plan.end)
                 schedule.add(job_id, plan)
                 if plan.end < inf:  # otherwise it gets a new deadline once its nodes are up
-                    self._late[job_id] = plan.end + SLACK
+                    self._late[job_id] = plan.end
         return schedule
 
     def _demand(self, view: ClusterView, job: JobView, *, moves: bool = False) -> Demand:
