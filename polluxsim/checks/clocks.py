@@ -11,6 +11,7 @@ from math import isclose
 
 from polluxsim.checks.worlds import World
 from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.policies.elastic.cluster_size import Scaled
 from polluxsim.records.results import AllocationRecord, Result
 
 CLOCKS = (3.0, 0.1, 1 / 7)
@@ -26,15 +27,16 @@ def scales_with_time(world: World, policy: Policy) -> bool:
     """Return whether the law applies to a policy in a world.
 
     It applies if all times that the policy uses are parameters of known names: to the policies of polluxsim, and to a
-    class with an attribute `scales_with_time` that is true. It does not apply if agents learn, because the fit of the
-    step time has bounds in seconds.
+    class with an attribute `scales_with_time` that is true. The attribute is false for a policy of polluxsim with a
+    constant in seconds. The law does not apply if agents learn, because the fit of the step time has bounds in seconds.
     """
     traits = traits_of(policy)
     agents_learn = traits.adaptive or traits.known_throughput or traits.maximises_throughput or world.agent is not None
     if agents_learn:
         return False
-    is_shipped = type(policy).__module__.partition(".")[0] == "polluxsim"
-    return is_shipped or bool(getattr(policy, "scales_with_time", False))
+    checked = policy.inner if isinstance(policy, Scaled) else policy
+    is_shipped = type(checked).__module__.partition(".")[0] == "polluxsim"
+    return bool(getattr(checked, "scales_with_time", is_shipped))
 
 
 def difference_on_clock(once: Result, scaled: Result, clock: float) -> str | None:

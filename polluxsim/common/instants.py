@@ -81,10 +81,10 @@ def whole_number(quotient: float, error: float = 0.0) -> int:
     return floor(quotient + ROUNDING * abs(quotient) + error)
 
 
-def sort_key(value: float, now: float = 0.0, bits: int = SIGNIFICANT_BITS) -> float:
+def sort_key(value: float, now: float = 0.0) -> float:
     """Return a value to sort by, in which values that differ by rounding only are equal.
 
-    The value has `bits` significant bits. A tolerance would not do, because equality within a tolerance is not
+    The value has 32 significant bits. A tolerance would not do, because equality within a tolerance is not
     transitive. For a difference of times, give the time `now` [s]: the difference is as inexact as the times.
 
     >>> sort_key(0.1 + 0.2) == sort_key(0.3), sort_key(7.0), sort_key(0.3) == sort_key(0.3 + 1e-9)
@@ -95,7 +95,7 @@ def sort_key(value: float, now: float = 0.0, bits: int = SIGNIFICANT_BITS) -> fl
     if not value or abs(value) == inf:
         return value
     _, exponent = frexp(max(abs(value), now))
-    unit = ldexp(1.0, exponent - bits)
+    unit = ldexp(1.0, exponent - SIGNIFICANT_BITS)
     return round(value / unit) * unit
 
 

@@ -9,6 +9,7 @@ from math import inf
 
 import numpy as np
 
+from polluxsim.common.instants import sort_key
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId, Placement, num_replicas, packed
 from polluxsim.policies.contract.settings import unless_jobs_differ
@@ -43,7 +44,7 @@ class ElasticEdf:
         """Give the GPUs to the jobs in order of deadline."""
         shares: list[Share] = []
         left = view.num_gpus
-        for job in sorted(view.jobs, key=due):
+        for job in sorted(view.jobs, key=lambda job: sort_key(due(job))):
             gpus = max((count for count in powers_of_two(job, view.num_gpus) if count <= left), default=0)
             shares.append((job, gpus, left))
             left -= gpus
@@ -183,7 +184,7 @@ class ElasticFlow:
             here = capped_plan(slowed, schedule.free, gpus)
             rest = demand.without([gpus])
             candidates = [here, *(capped_plan(rest, schedule.free, cap) for cap in rest.times)]
-            best = min(candidates, key=lambda plan: (not demand.is_met_by(plan), plan.end))
+            best = min(candidates, key=lambda plan: (not demand.is_met_by(plan), sort_key(plan.end)))
             if not demand.is_met_by(best) and job in view.changes.arrived:
                 rejected[job.job_id] = _why_not(view, demand)
                 changes = True
@@ -270,12 +271,13 @@ class ElasticFlow:
         )
         # A plan also misses its deadline if the job had to take nodes on which it is slower.
         old = {name for name, demand in demands.items() if name in running and demand.is_met_by(running[name])}
-        for job_id in sorted(demands, key=lambda name: (name not in old, name in self._late, demands[name].deadline)):
+        deadlines = {name: sort_key(demand.deadline) for name, demand in demands.items()}
+        for job_id in sorted(demands, key=lambda name: (name not in old, name in self._late, deadlines[name])):
             if job_id in old:
                 schedule.add(job_id, following(running[job_id], view.time))
             elif not schedule.admit(job_id, demand := demands[job_id]):
                 plans = (capped_plan(demand, schedule.free, cap) for cap in demand.times or (0,))
-                plan = min(plans, key=lambda plan: plan.end)
+                plan = min(plans, key=lambda plan: sort_key(plan.end))
                 demands[job_id] = demand._replace(deadline=plan.end)
                 schedule.add(job_id, plan)
                 if plan.end < inf:  # otherwise it gets a new deadline once its nodes are up

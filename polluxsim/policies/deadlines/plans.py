@@ -9,7 +9,7 @@ from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
-from polluxsim.common.instants import has_come
+from polluxsim.common.instants import has_come, sort_key
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView
 from polluxsim.policies.tools.free_gpus import Timetable
@@ -122,7 +122,7 @@ class Schedule:
     def of(cls, view: ClusterView, demands: Mapping[JobId, Demand]) -> Schedule | None:
         """Return the least plans of jobs in order of deadline, or None if a deadline is missed."""
         schedule = cls(view)
-        order = sorted(demands.items(), key=lambda item: item[1].deadline)
+        order = sorted(demands.items(), key=lambda item: sort_key(item[1].deadline))
         return schedule if all(schedule.admit(job_id, demand) for job_id, demand in order) else None
 
     def spread(self, demands: Mapping[JobId, Demand]) -> None:
@@ -152,5 +152,8 @@ class Schedule:
             return None  # a plan from before keeps its GPUs, although fewer GPUs on fewer nodes are now faster
         if (more := next((gpus for gpus in demand.times if gpus > max(now, tried)), None)) is None:
             return None
-        extra = (more * demand.times[more] - now * demand.times[now]) / (more - now) if now else -inf
-        return extra, order, job_id, more
+        if not now:
+            return -inf, order, job_id, more
+        service = more * demand.times[more]
+        extra = (service - now * demand.times[now]) / (more - now)
+        return sort_key(extra, now=service), order, job_id, more

@@ -22,11 +22,6 @@ from polluxsim.policies.typed.rules import Rule
 Pair = tuple[JobId, str]  # a job and a GPU type
 
 
-BITS_OF_SHARES = 20
-"""Significant bits of a share, by which queues are sorted. The solver gives equal shares that differ by more than
-rounding."""
-
-
 class Turn(NamedTuple):
     """The turn of a job in the queue of a GPU type."""
 
@@ -78,6 +73,11 @@ class RoundsOfShares:
     def __post_init__(self) -> None:
         check_range("policy.reset_interval", self.reset_interval, least=0)
         check_choice("policy.solver", self.solver, SOLVERS)
+
+    @property
+    def scales_with_time(self) -> bool:
+        """Return whether the decisions do not depend on the unit of time."""
+        return getattr(self.shares, "scales_with_time", True)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to the jobs that are furthest below their shares, type by type, the fastest type first."""
@@ -172,11 +172,7 @@ class RoundsOfShares:
         share = self._time_shares.get(job, {}).get(name, 0.0)
         time = self._time.balance(pair, view.time)
         priority = share / max(time, 1e-9) if speed > 0 else 0.0
-        return (
-            -sort_key(priority, bits=BITS_OF_SHARES),
-            -sort_key(self._deficit[pair], view.time, BITS_OF_SHARES),
-            -sort_key(share, bits=BITS_OF_SHARES),
-        )
+        return -sort_key(priority), -sort_key(self._deficit[pair], view.time), -sort_key(share)
 
     def _reason(self, turn: Turn, job: JobView) -> Reason:
         """Return the reason of a job. Kinds: those of `schedule_gangs`, and `awaits-shares`."""
