@@ -81,7 +81,7 @@ def by_clock(world: World, guest: NamedPolicy) -> dict[str, Any]:
     if world.clock == 1.0:
         return given
     times: dict[str, Any] = {}
-    for name, default in (_defaults(guest) | given).items():
+    for name, default in {**_defaults(guest), **given}.items():
         slower = _slower(name, default, world.clock)
         if slower != default:
             times[name] = slower

@@ -85,7 +85,8 @@ def sort_key(value: float, now: float = 0.0) -> float:
     """Return a value to sort by, in which values that differ by rounding only are equal.
 
     The value has 32 significant bits. A tolerance would not do, because equality within a tolerance is not
-    transitive. For a difference of times, give the time `now` [s]: the difference is as inexact as the times.
+    transitive. For a difference of times, give the time `now` [s]: the difference is as inexact as the times. Keys that
+    are compared must have the same `now`.
 
     >>> sort_key(0.1 + 0.2) == sort_key(0.3), sort_key(7.0), sort_key(0.3) == sort_key(0.3 + 1e-9)
     (True, 7.0, False)

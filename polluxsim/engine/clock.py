@@ -117,7 +117,7 @@ class Clock(simpy.Environment):
         events = []
         while self._queue and self._queue[0][0] <= latest:
             events.append(heappop(self._queue))
-        horizon = [time for time, rank, _, _ in events if rank == Rank.HORIZON]
+        horizon = [time for time, _, _, event in events if cast("Event", event).rank is Rank.HORIZON]
         instant = horizon[0] if horizon else events[-1][0]
         for _, rank, place, event in events:
             heappush(self._queue, (instant, rank, place, event))

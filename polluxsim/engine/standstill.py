@@ -118,6 +118,8 @@ def _has_room(active: ActiveJob, state: State) -> bool:
     for node, gpus in enumerate(up):
         if cluster.node_types and job.gpu_types and cluster.node_types[node].name not in job.gpu_types:
             continue
-        has_hosts = cluster.hosts and job.host is not None
-        usable += min(gpus, cluster.hosts[node].count(job.host)) if has_hosts else gpus
+        room = gpus
+        if cluster.hosts and job.host is not None:
+            room = min(gpus, cluster.hosts[node].count(job.host))
+        usable += room
     return usable >= least

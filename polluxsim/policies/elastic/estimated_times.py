@@ -10,7 +10,7 @@ from math import fsum, inf
 from typing import ClassVar, NamedTuple, cast
 
 from polluxsim.common.errors import PolicyError, check_range
-from polluxsim.common.instants import whole_number
+from polluxsim.common.instants import coincide, whole_number
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.models.convergence import (
     LEAST_POINTS,
@@ -309,7 +309,10 @@ class Quality(NamedTuple):
 
     def gain(self, replicas: int) -> float:
         """Return the further fall with one GPU more than `replicas`, 0 at the limit."""
-        return self.reduction(replicas + 1) - self.reduction(replicas) if replicas < self.limit else 0.0
+        if replicas >= self.limit:
+            return 0.0
+        less, more = self.reduction(replicas), self.reduction(replicas + 1)
+        return 0.0 if coincide(less, more) else more - less
 
 
 @pool_per_type

@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from polluxsim.common.instants import sort_key
+from polluxsim.common.instants import coincide, sort_key
 from polluxsim.hardware.placements import JobId, packed
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
@@ -93,7 +93,7 @@ class Remaining(NamedTuple):
         known = self.time_saved
         while len(known) <= replicas:
             now, then = (self.step_time(count) for count in (len(known), len(known) + 1))
-            known.append(now - then)
+            known.append(0.0 if coincide(now, then) else now - then)
         return known[replicas] * self.steps * self.weight
 
 

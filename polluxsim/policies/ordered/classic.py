@@ -72,7 +72,7 @@ class Srsf:
         """Give GPUs to whole gangs by remaining service."""
         return gangs_by(
             view,
-            lambda job: sort_key(remaining_service(job), job.num_replicas * view.time),
+            lambda job: sort_key(remaining_service(job), view.time),
             lambda job: {"remaining_service": remaining_service(job)},
         )
 

@@ -96,7 +96,7 @@ class Muri(AtEvents):
         def service(job: JobView) -> float:
             return remaining_service(job) if self.knows_durations else job.attained_service
 
-        order = sorted(view.jobs, key=lambda job: sort_key(service(job), job.num_replicas * view.time))
+        order = sorted(view.jobs, key=lambda job: sort_key(service(job), view.time))
         gpus = {name: view.gpus_of(name) for name in view.types}
         candidates = _candidates(view, order, gpus)
         packs = [pack for name, found in candidates.items() for pack in _merged(found, gpus[name])]
