@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
+from polluxsim.checks.clocks import CLOCKS, difference_on_clock, scales_with_time
 from polluxsim.checks.driving import (
     AskedEveryRound,
     FoundError,
@@ -23,12 +24,12 @@ from polluxsim.checks.driving import (
 from polluxsim.checks.findings import Fault, Finding, as_test
 from polluxsim.checks.growth import growth_findings
 from polluxsim.checks.laws import Watch
-from polluxsim.checks.parameters import with_parameters
+from polluxsim.checks.parameters import by_clock, with_parameters
 from polluxsim.checks.shrinking import smallest
 from polluxsim.checks.worlds import Allowed, World, drawn
 from polluxsim.common.errors import PolicyError, PolluxSimError, short
 from polluxsim.policies.contract.view import ClusterView, Policy, traits_of
-from polluxsim.policies.elastic.cluster_size import PendingGpus, Scaled
+from polluxsim.policies.elastic.cluster_size import IDLE_TIME, PendingGpus, Scaled
 from polluxsim.records.results import Result, Status
 from polluxsim.run.composing import NamedPolicy, named_policy
 from polluxsim.run.interrupt import ending_at_once, ending_with
@@ -39,12 +40,14 @@ Make = Callable[..., Policy]
 ALL_FAULTS = frozenset(Fault)
 
 # Values of `faults` for `checked_world` that require further runs.
-RUNS = {fault: (fault,) for fault in (Fault.CHANCE, Fault.MEMORY, Fault.STANDING, Fault.ORDER)}
+RUNS = {fault: (fault,) for fault in (Fault.CHANCE, Fault.MEMORY, Fault.STANDING, Fault.ORDER, Fault.CLOCK)}
 
 # In worlds of at most FEW_JOBS jobs, a search for chance makes MORE_RUNS further runs, because chance may not show.
 FEW_JOBS, MORE_RUNS = 4, 12
 
 SALTS = (1, 2, 3)  # alternative hashes of names
+CLOCKED_WORLDS = 3  # other clocks are tried in every world whose number is a multiple of this
+
 SALTED_WORLDS = 4  # the alternative hashes are tried in every world whose number is a multiple of this
 
 
@@ -95,7 +98,11 @@ def _all_findings(
     for number in worlds:
         begins(number)
         world = with_parameters(drawn(number, allowed), guest, number)
-        faults = ALL_FAULTS if number % SALTED_WORLDS == 0 else ALL_FAULTS - {Fault.ORDER}
+        faults = set(ALL_FAULTS)
+        if number % SALTED_WORLDS:
+            faults.discard(Fault.ORDER)
+        if number % CLOCKED_WORLDS:
+            faults.discard(Fault.CLOCK)
         yield from checked_world(guest, world, timeout=timeout, faults=faults)
     yield from growth_findings(guest, timeout, with_rigid=allowed.rigid)
 
@@ -126,6 +133,8 @@ def checked_world(
                 shown.append(Finding(Fault.STANDING, what))
         if Fault.ORDER in faults and not shown:
             shown += _order_dependence(make, world, timeout)
+        if Fault.CLOCK in faults and not shown and scales_with_time(world, observed.policy):
+            shown += _clock_dependence(guest, world, once, timeout)
         shown += watch.findings.values()
     except FoundError as error:
         shown = [error.finding]
@@ -134,8 +143,8 @@ def checked_world(
 
 def made(guest: NamedPolicy, world: World, *, afresh: bool = False) -> Policy:
     """Return a new policy with the parameters of a world, inside an autoscaler if the world has one."""
-    policy = guest.make(afresh=afresh, parameters=dict(world.parameters))
-    return Scaled(policy, PendingGpus()) if world.is_scaled else policy
+    policy = guest.make(afresh=afresh, parameters=by_clock(world, guest))
+    return Scaled(policy, PendingGpus(), idle_time=IDLE_TIME * world.clock) if world.is_scaled else policy
 
 
 def _differing_runs(make: Make, run: Callable[[Policy], Result], once: Result, tries: int) -> Iterator[Finding]:
@@ -150,6 +159,17 @@ def _course(result: Result) -> tuple[object, object]:
     """Return the allocations of a run and the ends of its jobs. Sums over time differ by rounding with the calls."""
     jobs = [(job.job, job.status, job.start_time, job.end_time, job.num_restarts) for job in result.job_records]
     return result.allocation_records, jobs
+
+
+def _clock_dependence(guest: NamedPolicy, world: World, once: Result, timeout: float | None) -> Iterator[Finding]:
+    """Yield a finding if the run differs in more than the times where all times are multiplied by a factor."""
+    for clock in CLOCKS:
+        slower = replace(world, clock=clock)
+        result = run_policy(slower, made(guest, slower, afresh=True), timeout)
+        if (difference := difference_on_clock(once, result, clock)) is not None:
+            what = f"with all times multiplied by {clock:.4g}, {difference}"
+            yield Finding(Fault.CLOCK, f"{what}: compare computed times by view.has_come and view.reaches")
+            return
 
 
 def _order_dependence(make: Make, world: World, timeout: float | None) -> Iterator[Finding]:

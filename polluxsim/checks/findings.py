@@ -163,6 +163,7 @@ class Fault(StrEnum):
     QUOTA = "a job that waits within its quota"
     DEADLINE = "an admitted job that is late"
     MIN_REPLICAS = "fewer GPUs than a job can run on"
+    CLOCK = "decisions that depend on the unit of time"
 
 
 @dataclass(frozen=True)

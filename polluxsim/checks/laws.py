@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import ceil, inf
+from math import inf
 
 from polluxsim.checks.findings import Fault, Finding, Seen, SeenJob, gpus_of
 from polluxsim.checks.worlds import CHECKPOINT_COST, World
+from polluxsim.common.instants import first_round
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import Policy, Reason
 from polluxsim.policies.tenants.cohort import ANY
@@ -357,7 +358,7 @@ class Reservations(Law):
                 end = seen.time + (job.time_limit or job.time_left)
                 if gpus_of(job) and job.time_limit:  # it runs since before a fork
                     end = seen.time + max(job.time_limit - job.service / job.num_replicas, 0.0)
-                self._running[name] = seen.time, ceil(end / seen.round_interval) * seen.round_interval
+                self._running[name] = seen.time, first_round(end, seen.round_interval) * seen.round_interval
             elif not seen.held[name]:
                 self._running.pop(name, None)
 

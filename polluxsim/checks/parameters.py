@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,28 @@ FACTORS = (0.1, 0.5, 2.0, 10.0)  # a random number is its default times one of t
 
 # Parameters that keep their defaults: with `idle_newcomers`, GPUs stay idle until the next computation of shares.
 KEPT = {"idle_newcomers"}
+
+# Parameters that are times or GPU times, with 1, and rates, with −1. In a world whose clock has a factor, a parameter
+# is multiplied by this power of the factor.
+TIMES = {
+    "grow_after": 1,
+    "half_life": 1,
+    "idle_time": 1,
+    "interval": 1,
+    "lease": 1,
+    "longest": 1,
+    "lookahead": 1,
+    "max_age": 1,
+    "min_run_time": 1,
+    "quantum": 1,
+    "queue_limits": 1,
+    "queue_threshold": 1,
+    "reset_interval": 1,
+    "resume_time": 1,
+    "shortest": 1,
+    "time_slice": 1,
+    "weight_of_longest": -1,
+}
 
 # Parameters that are words, with their values.
 CHOICES = {"within_queue": ("lower-priority", "never"), "reclaim": ("any", "lower-priority", "never")}
@@ -51,6 +73,31 @@ def with_parameters(world: World, guest: NamedPolicy, number: int) -> World:
             changed = replace(world, parameters=(*world.parameters, (name, drawn)))
             world = changed if _is_allowed(guest, changed) else world
     return world
+
+
+def by_clock(world: World, guest: NamedPolicy) -> dict[str, Any]:
+    """Return the parameters of a policy in a world. Those that are times are multiplied by the factor of the clock."""
+    given = dict(world.parameters)
+    if world.clock == 1.0:
+        return given
+    times: dict[str, Any] = {}
+    for name, default in {**_defaults(guest), **given}.items():
+        slower = _slower(name, default, world.clock)
+        if slower != default:
+            times[name] = slower
+    return given | times
+
+
+def _slower(name: str, value: object, clock: float) -> object:
+    """Return a parameter on a clock with a factor: times in lists, and in settings of parts, change as well."""
+    if isinstance(value, Mapping):
+        return {key: _slower(str(key), part, clock) for key, part in value.items()}
+    if name not in TIMES or value is None:
+        return value
+    if isinstance(value, Sequence):
+        return [part * clock ** TIMES[name] for part in value]
+    assert isinstance(value, int | float)
+    return value * clock ** TIMES[name]
 
 
 def _defaults(guest: NamedPolicy) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import partial
 from itertools import cycle
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.gpu_types import GPU_TYPES, NodeTypes
 from polluxsim.hardware.hosts import Host
 from polluxsim.hardware.placements import JobId
+from polluxsim.hardware.restarts import RESTART_DELAY, ROUND_INTERVAL
 from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.profile import Application, Profile, StepTime
 from polluxsim.models.stages import MOST_JOBS, Stages
@@ -119,6 +120,8 @@ STAGES = (Stages(1.0, 0.9, 0.05, 0.0), Stages(1.0, 0.05, 0.9, 0.0), Stages(1.0, 
 HORIZON = 2e5  # end of a run [s]; the jobs of a world need less than a tenth of this time one after the other
 TIES, ONE_GPU = 5, 10  # every TIES-th world has equal jobs that arrive at once, every ONE_GPU-th world has one GPU
 CHECKPOINT_COST = 5.0  # time of a checkpoint [s]
+STARTUP_TIME = 90.0  # time until a requested node is up [s]
+JOB_TIMES = ("submit_time", "duration", "deadline", "time_limit", "cancel_time")  # fields of a job that are times
 CPUS, MEMORY = 4.0, 32.0  # CPUs and memory of a node for each of its GPUs [cores; GB]
 
 
@@ -127,6 +130,7 @@ class Listed:
     """Listed outages. Each is one unit."""
 
     outages: tuple[Outage, ...]
+    recurs: ClassVar = False  # there is a last outage
 
     def units(self, num_nodes: int) -> range:
         """Return a number for each outage."""
@@ -166,18 +170,23 @@ class World:
     agent: str | None = None  # a rule in `AGENTS`; None for the rule that the policy chooses
     is_scaled: bool = False  # whether an autoscaler chooses the number of nodes that the policy sees
     parameters: tuple[tuple[str, Any], ...] = ()  # parameters of the policy that differ from its defaults
+    clock: float = 1.0  # factor on all times of the run, including those that the other fields state
 
     @property
     def cluster(self) -> Cluster:
         """Return the cluster with its outages."""
-        failures = tuple(Outage((node,), start, duration, "drawn") for node, start, duration in self.outages)
+        clock = self.clock
+        failures = tuple(
+            Outage((node,), start * clock, duration * clock, "drawn") for node, start, duration in self.outages
+        )
         spot = tuple(
-            Outage((node,), start, duration, "spot", warning) for node, start, duration, warning in self.reclaims
+            Outage((node,), start * clock, duration * clock, "spot", warning * clock)
+            for node, start, duration, warning in self.reclaims
         )
         return Cluster(
             self.nodes,
             self.least_nodes,
-            startup_time=0.0 if self.least_nodes is None else 90.0,
+            startup_time=0.0 if self.least_nodes is None else STARTUP_TIME * clock,
             failures=Listed(failures) if failures else None,
             spot=Listed(spot) if spot else None,
             node_types=NodeTypes(GPU_TYPES[name] for name in self.types),
@@ -187,19 +196,28 @@ class World:
     @property
     def profiles(self) -> Mapping[str, Profile]:
         """Return the profiles of the applications."""
-        if not self.types:
-            return APPLICATIONS
-        return {name: replace(profile, type_speeds=TYPE_SPEEDS) for name, profile in APPLICATIONS.items()}
+        speeds = TYPE_SPEEDS if self.types else ()
+        return {
+            name: replace(profile, seconds=profile.seconds * self.clock, type_speeds=speeds)
+            for name, profile in APPLICATIONS.items()
+        }
 
     def scenario(self, traits: Traits, name: str) -> Scenario:
         """Return the input of a simulation, with the traits and the name of a policy."""
-        every = self.checkpoint_interval
-        checkpoints = None if every is None else Checkpoints(every, cost=CHECKPOINT_COST)
-        jobs = self.jobs
-        settings = EngineSettings(interference=self.interference, checkpoints=checkpoints, horizon=HORIZON)
+        every, clock = self.checkpoint_interval, self.clock
+        checkpoints = None if every is None else Checkpoints(every * clock, cost=CHECKPOINT_COST * clock)
+        jobs = tuple(_slower(job, clock) for job in self.jobs)
+        settings = EngineSettings(
+            round_interval=ROUND_INTERVAL * clock,
+            restart_delay=RESTART_DELAY * clock,
+            checkpoints=checkpoints,
+            horizon=HORIZON * clock,
+        )
         if traits.shares_gpus:
             jobs = tuple(replace(job, stages=stages) for job, stages in zip(jobs, cycle(STAGES), strict=False))
-            settings = EngineSettings(sharing=Crowd(), checkpoints=checkpoints, horizon=HORIZON)
+            settings = replace(settings, sharing=Crowd())
+        else:
+            settings = replace(settings, interference=self.interference)
         agent = None if self.agent is None else AGENTS[self.agent]
         return Scenario(Workload(jobs), self.profiles, self.cluster, settings, traits, name, agent)
 
@@ -217,6 +235,12 @@ def _arguments(made: World | Job) -> list[str]:
         for field in fields(made)
         if field.default is MISSING or getattr(made, field.name) != field.default
     ]
+
+
+def _slower(job: Job, clock: float) -> Job:
+    """Return a job whose times are multiplied by a factor."""
+    times = {name: getattr(job, name) for name in JOB_TIMES}
+    return replace(job, **{name: time * clock for name, time in times.items() if time is not None})
 
 
 @dataclass(frozen=True)

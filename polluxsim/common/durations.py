@@ -1,8 +1,8 @@
-"""Units of time, text forms of durations, and the times of scheduling rounds."""
+"""Units of time, and text forms of durations."""
 
 from __future__ import annotations
 
-from math import ceil, isfinite
+from math import isfinite
 
 from polluxsim.common.errors import InvalidInputError
 
@@ -10,9 +10,6 @@ MINUTE, HOUR, DAY = 60, 3600, 86400  # [s]
 NODE_DAYS = 1000 * DAY  # unit of time of published failure rates, 1,000 node-days [s]
 
 UNITS = (("s", 1), ("min", MINUTE), ("h", HOUR), ("d", DAY))  # names and lengths [s]
-
-
-EXACT = 2**53  # above this number a float is no exact number of rounds
 
 
 def clock(seconds: float) -> str:
@@ -69,18 +66,3 @@ def length(seconds: float) -> str:
     """
     unit, size = unit_of(seconds)
     return f"{seconds / size:{'.3g' if seconds < 1000 * size else '.0f'}} {unit}"
-
-
-def first_round(time: float, interval: float) -> int:
-    """Return the number of the first round at or after a time [s]. Round n is at n times the interval [s], n ≥ 1.
-
-    >>> first_round(0.0, 60.0), first_round(60.0, 60.0), first_round(60.1, 60.0), first_round(52 * 0.71, 0.71)
-    (1, 1, 2, 52)
-    """
-    number = max(ceil(time / interval), 1)
-    if number > EXACT:
-        return number
-    # Rounding can move the quotient to or across a whole number.
-    while number > 1 and (number - 1) * interval >= time:
-        number -= 1
-    return number if number * interval >= time else number + 1

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from enum import IntEnum
-from heapq import heappush
+from heapq import heappop, heappush
 from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
@@ -15,11 +15,18 @@ import numpy as np
 import simpy
 
 from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.instants import on_rounds, slack
 
 Action: TypeAlias = Callable[["Event"], None]
 
 NUMBER_BITS = 48
 """Bits for the number of an event. No run has 2^48 events."""
+
+JOINED = 0.5
+"""Largest difference of the times of one instant, as a share of `slack`.
+
+It is below 1. Events within `slack` of a round are at the round already, and no other event may move the round.
+"""
 
 MOST_ROUNDS = 2.0**52
 """Number of rounds below which all multiples of an interval are different floats."""
@@ -56,15 +63,64 @@ class Clock(simpy.Environment):
 
     Events are pushed into SimPy's queue directly, because `timeout` takes a delay, and `now + (time - now)` is not
     always `time`. `schedule` has two priorities, and the order of events needs five.
+
+    Events whose times differ by rounding only happen at one instant, in the order of their ranks. `interval` is the
+    time between rounds [s].
     """
+
+    def __init__(self, interval: float) -> None:
+        super().__init__()
+        self._interval = interval
 
     if not TYPE_CHECKING:  # SimPy's property is a Python function, which takes twice as long
         now = property(attrgetter("_now"), doc="Time of the run [s].")
 
     def at(self, time: float, rank: Rank, action: Action, about: Any = None, *, order: int = 0) -> None:
-        """Call an action at exactly this time [s]. Events of one rank happen by `order`, then by age."""
+        """Call an action at this time [s], or at the round that is the same instant.
+
+        Events of one rank happen by `order`, then by age.
+        """
+        time, now = on_rounds(time, self._interval), self._now
+        if time != now and abs(time - now) <= JOINED * slack(now):
+            time = now
         place = (order << NUMBER_BITS) + next(self._eid)
         heappush(self._queue, (time, rank, place, Event(self, rank, action, about)))  # type: ignore[misc]
+
+    def step(self) -> None:
+        """Process the next event."""
+        if self._queue and self._queue[0][0] != self._now and self._is_split():
+            self._join()
+        super().step()
+
+    def _is_split(self) -> bool:
+        """Return whether events of the next instant have different times."""
+        queue = self._queue
+        first = queue[0][0]
+        latest = first + JOINED * slack(first)
+        unseen = [1, 2]  # positions in the queue, which is a heap
+        while unseen:
+            position = unseen.pop()
+            if position >= len(queue) or queue[position][0] > latest:
+                continue
+            if queue[position][0] != first:
+                return True
+            unseen += (2 * position + 1, 2 * position + 2)
+        return False
+
+    def _join(self) -> None:
+        """Give all events of the next instant the same time: that of the horizon, or else the latest of their times.
+
+        No round is among them: `at` puts every event at the instant of a round on the round.
+        """
+        first = self._queue[0][0]
+        latest = first + JOINED * slack(first)
+        events = []
+        while self._queue and self._queue[0][0] <= latest:
+            events.append(heappop(self._queue))
+        horizon = [time for time, _, _, event in events if cast("Event", event).rank is Rank.HORIZON]
+        instant = horizon[0] if horizon else events[-1][0]
+        for _, rank, place, event in events:
+            heappush(self._queue, (instant, rank, place, event))
 
 
 def check_range(time: float, interval: float, what: str, *names: str) -> None:

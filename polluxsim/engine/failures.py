@@ -156,6 +156,9 @@ class RecordedFailures:
     path: str
     _outages: tuple[tuple[Row, Outage], ...] = field(init=False, repr=False, compare=False)
 
+    recurs: ClassVar = False
+    """False, because the file has a last failure."""
+
     repairs_are_given: ClassVar = True
     """True, because the file contains the end of each failure. `cluster.repairs` has no effect on these failures."""
 

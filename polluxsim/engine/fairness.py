@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polluxsim.agent.agent import Agent
-from polluxsim.common.durations import first_round
+from polluxsim.common.instants import coincide, first_round, has_come, last_round
 from polluxsim.engine.job import ActiveJob
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
@@ -107,7 +107,7 @@ def run_alone(
     while True:
         end, after_round = alone.segment.milestone
         now = next_round * settings.round_interval
-        if not alone.agent_is_steady and (end > now or (end == now and after_round)):
+        if not alone.agent_is_steady and (not has_come(end, now) or (after_round and coincide(end, now))):
             if alone.is_training(now) and alone.end_interval():
                 alone.begin_segment(now)
             next_round += 1
@@ -115,7 +115,7 @@ def run_alone(
         if alone.end_epoch():
             return end
         alone.begin_segment(end)
-        next_round = int(end // settings.round_interval) + 1
+        next_round = last_round(end, settings.round_interval) + 1
 
 
 class TimesAlone:
@@ -151,7 +151,8 @@ class TimesAlone:
     def _time_on(self, job: Job, share: float, submit_time: float, gpu_type: str) -> float | None:
         """Return the completion time of a job on a share of GPUs of one type [s]; None if it is unknown."""
         settings = self._scenario.settings
-        wait = first_round(submit_time, settings.round_interval) * settings.round_interval - submit_time
+        start = first_round(submit_time, settings.round_interval) * settings.round_interval
+        wait = max(start - submit_time, 0.0)  # the round can be earlier by rounding
         if (duration := job.fixed_duration) is not None:
             run_time = settings.delays.of(job.application, gpu_type) + duration
             return (wait + run_time) * max(job.num_replicas / share, 1.0)

@@ -56,14 +56,17 @@ class Forks:
     ) -> None:
         self._state, self._rounds, self._submissions = state, rounds, submissions
         self._downtime, self._crashes = downtime, crashes
+        self.num_pending = 0  # scheduled forks
 
     def schedule(self, fork: Fork) -> None:
         """Schedule the changes of a fork."""
+        self.num_pending += 1
         self._state.clock.at(fork.time, Rank.ARRIVAL, self._begin, fork)
 
     def _begin(self, event: Event) -> None:
         """Make the changes, before the policy is called."""
         state, before = self._state, self._state.scenario
+        self.num_pending -= 1
         fork = event.about.trimmed(before.cluster.num_nodes)
         state.use_scenario(fork.scenario)
         has_changed = self._change_nodes(fork, before)

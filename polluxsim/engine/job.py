@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from polluxsim.agent.agent import Agent
+from polluxsim.common.instants import ROUNDING, has_come, slack
 from polluxsim.engine.clock import NEVER, Milestone, TimeRule
 from polluxsim.engine.progress import CheckpointCycle, Holding, Losses, Segment
 from polluxsim.engine.truth import Pace, Truth
@@ -74,18 +75,19 @@ class ActiveJob:
 
     def is_training(self, now: float) -> bool:
         """Return whether the job has GPUs and its restart delay is over."""
-        return self.pace is not None and now > self.segment.start
+        return self.pace is not None and not has_come(now, self.segment.start)
 
     def segment_at(self, now: float) -> Segment:
         """Return the segment at a time [s], in the epoch of that time."""
         ahead = self._ahead
         start, after_round = self.segment.milestone
-        if not ahead or start > now or (start == now and after_round):
+        earliest, latest = now - slack(now), now + slack(now)  # the same instant as `now`
+        if not ahead or start > latest or (start >= earliest and after_round):
             return self.segment
         count = 1
         while count < len(ahead):
             time, after_round = ahead[-count]
-            if time > now or (time == now and after_round):
+            if time > latest or (time >= earliest and after_round):
                 break
             start = time
             count += 1
@@ -117,12 +119,12 @@ class ActiveJob:
         cycle = segment.checkpoints
         if cycle is None or now <= segment.start:
             return cycle
-        passed = now - segment.start
-        last = cycle.last_end(passed)
+        passed, error = now - segment.start, slack(now)
+        last = cycle.last_end(passed, error)
         if last is None:
-            return cycle.after(passed, cycle.kept)
+            return cycle.after(passed, cycle.kept, error)
         kept = self.rule.progress_at(segment.progress, segment.rate, segment.start, segment.start + last)
-        return cycle.after(passed, kept)
+        return cycle.after(passed, kept, error)
 
     def saves_from(self, now: float, seconds: float) -> float:
         """Return when a checkpoint of this length must begin to be complete now [s], not before its segment."""
@@ -153,7 +155,8 @@ class ActiveJob:
         self.place((), None, now, restart_delay)
         self.holding.losses = self.holding.losses.with_failure(cycle, gpus, progress)
         self.holding.is_lost = True
-        epoch = min(bisect_right(self.truth.epoch_ends, cycle.kept), before.epoch)
+        reached = cycle.kept * (1 + ROUNDING)
+        epoch = min(bisect_right(self.truth.epoch_ends, reached), before.epoch)
         self.segment = Segment(epoch, cycle.kept)
 
     def save_by(self, cycle: CheckpointCycle) -> None:
@@ -210,7 +213,7 @@ class ActiveJob:
         self._observe()
         epoch, (now, _) = self.segment.epoch, self.segment.milestone
         cycle = self.checkpoints_at(now)
-        if now >= self._time_up:
+        if has_come(self._time_up, now):
             self.segment = Segment(epoch, self.progress_at(now), now, checkpoints=cycle)
             return True
         self.segment = Segment(epoch + 1, self.truth.epoch_ends[epoch], now, checkpoints=cycle and cycle.at_epoch_end())

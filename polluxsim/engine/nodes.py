@@ -8,6 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 from polluxsim.common.durations import HOUR
+from polluxsim.common.instants import has_come, slack
 from polluxsim.engine.sharing import SharedGpus
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import NodeTypes
@@ -85,7 +86,7 @@ class Nodes:
 
     def are_starting(self, now: float) -> bool:
         """Return whether requested nodes are not up yet."""
-        return self._up_at[-1] > now
+        return not has_come(self._up_at[-1], now)
 
     def present(self, now: float, at_most: int | None = None) -> tuple[int, ...]:
         """Return the GPUs of each node that has started, of the first `at_most` nodes.
@@ -107,7 +108,7 @@ class Nodes:
 
     def is_there(self, node: int, now: float) -> bool:
         """Return whether a node is requested and has started. The node may be down."""
-        return node < len(self._up_at) and self._up_at[node] <= now
+        return node < len(self._up_at) and has_come(self._up_at[node], now)
 
     def num_up(self, now: float) -> int:
         """Return the number of nodes that have started and are not down."""
@@ -174,7 +175,7 @@ class Nodes:
         """Take down a node without jobs until a time [s], or until the end of its present outage if that is later."""
         self.num_failures[node] += 1
         for announced in (self.coming, self.draining):
-            if announced.get(node, inf) <= now:
+            if has_come(announced.get(node, inf), now):
                 del announced[node]
         gpus = self._cluster.gpus_per_node[node]
         down = self.down.get(node, OutageRecord(now, until, node, gpus, kind))
@@ -183,7 +184,7 @@ class Nodes:
 
     def rise(self, node: int, now: float) -> None:
         """Bring up a node whose outages are over."""
-        if self.down[node].until <= now:
+        if has_come(self.down[node].until, now):
             self.outages.append(down := self.down.pop(node))
             self._resize(node, down.gpus)
 
@@ -211,7 +212,7 @@ class Nodes:
         if at_most is None and self._is_fixed:
             return self._present
         # Nodes come up in the order of their requests.
-        up = min(bisect_right(self._up_at, now), len(self._up_at) if at_most is None else at_most)
+        up = min(bisect_right(self._up_at, now + slack(now)), len(self._up_at) if at_most is None else at_most)
         if up != len(self._present):
             sizes = self._cluster.gpus_per_node[:up]
             self._present = tuple(0 if node in self.down else gpus for node, gpus in enumerate(sizes))

@@ -8,6 +8,7 @@ from math import inf, log
 from typing import NamedTuple
 
 from polluxsim.common.durations import HOUR
+from polluxsim.common.instants import has_come
 from polluxsim.engine.clock import Event, Rank, Stream, uniforms
 from polluxsim.engine.job import ActiveJob, Transition
 from polluxsim.engine.state import State
@@ -22,6 +23,13 @@ class ComingOutage(NamedTuple):
     unit: int  # node, group or row of the source
     number: int  # number of outages of the unit before
     what: Outage
+
+
+class Returns(NamedTuple):
+    """Numbers of outages whose nodes come up again, by whether their source has further outages without end."""
+
+    for_good: int  # of recorded outages, which are finitely many
+    again: int  # of drawn outages, which recur
 
 
 class Workshop:
@@ -61,6 +69,8 @@ class Downtime:
         self._seed = seed
         self._units: set[tuple[int, int]] = set()
         self._coming: dict[tuple[int, int], ComingOutage] = {}  # the next outage of each unit that is up
+        self._in_progress: dict[tuple[int, int], ComingOutage] = {}  # the outages that end
+        self.returned = Returns(0, 0)  # outages that have ended
         self.schedule_new_units()
 
     def schedule_new_units(self) -> None:
@@ -76,8 +86,23 @@ class Downtime:
         """Draw the next failures of the nodes that are up again, as if they came up now. Announced ones stay."""
         self._seed, now = seed, self._state.clock.now
         for coming in list(self._coming.values()):
-            if coming.what.start - max(coming.what.warning, coming.what.drain) > now:
+            if not has_come(coming.what.start - max(coming.what.warning, coming.what.drain), now):
                 self._schedule(coming.source, coming.unit, coming.number)
+
+    def pending(self) -> Returns:
+        """Return the outages in progress, or announced, whose nodes will come up again."""
+        nodes = self._state.nodes
+        outages = list(self._in_progress.values())
+        if nodes.draining or nodes.coming:
+            announced = nodes.draining.keys() | nodes.coming.keys()
+            outages += [each for each in self._coming.values() if announced & set(each.what.nodes)]
+        ending = [each for each in outages if each.what.duration < inf]
+        recurring = sum(self._recurs(each) for each in ending)
+        return Returns(len(ending) - recurring, recurring)
+
+    def _recurs(self, coming: ComingOutage) -> bool:
+        """Return whether the source of an outage has outages without end."""
+        return bool(getattr(self._state.scenario.cluster.outages[coming.source], "recurs", True))
 
     def drop(self, nodes: tuple[int, ...]) -> None:
         """Take nodes down for good."""
@@ -114,11 +139,15 @@ class Downtime:
         until = now + cluster.startup_time if is_replaced else self._workshop.until(now, coming.what)
         self._state.take_down(coming.what, until)
         if until < inf:
+            self._in_progress[coming.source, coming.unit] = coming
             self._state.clock.at(until, Rank.ARRIVAL, self._end, coming)
 
     def _end(self, event: Event) -> None:
         """End an outage, and schedule the next one of its unit."""
         coming = event.about
+        del self._in_progress[coming.source, coming.unit]
+        for_good, again = self.returned
+        self.returned = Returns(for_good, again + 1) if self._recurs(coming) else Returns(for_good + 1, again)
         self._state.bring_up(coming.what)
         self._schedule(coming.source, coming.unit, coming.number + 1)
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 from math import ceil, inf
 from typing import NamedTuple
 
+from polluxsim.common.instants import slack, whole_number
 from polluxsim.engine.clock import NEVER, Milestone
 from polluxsim.hardware.placements import Placement, gpus_by_node
 
@@ -33,27 +34,34 @@ class CheckpointCycle(NamedTuple):
         (127.0, False)
         """
         time, _ = milestone
-        beyond = time - start - max(self.due, 0.0)
+        # Training that ends when a checkpoint is due needs no checkpoint.
+        beyond = time - start - max(self.due, 0.0) - slack(time)
         if beyond <= 0:
             return milestone
         return time + max(ceil(beyond / self.interval), 1) * self.cost + min(self.due, 0.0), False
 
-    def last_end(self, passed: float) -> float | None:
-        """Return the training up to the last checkpoint that was complete after `passed` [s], or None."""
-        if passed <= self.due:
+    def last_end(self, passed: float, error: float = 0.0) -> float | None:
+        """Return the training up to the last checkpoint that was complete after `passed` [s], or None.
+
+        `error` is the possible error of `passed` by rounding [s].
+        """
+        if passed <= self.due + error:
             return None
-        cycles, rest = self._cycles(passed)
-        later = cycles + (rest >= self.cost) - 1
+        cycles, rest = self._cycles(passed, error)
+        later = cycles + (rest >= self.cost - error) - 1
         return None if later < 0 else max(self.due, 0.0) + _times(later, self.interval)
 
-    def after(self, passed: float, kept: float) -> CheckpointCycle:
-        """Return the cycle `passed` seconds later; `kept` is the progress at the last complete checkpoint."""
-        if passed <= self.due:
-            return self._replace(due=self.due - passed, since=self.since + passed)
-        trained, last = self._trained(passed), self.last_end(passed)
-        _, rest = self._cycles(passed)
+    def after(self, passed: float, kept: float, error: float = 0.0) -> CheckpointCycle:
+        """Return the cycle `passed` seconds later; `kept` is the progress at the last complete checkpoint.
+
+        `error` is the possible error of `passed` by rounding [s].
+        """
+        if passed <= self.due + error:
+            return self._replace(due=max(self.due - passed, 0.0), since=self.since + passed)
+        trained, last = self._trained(passed, error), self.last_end(passed, error)
+        _, rest = self._cycles(passed, error)
         return self._replace(
-            due=self.interval - (rest - self.cost) if rest >= self.cost else -rest,
+            due=self.interval - max(rest - self.cost, 0.0) if rest >= self.cost - error else -rest,
             since=self.since + trained if last is None else trained - last,
             kept=kept,
             paused=self.paused + (passed - trained),
@@ -63,16 +71,16 @@ class CheckpointCycle(NamedTuple):
         """Return the cycle at the end of an epoch."""
         return self._replace(due=0.0) if self.at_epochs else self
 
-    def _trained(self, passed: float) -> float:
+    def _trained(self, passed: float, error: float = 0.0) -> float:
         """Return the training within a time longer than `due` [s]."""
-        cycles, rest = self._cycles(passed)
+        cycles, rest = self._cycles(passed, error)
         return max(self.due, 0.0) + _times(cycles, self.interval) + max(rest - self.cost, 0.0)
 
-    def _cycles(self, passed: float) -> tuple[int, float]:
+    def _cycles(self, passed: float, error: float) -> tuple[int, float]:
         """Return the number of complete cycles, and the time since the last checkpoint began [s]."""
         cycle = self.interval + self.cost
-        number = int((passed - self.due) // cycle)
-        return number, passed - self.due - _times(number, cycle)
+        number = whole_number((passed - self.due) / cycle, error / cycle)
+        return number, max(passed - self.due - _times(number, cycle), 0.0)
 
 
 def _times(number: int, length: float) -> float:

@@ -274,7 +274,8 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -
         work = active.truth.epoch_ends[-1] if is_complete else active.progress_at(now)
     # A job that waits for other jobs has no time of submission until they are complete.
     submit_time = inf if active is None and job.after else job.submit_time
-    start = holding.start_time
+    # A round precedes a submission at its instant by rounding, if at all.
+    start = None if holding.start_time is None else max(holding.start_time, submit_time)
     run_time, restart_time, restart_service = holding.times(now)
     # In the order of the columns. Arguments by name take three times as long.
     columns = (

@@ -1,4 +1,4 @@
-"""When the policy is called: scheduling rounds at multiples of the interval, and the end of a run without progress."""
+"""When the policy is called: scheduling rounds at multiples of the interval."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from math import inf
 
-from polluxsim.common.durations import first_round
+from polluxsim.common.instants import first_round, has_come
 from polluxsim.engine.clock import Action, Clock, Rank, check_range
 from polluxsim.engine.job import Transition
-from polluxsim.engine.settings import EngineSettings
-from polluxsim.engine.state import State
 from polluxsim.engine.views import JobWindow
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import Change, Changes, Decision
@@ -20,11 +18,6 @@ AT_ONCE = 0  # replaces the number of a round that is not at a multiple of the i
 ARRIVAL, EPOCH, COMPLETION = Change.ARRIVAL.value, Change.EPOCH.value, Change.COMPLETION.value
 LEARNING, NODES, EVICTION = Change.LEARNING.value, Change.NODES.value, Change.EVICTION.value
 FAILURES = NODES | EVICTION  # changes that do not let a job progress
-
-# A run without progress ends after this time or these rounds, whichever is longer, and additional restart delays.
-LEAST_TIME = 60_000.0  # [s]
-LEAST_ROUNDS = 100
-DELAYS = 10
 
 
 class Rounds:
@@ -45,6 +38,7 @@ class Rounds:
         self._due: int | None = None
         self._last = 0
         self._valid_until = -inf
+        self._decided = -inf  # time of the last decision [s]
         self._outdated_by = Change.ANY.value
         self._altered: tuple[JobId, ...] = ()
         self._named: defaultdict[int, dict[JobId, float]] = defaultdict(dict)
@@ -93,7 +87,7 @@ class Rounds:
     def call(self, time: float) -> None:
         """Schedule a round at the first multiple of the interval at or after `time` that is not over, or earlier."""
         due = self._due
-        if due is not None and (due == self._last + 1 or time > (due - 1) * self._interval):
+        if due is not None and (due == self._last + 1 or first_round(time, self._interval) >= due):
             return
         check_range(time, self._interval, "the simulation")
         self._due = index = max(first_round(time, self._interval), self._last + 1)
@@ -115,7 +109,15 @@ class Rounds:
     @property
     def policy_is_due(self) -> bool:
         """Return whether the present decision is no longer valid."""
-        return self._clock.now >= self._valid_until
+        return has_come(self._valid_until, self._clock.now)
+
+    @property
+    def announced_wait(self) -> float:
+        """Return the time for which the policy said, at its last decision, that it would not decide again [s].
+
+        It is 0 if the policy did not name a time, or if an event has ended the validity of the decision.
+        """
+        return max(self._valid_until - self._decided, 0.0) if self._valid_until < inf else 0.0
 
     def changes(self, views: Mapping[JobId, JobWindow]) -> Changes:
         """Return the changes since the policy was last called.
@@ -137,7 +139,7 @@ class Rounds:
 
     def decide(self, decision: Decision) -> None:
         """Keep the validity of a decision. The policy is not told about jobs that it rejects."""
-        self._valid_until = decision.valid_until
+        self._valid_until, self._decided = decision.valid_until, self._clock.now
         self._outdated_by = decision.outdated_by.value | EVICTION
         self._altered, self._named = (), defaultdict(dict)
 
@@ -156,66 +158,3 @@ class Rounds:
         self.has_changed = self.has_hope = False
         if (first := min(self._valid_until, next_needed)) < inf:
             self.call(max(first, self._clock.now))
-
-
-class Standstill:
-    """Note that no job can make progress.
-
-    Failures and repairs alone do not count as progress. Times in which a repair is pending and no job fits on the nodes
-    that are up are not counted.
-    """
-
-    def __init__(self, settings: EngineSettings) -> None:
-        self._patience = max(LEAST_TIME, LEAST_ROUNDS * settings.round_interval) + DELAYS * max(settings.delays.all)
-        self._since: float | None = None  # the first round without progress [s]
-        self._repairs = 0.0  # time since then that is not counted [s]
-        self._repair_since: float | None = None
-
-    def at_round(self, state: State, rounds: Rounds, num_coming: int) -> str | None:
-        """Return the reason why the run ends, or None if it continues."""
-        now, active = state.clock.now, state.jobs.active.values()
-        if (
-            num_coming
-            or state.nodes.are_starting(now)
-            or any(job.is_training(now) for job in state.jobs.placed.values())
-        ):
-            self._since = None
-            return None
-        if self._since is None or rounds.has_hope:
-            self._since, self._repairs = now, 0.0
-        elif self._repair_since is not None:
-            self._repairs += now - self._repair_since
-        self._repair_since = now if _waits_for_repair(state) else None
-        # The end of a cancelled job may let other jobs run.
-        if now - self._since - self._repairs < self._patience or any(job.job.cancel_time is not None for job in active):
-            return None
-        return self.message(state)
-
-    def message(self, state: State) -> str:
-        """Return why the run ends now."""
-        jobs, time = state.jobs.active, state.clock.now
-        waited = 0.0 if self._since is None else time - self._since - self._repairs
-        first = next(iter(jobs), "none")
-        what = f"none of the {len(jobs)} jobs left, the first is {first!r},"
-        how = f"has made any progress in the {waited:g} s up to" if waited else "will make progress after"
-        counts, elastic = state.nodes.counts, ""
-        if counts is not None and counts.requested == counts.least:
-            elastic = f"; only {counts.least} of up to {counts.most} nodes are up, as the policy asked for no more"
-        policy = f"policy {state.scenario.policy_name} gave no GPU, or moved them every time"
-        return f"{what} {how} {time:g} s: {policy}{elastic}"
-
-
-def _waits_for_repair(state: State) -> bool:
-    """Return whether a repair is pending, and no active job fits on the nodes that are up."""
-    if all(down.until == inf for down in state.nodes.down.values()):
-        return False
-    up, types = state.nodes.present(state.clock.now), state.nodes.node_types
-    for active in state.jobs.active.values():
-        job = active.job
-        least = (job.min_replicas or 1) if state.scenario.traits.adaptive else job.num_replicas
-        usable = sum(
-            n for node, n in enumerate(up) if not (types and job.gpu_types) or types[node].name in job.gpu_types
-        )
-        if least <= usable:
-            return False
-    return True

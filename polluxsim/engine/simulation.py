@@ -11,6 +11,7 @@ import numpy as np
 
 from polluxsim.common.durations import clock
 from polluxsim.common.errors import TurnError
+from polluxsim.common.instants import coincide, has_come
 from polluxsim.engine.clock import Event, Rank
 from polluxsim.engine.decision import Plan, plan_of
 from polluxsim.engine.futures import Fork, Forks
@@ -18,9 +19,10 @@ from polluxsim.engine.job import ActiveJob, Move
 from polluxsim.engine.outages import Crashes, Downtime
 from polluxsim.engine.policy_calls import DueReasons, checked_reasons, cluster_view, guarded, rare_collections
 from polluxsim.engine.recorder import Recorder
-from polluxsim.engine.rounds import Rounds, Standstill
+from polluxsim.engine.rounds import Rounds
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.settings import EngineSettings
+from polluxsim.engine.standstill import Standstill
 from polluxsim.engine.state import Observers, State
 from polluxsim.engine.submissions import Submissions
 from polluxsim.hardware.clusters import Cluster
@@ -88,7 +90,7 @@ class Simulation:
             shares_changed=(recorder.record_shares,),
             hosts_changed=(recorder.record_hosts,),
         )
-        self._standstill = Standstill(settings)
+        self._standstill = Standstill(settings, downtime)
         self._rechosen: list[ActiveJob] = []
         self.view: ClusterView | None = None
         self.standstill: str | None = None
@@ -114,7 +116,7 @@ class Simulation:
         events, jobs, submissions = self._state.clock, self._state.jobs, self._submissions
         while not self._is_over and self.view is None:
             time = events.peek()
-            if before <= time and before < inf:
+            if before < inf and has_come(before, time):
                 break
             if not jobs.active and not submissions.num_expected:
                 self._is_over = True
@@ -156,7 +158,7 @@ class Simulation:
         """
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the run can be forked")
-        if self.time > fork.time:
+        if self.time > fork.time and not coincide(self.time, fork.time):
             raise TurnError(f"the run is at {self.time:g} s, too far to go another way at {fork.time:g} s")
         if fork.seed is not None:
             self.rng = np.random.default_rng(fork.seed)
@@ -248,7 +250,8 @@ class Simulation:
         may_change = state.jobs.active or state.scenario.traits.scales
         if not self._rounds.begin(event.about) or not may_change:
             return
-        if (why := self._standstill.at_round(state, self._rounds, self._submissions.num_coming)) is not None:
+        num_coming, num_forks = self._submissions.num_coming, self._forks.num_pending
+        if (why := self._standstill.at_round(state, self._rounds, num_coming, num_forks)) is not None:
             self._stop(why)
             return
         state.enter_epochs()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple, TypeAlias
 
+from polluxsim.common.instants import has_come
 from polluxsim.engine.clock import Clock, Event, Rank, check_range
 from polluxsim.engine.job import ActiveJob, Move, Transition
 from polluxsim.engine.nodes import Nodes
@@ -58,7 +59,7 @@ class State:
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.clock = Clock()
+        self.clock = Clock(scenario.settings.round_interval)
         self.shutter = Shutter(scenario)
         self.jobs = JobTables(self.shutter)
         self.nodes = Nodes(scenario.cluster)
@@ -165,7 +166,7 @@ class State:
         saving = None
         if warning and settings.checkpoints is not None:
             cost = settings.checkpoints.cost_of(job.job.application)
-            saving = cost if cost <= warning else None
+            saving = cost if has_come(cost, warning) else None
         checkpoint = None if saving is None else (job.saves_from(now, saving), now)
         was_training = job.is_training(now)
         self.nodes.give_back(job.placement, job.job_id)

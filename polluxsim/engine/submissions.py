@@ -6,6 +6,7 @@ from collections import ChainMap, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from polluxsim.common.instants import coincide, has_come
 from polluxsim.engine.clock import Event, Rank
 from polluxsim.engine.job import Transition
 from polluxsim.engine.recorder import Recorder
@@ -62,7 +63,7 @@ class Submissions:
             scenario.check(workload)
             if job.job_id in known or job.job_id in checked:
                 raise workload.error(job, "the workload already has a job of this name, must be another name")
-            if job.submit_time < now:
+            if job.submit_time < now and not coincide(job.submit_time, now):
                 raise workload.error(job, f"submitted at {job.submit_time:g} s, must be {now:g} s or later")
             if missing := [name for name in job.after if name not in names and name not in known]:
                 raise workload.error(job, f"after has {missing[0]!r}, must have names of jobs in this run")
@@ -119,7 +120,7 @@ class Submissions:
     def _submit_next(self, event: Event) -> None:
         """Submit the jobs of the workload that are due now, and schedule the next ones."""
         jobs, now = self._state.scenario.workload.jobs, self._state.clock.now
-        while self._next < len(jobs) and jobs[self._next].submit_time == now:
+        while self._next < len(jobs) and has_come(jobs[self._next].submit_time, now):
             job = jobs[self._next]
             self._next += 1
             if not job.after and job.job_id not in self._left_out:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from math import inf, nextafter
+from math import inf
 from operator import attrgetter
 from typing import TypeAlias
 
+from polluxsim.common.instants import has_come, just_after
 from polluxsim.engine.job import ActiveJob, Transition
 from polluxsim.engine.views import JobWindow, Shutter, set_field
 from polluxsim.hardware.placements import JobId
@@ -95,7 +96,7 @@ class Courses:
             self._count += 1
         number = self._count if known is None else known[0]
         if after_round:
-            time = nextafter(time, inf)
+            time = just_after(time)
         self._next[job.job_id] = number, time
         if time < inf:
             heappush(self._queue, (time, number, job.job_id))
@@ -115,7 +116,7 @@ class Courses:
         if not self._queue:
             return []
         found = {}
-        while self._queue and self._queue[0][0] <= now:
+        while self._queue and has_come(self._queue[0][0], now):
             time, number, job_id = heappop(self._queue)
             if self._next.get(job_id) == (number, time):
                 found[number] = job_id
@@ -170,13 +171,15 @@ class JobTables:
             return first_epoch
         # An agent observes once its job has trained for some time: strictly after it began.
         start = min(job.segment.start for job in self.learning.values())
-        return min(first_epoch, nextafter(start, inf))
+        return min(first_epoch, just_after(start))
 
     def add(self, transition: Transition) -> None:
         """Add a job that was submitted."""
         job = transition.job
         self.active[job.job_id] = self._waiting[job.job_id] = job
-        self.views[job.job_id] = JobWindow(job, self._shutter)
+        # Jobs submitted at the instant of a round precede it. By rounding, the given time can be later than the round.
+        submit_time = min(job.job.submit_time, transition.time)
+        self.views[job.job_id] = JobWindow(job, self._shutter, submit_time)
         self.demand += job.job.num_replicas
 
     def move(self, transition: Transition) -> None:

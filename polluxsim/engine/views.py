@@ -146,11 +146,11 @@ class JobWindow(ReadOnly, JobView):
     _active: ActiveJob
     _shutter: Shutter
 
-    def __init__(self, active: ActiveJob, shutter: Shutter) -> None:
+    def __init__(self, active: ActiveJob, shutter: Shutter, submit_time: float) -> None:
         set_field(self, "_active", active)
         set_field(self, "_shutter", shutter)
         set_field(self, "job_id", active.job.job_id)
-        set_field(self, "submit_time", active.job.submit_time)
+        set_field(self, "submit_time", submit_time)
         set_field(self, "num_replicas", active.job.num_replicas)
         set_field(self, "batch_size", active.job.batch_size)
 
@@ -171,9 +171,8 @@ class JobWindow(ReadOnly, JobView):
         return f"JobView({self.job_id!r})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> JobWindow:
-        new = JobWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo))
-        set_field(new, "submit_time", self.submit_time)  # the time of another job, if the job overtook that job
-        return new
+        # The submission time is that of another job, if the job overtook that job.
+        return JobWindow(deepcopy(self._active, memo), deepcopy(self._shutter, memo), self.submit_time)
 
     def as_tenant(self, node: int, node_types: NodeTypes) -> Tenant:
         """Return the description of the job on GPUs of a node that a sharing model needs."""

@@ -182,7 +182,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
             self.run.commit(self._turn.decision())
             self._earned += self._to_next_choice(self.run)
         earned, self._earned = self._earned, 0.0
-        is_over = self._turn is None or self._turn.view.time >= self._horizon
+        is_over = self._turn is None or self._turn.view.has_come(self._horizon)
         done = is_over and self.run.num_ended == self.run.num_jobs
         outcome = self._observation(), earned, done, is_over and not done, self._info()
         if is_over:
@@ -200,7 +200,7 @@ class ClusterEnv(gymnasium.Env[Observation, np.int64]):
             view = run.advance()
             earned += self._ledger.earned(run, view)
             self._turn = None if view is None else Turn(self.layout, view)
-            if self._turn is None or self._turn.can_pick or self._turn.view.time >= self._horizon:
+            if self._turn is None or self._turn.can_pick or self._turn.view.has_come(self._horizon):
                 return earned
             run.commit(self._turn.decision())
 

@@ -31,7 +31,10 @@ class Outage(NamedTuple):
 
 
 class Outages(Protocol):
-    """Source of outages. A unit is a node, or a group of nodes that fail together, and has a number."""
+    """Source of outages. A unit is a node, or a group of nodes that fail together, and has a number.
+
+    A source with a last outage has an attribute `recurs`, which is False.
+    """
 
     def units(self, num_nodes: int) -> Iterable[int]:
         """Return the units of a cluster with this number of nodes.

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.common.durations import HOUR
+from polluxsim.common.instants import has_come
 from polluxsim.records.results import GpuSeconds, JobRecord, Result, Status
 
 
@@ -122,8 +123,8 @@ def summarise(result: Result) -> Summary | None:
     records = result.job_records
     if not records:
         return None
-    never = tuple(job.job for job in records if job.submit_time > result.end_time)
-    jobs = [job for job in records if job.submit_time <= result.end_time]
+    never = tuple(job.job for job in records if not has_come(job.submit_time, result.end_time))
+    jobs = [job for job in records if has_come(job.submit_time, result.end_time)]
     in_means = counted(result)
     jcts = np.array([jct(job, result.end_time) for job in in_means])
     by_application = defaultdict[str, list[float]](list)
@@ -174,7 +175,9 @@ def _named(jobs: Sequence[JobRecord], status: Status) -> tuple[str, ...]:
 
 
 def _met(job: JobRecord) -> bool:
-    return job.completion_time is not None and job.deadline is not None and job.completion_time <= job.deadline
+    if job.completion_time is None or job.deadline is None:
+        return False
+    return has_come(job.completion_time, job.deadline)
 
 
 def _cost(result: Result) -> float:
@@ -187,7 +190,7 @@ def _cost(result: Result) -> float:
 def counted(result: Result) -> list[JobRecord]:
     """Return the jobs that are in means: complete jobs and jobs that were cut off."""
     ends = (Status.COMPLETED, Status.CUT_OFF)
-    return [job for job in result.job_records if job.submit_time <= result.end_time and job.status in ends]
+    return [job for job in result.job_records if has_come(job.submit_time, result.end_time) and job.status in ends]
 
 
 def queueing_delay(job: JobRecord, end_time: float) -> float:

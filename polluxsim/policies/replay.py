@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from polluxsim.common.errors import InvalidInputError, reading, short
+from polluxsim.common.instants import slack
 from polluxsim.common.tables import Row, read_number, read_rows
 from polluxsim.hardware.placements import Allocation, JobId, Placement, num_replicas, placement_from_nodes
 from polluxsim.policies.contract.view import ClusterView, Traits
@@ -84,7 +85,7 @@ class Timeline:
         """Return the recorded placement of a job at a time, and after the end of its record its last GPUs."""
         if not (changes := self._changes.get(job_id)):
             raise InvalidInputError(f"{self._path}: nothing is recorded of job {job_id!r}, which the workload has")
-        index = bisect_right(changes, time, key=lambda change: change.time)
+        index = bisect_right(changes, time + slack(time), key=lambda change: change.time)
         if index < len(changes):
             return changes[index - 1].placement if index else (), ()
         return changes[-1].placement, next((change.placement for change in reversed(changes) if change.placement), ())

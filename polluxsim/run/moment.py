@@ -12,8 +12,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 
-from polluxsim.common.durations import clock, first_round
+from polluxsim.common.durations import clock
 from polluxsim.common.errors import InvalidInputError, check_range, invalid_setting
+from polluxsim.common.instants import first_round
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import Simulation, driven

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from polluxsim.common.instants import has_come
 from polluxsim.hardware.placements import Gpus
 from polluxsim.records.results import AllocationRecord, JobRecord, Result, SharingRecord, Status
 
@@ -112,7 +113,7 @@ def _counted(changes: Iterable[tuple[float, int]]) -> Steps:
 
 def submitted(result: Result) -> list[JobRecord]:
     """Return the jobs that were submitted before the run ended."""
-    return [job for job in result.job_records if job.submit_time <= result.end_time]
+    return [job for job in result.job_records if has_come(job.submit_time, result.end_time)]
 
 
 def lifetime(result: Result, job: JobRecord) -> tuple[float, float]:

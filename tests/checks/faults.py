@@ -273,6 +273,13 @@ class GivesLessThanAUserAllows:
     traits = Traits(one_type_as="has one pool of GPUs")
 
 
+class ComparesTimesExactly:
+    scales_with_time = True
+
+    def allocate(self, view, rng):
+        return fitted(view, sorted(view.jobs, key=lambda job: job.attained_service // (5 * view.round_interval)))
+
+
 EXPECTED = {
     "GivesTwice": Fault.OVER_ALLOCATION,
     "GivesNodesThatAreDown": Fault.OVER_ALLOCATION,
@@ -305,4 +312,5 @@ EXPECTED = {
     "DoesNotTakeBackQuotas": Fault.QUOTA,
     "AdmitsEveryDeadline": Fault.DEADLINE,
     "GivesLessThanAUserAllows": Fault.MIN_REPLICAS,
+    "ComparesTimesExactly": Fault.CLOCK,
 }

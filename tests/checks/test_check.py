@@ -14,7 +14,7 @@ from polluxsim.checks.checking import found
 from polluxsim.checks.driving import run_policy
 from polluxsim.checks.findings import Fault, as_test
 from polluxsim.checks.growth import DecisionTimes
-from polluxsim.checks.parameters import with_parameters
+from polluxsim.checks.parameters import TIMES, with_parameters
 from polluxsim.checks.worlds import Allowed, World, drawn
 from polluxsim.cli.main import main
 from polluxsim.common.errors import InvalidConfigError
@@ -477,6 +477,16 @@ WAITS_ON_ITS_NODE = World(
 )  # fmt: skip
 def test_a_fault_that_was_found_does_not_come_back(policy: str, world: World) -> None:
     assert checked_world(policy, world) == []
+
+
+def test_the_law_of_scaled_times_has_all_parameters_that_are_times() -> None:
+    """The comment of a parameter states its unit."""
+    for path in sorted((shipped("configs") / "policy").rglob("*.yaml")):
+        for line in path.read_text().splitlines():
+            setting, _, comment = line.partition("#")
+            if any(unit in comment for unit in ("[s]", "[GPU s]", "[1/s]")) and ":" in setting:
+                name = setting.partition(":")[0].strip()
+                assert name in TIMES or name == "ahead", f"{path.name}: {name}"  # forecasts count hours of the day
 
 
 def test_muri_moves_a_job_that_loses_its_gpus_to_another_type_at_once() -> None:

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
 import pytest
-from drawn import PROFILES, begun, draws, ended
+from drawn import PROFILES, begun, draws, ended, failing
 from hypothesis import given
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
+from polluxsim.checks.worlds import Listed
+from polluxsim.engine.failures import DrawnFailures
+from polluxsim.engine.futures import Fork
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
-from polluxsim.hardware.clusters import Cluster
+from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.placements import Allocation
 from polluxsim.metrics.summary import summarise
 from polluxsim.policies.contract.view import ClusterView, Decision, Policy
 from polluxsim.policies.ordered.classic import Fifo
+from polluxsim.policies.sia.policy import Sia
 from polluxsim.records.results import JobRecord, Result, Status
 from polluxsim.workloads.job import Job
+from polluxsim.workloads.workload import Workload
 
 ONE = Cluster.uniform(1, 1)
 HUNDRED = {"toy": ToyProfile(epochs=(100.0,))}  # alone: from its start, 30 s of delay and 100 s of work
@@ -283,3 +290,136 @@ def test_progress_in_between_starts_the_wait_anew() -> None:
     result = run_of(toy_job("a"), policy=NowAndThen())
     assert result.standstill is None
     assert result.job_records[0].status is Status.COMPLETED
+
+
+# Waiting for nodes is no standstill.
+
+LONG = 90_000.0  # [s], longer than the patience with a policy
+WIDE = Job.rigid("wide", 0.0, 8, 600.0)
+BESIDE = Job.rigid("beside", 60.0, 2, 600.0)
+
+
+class AtEveryRound(Fifo):
+    """FIFO that is asked at every round."""
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        return replace(super().allocate(view, rng), valid_until=-inf)
+
+
+def completions(cluster: Cluster, *jobs: Job, policy: Policy | None = None, **rules: float) -> list[float | None]:
+    result = simulate(Workload(jobs), {}, cluster, policy or Fifo(), settings=EngineSettings(**rules), seed=1)
+    return [job.completion_time for job in result.job_records]
+
+
+@pytest.mark.parametrize("policy", [Fifo(), AtEveryRound(), Sia()])
+@pytest.mark.parametrize("duration", [LONG / 2, LONG, 10 * LONG])
+def test_jobs_wait_for_a_recorded_repair(policy: Policy, duration: float) -> None:
+    """A long outage gives the result of a short one, later."""
+    ends = completions(failing((1, 0.0, duration)), WIDE, replace(BESIDE, submit_time=duration), policy=policy)
+    start = -(-duration // 60) * 60
+    assert ends[0] == start + 630.0
+    assert ends[1] is not None
+
+
+def test_jobs_wait_for_the_last_of_several_repairs() -> None:
+    """After the first repair, another node is down for longer than the patience."""
+    cluster = failing((1, 0.0, LONG), (0, LONG - 10.0, LONG), (1, 2 * LONG - 20.0, LONG))
+    assert completions(cluster, WIDE) == [3 * LONG + 630.0]
+
+
+@pytest.mark.parametrize("policy", [Fifo(), AtEveryRound()])
+def test_jobs_wait_for_the_end_of_a_drain(policy: Policy) -> None:
+    drained = Listed(tuple(Outage((node,), 2 * LONG, 600.0, "maintenance", drain=LONG + 100.0) for node in (0, 1)))
+    assert completions(Cluster.uniform(2, 4, drained), replace(BESIDE, submit_time=LONG), policy=policy) == [
+        2 * LONG + 600.0 + 630.0
+    ]
+
+
+@dataclass(frozen=True)
+class EndlessOutages:
+    """A node that fails at once and comes up after a long time, again and again."""
+
+    repair_time: float
+
+    def units(self, num_nodes: int) -> Iterable[int]:
+        return [num_nodes - 1]
+
+    def outage(self, unit: int, number: int, since: float, draw: Callable[[int], Sequence[float]]) -> Outage:
+        start = 0.0 if number == 0 else since + 20_000.0
+        return Outage((unit,), start, self.repair_time, "failure")
+
+
+@pytest.mark.parametrize("policy", [Fifo(), AtEveryRound()])
+def test_jobs_wait_for_a_repair_that_recurs(policy: Policy) -> None:
+    """Strict order holds back the other job, which fits beside the node that is down."""
+    ends = completions(Cluster.uniform(2, 4, EndlessOutages(LONG)), WIDE, BESIDE, policy=policy)
+    assert ends == [LONG + 630.0, LONG + 1290.0]
+
+
+class FromTime(Nothing):
+    """Starts jobs from a time on, and says so."""
+
+    def __init__(self, time: float) -> None:
+        self.time = time
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        if view.time < self.time:
+            return Decision({}, valid_until=self.time)
+        return Fifo().allocate(view, rng)
+
+
+@pytest.mark.parametrize("delay", [30.0, 5000.0])
+def test_a_policy_is_asked_at_the_time_that_it_named(delay: float) -> None:
+    """It is not cut off before the job has restarted either."""
+    assert completions(ONE, Job.rigid("a", 0.0, 1, 600.0), policy=FromTime(3 * LONG), restart_delay=delay) == [
+        3 * LONG + delay + 600.0
+    ]
+
+
+def test_a_policy_that_names_a_later_time_again_and_again_ends() -> None:
+    class Procrastinates(Nothing):
+        def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+            return Decision({}, valid_until=view.time + 10_000.0)
+
+    result = run_of(toy_job("a"), policy=Procrastinates())
+    assert result.standstill is not None
+    assert "policy Procrastinates gave no GPU" in result.standstill
+
+
+def test_endless_failures_in_which_no_job_can_train_end() -> None:
+    """Each node fails after some seconds, so that no job ends its restart."""
+    failures = DrawnFailures(rate=1e6 * 86.4, repair_time=50.0)
+    result = simulate(Workload((WIDE,)), {}, Cluster.uniform(2, 4, failures), Fifo(), seed=1)
+    assert result.standstill is not None
+    assert "no job could train in between" in result.standstill
+    assert "policy" not in result.standstill
+
+
+def test_a_job_that_needs_nodes_that_never_come_back_blames_no_policy() -> None:
+    result = simulate(Workload((WIDE,)), {}, failing((1, 0.0, inf)), Fifo())
+    assert result.standstill is not None
+    assert result.standstill.endswith("node 1 is down for good, and each of them needs more than the nodes that are up")
+
+
+def test_a_policy_that_holds_back_other_jobs_is_told_beside_the_nodes_that_are_down() -> None:
+    result = simulate(Workload((WIDE, BESIDE)), {}, failing((1, 0.0, inf)), Fifo())
+    assert result.standstill is not None
+    assert "node 1 is down for good, and job 'wide' needs more" in result.standstill
+    assert result.standstill.endswith("and policy Fifo started no other job")
+
+
+def test_a_policy_that_gives_nothing_is_blamed_after_a_repair() -> None:
+    result = simulate(Workload((BESIDE,)), {}, failing((1, 0.0, LONG)), Nothing())
+    assert result.standstill is not None
+    assert "policy Nothing gave no GPU" in result.standstill
+    assert result.end_time > LONG
+
+
+def test_a_fork_to_come_is_awaited() -> None:
+    """It has another policy, which starts the job."""
+    run = begun(toy_workload(toy_job("a")), ONE, Nothing())
+    run.fork(Fork(2 * LONG, run.scenario, has_new_policy=True))
+    while (view := run.advance()) is not None:
+        run.commit((Fifo() if view.time > LONG else Nothing()).allocate(view, run.rng))
+    result = run.result()
+    assert (result.standstill, result.job_records[0].status) == (None, Status.COMPLETED)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
+from math import inf
 
 import numpy as np
 import pytest
@@ -13,8 +15,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from toy import ToyProfile, toy_job, toy_workload
 
-from polluxsim.common.durations import first_round
 from polluxsim.common.errors import InvalidConfigError
+from polluxsim.common.instants import (
+    coincide,
+    first_round,
+    has_come,
+    just_after,
+    last_round,
+    on_rounds,
+    slack,
+    sort_key,
+)
 from polluxsim.engine.clock import Clock, Event, Rank
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import Simulation, simulate
@@ -37,25 +48,40 @@ intervals = st.sampled_from([0.1, 0.71, 12.1, 60.0, 1e-9]) | st.floats(1e-9, 1e9
 @example(0.1, 3, 0).via("3 · 0.1 is more than 0.3")
 @given(intervals, st.integers(0, 10**6), st.integers(-2, 2))
 @draws(250)
-def test_the_first_round_is_the_first_multiple_that_is_not_before_a_time(
-    interval: float, index: int, ulps: int
-) -> None:
-    """Exactly, as floating point has these multiples; beside and at them."""
+def test_a_time_that_differs_from_a_round_by_rounding_is_the_round(interval: float, index: int, ulps: int) -> None:
     time = index * interval
     for _ in range(abs(ulps)):
         time = max(np.nextafter(time, np.copysign(np.inf, ulps)), 0.0)
-    found = first_round(float(time), interval)
-    assert found >= 1
-    assert found * interval >= time
-    assert found == 1 or (found - 1) * interval < time
+    assert first_round(float(time), interval) == max(index, 1)
+    assert last_round(float(time), interval) == index
+    assert on_rounds(float(time), interval) == (index * interval if index else time)
 
 
 @given(intervals, st.floats(0.0, 1e6))
 def test_so_is_that_of_any_time(interval: float, rounds: float) -> None:
     time = rounds * interval
     found = first_round(time, interval)
-    assert found * interval >= time
+    assert found * interval >= time - slack(time)
     assert found == 1 or (found - 1) * interval < time
+    assert on_rounds(time, interval) in (time, found * interval)
+
+
+@given(st.floats(1e-9, 1e12), st.integers(-100, 100))
+def test_times_that_differ_by_rounding_coincide(time: float, ulps: int) -> None:
+    other = time + ulps * np.spacing(time)
+    assert coincide(time, other)
+    assert has_come(time, other)
+    assert has_come(other, time)
+    assert not has_come(just_after(time), time)
+    assert not coincide(time, time * (1 + 1e-11))
+    assert sort_key(time) == pytest.approx(time, rel=1e-9)
+
+
+def test_never_does_not_coincide_with_a_time() -> None:
+    assert not coincide(5.0, inf)
+    assert not coincide(inf, 5.0)
+    assert coincide(inf, inf)
+    assert not has_come(inf, 5.0)
 
 
 def test_there_is_a_first_round_after_a_time_without_exact_rounds() -> None:
@@ -125,11 +151,19 @@ def test_every_round_is_filled_in_as_it_was(
     assert [*every_round(replace(once, job_records=records), 60.0)] == seen  # records with completions only
 
 
-@given(st.lists(st.tuples(st.floats(0.0, 1e9), st.sampled_from(Rank), st.integers(0, 3)), max_size=20))
+def times_apart(due: list[tuple[float, Rank, int]]) -> bool:
+    """Return whether the times are equal, or differ by more than rounding."""
+    times = sorted({time for time, _, _ in due})
+    return all(not has_come(after, before) for before, after in pairwise(times))
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 1e9), st.sampled_from(Rank), st.integers(0, 3)), max_size=20).filter(times_apart)
+)
 def test_what_is_due_happens_at_exactly_its_time_by_rank_then_order_then_age(
     due: list[tuple[float, Rank, int]],
 ) -> None:
-    agenda, happened = Clock(), list[tuple[float, Rank, int, int]]()
+    agenda, happened = Clock(interval=1e10), list[tuple[float, Rank, int, int]]()
 
     def note(event: Event) -> None:
         happened.append((agenda.now, event.rank, *event.about))
@@ -142,6 +176,34 @@ def test_what_is_due_happens_at_exactly_its_time_by_rank_then_order_then_age(
     assert agenda.peek() == float("inf")
 
 
+@given(
+    st.floats(1.0, 1e9),
+    st.lists(st.tuples(st.sampled_from(Rank), st.integers(-20, 20)), min_size=1, max_size=6),
+    st.sampled_from([0.1, 0.7, 60.0]),
+)
+def test_events_whose_times_differ_by_rounding_happen_at_one_instant(
+    time: float, due: list[tuple[Rank, int]], interval: float
+) -> None:
+    """In the order of their ranks; at a round, at the exact time of the round."""
+    at_round = round(time / interval) * interval
+    for instant in (time, at_round or time):
+        clock, happened = Clock(interval), list[Rank]()
+
+        def note(event: Event, happened: list[Rank] = happened) -> None:
+            happened.append(event.rank)
+
+        for rank, ulps in due:
+            clock.at(instant + ulps * np.spacing(instant), rank, note)
+        times = set[float]()
+        for _ in due:
+            clock.step()
+            times.add(clock.now)
+        assert happened == sorted(happened)
+        assert len(times) == 1
+        if instant == at_round and at_round:
+            assert times == {at_round}
+
+
 @given(st.floats(0.1, 1000.0), st.lists(st.floats(0.0, 1e5), min_size=1, max_size=4), st.floats(0.01, 100.0))
 def test_nothing_happens_a_rounding_beside_its_time(interval: float, times: list[float], duration: float) -> None:
     jobs = [Job.rigid(f"{number}", time, 1, duration) for number, time in enumerate(times)]
@@ -150,8 +212,8 @@ def test_nothing_happens_a_rounding_beside_its_time(interval: float, times: list
     for job in result.job_records:
         assert job.submit_time == times[int(job.job)]
         index = first_round(job.submit_time, interval)
-        assert job.start_time == index * interval
-        assert job.completion_time == job.start_time + duration
+        assert job.start_time == max(index * interval, job.submit_time)
+        assert job.completion_time == on_rounds(index * interval + duration, interval)
         assert Fraction(job.start_time) >= Fraction(job.submit_time)
 
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import lru_cache
 from math import inf
 
+from polluxsim.common.instants import has_come
 from polluxsim.look.why.phrases import PLACE, Sentence, Words
 from polluxsim.records.results import REASON_UNITS, ReasonRecord
 
@@ -81,7 +82,7 @@ def _won(words: Words) -> str:
 def _not_admitted(words: Words) -> str:
     if "planned_end" not in words.numbers:
         why = "it needs more GPUs than are up."
-    elif words.numbers["planned_end"] > words.numbers["deadline"]:
+    elif not has_come(words.numbers["planned_end"], words.numbers["deadline"]):
         why = "even alone it would be complete at {planned_end:clock} only, after its deadline at {deadline:clock}."
     else:
         together = "[, those of {others}, which are admitted only together with it,]"

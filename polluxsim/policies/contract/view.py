@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from polluxsim.common.durations import first_round
+from polluxsim.common.instants import first_round, has_come, reaches
 from polluxsim.hardware.gpu_types import ANY, UNKNOWN_TYPES, GpuType, NodeTypes
 from polluxsim.hardware.hosts import Host
 from polluxsim.hardware.placements import Allocation, Gpu, Gpus, JobId, Placement
@@ -302,6 +302,21 @@ class ClusterView:
         if not self.round_interval or time == inf:
             return time
         return first_round(time, self.round_interval) * self.round_interval
+
+    def has_come(self, time: float) -> bool:
+        """Return whether a time is now or in the past, up to rounding [s].
+
+        A policy that computes a time must compare it in this way. `time <= view.time` is one round late if rounding
+        makes the time larger by one unit in the last place.
+        """
+        return has_come(time, self.time)
+
+    def reaches(self, service: float, limit: float, gpus: int = 1) -> bool:
+        """Return whether the service of a job on at most `gpus` GPUs reaches a limit, up to rounding [GPU s].
+
+        With one GPU, it compares times.
+        """
+        return reaches(service, limit, self.time, gpus)
 
     def part(
         self,

@@ -9,12 +9,13 @@ from math import inf
 
 import numpy as np
 
+from polluxsim.common.instants import sort_key
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId, Placement, num_replicas, packed
 from polluxsim.policies.contract.settings import unless_jobs_differ
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.deadlines.buddies import buddies
-from polluxsim.policies.deadlines.plans import SLACK, Demand, Plan, Schedule, capped_plan, following
+from polluxsim.policies.deadlines.plans import Demand, Plan, Schedule, capped_plan, following
 from polluxsim.policies.ordered.classic import due
 from polluxsim.policies.tools.free_gpus import Timetable
 from polluxsim.policies.tools.gpu_counts import TrueTimes, decision_by, limits, powers_of_two
@@ -43,7 +44,7 @@ class ElasticEdf:
         """Give the GPUs to the jobs in order of deadline."""
         shares: list[Share] = []
         left = view.num_gpus
-        for job in sorted(view.jobs, key=due):
+        for job in sorted(view.jobs, key=lambda job: sort_key(due(job))):
             gpus = max((count for count in powers_of_two(job, view.num_gpus) if count <= left), default=0)
             shares.append((job, gpus, left))
             left -= gpus
@@ -114,7 +115,7 @@ class ElasticFlow:
         rejected: dict[JobId, Reason] = {}
         if view.changes.jobs_or_nodes or has_learnt:
             rejected = self._plan_anew(view)
-        elif any(view.round_at(plan.end) <= view.time for plan in self._plans.values()):
+        elif any(view.has_come(view.round_at(plan.end)) for plan in self._plans.values()):
             self._plan_beyond(view)
         placed = self._placed(view, rejected)
         changed = [job.job_id for job in view.jobs if set(job.placement) != set(placed.get(job.job_id, ()))]
@@ -125,7 +126,7 @@ class ElasticFlow:
         return Decision(
             placed,
             rejected=tuple(rejected),
-            valid_until=min((time for time in chain(steps, ends) if time > view.time), default=inf),
+            valid_until=min((time for time in chain(steps, ends) if not view.has_come(time)), default=inf),
             outdated_by=Change.JOBS_OR_NODES | Change.LEARNING,
             explain=lambda jobs: (
                 {name: rejected[name] for name in jobs if name in rejected}
@@ -183,7 +184,7 @@ class ElasticFlow:
             here = capped_plan(slowed, schedule.free, gpus)
             rest = demand.without([gpus])
             candidates = [here, *(capped_plan(rest, schedule.free, cap) for cap in rest.times)]
-            best = min(candidates, key=lambda plan: (not demand.is_met_by(plan), plan.end))
+            best = min(candidates, key=lambda plan: (not demand.is_met_by(plan), sort_key(plan.end)))
             if not demand.is_met_by(best) and job in view.changes.arrived:
                 rejected[job.job_id] = _why_not(view, demand)
                 changes = True
@@ -264,20 +265,23 @@ class ElasticFlow:
         schedule = Schedule(view)
         # A job that runs beyond the end of its plan, or lost its nodes, has no old plan to follow.
         running = (
-            {} if view.changes.nodes else {name: plan for name, plan in self._plans.items() if plan.end > view.time}
+            {}
+            if view.changes.nodes
+            else {name: plan for name, plan in self._plans.items() if not view.has_come(plan.end)}
         )
         # A plan also misses its deadline if the job had to take nodes on which it is slower.
         old = {name for name, demand in demands.items() if name in running and demand.is_met_by(running[name])}
-        for job_id in sorted(demands, key=lambda name: (name not in old, name in self._late, demands[name].deadline)):
+        deadlines = {name: sort_key(demand.deadline) for name, demand in demands.items()}
+        for job_id in sorted(demands, key=lambda name: (name not in old, name in self._late, deadlines[name])):
             if job_id in old:
                 schedule.add(job_id, following(running[job_id], view.time))
             elif not schedule.admit(job_id, demand := demands[job_id]):
                 plans = (capped_plan(demand, schedule.free, cap) for cap in demand.times or (0,))
-                plan = min(plans, key=lambda plan: plan.end)
-                demands[job_id] = demand._replace(deadline=plan.end + SLACK)
+                plan = min(plans, key=lambda plan: sort_key(plan.end))
+                demands[job_id] = demand._replace(deadline=plan.end)
                 schedule.add(job_id, plan)
                 if plan.end < inf:  # otherwise it gets a new deadline once its nodes are up
-                    self._late[job_id] = plan.end + SLACK
+                    self._late[job_id] = plan.end
         return schedule
 
     def _demand(self, view: ClusterView, job: JobView, *, moves: bool = False) -> Demand:

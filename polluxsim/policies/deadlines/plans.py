@@ -9,14 +9,13 @@ from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
+from polluxsim.common.instants import has_come, sort_key
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView
 from polluxsim.policies.tools.free_gpus import Timetable
 
 # Extra GPU time for each further GPU [s], order of the job, its name, and its GPUs if the wish is granted.
 Wish = tuple[float, int, JobId, int]
-
-SLACK = 1e-6  # least time between the end of a plan and its deadline, for rounding errors [s]
 
 
 class Demand(NamedTuple):
@@ -34,7 +33,7 @@ class Demand(NamedTuple):
 
     def is_met_by(self, plan: Plan) -> bool:
         """Return whether a plan ends by the deadline."""
-        return self.deadline == inf or plan.end + SLACK <= self.deadline
+        return has_come(plan.end, self.deadline)
 
 
 class Plan(NamedTuple):
@@ -69,8 +68,9 @@ def capped_plan(demand: Demand, free: Timetable, cap: int) -> Plan:
         if not gpus:
             continue
         trained = max(end - start - pending, 0.0)
-        if work_left * demand.times[gpus] <= trained:
-            return Plan(steps, start + pending + work_left * demand.times[gpus])
+        completion = start + pending + work_left * demand.times[gpus]
+        if has_come(completion, end):
+            return Plan(steps, completion)
         work_left -= trained / demand.times[gpus]
         pending = max(pending - (end - start), 0.0)
     return Plan(steps, inf)
@@ -78,7 +78,7 @@ def capped_plan(demand: Demand, free: Timetable, cap: int) -> Plan:
 
 def following(plan: Plan, now: float) -> Plan:
     """Return the rest of a plan from now on [s]."""
-    step = max((index for index, (start, _) in enumerate(plan.steps) if start <= now), default=0)
+    step = max((index for index, (start, _) in enumerate(plan.steps) if has_come(start, now)), default=0)
     return Plan(((now, plan.steps[step][1]), *plan.steps[step + 1 :]), plan.end)
 
 
@@ -122,7 +122,7 @@ class Schedule:
     def of(cls, view: ClusterView, demands: Mapping[JobId, Demand]) -> Schedule | None:
         """Return the least plans of jobs in order of deadline, or None if a deadline is missed."""
         schedule = cls(view)
-        order = sorted(demands.items(), key=lambda item: item[1].deadline)
+        order = sorted(demands.items(), key=lambda item: sort_key(item[1].deadline))
         return schedule if all(schedule.admit(job_id, demand) for job_id, demand in order) else None
 
     def spread(self, demands: Mapping[JobId, Demand]) -> None:
@@ -141,7 +141,7 @@ class Schedule:
                 continue
             before = self.remove(job_id)
             after = capped_plan(demands[job_id], self.free, gpus)
-            self.add(job_id, after if after.gpus == gpus and after.end + SLACK < before.end else before)
+            self.add(job_id, after if after.gpus == gpus and not has_come(before.end, after.end) else before)
             if wish := self._wish(order, job_id, demands[job_id], gpus):
                 heappush(queue, wish)
 
@@ -152,5 +152,8 @@ class Schedule:
             return None  # a plan from before keeps its GPUs, although fewer GPUs on fewer nodes are now faster
         if (more := next((gpus for gpus in demand.times if gpus > max(now, tried)), None)) is None:
             return None
-        extra = (more * demand.times[more] - now * demand.times[now]) / (more - now) if now else -inf
-        return extra, order, job_id, more
+        if not now:
+            return -inf, order, job_id, more
+        service = more * demand.times[more]
+        extra = (service - now * demand.times[now]) / (more - now)
+        return sort_key(extra, now=service), order, job_id, more

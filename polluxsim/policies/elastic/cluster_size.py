@@ -12,6 +12,7 @@ import numpy as np
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_range
+from polluxsim.common.instants import whole_number
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.settings import without_effect
@@ -69,6 +70,10 @@ class _Shown(JobProxy):
         return logged._replace(step_time=None) if logged is not None and self.must_move else logged
 
 
+IDLE_TIME = 600.0
+"""Time for which a node must be surplus before it is released, by default [s]."""
+
+
 @dataclass
 class Scaled:
     """Let a policy use a cluster whose number of nodes follows a rule.
@@ -93,7 +98,7 @@ class Scaled:
 
     inner: Policy
     scale: Scale
-    idle_time: float = 600.0
+    idle_time: float = IDLE_TIME
     moves: bool = True
     # Time since which each surplus node is surplus, by node number [s].
     _surplus_since: dict[int, float] = field(default_factory=dict, init=False, repr=False)
@@ -132,7 +137,7 @@ class Scaled:
             count = max(count, _nodes_with_jobs(view, Decision({}, others_keep=True)))
         decision = self._decide(self._shown(view, wanted, count), rng) if view.jobs else Decision({}, valid_until=inf)
         due = (since + self.idle_time for since in self._surplus_since.values())
-        release = min((time for time in due if time > view.time), default=inf)
+        release = min((time for time in due if not view.has_come(time)), default=inf)
         until = min(decision.valid_until, self.scale.until(view.time), release)
         if decision.rejected or count > max(settled, _nodes_with_jobs(view, decision)):
             until = view.time  # the next decision releases the nodes that jobs leave now, or that rejected jobs needed
@@ -160,7 +165,7 @@ class Scaled:
         """Return the number of nodes to request. Each surplus node stays for the idle time."""
         before = self._surplus_since
         self._surplus_since = {node: before.get(node, view.time) for node in range(wanted, nodes.requested)}
-        return wanted + sum(view.time < since + self.idle_time for since in self._surplus_since.values())
+        return wanted + sum(not view.has_come(since + self.idle_time) for since in self._surplus_since.values())
 
     def _shown(self, view: ClusterView, wanted: int, count: int) -> ClusterView:
         """Return a view of the first `count` nodes. The nodes after the first `wanted` ones show no free GPUs.
@@ -320,17 +325,17 @@ class Forecast(Scale):
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
         """Return the number of nodes that all present and expected jobs need."""
-        now = int(view.time // HOUR)
+        now = whole_number(view.time / HOUR)
         self._requested += [0.0] * (now + 1 - len(self._requested))
         for job in view.changes.arrived:
-            self._requested[int(job.submit_time // HOUR)] += job.num_replicas
-        later = int((view.time + self.ahead) // HOUR)
+            self._requested[whole_number(job.submit_time / HOUR)] += job.num_replicas
+        later = whole_number((view.time + self.ahead) / HOUR)
         coming = max(map(self._expected, range(now, later + 1))) * self.ahead / HOUR
         return nodes_for(nodes, view.demand + (1 + self.headroom) * coming)
 
     def until(self, time: float) -> float:
         """Return the time at which the present hour or the hour of the forecast ends [s]."""
-        return min((at // HOUR + 1) * HOUR - (at - time) for at in (time, time + self.ahead))
+        return min((whole_number(at / HOUR) + 1) * HOUR - (at - time) for at in (time, time + self.ahead))
 
     def _expected(self, hour: int) -> float:
         """Return the GPUs that the jobs of an hour are expected to request; 0 if no hour of this kind is over."""

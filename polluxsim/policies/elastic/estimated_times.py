@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import combinations, pairwise
-from math import floor, fsum, inf
+from math import fsum, inf
 from typing import ClassVar, NamedTuple, cast
 
 from polluxsim.common.errors import PolicyError, check_range
+from polluxsim.common.instants import coincide, whole_number
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.models.convergence import (
     LEAST_POINTS,
@@ -180,7 +181,8 @@ def epochs_left(report: Report, assumed: float) -> float:
     """
     can_fit = len(report.losses) >= LEAST_POINTS
     total = hyperbola(report.losses).flat_after(report.last_drop) if can_fit else inf
-    return max((assumed if total == inf else total) - report.epochs, floor(report.epochs) + 1 - report.epochs)
+    next_epoch = whole_number(report.epochs) + 1
+    return max((assumed if total == inf else total) - report.epochs, next_epoch - report.epochs)
 
 
 # Jobs with equal training have equal logs.
@@ -307,7 +309,10 @@ class Quality(NamedTuple):
 
     def gain(self, replicas: int) -> float:
         """Return the further fall with one GPU more than `replicas`, 0 at the limit."""
-        return self.reduction(replicas + 1) - self.reduction(replicas) if replicas < self.limit else 0.0
+        if replicas >= self.limit:
+            return 0.0
+        less, more = self.reduction(replicas), self.reduction(replicas + 1)
+        return 0.0 if coincide(less, more) else more - less
 
 
 @pool_per_type

@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from polluxsim.common.instants import coincide, sort_key
 from polluxsim.hardware.placements import JobId, packed
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
@@ -92,7 +93,7 @@ class Remaining(NamedTuple):
         known = self.time_saved
         while len(known) <= replicas:
             now, then = (self.step_time(count) for count in (len(known), len(known) + 1))
-            known.append(now - then)
+            known.append(0.0 if coincide(now, then) else now - then)
         return known[replicas] * self.steps * self.weight
 
 
@@ -199,9 +200,13 @@ def goes_first(one: Bid, other: Bid) -> bool:
 
     Source: Hwang et al., "Elastic Resource Sharing for Distributed Deep Learning" (NSDI '21), §4.
     """
-    one_is_shorter = one.time_left <= other.time_left
+    one_is_shorter = sort_key(one.time_left) <= sort_key(other.time_left)
     a, b = (one, other) if one_is_shorter else (other, one)
-    b_wins = a.speed > 0 and (b.next_speed - b.speed) / b.next_speed > (a.next_speed - a.speed) / a.speed
+    if a.speed <= 0:
+        return one_is_shorter
+    gain_of_b = sort_key((b.next_speed - b.speed) / b.next_speed, now=1.0)
+    gain_of_a = sort_key((a.next_speed - a.speed) / a.speed, now=1.0)
+    b_wins = gain_of_b > gain_of_a
     return b_wins != one_is_shorter
 
 
@@ -260,7 +265,8 @@ def best_counts(values: Sequence[Mapping[int, float]], num_gpus: int) -> list[in
     choices = []
     for worth in values:
         reached, chosen = np.full(num_gpus + 1, -np.inf), np.zeros(num_gpus + 1, dtype=int)
-        for gpus, value in worth.items():
+        for gpus, exact in worth.items():
+            value = sort_key(exact, now=1.0)  # multiples of one unit: their sums are exact, and so are ties
             with_these = np.full(num_gpus + 1, -np.inf)
             with_these[gpus:] = best[: max(num_gpus + 1 - gpus, 0)] + value
             better = with_these > reached

@@ -12,9 +12,10 @@ from math import inf
 import numpy as np
 
 from polluxsim.common.errors import InvalidConfigError, check_range
+from polluxsim.common.instants import slack, sort_key, whole_number
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView
-from polluxsim.policies.tools.gangs import NEARLY, check_above_zero, gangs_by, schedule_gangs
+from polluxsim.policies.tools.gangs import check_above_zero, gangs_by, schedule_gangs
 
 
 @dataclass(frozen=True)
@@ -38,21 +39,22 @@ class LeastAttainedService:
         """Give GPUs to whole gangs by quanta of attained service."""
         return gangs_by(
             view,
-            lambda job: quanta(job, self.quantum),
+            lambda job: quanta(view, job, self.quantum),
             lambda job: {"attained_service": job.attained_service},
             lasts_until=next_quantum(view, self.quantum),
         )
 
 
-def quanta(job: JobView, quantum: float) -> float:
+def quanta(view: ClusterView, job: JobView, quantum: float) -> int:
     """Return the number of whole quanta that a job has attained, with quanta of this service [GPU s]."""
-    return job.attained_service // quantum
+    error = job.num_replicas * slack(view.time) / quantum
+    return whole_number(job.attained_service / quantum, error)
 
 
 def next_quantum(view: ClusterView, quantum: float) -> float:
     """Return a time before which no running job can complete its quantum [s]."""
-    left = (((quanta(job, quantum) + 1) * quantum - job.attained_service) / job.num_replicas for job in view.jobs)
-    return view.time + NEARLY * min(left, default=inf)
+    left = (((quanta(view, job, quantum) + 1) * quantum - job.attained_service) / job.num_replicas for job in view.jobs)
+    return view.time + min(left, default=inf)
 
 
 def gittins_index(services: np.ndarray, attained: float) -> float:
@@ -100,15 +102,15 @@ class Gittins:
         services = np.array(self._services)
 
         @cache
-        def index_at(level: float) -> float:
+        def index_at(level: int) -> float:
             return gittins_index(services, level * self.quantum)
 
         def index(job: JobView) -> float:
-            return index_at(quanta(job, self.quantum))
+            return index_at(quanta(view, job, self.quantum))
 
         return gangs_by(
             view,
-            lambda job: -index(job),
+            lambda job: -sort_key(index(job)),
             lambda job: {"attained_service": job.attained_service, "gittins_index": index(job)},
             lasts_until=next_quantum(view, self.quantum),
         )
@@ -136,7 +138,7 @@ class Tiresias:
 
     queue_threshold: float = 16 * 3600.0
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
-    # Time of the next demotion of a job with GPUs [s], or a little before.
+    # Time of the next demotion of a job with GPUs [s].
     _due: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
     _demoted: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
 
@@ -163,14 +165,14 @@ class Tiresias:
         """Move jobs at the threshold to the second queue, and forget jobs that ended."""
         for job in view.changes.arrived:
             self._jobs[job.job_id] = job
-            if job.attained_service >= self.queue_threshold:  # under another policy, before a fork
+            if self._is_at_threshold(view, job):  # under another policy, before a fork
                 self._demoted[job.job_id] = job
         for job_id in view.changes.ended:
             for by_job in (self._jobs, self._demoted, self._due):
                 by_job.pop(job_id, None)
-        due = [self._jobs[job_id] for job_id, time in self._due.items() if time <= view.time]
+        due = [self._jobs[job_id] for job_id, time in self._due.items() if view.has_come(time)]
         for job in sorted(due, key=lambda job: job.submit_time):
-            if job.attained_service >= self.queue_threshold:
+            if self._is_at_threshold(view, job):
                 self._demoted[job.job_id] = job
                 del self._due[job.job_id]
             else:  # it was without GPUs for a time, for example after a failure
@@ -184,9 +186,13 @@ class Tiresias:
             if job_id not in self._demoted and job_id not in self._due:
                 self._due[job_id] = self._due_time(view, self._jobs[job_id])
 
+    def _is_at_threshold(self, view: ClusterView, job: JobView) -> bool:
+        """Return whether the service of a job reaches the threshold."""
+        return view.reaches(job.attained_service, self.queue_threshold, job.num_replicas)
+
     def _due_time(self, view: ClusterView, job: JobView) -> float:
-        """Return when a job reaches the threshold if it has its GPUs from now on [s], or a little before."""
-        return view.time + NEARLY * (self.queue_threshold - job.attained_service) / job.num_replicas
+        """Return when a job reaches the threshold if it has its GPUs from now on [s]."""
+        return view.time + (self.queue_threshold - job.attained_service) / job.num_replicas
 
 
 @dataclass
@@ -220,8 +226,8 @@ class TiresiasL:
         """Give GPUs to whole gangs, queue by queue. A gang that fits may overtake."""
         self._update_jobs(view)
         # The job that reached the limit first comes first.
-        for job in sorted(view.running, key=self._time_left):
-            self._demote(job)
+        for job in sorted(view.running, key=lambda job: sort_key(self._time_left(job), view.time)):
+            self._demote(view, job)
         order = sorted(self._queue_of, key=self._queue_of.__getitem__)
         decision = schedule_gangs(view, map(self._jobs.__getitem__, order), describe=self._describe)
         kept = {job.job_id: job.placement for job in view.running} if decision.others_keep else {}
@@ -230,25 +236,26 @@ class TiresiasL:
         # Running jobs stay ahead of waiting jobs in their queues.
         self._queue_of = {job_id: self._queue_of[job_id] for job_id in running} | self._queue_of
         until = min((self._time_left(self._jobs[job_id]) for job_id in running), default=inf)
-        return replace(decision, valid_until=view.time + NEARLY * until)
+        return replace(decision, valid_until=view.time + until)
 
     def _update_jobs(self, view: ClusterView) -> None:
         """Put new jobs at the end of the first queue, or of a later one after a fork, and forget jobs that ended."""
         for job in view.changes.arrived:
-            self._jobs[job.job_id], self._queue_of[job.job_id] = job, self._queue_at(job.attained_service)
+            self._jobs[job.job_id], self._queue_of[job.job_id] = job, self._queue_at(view, job)
         for job_id in view.changes.ended:
             del self._jobs[job_id], self._queue_of[job_id]
 
-    def _demote(self, job: JobView) -> None:
+    def _demote(self, view: ClusterView, job: JobView) -> None:
         """Move a job at the limit of its queue to the end of a later queue."""
-        queue, service = self._queue_of[job.job_id], job.attained_service
-        if service >= self._limits[queue]:
+        queue = self._queue_at(view, job)
+        if queue > self._queue_of[job.job_id]:
             del self._queue_of[job.job_id]
-            self._queue_of[job.job_id] = self._queue_at(service)
+            self._queue_of[job.job_id] = queue
 
-    def _queue_at(self, service: float) -> int:
-        """Return the index of the queue of a job with this attained service [GPU s]."""
-        return next(index for index, limit in enumerate(self._limits) if service < limit)
+    def _queue_at(self, view: ClusterView, job: JobView) -> int:
+        """Return the index of the first queue whose limit a job has not reached."""
+        service, gpus = job.attained_service, job.num_replicas
+        return next(index for index, limit in enumerate(self._limits) if not view.reaches(service, limit, gpus))
 
     def _time_left(self, job: JobView) -> float:
         """Return the time that a job can run until it is demoted [s]."""

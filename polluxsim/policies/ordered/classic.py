@@ -10,6 +10,7 @@ from math import inf
 import numpy as np
 
 from polluxsim.common.errors import check_range
+from polluxsim.common.instants import sort_key
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId
 from polluxsim.models.known_duration import ELASTIC, RIGID
@@ -43,7 +44,11 @@ class Srtf:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining time. A gang that fits may overtake."""
-        return gangs_by(view, remaining_time, lambda job: {"remaining_time": remaining_time(job)})
+        return gangs_by(
+            view,
+            lambda job: sort_key(remaining_time(job), view.time),
+            lambda job: {"remaining_time": remaining_time(job)},
+        )
 
 
 def remaining_time(job: JobView) -> float:
@@ -65,7 +70,11 @@ class Srsf:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by remaining service."""
-        return gangs_by(view, remaining_service, lambda job: {"remaining_service": remaining_service(job)})
+        return gangs_by(
+            view,
+            lambda job: sort_key(remaining_service(job), view.time),
+            lambda job: {"remaining_service": remaining_service(job)},
+        )
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,12 @@ class ShortestJobFirst:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, and start waiting jobs in order of duration."""
-        return gangs_by(view, remaining_time, lambda job: {"remaining_time": remaining_time(job)}, preemptive=False)
+        return gangs_by(
+            view,
+            lambda job: sort_key(remaining_time(job), view.time),
+            lambda job: {"remaining_time": remaining_time(job)},
+            preemptive=False,
+        )
 
 
 @dataclass
@@ -168,7 +182,9 @@ class EarliestDeadline:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to whole gangs by deadline."""
-        return gangs_by(view, due, lambda job: {} if job.deadline is None else {"deadline": job.deadline})
+        return gangs_by(
+            view, lambda job: sort_key(due(job)), lambda job: {} if job.deadline is None else {"deadline": job.deadline}
+        )
 
 
 def due(job: JobView) -> float:
@@ -206,7 +222,7 @@ class Priority:
         """Give GPUs to jobs that must not be preempted, then by priority."""
         running = {job.job_id for job in view.running}
         self._since = {job_id: since for job_id, since in self._since.items() if job_id in running}
-        protected = {name for name, since in self._since.items() if since + self.min_run_time > view.time}
+        protected = {name for name, since in self._since.items() if not view.has_come(since + self.min_run_time)}
 
         def rank(job: JobView) -> tuple[bool, float, bool]:
             return job.job_id not in protected, -job.priority, job.job_id not in running

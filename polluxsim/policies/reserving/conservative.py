@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from polluxsim.common.instants import has_come
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.reserving.easy import Backfill, Limits
@@ -41,7 +42,7 @@ class Reservations:
         """
         start = self.free.earliest(job.num_replicas, length)
         if start < inf:
-            self.free.take(job.num_replicas, start, max(view.round_at(start + length), start + view.round_interval))
+            self.free.take(job.num_replicas, start, view.round_at(start + max(length, view.round_interval)))
         self._made += 1  # larger than the position of each earlier job
         made = self.of[job.job_id] = Reservation(start, self._made if order is None else order, job)
         heappush(self._queue, made)
@@ -58,7 +59,7 @@ class Reservations:
     def pop_due(self, now: float) -> list[JobView]:
         """Remove the reservations that begin now; return their jobs in order of submission."""
         due = []
-        while self.next <= now:
+        while has_come(self.next, now):
             due.append(heappop(self._queue))
             del self.of[due[-1].job.job_id]
         return [each.job for each in sorted(due, key=lambda each: each.order)]
@@ -118,7 +119,7 @@ class Conservative(Backfill):
         # Running jobs may hold more GPUs than they request, if an elastic policy ran before a fork.
         if view.demand <= view.num_gpus and sum(job.num_replicas for job in view.waiting) <= sum(view.free):
             return None
-        if kept is None or not is_as_planned or kept.next < view.time:
+        if kept is None or not is_as_planned or kept.next < view.time:  # both are times of rounds
             # A fork may have placed a job ahead of others.
             return Reservations.anew(view, None if changes.altered else kept, limits)
         kept.free.forward(view.time)

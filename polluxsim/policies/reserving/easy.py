@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from polluxsim.common.errors import check_range
+from polluxsim.common.instants import has_come, sort_key
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.policies.contract.settings import check_owners, overestimate_without_effect, unless_jobs_differ
@@ -81,9 +82,9 @@ class Limits:
         """
         ended = view.changes.ended
         due = (self._by_job.get(job_id) for job_id in ended)
-        if not all(release is not None and release.time <= view.time for release in due):
+        if not all(release is not None and view.has_come(release.time) for release in due):
             return False
-        overdue = takewhile(lambda release: release.time <= view.time, self._releases)
+        overdue = takewhile(lambda release: view.has_come(release.time), self._releases)
         return all(release.job_id in ended for release in overdue)
 
     def releases(self, view: ClusterView) -> Iterator[tuple[float, int]]:
@@ -92,7 +93,7 @@ class Limits:
         At each round, a job that exceeds its limit is expected to end before the next round. The last job of those that
         share a GPU since before a fork releases it.
         """
-        next_round = view.time + view.round_interval
+        next_round = view.round_at(view.time + view.round_interval)
         held = view.sharing.held
         last = {gpu: release for release in self._releases for gpu in held.get(release.job_id, ())} if held else {}
         freed = Counter(last.values())
@@ -136,7 +137,7 @@ def backfill_steps(
             head, (reserved_time, spare) = job, reserve(gpus, free)
             yield BackfillStep(job, starts=False, free=free, head=head, reserved_time=reserved_time)
             continue
-        ends_in_time = fits and (head is None or view.time + limits.limit(view, job) <= reserved_time)
+        ends_in_time = fits and (head is None or has_come(view.time + limits.limit(view, job), reserved_time))
         starts = ends_in_time or (fits and gpus <= spare)
         yield BackfillStep(job, starts, free, head, reserved_time)
         if starts:
@@ -335,7 +336,7 @@ class Multifactor:
             fair = fair_share[user_of(job)]
             return self.age * age + self.size * size + self.priority * priority + self.fair_share * fair
 
-        order = sorted(view.waiting, key=lambda job: -worth(job))
+        order = sorted(view.waiting, key=lambda job: -sort_key(worth(job)))
         decision = self._backfilled(view, order, lambda job: {"multifactor": worth(job)})
         self._usage.follow(view, decision, user_of)
         # The order of waiting jobs changes with time.
@@ -361,7 +362,7 @@ def fair_tree(usage: Mapping[str, float], shares: Mapping[str, float]) -> dict[s
     >>> fair_tree({"ada": 30.0, "bob": 0.0, "eve": 20.0, "joe": 20.0}, {"ada": 2.0})
     {'ada': 0.75, 'bob': 1.0, 'eve': 0.5, 'joe': 0.5}
     """
-    levels = {user: shares.get(user, 1.0) / used if used > 0 else inf for user, used in usage.items()}
+    levels = {user: sort_key(shares.get(user, 1.0) / used) if used > 0 else inf for user, used in usage.items()}
     rising = sorted(levels.values())
     return {user: bisect_right(rising, levels[user]) / len(levels) for user in usage}
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from polluxsim.common.errors import check_range
+from polluxsim.common.instants import has_come, sort_key
 from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobProxy, JobView, Reason, Traits
 from polluxsim.policies.tools.free_gpus import FreeGpus, place_gangs, place_packs
@@ -87,7 +88,7 @@ class Growth:
         self.due = inf
         for job, node in jobs:
             since, more = self._idle[node], wanted[job.job_id] - self.extra.get(job.job_id, 0)
-            given = sum(now >= time + self.after for time in since[: max(more, 0)])
+            given = sum(has_come(time + self.after, now) for time in since[: max(more, 0)])
             self._give(job, given, idle, node)
             del since[:given]
             if more > given and since:
@@ -249,9 +250,10 @@ class Gandiva:
         if self.packing and (self._part(view, jobs) or view.changes.jobs_or_nodes):
             self._pack(view, jobs, rng)
         packs = self._packs(jobs)
-        is_over = view.time >= self._slice_end
+        is_over = view.has_come(self._slice_end)
         had = {job_id: self._had.balance(job_id, view.time) for job_id in jobs}
-        order = sorted(packs, key=lambda pack: self._rank(pack, had, is_over=is_over))
+        times = {job_id: sort_key(time, view.time) for job_id, time in had.items()}
+        order = sorted(packs, key=lambda pack: self._rank(pack, times, is_over=is_over))
         self._suspension.take_note(view, jobs, self._growth.extra)
         chosen, seen, jobs = self._suspension.chosen(view, order, jobs)
         self._running = dict.fromkeys(job.job_id for pack in chosen for job in pack)

@@ -14,6 +14,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from polluxsim.common.instants import sort_key
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId
 from polluxsim.models.stages import MOST_JOBS, Stages, interleaved
@@ -95,7 +96,7 @@ class Muri(AtEvents):
         def service(job: JobView) -> float:
             return remaining_service(job) if self.knows_durations else job.attained_service
 
-        order = sorted(view.jobs, key=service)
+        order = sorted(view.jobs, key=lambda job: sort_key(service(job), view.time))
         gpus = {name: view.gpus_of(name) for name in view.types}
         candidates = _candidates(view, order, gpus)
         packs = [pack for name, found in candidates.items() for pack in _merged(found, gpus[name])]

@@ -215,7 +215,7 @@ class Sia:
     def _kept(self, view: ClusterView, job: JobView, here: int | None) -> int:
         """Return the configuration that a job keeps because it is still restarting there, or −1."""
         since = self._since.get(job.job_id, ((), -np.inf))[1]
-        return here if here is not None and view.time - since < view.delay_of(job) else -1
+        return here if here is not None and not view.has_come(since + view.delay_of(job)) else -1
 
     def _restart_factor(self, job: JobView, view: ClusterView) -> float:
         """Return the restart factor: the share of its worth that a job keeps after a restart.

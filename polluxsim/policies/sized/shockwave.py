@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from polluxsim.common.errors import check_range
+from polluxsim.common.instants import has_come, sort_key
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import place_gangs
@@ -123,9 +124,10 @@ def planned_rounds(
     # Unknowns: rounds n, epochs e, utilities u, rests (in rounds) of all jobs, then the longest rest.
     n, e, u, rest = (np.eye(count, 4 * count + 1, k=part * count) for part in range(4))
     longest = np.eye(1, 4 * count + 1, k=4 * count)
-    epoch = np.array([[job.epoch_time / window.length] for job in jobs])
-    epochs, done = np.array([job.epochs for job in jobs]), np.array([job.done for job in jobs])
-    left = np.array([job.left / window.length for job in jobs])
+    # Without differences by rounding, which the solver would enlarge.
+    epoch = np.array([[sort_key(job.epoch_time / window.length)] for job in jobs])
+    epochs, done = np.array([job.epochs for job in jobs]), np.array([sort_key(job.done) for job in jobs])
+    left = np.array([sort_key(job.left / window.length) for job in jobs])
     rows = [epoch * e - n, -epoch * e - rest, rest - longest, np.array([[job.width for job in jobs]]) @ n]
     limits = [np.zeros(count), -left, np.zeros(count), np.array([float(window.rounds * window.gpus)])]
     for slope, start in _lines():
@@ -134,12 +136,12 @@ def planned_rounds(
     for at_least, gangs in _gangs_at_once([job.width for job in jobs], window.gpus):
         rows.append(np.array([[float(job.width >= at_least) for job in jobs]]) @ n)
         limits.append(np.array([float(window.rounds * gangs)]))
-    worth = np.array(weights) @ u / (count * window.rounds)
+    worth = np.array([sort_key(weight) for weight in weights]) @ u / (count * window.rounds)
     lower = np.concatenate([least, np.zeros(count), np.full(count, -np.inf), np.zeros(count + 1)])
     upper = np.concatenate([np.full(count, float(window.rounds)), epochs - done, np.full(2 * count + 1, np.inf)])
     with without_chatter():
         found = milp(
-            window.weight_of_longest * window.length * longest[0] - worth,
+            sort_key(window.weight_of_longest * window.length) * longest[0] - worth,
             integrality=np.arange(4 * count + 1) < count,
             bounds=Bounds(lower, upper),
             constraints=LinearConstraint(np.vstack(rows), ub=np.concatenate(limits)),
@@ -175,7 +177,7 @@ def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window
     """
     needed = [max(ceil((job.left - rest) / window.length - 1e-9), 0) for job, rest in zip(jobs, spare, strict=True)]
     gpus = sum(job.width * rounds for job, rounds in zip(jobs, needed, strict=True))
-    possible = min(spare, default=0.0) >= 0 and max(needed, default=0) <= window.rounds
+    possible = min(spare, default=0.0) >= -1e-9 * window.length and max(needed, default=0) <= window.rounds
     for width, gangs in _gangs_at_once([job.width for job in jobs], window.gpus):
         wide = sum(rounds for job, rounds in zip(jobs, needed, strict=True) if job.width >= width)
         possible = possible and wide <= window.rounds * gangs
@@ -233,7 +235,7 @@ class Shockwave:
         if has_changed or self._rounds_left <= self.window - self.resolve:
             self._plan(view, prospects)
         order = sorted(jobs.values(), key=self._rank)
-        by_length = sorted(order, key=lambda job: -prospects[job.job_id].left)
+        by_length = sorted(order, key=lambda job: -sort_key(prospects[job.job_id].left, view.time))
         planned = [job for job in order if self._planned[job.job_id]]
         running = _fitting(view, [*planned, *(job for job in by_length if not self._planned[job.job_id])])
         rounds, weights = self._planned, self._weights
@@ -278,7 +280,7 @@ class Shockwave:
 
     def _weight(self, rho: float, job: Prospect, window: Window) -> float:
         """Return the weight of a job by its expected fairness ρ, ≥ 1. Jobs that end in a round weigh most."""
-        power = 100.0 if job.left < window.length else self.exponent
+        power = self.exponent if has_come(window.length, job.left) else 100.0
         # By logarithms, because powers of 100 may be too large for a number.
         exponent = min(max(power * log(rho), 0.0), log(MOST_WEIGHT)) if rho > self.most_unfairness else 0.0
         return min(exp(exponent), MOST_WEIGHT)
@@ -287,7 +289,7 @@ class Shockwave:
         """Return the sort key of a job: jobs that need all rounds first, then by weight over GPU rounds."""
         rounds = self._planned[job.job_id]
         worth = self._weights[job.job_id] / (max(rounds, 1) * job.num_replicas)
-        return rounds < self._rounds_left, -worth, not job.placement
+        return rounds < self._rounds_left, -sort_key(worth), not job.placement
 
 
 def _fitting(view: ClusterView, order: Sequence[JobView]) -> dict[JobId, str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import ceil, exp, inf, log
 
 import numpy as np
 
 from polluxsim.common.errors import check_range
+from polluxsim.common.instants import sort_key
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason
 from polluxsim.policies.elastic.true_times import best_counts
@@ -53,7 +55,11 @@ class Themis:
         """Hold the auction among the jobs without a lease, if there are any."""
         self._take_note(view)
         until = self._until
-        held = {job.job_id: num_replicas(job.placement) for job in view.running if until.get(job.job_id, 0) > view.time}
+        held = {
+            job.job_id: num_replicas(job.placement)
+            for job in view.running
+            if not view.has_come(until.get(job.job_id, 0))
+        }
         bids = {job.job_id: self._bid(view, job) for job in view.jobs if job.job_id not in held}
         left = view.num_gpus - sum(held.values())
         won = auctioned(bids, left, self.fairness)
@@ -104,16 +110,22 @@ def auctioned(bids: Mapping[JobId, Mapping[int, float]], offer: int, fairness: f
     Then each job without GPUs takes its best number of the GPUs that are left over, the worst ρ first. This is better
     than to wait: its lease ends when it could get the GPUs that it requests.
     """
-    ranking = sorted(bids, key=lambda job_id: bids[job_id][0])
+    ranking = sorted(bids, key=lambda job_id: _worth(bids[job_id], 0))
     may_bid = ranking[: max(ceil((1 - fairness) * len(ranking) * (1 - ROUNDING)), 1)]
     won = dict(zip(may_bid, best_counts([bids[job_id] for job_id in may_bid], offer), strict=True))
     left = offer - sum(won.values())
     for job_id in ranking:
         if not won.get(job_id):
             worth = bids[job_id]
-            won[job_id] = max((gpus for gpus in worth if 0 < gpus <= left), key=worth.__getitem__, default=0)
+            affordable = [gpus for gpus in worth if 0 < gpus <= left]
+            won[job_id] = max(affordable, key=partial(_worth, worth), default=0)
             left -= won[job_id]
     return won
+
+
+def _worth(bid: Mapping[int, float], gpus: int) -> float:
+    """Return −log ρ on a number of GPUs, without differences by rounding."""
+    return sort_key(bid[gpus], now=1.0)
 
 
 def taken_up(bids: Mapping[JobId, Mapping[int, float]], held: Mapping[JobId, int], left: int) -> dict[JobId, int]:
@@ -121,9 +133,9 @@ def taken_up(bids: Mapping[JobId, Mapping[int, float]], held: Mapping[JobId, int
     # An agent that changes the batch size can rule out the number of GPUs that its job holds.
     bidders = [job_id for job_id, bid in bids.items() if held[job_id] in bid]
     taken = dict[str, int]()
-    for job_id in sorted(bidders, key=lambda job_id: bids[job_id][held[job_id]]):
+    for job_id in sorted(bidders, key=lambda job_id: _worth(bids[job_id], held[job_id])):
         bid, now = bids[job_id], held[job_id]
-        gpus = max((gpus for gpus in bid if now <= gpus <= now + left), key=bid.__getitem__)
+        gpus = max((gpus for gpus in bid if now <= gpus <= now + left), key=partial(_worth, bid))
         if gpus > now:
             taken[job_id] = gpus
             left -= gpus - now

@@ -11,6 +11,7 @@ from math import inf
 import numpy as np
 
 from polluxsim.common.errors import check_choice
+from polluxsim.common.instants import sort_key
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.hosts import NOTHING, Host, least, shares_of
 from polluxsim.hardware.placements import JobId, Placement
@@ -101,7 +102,7 @@ def in_turn(view: ClusterView, usage: Mapping[str, float], cost: Callable[[JobVi
         if (queue := queue_of(job)) in used:
             used[queue] += cost(job)
     while queues:
-        queue = min(queues, key=used.__getitem__)
+        queue = min(queues, key=lambda queue: sort_key(used[queue], view.time))
         job = queues[queue].popleft()
         used[queue] += cost(job)
         if not queues[queue]:

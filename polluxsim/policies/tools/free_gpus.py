@@ -9,6 +9,7 @@ from math import inf
 
 import numpy as np
 
+from polluxsim.common.instants import ROUNDING, has_come
 from polluxsim.hardware.hosts import NOTHING, Host
 from polluxsim.hardware.placements import Crew, Gpu, Gpus, JobId, Placement, num_replicas
 from polluxsim.policies.contract.view import ClusterView, JobView
@@ -269,12 +270,12 @@ class Timetable:
         """Return the start of the first step from which GPUs are free for a length of time; ∞ if there is none [s]."""
         times = self._times
         too_few = (self._free[: self._steps] < num_replicas).nonzero()[0]  # indices of steps
-        if not len(too_few) or (too_few[0] and times[too_few[0]] >= times[0] + length):
+        if not len(too_few) or (too_few[0] and has_come(times[0] + length, times[too_few[0]])):
             return float(times[0])
         # Intervals between the steps that have too few GPUs.
         begins = times[too_few + 1]
         ends = np.append(times[too_few[1:]], inf)
-        fits = (begins < ends) & (ends >= begins + length)
+        fits = (begins < ends) & (ends * (1 + ROUNDING) >= begins + length)
         first = int(fits.argmax())
         return float(begins[first]) if fits[first] else inf
 

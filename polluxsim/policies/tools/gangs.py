@@ -208,9 +208,6 @@ def _reasons(
     return reasons
 
 
-NEARLY = 1 - 1e-9  # factor on the time to the next decision, so that rounding never makes the decision late
-
-
 def gangs_by(
     view: ClusterView,
     key: Callable[[JobView], Any],

@@ -13,6 +13,7 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from polluxsim.common.instants import sort_key
 from polluxsim.hardware.placements import JobId, Placement, gpus_by_node, num_replicas
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import ProfileRangeError
@@ -155,16 +156,18 @@ def deal(jobs: Sequence[JobView], candidates: Sequence[Candidate], num_gpus: int
     The earlier job wins a tie. If the gains of each job decrease, the sum of the gains is as large as possible.
     """
     given = [fewest_gpus(each.job) for each in candidates]
-    heap = [(-each.gain(fewest), order) for order, (each, fewest) in enumerate(zip(candidates, given, strict=True))]
+    gains = [each.gain(fewest) for each, fewest in zip(candidates, given, strict=True)]
+    heap = [(-sort_key(gain), order) for order, gain in enumerate(gains)]
     heapify(heap)
     last, winning_gain = None, 0.0
     for _ in range(num_gpus - sum(given)):
         if not heap or heap[0][0] >= 0:
             break
-        winning_gain, last = -heap[0][0], heap[0][1]
+        last = heap[0][1]
+        winning_gain = gains[last]
         given[last] += 1
-        gain = candidates[last].gain(given[last])
-        heapreplace(heap, (-gain, last)) if gain > 0 else heappop(heap)
+        gains[last] = gain = candidates[last].gain(given[last])
+        heapreplace(heap, (-sort_key(gain), last)) if gain > 0 else heappop(heap)
     by_name = {each.job.job_id: each for each in candidates}
     counts = {job.job_id: 0 for job in jobs} | dict(zip(by_name, given, strict=True))
     return Dealt(counts, by_name, None if last is None else candidates[last].job.job_id, winning_gain)
@@ -293,7 +296,7 @@ class AtIntervals(AtEvents):
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Decide after an event or the interval, or repeat the last decision."""
-        if view.time >= self._next:
+        if view.has_come(self._next):
             self._last = None
         before = self._last
         decision = super().allocate(view, rng)

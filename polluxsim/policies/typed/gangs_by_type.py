@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from polluxsim.common.errors import check_range
+from polluxsim.common.instants import sort_key
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Decision, Reason
 from polluxsim.policies.tools.free_gpus import place_gangs
@@ -270,7 +271,8 @@ def outcomes(demand: Demand, held: Sequence[int | None]) -> Iterator[tuple[int, 
     """
     service = demand.widths * demand.left / demand.speeds.max(axis=1, initial=0.0)
     groups = defaultdict[Group, list[int]](list)
-    for job in np.argsort(service, kind="stable").tolist():
+    order = [sort_key(value) for value in service.tolist()]
+    for job in np.argsort(order, kind="stable").tolist():
         groups[frozenset(np.flatnonzero(demand.speeds[job]).tolist())].append(job)
     free, without = demand.gpus.copy(), list[tuple[int, Group, dict[str, float]]]()
     for group, own in owned_types({group: len(jobs) for group, jobs in groups.items()}, demand.gpus.tolist()).items():
@@ -287,7 +289,7 @@ def outcomes(demand: Demand, held: Sequence[int | None]) -> Iterator[tuple[int, 
                 without.append((job, group, numbers))
             else:
                 yield job, outcome
-    for job, group, numbers in sorted(without, key=lambda each: float(service[each[0]])):
+    for job, group, numbers in sorted(without, key=lambda each: order[each[0]]):
         yield job, _take_type(demand, job, held[job], group, free, numbers)
 
 

@@ -109,6 +109,9 @@ def _node_size(view: ClusterView, gpu_type: str) -> int:
 SOLVERS = ("centre", "vertex")
 NEARLY_OPTIMAL = 1e-6  # distance of the centre from the optimum, as a share of the optimum
 
+EXACT_UNIT = 2.0**40
+"""Number of units in 1 to which the solver's ratios are rounded."""
+
 # Newton's method ends after this number of steps, or if the decrement is this small.
 MOST_STEPS, SMALL_DECREMENT = 200, 1e-9
 
@@ -151,9 +154,9 @@ class Solver:
         """
         scale = float(rows.max())
         rises = np.where(is_full, 0.0, 1.0)
-        own = np.hstack([-self._of_jobs(rows / scale), rises[:, None]])
+        own = np.hstack([-self._of_jobs(_exact(rows / scale)), rises[:, None]])
         base = np.hstack([self._base.rows, np.zeros((len(self._base.limits), 1))])
-        limits = np.where(is_full, -levels / scale * (1 - NEARLY_OPTIMAL), 0.0)
+        limits = np.where(is_full, -_exact(levels / scale) * (1 - NEARLY_OPTIMAL), 0.0)
         found = _solved(
             np.append(np.zeros(len(self._jobs)), -1.0), Polytope(base, self._base.limits).within(own, limits)
         )
@@ -166,7 +169,7 @@ class Solver:
 
     def greatest_sum(self, rows: Array) -> Array:
         """Return shares with the largest sum of Σ rows·x over all jobs."""
-        worth = rows[self._jobs, self._types] / float(rows.max())
+        worth = _exact(rows[self._jobs, self._types] / float(rows.max()))
         best = _optimum(-worth, self._base)
         total = float(worth @ best)
         # The published results were reproduced with this tolerance for sums, ten times that of the other rules.
@@ -176,7 +179,7 @@ class Solver:
     def with_at_least(self, rows: Array, needs: Array) -> Array:
         """Return shares at which Σ rows·x of each job is at least its need, shape (jobs,); this must be possible."""
         scale = rows.max(axis=1)
-        optima = self._base.within(-self._of_jobs(rows / scale[:, None]), -needs / scale)
+        optima = self._base.within(-self._of_jobs(_exact(rows / scale[:, None])), -_exact(needs / scale))
         return self._middle(optima, _optimum(np.zeros(len(self._jobs)), optima))
 
     def _middle(self, optima: Polytope, corner: Array) -> Array:
@@ -201,6 +204,12 @@ class Solver:
         spread = np.zeros((len(self._demand.jobs), len(self._jobs)))
         spread[self._jobs, np.arange(len(self._jobs))] = rows[self._jobs, self._types]
         return spread
+
+
+def _exact(ratios: Array) -> Array:
+    """Return ratios without differences by rounding. The solver would enlarge them where several optima exist."""
+    exact: Array = np.round(ratios * EXACT_UNIT) / EXACT_UNIT
+    return exact
 
 
 def _optimum(costs: Array, allowed: Polytope) -> Array:

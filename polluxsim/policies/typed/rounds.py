@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from polluxsim.common.errors import check_choice, check_range
+from polluxsim.common.instants import sort_key
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import place_gangs
@@ -73,10 +74,15 @@ class RoundsOfShares:
         check_range("policy.reset_interval", self.reset_interval, least=0)
         check_choice("policy.solver", self.solver, SOLVERS)
 
+    @property
+    def scales_with_time(self) -> bool:
+        """Return whether the decisions do not depend on the unit of time."""
+        return getattr(self.shares, "scales_with_time", True)
+
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Give GPUs to the jobs that are furthest below their shares, type by type, the fastest type first."""
         self._take_note(view)
-        if self._is_stale and view.time - self._reset >= self.reset_interval:
+        if self._is_stale and view.has_come(self._reset + self.reset_interval):
             self._compute(view)
         types = list(gpus_by_type(view))
         if self.shares.agnostic and len(types) > 1:
@@ -146,7 +152,7 @@ class RoundsOfShares:
         head: JobView | None = None
         speeds = dict(zip((job.job_id for job in view.jobs), speeds_on(view, name), strict=True))
         times = {job.job_id: self._time.balance((job.job_id, name), view.time) for job in view.jobs}
-        queue = sorted(view.jobs, key=lambda job: self._rank(job.job_id, name, speeds[job.job_id], times[job.job_id]))
+        queue = sorted(view.jobs, key=lambda job: self._rank(view, (job.job_id, name), speeds[job.job_id]))
         for position, job in enumerate(queue, start=1):
             is_elsewhere = job.job_id in taken
             can_use = speeds[job.job_id] > 0
@@ -160,11 +166,13 @@ class RoundsOfShares:
             if head is None and can_use and not (is_taken or is_elsewhere or self.overtaking):
                 head = job
 
-    def _rank(self, job: JobId, name: str, speed: float, time: float) -> tuple[float, float, float]:
-        """Return the sort key of a job in the queue of a type, by its speed there [steps/s] and time had there [s]."""
-        share, pair = self._time_shares.get(job, {}).get(name, 0.0), (job, name)
+    def _rank(self, view: ClusterView, pair: Pair, speed: float) -> tuple[float, float, float]:
+        """Return the sort key of a job in the queue of a type, on which it has a speed [steps/s]."""
+        job, name = pair
+        share = self._time_shares.get(job, {}).get(name, 0.0)
+        time = self._time.balance(pair, view.time)
         priority = share / max(time, 1e-9) if speed > 0 else 0.0
-        return -priority, -self._deficit[pair], -share
+        return -sort_key(priority), -sort_key(self._deficit[pair], view.time), -sort_key(share)
 
     def _reason(self, turn: Turn, job: JobView) -> Reason:
         """Return the reason of a job. Kinds: those of `schedule_gangs`, and `awaits-shares`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -78,6 +79,8 @@ class MaxSum(Rule):
     """
 
     by_cost: bool = False
+    scales_with_time: ClassVar = False
+    """False, because a job without a profile makes one step per second, whatever the unit of time is."""
 
     def of(self, demand: Demand, solve: Solver) -> Array:
         if not self.by_cost:

@@ -1,0 +1,86 @@
+"""The law of scaled times: multiplying all times of a world by a factor multiplies all times of the run by it.
+
+Rounding differs with the factor, so that a comparison of computed times without a tolerance decides otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from math import isclose
+
+from polluxsim.checks.worlds import World
+from polluxsim.policies.contract.view import Policy, traits_of
+from polluxsim.policies.elastic.cluster_size import Scaled
+from polluxsim.records.results import AllocationRecord, Result
+
+CLOCKS = (3.0, 0.1, 1 / 7)
+"""Factors on all times. Factors of two would change no digit."""
+
+TOLERANCE = 1e-9  # share by which times may differ, for rounding
+
+JOB_TIMES = ("start_time", "end_time", "completion_time", "run_time", "restart_time", "checkpoint_time", "lost_time")
+JOB_FACTS = ("job", "status", "num_restarts", "num_failures")
+
+
+def scales_with_time(world: World, policy: Policy) -> bool:
+    """Return whether the law applies to a policy in a world.
+
+    It applies if all times that the policy uses are parameters of known names: to the policies of polluxsim, and to a
+    class with an attribute `scales_with_time` that is true. The attribute is false for a policy of polluxsim with a
+    constant in seconds. The law does not apply if agents learn, because the fit of the step time has bounds in seconds.
+    """
+    traits = traits_of(policy)
+    agents_learn = traits.adaptive or traits.known_throughput or traits.maximises_throughput or world.agent is not None
+    if agents_learn:
+        return False
+    checked = policy.inner if isinstance(policy, Scaled) else policy
+    is_shipped = type(checked).__module__.partition(".")[0] == "polluxsim"
+    return bool(getattr(checked, "scales_with_time", is_shipped))
+
+
+def difference_on_clock(once: Result, scaled: Result, clock: float) -> str | None:
+    """Return the first difference of a run from a run whose times are multiplied by `clock`, apart from the factor."""
+    for before, after in _pairs(once.allocation_records, scaled.allocation_records):
+        if before is None or after is None or _placed(before) != _placed(after) or not _is_scaled(before, after, clock):
+            return f"the allocation is {_told(after)} instead of {_told(before)}"
+    for job, other in zip(once.job_records, scaled.job_records, strict=True):
+        for name in JOB_FACTS:
+            if getattr(job, name) != getattr(other, name):
+                return f"job {job.job!r} has {name} {getattr(other, name)} instead of {getattr(job, name)}"
+        for name in JOB_TIMES:
+            time, after_time = getattr(job, name), getattr(other, name)
+            if not _is_equal(time, after_time, clock, once.end_time):
+                return f"job {job.job!r} has {name} {after_time} s instead of {time} s times the factor"
+    if not _is_equal(once.end_time, scaled.end_time, clock, once.end_time):
+        return f"the run ends at {scaled.end_time:g} s instead of {once.end_time:g} s times the factor"
+    return None
+
+
+def _pairs(
+    once: Sequence[AllocationRecord], scaled: Sequence[AllocationRecord]
+) -> Iterator[tuple[AllocationRecord | None, AllocationRecord | None]]:
+    """Yield the records of both runs side by side, and None beyond the end of the shorter one."""
+    return zip_longest(once, scaled)
+
+
+def _placed(record: AllocationRecord) -> tuple[object, ...]:
+    return record.job, record.nodes, record.gpus, record.batch_size
+
+
+def _told(record: AllocationRecord | None) -> str:
+    """Return a record as text."""
+    if record is None:
+        return "missing"
+    return f"{record.gpus} GPUs of nodes {record.nodes} for job {record.job!r} at {record.time:g} s"
+
+
+def _is_scaled(before: AllocationRecord, after: AllocationRecord, clock: float) -> bool:
+    return _is_equal(before.time, after.time, clock, before.time)
+
+
+def _is_equal(time: float | None, after: float | None, clock: float, largest: float) -> bool:
+    """Return whether a time is the other time multiplied by the factor, up to rounding of the `largest` time [s]."""
+    if time is None or after is None:
+        return time is after
+    return isclose(time * clock, after, rel_tol=TOLERANCE, abs_tol=TOLERANCE * largest * clock)
