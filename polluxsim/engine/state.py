@@ -81,6 +81,8 @@ class State:
         agent = self.scenario.agents.new(job, truth)
         active = ActiveJob(job, truth, agent, self.scenario.settings.time_rule, self._num_submitted)
         self._num_submitted += 1
+        if job.past is not None:
+            active.continue_from(job.past)
         _tell(self.observers.submitted, Transition(self.clock.now, active))
 
     def alter(self, job: Job) -> bool:

@@ -97,6 +97,11 @@ class JobRecord(NamedTuple):
     qos: str | None = None
 
     @property
+    def is_counted(self) -> bool:
+        """Return whether metrics count the job. They leave out jobs that were submitted before the start of the run."""
+        return self.submit_time >= 0
+
+    @property
     def left_at(self) -> float | None:
         """Return the end of the job, also from records with completions only; None if the run ended before [s]."""
         return self.end_time if self.completion_time is None else self.completion_time
