@@ -11,11 +11,12 @@ from polluxsim.engine.state import State
 from polluxsim.hardware.gpu_types import ANY
 from polluxsim.hardware.placements import Placement
 from polluxsim.policies.tools.free_gpus import FreeGpus
+from polluxsim.records.results import BeforeRun
 from polluxsim.workloads.past import Past
 
 
 def place_running_jobs(state: State) -> None:
-    """Place the jobs that run at the start of the run. They have no restart delay.
+    """Place the jobs that run at the start of the run, without a restart delay, and count all jobs from before it.
 
     A job gets the nodes that it is on. If they are unknown, do not exist or have too few GPUs, it gets other nodes: one
     node if the job fits on one. If the cluster has too few GPUs for all jobs, the jobs that started last wait for GPUs
@@ -23,9 +24,8 @@ def place_running_jobs(state: State) -> None:
 
     Raise InvalidInputError if a job cannot run on the GPUs that it is on.
     """
-    running = [(job, job.job.past) for job in state.jobs.active.values() if job.job.past is not None]
-    running = [(job, past) for job, past in running if past.is_running]
-    running.sort(key=_start_of)
+    entries = [(job, job.job.past) for job in state.jobs.active.values() if job.job.past is not None]
+    running = sorted([(job, past) for job, past in entries if past.is_running], key=_start_of)
     placements = _chosen(state, running)
     moves = []
     for job, _ in running:
@@ -37,6 +37,17 @@ def place_running_jobs(state: State) -> None:
                 raise state.scenario.workload.error(job.job, what) from error
             moves.append(move._replace(delay=0.0))
     state.place(sorted(moves, key=lambda move: move.job.order))
+    gpus_placed = [_gpus_of(job) for job in placements]
+    gpus_without_room = [_gpus_of(job) for job, _ in running if job not in placements]
+    gpus_pending = [job.job.num_replicas for job, past in entries if not past.is_running]
+    state.before_run = BeforeRun(
+        running=len(gpus_placed),
+        running_gpus=sum(gpus_placed),
+        without_room=len(gpus_without_room),
+        without_room_gpus=sum(gpus_without_room),
+        pending=len(gpus_pending),
+        pending_gpus=sum(gpus_pending),
+    )
 
 
 def _start_of(entry: tuple[ActiveJob, Past]) -> tuple[float, int]:

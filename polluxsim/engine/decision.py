@@ -349,7 +349,10 @@ def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) ->
 
 
 def move_of(job: ActiveJob, placement: Placement, nodes: Nodes) -> Move:
-    """Return the change that gives a job the GPUs of a placement. Raise InvalidAllocationError if it cannot use them."""
+    """Return the change that gives a job the GPUs of a placement.
+
+    Raise InvalidAllocationError if the job cannot use them.
+    """
     return _move(job, placement, nodes, ())
 
 

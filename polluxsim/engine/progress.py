@@ -134,8 +134,8 @@ class Holding:
 
     __slots__ = (
         "_ceded_since", "_cedes", "ceded", "delay", "is_lost", "losses", "nodes", "num_crashes", "num_replicas",
-        "num_restarts", "past_service", "placement", "restart_service", "restart_time", "run_time", "service", "shape", "since",
-        "start_time",
+        "num_restarts", "past_service", "placement", "restart_service", "restart_time", "run_time", "service", "shape",
+        "since", "start_time",
     )  # fmt: skip
 
     def __init__(self) -> None:

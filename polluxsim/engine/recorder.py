@@ -208,6 +208,7 @@ class Recorder:
             sharing_records=kept._sharing,
             host_records=kept._hosts,
             start_records=kept._starts,
+            before_run=state.before_run,
         )
 
     def _reset_sums(self) -> None:

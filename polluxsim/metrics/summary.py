@@ -18,7 +18,7 @@ def shares_of_gpu_time(result: Result) -> Mapping[str, float]:
     """Return the shares of all GPU time of a run, as `shares`; empty if the GPU time is unknown."""
     if not result.gpu_seconds:
         return {}
-    jobs, end = result.job_records, result.end_time
+    jobs, end = result.job_records, result.end_time  # also the jobs from before the run, which hold GPUs too
     return shares(
         GpuSeconds(
             all=result.gpu_seconds,
@@ -70,9 +70,12 @@ class Summary:
 
     A job that was cut off counts with its age at the end of the run. Completion times and the makespan are then lower
     bounds. Means leave out the jobs that ended without completion: cancelled, rejected and failed jobs.
+
+    Jobs that were submitted before the start of the run are in no metric of jobs. `gpu_time`, `cost` and `outages` are
+    metrics of the cluster, on which these jobs run too.
     """
 
-    num_jobs: int  # jobs of the workload
+    num_jobs: int  # jobs of the workload that are submitted in the run
     cut_off: tuple[str, ...]  # names of jobs that were not complete when the run ended
     # Names of jobs that were not submitted before the end of the run. They are in no mean.
     not_submitted: tuple[str, ...]
@@ -118,8 +121,8 @@ class Summary:
 
 
 def summarise(result: Result) -> Summary | None:
-    """Return the metrics of a run, None if it had no jobs."""
-    records = result.job_records
+    """Return the metrics of a run, None if no job was submitted in it."""
+    records = of_run(result)
     if not records:
         return None
     never = tuple(job.job for job in records if job.submit_time > result.end_time)
@@ -187,7 +190,15 @@ def _cost(result: Result) -> float:
 def counted(result: Result) -> list[JobRecord]:
     """Return the jobs that are in means: complete jobs and jobs that were cut off."""
     ends = (Status.COMPLETED, Status.CUT_OFF)
-    return [job for job in result.job_records if job.submit_time <= result.end_time and job.status in ends]
+    return [job for job in of_run(result) if job.submit_time <= result.end_time and job.status in ends]
+
+
+def of_run(result: Result) -> Sequence[JobRecord]:
+    """Return the jobs that metrics count: without the jobs that were submitted before the start of the run."""
+    jobs = result.job_records
+    if not jobs or jobs[0].is_counted:  # the records are in order of submission
+        return jobs
+    return [job for job in jobs if job.is_counted]
 
 
 def queueing_delay(job: JobRecord, end_time: float) -> float:
@@ -196,9 +207,12 @@ def queueing_delay(job: JobRecord, end_time: float) -> float:
 
 
 def waiting_time(job: JobRecord, end_time: float) -> float:
-    """Return the time without a GPU, from submission to the end of the job or of the run [s]."""
+    """Return the time without a GPU, from submission to the end of the job or of the run [s].
+
+    For a job that was submitted before the start of the run, count from the start of the run, as `run_time` does.
+    """
     end = end_time if job.left_at is None else job.left_at
-    return max(end - job.submit_time - job.run_time, 0.0)
+    return max(end - max(job.submit_time, 0.0) - job.run_time, 0.0)
 
 
 def jct(job: JobRecord, end_time: float) -> float:
