@@ -94,7 +94,7 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
 
     The folder is made if necessary, and a run in it is replaced. `info` is the content of run.json.
     """
-    about = {"end_time": result.end_time, "standstill": result.standstill, "gpu_seconds": result.gpu_seconds}
+    about: dict[str, Any] = {"end_time": result.end_time, "standstill": result.standstill, "gpu_seconds": result.gpu_seconds}
     if result.before_run is not None:
         about["before_run"] = result.before_run._asdict()
     text = _json({**about, **info})
@@ -189,12 +189,13 @@ def _before_run(folder: Path, value: object) -> BeforeRun | None:
     """Return the numbers of jobs that were submitted before the run. Raise InvalidInputError if they are invalid."""
     if value is None:
         return None
-    is_mapping = isinstance(value, dict) and value.keys() <= set(BeforeRun._fields)
-    if not is_mapping or not all(type(number) is int and number >= 0 for number in value.values()):
+    counts = value if isinstance(value, dict) else {"": value}
+    has_other_names = not counts.keys() <= set(BeforeRun._fields)
+    if has_other_names or not all(type(number) is int and number >= 0 for number in counts.values()):
         must = f"numbers of at least 0 for {', '.join(BeforeRun._fields)}"
         what = f"before_run is {short(value)}, must be {must}"
         raise InvalidInputError(f"{folder / RUN_FILE}: {what}; make the run again")
-    return BeforeRun(**value)
+    return BeforeRun(**counts)
 
 
 def _check_seconds(folder: Path, name: str, value: object, most: float) -> None:

@@ -82,7 +82,7 @@ class Past:
 def _is_within(value: object, least: float, most: float) -> bool:
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
-    return isfinite(value) and least <= value <= most
+    return isfinite(value) and least <= float(value) <= most
 
 
 STATE = "past_state"
