@@ -94,7 +94,11 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
 
     The folder is made if necessary, and a run in it is replaced. `info` is the content of run.json.
     """
-    about: dict[str, Any] = {"end_time": result.end_time, "standstill": result.standstill, "gpu_seconds": result.gpu_seconds}
+    about: dict[str, Any] = {
+        "end_time": result.end_time,
+        "standstill": result.standstill,
+        "gpu_seconds": result.gpu_seconds,
+    }
     if result.before_run is not None:
         about["before_run"] = result.before_run._asdict()
     text = _json({**about, **info})

@@ -26,7 +26,7 @@ from polluxsim.run.building import build, check_classes
 from polluxsim.run.claim import DESCENT
 from polluxsim.run.composing import plain
 from polluxsim.workloads.job import Job
-from polluxsim.workloads.past import Past, StateAtStart
+from polluxsim.workloads.past import Past
 
 BEFORE = "before"  # part of a descent: the `config` of the parent, and the `descent` of a parent that is a fork itself
 
@@ -190,7 +190,7 @@ def job_from(name: JobId, values: Mapping[str, Any]) -> Job:
         found["stages"] = Stages(*found["stages"])
     if "past" in found:
         past = {key: _frozen(value) for key, value in values["past"].items()}
-        found["past"] = Past(**past | {"state": StateAtStart(past["state"])})
+        found["past"] = Past(**past)
     if "plan" in found:
         plan = {key: _frozen(value) for key, value in values["plan"].items()}
         speeds = {(gpu_type, size): speed for gpu_type, size, speed in plan["speeds"]}

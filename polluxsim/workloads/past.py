@@ -8,6 +8,7 @@ from enum import StrEnum
 from math import isfinite
 from numbers import Real
 
+from polluxsim.common.errors import InvalidInputError, short
 from polluxsim.common.tables import Row, read_number
 from polluxsim.hardware.placements import MOST_SECONDS, Placement, num_replicas
 
@@ -19,21 +20,35 @@ class StateAtStart(StrEnum):
     PENDING = "pending"
 
 
-@dataclass(frozen=True, slots=True)
+STATES = " or ".join(StateAtStart)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Past:
     """The state of a job at the start of a run, at 0 s. The job was submitted before, so its submission is below 0 s.
 
     A running job holds its GPUs from the start of the run. It gets them without a restart delay. A pending job waits.
     No metric counts these jobs, but they compete with the jobs of the run for GPUs.
+
+    Raise InvalidInputError if the state is unknown; `Job` checks the other values.
     """
 
-    state: StateAtStart
+    state: str  # a value of `StateAtStart`
     # First start of the job [s], at most 0. None for a job that has not started; a running job has started.
     started: float | None = None
     progress: float = 0.0  # work done before the run: seconds of the duration, or M0-steps of the profile
     service: float = 0.0  # GPUs times the time for which the job has held them before the run [GPU s]
     # GPUs of a running job by node. Empty if the nodes are unknown; the job then gets the requested number of GPUs.
     placement: Placement = ()
+
+    def __post_init__(self) -> None:
+        if self.state not in list(StateAtStart):
+            raise InvalidInputError(f"the state of a job at the start of a run is {short(self.state)}; give {STATES}")
+
+    def __repr__(self) -> str:
+        """Return code that makes the past."""
+        values = (str(self.state), self.started, self.progress, self.service, self.placement)
+        return f"Past({', '.join(map(repr, values))})"
 
     @classmethod
     def running(cls, started: float, gpus: int, progress: float | None = None, placement: Placement = ()) -> Past:
@@ -42,17 +57,17 @@ class Past:
         Without `progress`, the job has done one second of its duration in each second.
         """
         done = -started if progress is None else progress
-        return cls(StateAtStart.RUNNING, started, done, -started * gpus, placement)
+        return cls(StateAtStart.RUNNING.value, started, done, -started * gpus, placement)
 
     @classmethod
     def pending(cls) -> Past:
         """Return the past of a job that has not started."""
-        return cls(StateAtStart.PENDING)
+        return cls(StateAtStart.PENDING.value)
 
     @property
     def is_running(self) -> bool:
         """Return whether the job runs at the start of the run."""
-        return self.state is StateAtStart.RUNNING
+        return self.state == StateAtStart.RUNNING
 
     def objections(self, submit_time: float, most_progress: float | None) -> Iterator[tuple[str, object, str]]:
         """Yield the name, the value and the requirement of each invalid value.
@@ -102,8 +117,8 @@ def past_of(row: Row) -> Past | None:
                 raise row.error(name, f"empty in a row without {STATE}")
         return None
     state = row.text(STATE)
-    if state not in [member.value for member in StateAtStart]:
-        raise row.error(STATE, "running or pending")
+    if state not in list(StateAtStart):
+        raise row.error(STATE, STATES)
     started = row.number("past_started") if row.has("past_started") else None
     placement = _placement(row) if row.has("past_nodes") else ()
     gpus = num_replicas(placement) if placement else row.integer("num_replicas")
@@ -111,7 +126,7 @@ def past_of(row: Row) -> Past | None:
     passed = 0.0 if started is None else -started
     progress = row.number("past_progress") if row.has("past_progress") else passed
     service = row.number("past_service") if row.has("past_service") else passed * gpus
-    return Past(StateAtStart(state), started, progress, service, placement)
+    return Past(state, started, progress, service, placement)
 
 
 def _placement(row: Row) -> Placement:
