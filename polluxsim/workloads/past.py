@@ -94,6 +94,19 @@ class Past:
             yield "nodes", self.placement, "empty for a job that is pending"
 
 
+def at_cut(submitted: float, wait: float | None, duration: float | None, cut: float) -> tuple[str, float] | None:
+    """Return the state of a job of a log when a window is cut, and its start; None if it has ended [s].
+
+    The job was submitted before the cut, at `submitted`, waited for `wait` and ran for `duration` [s]. The start counts
+    from the cut [s]. A job without a recorded wait counts as if it started at its submission.
+    """
+    start = submitted + max(wait or 0.0, 0.0)
+    if start + (duration or 0.0) <= cut:
+        return None
+    state = StateAtStart.RUNNING if start <= cut else StateAtStart.PENDING
+    return state.value, start - cut
+
+
 def _is_within(value: object, least: float, most: float) -> bool:
     if not isinstance(value, Real) or isinstance(value, bool):
         return False

@@ -26,7 +26,7 @@ from polluxsim.hardware.gpu_types import NamedTypes
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import TraceJob, read_trace
 from polluxsim.models.profile import Profile
-from polluxsim.workloads.past import Past
+from polluxsim.workloads.past import Past, StateAtStart, at_cut
 from polluxsim.workloads.selection import UniqueNames, shared
 from polluxsim.workloads.source import check_gpu_types, check_whole, check_window
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
@@ -152,13 +152,13 @@ class TraceReplay:
             if self._why_not(job, is_drawn=reading.is_drawn[row - 1]):
                 continue
             name = reading.names.next_of(job.job)
-            start = job.submit_time + max(job.queueing_delay or 0.0, 0.0)
-            if start + (job.duration or 0.0) <= cut:
+            if (found := at_cut(job.submit_time, job.queueing_delay, job.duration, cut)) is None:
                 continue
+            state, start = found
             after = reading.arrays.before(job, name)
             past = Past.pending()
-            if start <= cut:
-                past, after = Past.running(start - cut, ceil(job.num_gpus)), ()
+            if state == StateAtStart.RUNNING:
+                past, after = Past.running(start, ceil(job.num_gpus)), ()
             yield self._job(job, name, row, reading, job.submit_time - cut, after, past)
 
     def _jobs(self, reading: _Reading, rows_before: Collection[int], notes: Counter[str]) -> Iterator[Job]:

@@ -103,8 +103,9 @@ def test_gpu_types_of_the_log_are_kept_where_it_is_said_what_they_stand_for(tmp_
 )
 def test_what_is_selected(trace: Path, select: Selection, kept: list[float]) -> None:
     workload, report = MappedTrace(str(trace), select=select).map(PROFILES)
-    assert [job.submit_time for job in workload.jobs] == kept
-    assert len(JOBS) == len(kept) + sum(report.left_out.values())
+    assert [job.submit_time for job in workload.jobs if job.past is None] == kept
+    assert len(JOBS) == len(kept) + report.before + sum(report.left_out.values())
+    assert report.before == len(workload.jobs) - len(kept)
 
 
 def test_limits_of_classes_belong_to_the_next(tmp_path: Path) -> None:
