@@ -226,8 +226,9 @@ def _what(runs: Sequence[Run], shown: Sequence[Shown]) -> str:
         [descriptions.workload_words(run.info) for run in runs],
         [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"],
         [descriptions.engine_words(run.info) for run in runs],
+        list(descriptions.from_before(run.result.before_run for run in runs)),
     ]
-    return " · ".join(" or ".join(dict.fromkeys(part)) for part in parts)
+    return " · ".join(" or ".join(dict.fromkeys(part)) for part in parts if part)
 
 
 def _types(shown: Shown) -> list[str]:
