@@ -225,6 +225,17 @@ def test_a_job_on_unknown_nodes_gets_one_node_if_it_fits_on_one() -> None:
     assert result.before_run == BeforeRun(running=5, running_gpus=16)
 
 
+def test_the_widest_job_gets_the_fullest_node_so_that_others_fit_on_one_node_too() -> None:
+    """Were the job of three GPUs on the node of four, one of the others would span both nodes."""
+    jobs = [
+        Job.rigid(name, -90.0, gpus, 200.0, past=Past.running(-60.0 + number, gpus))
+        for number, (name, gpus) in enumerate((("two", 2), ("other", 2), ("three", 3)))
+    ]
+    result = run(*jobs, nodes=(4, 3))
+    placed = {record.job: record.nodes for record in result.allocation_records if record.time == 0}
+    assert placed == {"three": (1,), "two": (0,), "other": (0,)}
+
+
 def test_jobs_without_room_wait_in_order_of_their_submission_and_keep_their_work() -> None:
     """On a smaller cluster, or if records overlap, the jobs that started last have no room."""
     old = Job.rigid("old", -300.0, 4, 400.0, past=Past.running(-100.0, 4))
