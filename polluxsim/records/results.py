@@ -129,7 +129,7 @@ class BeforeRun(NamedTuple):
             parts.append(f"{_with_gpus(self.running, self.running_gpus)} still running")
         if self.without_room:
             jobs = _with_gpus(self.without_room, self.without_room_gpus)
-            parts.append(f"{jobs} running in the log and waiting here, because the cluster has too few GPUs")
+            parts.append(f"{jobs} running before and waiting now, because the cluster has too few GPUs")
         if self.pending:
             parts.append(f"{_with_gpus(self.pending, self.pending_gpus)} waiting")
         return f"no metric counts the jobs from before the start of the run: {', '.join(parts)}"

@@ -35,6 +35,7 @@ from polluxsim.records.results import BeforeRun, Result
 from polluxsim.records.storage import read_run, write_run
 from polluxsim.run.composing import named_policy
 from polluxsim.run.forks import fields_of, job_from
+from polluxsim.statistics.metric_lines import metric_lines
 from polluxsim.workloads.job import InvalidJobError
 from polluxsim.workloads.past import Past
 from polluxsim.workloads.workload import Job, Workload, read_workload, workload_from_frame, write_workload
@@ -189,6 +190,9 @@ def test_jobs_of_the_run_wait_for_the_jobs_that_run_at_the_start() -> None:
     assert (summary.num_jobs, summary.avg_queueing_delay) == (2, 82_800.0)
     assert summary.makespan == 90_000.0  # from the first submission in the run
     assert summary.gpu_hours == 16.0
+    assert summary.earlier_gpu_hours == 8 * 82_800 / 3600  # of `big`, since the first submission in the run
+    (use,) = next(line.values for line in metric_lines([summary], [8]) if line.field == "utilisation")
+    assert use == pytest.approx(1.0)  # all GPUs are in use from the first submission to the last completion
     assert summary.gpu_time["useful"] == pytest.approx(1.0)
     assert summary.gpu_time["idle"] == pytest.approx(0.0)
 
@@ -339,6 +343,9 @@ def test_a_run_without_such_jobs_says_nothing_about_them(tmp_path: Path) -> None
     result = run(Job.rigid("a", 0.0, 1, 10.0))
     write_run(tmp_path / "run", result, {})
     assert result.before_run is None
+    summary = summarise(result)
+    assert summary is not None
+    assert "earlier_gpu_hours" not in summary.values()
     assert "before_run" not in json.loads((tmp_path / "run" / "run.json").read_text())
 
 
