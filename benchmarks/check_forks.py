@@ -134,7 +134,9 @@ def _time(whole: Result, world: World, rng: Random) -> float:
     more = [each.time for each in whole.allocation_records if sum(each.gpus) > requests[each.job]]
     odd = more or [each.time for each in whole.allocation_records if 0 < sum(each.gpus) < requests[each.job]]
     odd += [each.time for each in whole.sharing_records if each.gpus and each.speed < 1.0]
-    times = [each.time for each in whole.allocation_records] + [each.submit_time for each in whole.job_records]
+    times = [each.time for each in whole.allocation_records] + [
+        max(each.submit_time, 0.0) for each in whole.job_records
+    ]
     time = rng.choice(odd if odd and rng.random() < ODD else [time for time in times if time < whole.end_time])
     return min(time + ROUND * rng.choice([1.0, rng.random()]), whole.end_time)
 
@@ -152,7 +154,8 @@ def _fork(fork: Fork, world: World, active: Sequence[Job], waits: Collection[Job
         changes["without"] = (left_out := rng.choice(world.jobs).job_id,)
         active = [job for job in active if job.job_id != left_out]
     if rng.random() < likely:
-        new = replace(rng.choice(world.jobs), job_id="added", deadline=None, cancel_time=None)
+        alike = rng.choice(world.jobs)
+        new = replace(alike, job_id="added", submit_time=0.0, past=None, deadline=None, cancel_time=None)
         if not new.speeds and rng.random() < 0.7:
             new = replace(new, num_replicas=1, min_replicas=None, batch_size=1 if new.is_rigid else 10)
         changes["added"] = (replace(new, submit_time=fork.time + rng.choice([0.0, 100.1])),)
@@ -164,7 +167,9 @@ def _fork(fork: Fork, world: World, active: Sequence[Job], waits: Collection[Job
         changes["altered"] = (_with_another_request(rng.choice(waiting), world, rng),)
     elif (rigid := [job for job in active if job.duration]) and rng.random() < likely:
         job = rng.choice(rigid)
-        changes["altered"] = (replace(job, duration=(job.duration or 0.0) * rng.choice([0.5, 2.0])),)
+        duration = (job.duration or 0.0) * rng.choice([0.5, 2.0])
+        if job.past is None or job.past.progress < duration:
+            changes["altered"] = (replace(job, duration=duration),)
     if len(active) > 1 and rng.random() < likely:
         first, second = sorted(rng.sample(range(len(active)), 2))
         changes["overtaken"] = ((active[second].job_id, active[first].job_id),)

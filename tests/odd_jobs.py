@@ -14,10 +14,16 @@ if TYPE_CHECKING:
 POLICIES = sorted({path.stem for path in (shipped("configs") / "policy").glob("*.yaml")} - {"replay", "synergy"})
 
 
-def write_jobs(path: Path, rng: random.Random, count: int = 12, share_profiled: float | None = None) -> list[str]:
+def write_jobs(
+    path: Path,
+    rng: random.Random,
+    count: int = 12,
+    share_profiled: float | None = None,
+    earlier: random.Random | None = None,
+) -> list[str]:
     """Write jobs that wait for others, give up, are late or take too long; return their names.
 
-    A share of None is drawn.
+    A share of None is drawn. With `earlier`, some jobs run or wait at the start of the run.
     """
     rows: list[dict[str, object]] = []
     time = 0
@@ -36,6 +42,8 @@ def write_jobs(path: Path, rng: random.Random, count: int = 12, share_profiled: 
         row["cancel_time"] = time + rng.choice((0, 5, 100, 2000)) if rng.random() < 0.3 else ""
         row["time_limit"] = rng.choice((50, 600, 5000)) if rng.random() < 0.25 else ""
         row["after"] = rng.choice(rows)["name"] if rows and rng.random() < 0.25 else ""
+        if earlier is not None and earlier.random() < 0.4:
+            row |= _from_before(row, earlier)
         rows.append(row)
     columns = dict.fromkeys(name for row in rows for name in row)
     with path.open("w", newline="") as file:
@@ -43,3 +51,15 @@ def write_jobs(path: Path, rng: random.Random, count: int = 12, share_profiled: 
         writer.writeheader()
         writer.writerows(rows)
     return [str(row["name"]) for row in rows]
+
+
+def _from_before(row: dict[str, object], rng: random.Random) -> dict[str, object]:
+    """Return the columns of a job that was submitted before the start of the run."""
+    ran, waited = rng.choice((10, 300)), rng.choice((0, 40, 7000))
+    columns: dict[str, object] = {
+        "time": -ran - waited - 1,
+        "past_state": rng.choice(("running", "running", "pending")),
+    }
+    if columns["past_state"] == "running":
+        columns |= {"past_started": -ran, "past_progress": 10, "after": ""}
+    return columns

@@ -46,7 +46,8 @@ def _of_job(job: JobRecord, changes: Sequence[AllocationRecord], end: float) -> 
     if job.restart_time < 0 or job.restart_time > job.run_time * (1 + 1e-9):
         yield f"restart_time is {job.restart_time} of {job.run_time}"
     first = next((row.time for row in changes if row.gpus), None)
-    if not _same(first, job.start_time):
+    ran_before = not job.is_counted and job.start_time is not None and job.start_time <= 0
+    if not ran_before and not _same(first, job.start_time):
         yield f"start_time is {job.start_time}, its first GPUs came at {first}"
     placed = [row for row in changes if row.gpus and row.time < stop]
     if any(row.batch_size < 1 or row.accumulation_steps < 0 for row in placed):

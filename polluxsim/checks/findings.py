@@ -209,9 +209,10 @@ def as_test(finding: Finding, policy: str) -> str:
             f"from polluxsim.checks import check\n\n\ndef test_{name}() -> None:\n    assert not check({policy!r}, 0)\n"
         )
     with_a_line_for_each_job = re.sub(r"(?<=\() ?(?=Job\()|(?<=,) (?=Job\()", "\n        ", repr(finding.world))
+    past = "from polluxsim.workloads.past import Past\n" if "past=Past(" in with_a_line_for_each_job else ""
     return (
         "from polluxsim.checks import World, checked_world\n"
-        "from polluxsim.workloads.workload import Job\n\n\n"
+        f"{past}from polluxsim.workloads.workload import Job\n\n\n"
         f"def test_{name}() -> None:\n"
         f"    world = {with_a_line_for_each_job}\n"
         f"    assert not checked_world({policy!r}, world)\n"

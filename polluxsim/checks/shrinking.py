@@ -98,7 +98,7 @@ def _smaller_cluster(world: World) -> Iterator[World]:
 def _plainer(world: World) -> Iterator[World]:
     """Yield worlds whose jobs arrive at once, or have no optional fields."""
     if any(job.submit_time for job in world.jobs):
-        yield replace(world, jobs=tuple(replace(job, submit_time=0.0) for job in world.jobs))
+        yield replace(world, jobs=tuple(replace(job, submit_time=0.0, past=None) for job in world.jobs))
     plain = tuple(replace(job, **_set_optional_fields(job)) for job in world.jobs)
     if plain != world.jobs:
         yield replace(world, jobs=plain)
@@ -116,7 +116,9 @@ def _simpler(job: Job) -> Iterator[Job]:
     for name, default in defaults.items():
         yield replace(job, **{name: default})
     if job.submit_time:
-        yield replace(job, submit_time=0.0)
+        yield replace(job, submit_time=0.0, past=None)
+    if job.past is not None:  # its work and its nodes may not suit the changes below
+        return
     if job.speeds and job.duration is not None:
         yield replace(job, speeds=(), application=RIGID, batch_size=job.num_replicas)
     if job.duration is not None and job.duration > 60.0:

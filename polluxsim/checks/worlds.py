@@ -25,6 +25,7 @@ from polluxsim.models.efficiency import GradientStatistics
 from polluxsim.models.profile import Application, Profile, StepTime
 from polluxsim.models.stages import MOST_JOBS, Stages
 from polluxsim.policies.contract.view import Traits
+from polluxsim.workloads.past import Past
 from polluxsim.workloads.workload import Job, Workload
 
 
@@ -117,6 +118,7 @@ AGENTS: Mapping[str, BatchRule] = {
 # Stages of the jobs in turn, if policies share GPUs: each of the first three uses another resource most.
 STAGES = (Stages(1.0, 0.9, 0.05, 0.0), Stages(1.0, 0.05, 0.9, 0.0), Stages(1.0, 0.2, 0.2, 0.9), None)
 
+EARLIER, EARLIER_OF = 6, 7  # in the worlds EARLIER, EARLIER + EARLIER_OF and so on, jobs are from before the run
 HORIZON = 2e5  # end of a run [s]; the jobs of a world need less than a tenth of this time one after the other
 TIES, ONE_GPU = 5, 10  # every TIES-th world has equal jobs that arrive at once, every ONE_GPU-th world has one GPU
 CHECKPOINT_COST = 5.0  # time of a checkpoint [s]
@@ -275,6 +277,8 @@ def drawn(number: int, allowed: Allowed) -> World:
         jobs = [replace(alike, job_id=f"job-{index}") for index in range(count)]
     else:
         jobs = [job(index, 25.0 * int(rng.integers(0, 41))) for index in range(count)]
+    if number % EARLIER_OF == EARLIER:
+        jobs = _some_from_before(jobs, nodes, np.random.default_rng([STREAM, number, EARLIER]))
     is_fixed = range(len(nodes) if least is None else 0)
     return World(
         nodes,
@@ -289,6 +293,29 @@ def drawn(number: int, allowed: Allowed) -> World:
         agent=str(rng.choice(sorted(AGENTS))) if rng.random() < 0.15 else None,
         is_scaled=least is not None and allowed.scaled and rng.random() < 0.5,
     )
+
+
+def _some_from_before(jobs: Sequence[Job], nodes: Sequence[int], rng: np.random.Generator) -> list[Job]:
+    """Return jobs of which about two thirds run or wait at the start of the run."""
+    return [_from_before(job, nodes, rng) if rng.random() < 2 / 3 else job for job in jobs]
+
+
+def _from_before(job: Job, nodes: Sequence[int], rng: np.random.Generator) -> Job:
+    """Return a job that was submitted before the start of the run. It runs, waits, or waits again after it ran."""
+    waited, ran = 25.0 * int(rng.integers(1, 20)), 25.0 * int(rng.integers(1, 20))
+    submit_time = -(waited + ran)
+    kind = rng.choice(["runs", "runs on a node", "waits", "waits again"], p=[0.4, 0.2, 0.3, 0.1])
+    if kind == "waits":
+        return replace(job, submit_time=submit_time, past=Past.pending())
+    whole = APPLICATIONS[job.application].epochs[-1] if job.duration is None else job.duration
+    progress = whole * 0.125 * int(rng.integers(0, 8))
+    past = Past.running(-ran, job.num_replicas, progress)
+    if kind == "waits again":
+        past = replace(past, state="pending")
+    node = int(rng.integers(len(nodes)))
+    if kind == "runs on a node" and nodes[node] >= job.num_replicas:
+        past = replace(past, placement=((node, job.num_replicas),))
+    return replace(job, submit_time=submit_time, past=past)
 
 
 def _by_type(nodes: Sequence[int], types: Sequence[str]) -> dict[str, int]:

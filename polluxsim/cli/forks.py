@@ -53,7 +53,7 @@ def add_whatif(parser: ArgumentParser) -> None:
 
 def _whatif(options: Namespace) -> None:
     from polluxsim.look.console import console
-    from polluxsim.look.descriptions import labels, without_effect
+    from polluxsim.look.descriptions import labels, print_from_before, without_effect
     from polluxsim.look.settings_tables import comparison_text
     from polluxsim.look.side_by_side import SideBySide
     from polluxsim.look.why.events import fork_sentence
@@ -88,6 +88,7 @@ def _whatif(options: Namespace) -> None:
     shown = [unchanged[0], changed[0]]
     summaries = dict(zip(labels(shown), (summarise(run.result) for run in shown), strict=True))
     console().print(SideBySide({name: summary for name, summary in summaries.items() if summary is not None}))
+    print_from_before([unchanged[0]])
     print(fork_sentence(changed[0]))
     print()
     print(comparison_text(compared([*unchanged, *changed]), compared_from_forks([*unchanged, *changed])))

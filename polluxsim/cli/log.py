@@ -173,7 +173,7 @@ def add_log_whatif(parser: ArgumentParser) -> None:
 
 
 def _whatif(options: Namespace) -> None:
-    from polluxsim.look.descriptions import engine_waits, without_effect
+    from polluxsim.look.descriptions import before_run_in, engine_waits, from_before, without_effect
     from polluxsim.records.folders import info_of
     from polluxsim.studies.log_replays import LogWhatIfRequest, log_whatif, not_monotone
 
@@ -184,6 +184,8 @@ def _whatif(options: Namespace) -> None:
     mean = length(found.recorded.mean())
     print(f"{len(found.recorded)} jobs waited {mean} on average in the log; replayed on {request.nodes[0]} nodes: "
           + ", ".join(f"{match.policy} is off by {length(match.error)} a job" for match in found.matches))  # fmt: skip
+    for sentence in from_before(before_run_in(info_of(run)) for run in found.runs.values()):
+        print(sentence)
     _print_waits(found)
     print("\n".join([*found.effects(), *not_monotone(found.waits, request.percentiles[0])]))
     print(engine_waits(found.matches[0].engine))

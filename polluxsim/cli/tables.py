@@ -36,6 +36,7 @@ def add_table(parser: ArgumentParser) -> None:
 
 def _table(options: Namespace) -> None:
     from polluxsim.look.console import console
+    from polluxsim.look.descriptions import print_from_before
     from polluxsim.look.run_facts import steady_gpus
     from polluxsim.look.side_by_side import SideBySide
     from polluxsim.metrics.declared import values_in
@@ -56,6 +57,7 @@ def _table(options: Namespace) -> None:
         bases = first_of_same_jobs([run.result for run in runs.values()])
         summaries = {name: _summary(run) for name, run in runs.items()}
         user_values = [values_in(run.info) for run in runs.values()]
+        print_from_before(runs.values())
         console().print(SideBySide(summaries, list(map(steady_gpus, runs.values())), bases, user_values))
 
 
@@ -134,11 +136,13 @@ def add_compare(parser: ArgumentParser) -> None:
 
 def _compare(options: Namespace) -> None:
     from polluxsim.look.console import console
+    from polluxsim.look.descriptions import print_from_before
     from polluxsim.look.settings_tables import comparison_text, rank_table
     from polluxsim.statistics.comparisons import by_setting, compared, compared_from_forks
     from polluxsim.statistics.frames import runs_at
 
     runs = runs_at(options.runs)
+    print_from_before(runs)
     given = (runs, options.by, options.baseline)
     print(comparison_text(compared(*given), compared_from_forks(*given)))
     if options.ranks:

@@ -15,11 +15,12 @@ UNITS = (("s", 1), ("min", MINUTE), ("h", HOUR), ("d", DAY))  # names and length
 def clock(seconds: float) -> str:
     """Return a time since the start [s] as H:MM:SS.
 
-    >>> clock(9480.4)
-    '2:38:00'
+    >>> clock(9480.4), clock(-90.0)
+    ('2:38:00', '-0:01:30')
     """
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+    whole = abs(round(seconds))
+    sign = "-" if round(seconds) < 0 else ""
+    return f"{sign}{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
 def from_clock(text: str) -> float | None:

@@ -348,6 +348,14 @@ def _move(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) ->
         raise InvalidAllocationError(f"gave job {job.job_id!r} {placement}: {error}") from error
 
 
+def move_of(job: ActiveJob, placement: Placement, nodes: Nodes) -> Move:
+    """Return the change that gives a job the GPUs of a placement.
+
+    Raise InvalidAllocationError if the job cannot use them.
+    """
+    return _move(job, placement, nodes, ())
+
+
 def _mixed_pace(job: ActiveJob, placement: Placement, nodes: Nodes, numbered: Gpus) -> Pace:
     """Return the speed on GPUs of several types, among which the agent must know how to divide a batch."""
     if job.agent.divide is None or numbered:

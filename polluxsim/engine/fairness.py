@@ -43,7 +43,7 @@ def finish_time_fairness(
     changes = [time for time, _ in state.past_scenarios]
     columns = (records.column(name) for name in ("job", "submit_time", "jct"))
     for name, submit_time, jct, number in zip(*columns, contention.tolist(), strict=True):
-        if jct is None:
+        if jct is None or submit_time < 0:  # no metric counts jobs from before the start of the run
             yield None
             continue
         end = submit_time + jct

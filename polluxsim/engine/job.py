@@ -15,6 +15,7 @@ from polluxsim.engine.progress import CheckpointCycle, Holding, Losses, Segment
 from polluxsim.engine.truth import Pace, Truth
 from polluxsim.hardware.placements import Gpus, Placement
 from polluxsim.records.results import Status
+from polluxsim.workloads.past import Past
 from polluxsim.workloads.workload import Job
 
 SlottedT = TypeVar("SlottedT", bound=Any)
@@ -129,6 +130,11 @@ class ActiveJob:
     def saves_from(self, now: float, seconds: float) -> float:
         """Return when a checkpoint of this length must begin to be complete now [s], not before its segment."""
         return max(now - seconds, min(self.segment.start, now))
+
+    def continue_from(self, past: Past) -> None:
+        """Begin with the work and the service that the job had at the start of the run."""
+        self.segment = Segment(bisect_right(self.truth.epoch_ends, past.progress), past.progress)
+        self.holding.continue_from(past)
 
     def place(self, placement: Placement, pace: Pace | None, now: float, restart_delay: float) -> None:
         """Change the GPUs of the job, and its speed. With GPUs, `begin_segment` must follow."""

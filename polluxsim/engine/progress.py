@@ -9,6 +9,7 @@ from typing import NamedTuple
 from polluxsim.common.instants import slack, whole_number
 from polluxsim.engine.clock import NEVER, Milestone
 from polluxsim.hardware.placements import Placement, gpus_by_node
+from polluxsim.workloads.past import Past
 
 
 class CheckpointCycle(NamedTuple):
@@ -141,8 +142,8 @@ class Holding:
 
     __slots__ = (
         "_ceded_since", "_cedes", "ceded", "delay", "is_lost", "losses", "nodes", "num_crashes", "num_replicas",
-        "num_restarts", "placement", "restart_service", "restart_time", "run_time", "service", "shape", "since",
-        "start_time",
+        "num_restarts", "past_service", "placement", "restart_service", "restart_time", "run_time", "service", "shape",
+        "since", "start_time",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -159,6 +160,13 @@ class Holding:
         self.num_crashes = 0  # failures of the job itself
         self.is_lost = False  # whether a failure took its last GPUs
         self.start_time: float | None = None  # of the first start [s]
+        self.past_service = 0.0  # part of `service` that the job attained before the run [GPU s]
+
+    def continue_from(self, past: Past) -> None:
+        """Take the state that the job had at the start of the run. `hold` must follow for a running job."""
+        self.start_time = past.started
+        self.service = self.past_service = past.service
+        self.is_lost = past.is_running  # so that its GPUs at the start of the run are no restart
 
     def attained_service(self, now: float) -> float:
         """Return the GPU time so far: time held × GPUs [GPU s]."""

@@ -208,6 +208,7 @@ class Recorder:
             sharing_records=kept._sharing,
             host_records=kept._hosts,
             start_records=kept._starts,
+            before_run=state.before_run,
         )
 
     def _reset_sums(self) -> None:
@@ -218,7 +219,7 @@ class Recorder:
     def _sum_up(self) -> None:
         for record in self.jobs[self._num_summed :]:
             self._spent = self._spent.with_job(record)
-            if record.jct is not None:
+            if record.jct is not None and record.is_counted:
                 self._num_complete += 1
                 self._sum_of_jcts += record.jct
         self._num_summed = len(self.jobs)
@@ -273,7 +274,7 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -
         holding, losses = active.holding, active.losses_at(now)
         work = active.truth.epoch_ends[-1] if is_complete else active.progress_at(now)
     # A job that waits for other jobs has no time of submission until they are complete.
-    submit_time = inf if active is None and job.after else job.submit_time
+    submit_time = inf if active is None and job.after and job.past is None else job.submit_time
     # A round precedes a submission at its instant by rounding, if at all.
     start = None if holding.start_time is None else max(holding.start_time, submit_time)
     run_time, restart_time, restart_service = holding.times(now)
@@ -287,7 +288,7 @@ def job_record(job: Job, active: ActiveJob | None, status: Status, now: float) -
         now - submit_time if is_complete else None,
         None if start is None else start - submit_time,
         holding.num_restarts,
-        holding.attained_service(now) - holding.ceded_until(now),
+        holding.attained_service(now) - holding.ceded_until(now) - holding.past_service,
         status,
         run_time,
         restart_time,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from polluxsim.agent.agent import Agent, FixedBatchAgent, PlanningAgent
@@ -99,9 +100,17 @@ class Scenario:
             raise InvalidConfigError(
                 f"policy {self.policy_name} knows one GPU type, as {self.traits.one_type_as}; the cluster has {there}"
             )
+        self._check_past(workload)
         if workload.jobs:
             last = workload.jobs[-1]
             check_range(last.submit_time, self.settings.round_interval, "job", last.job_id)
+
+    def _check_past(self, workload: Workload) -> None:
+        """Raise an `InvalidInputError` if a job has done all work of its profile before the start of the run."""
+        for job in takewhile(lambda job: job.submit_time < 0, workload.jobs):  # the jobs are in order of submission
+            work = self.truth_of(job).epoch_ends[-1]
+            if job.past is not None and job.past.progress >= work:
+                raise workload.error(job, f"past_progress is {job.past.progress:g}, must be below its work, {work:g}")
 
     def profile_of(self, job: Job) -> Profile:
         """Return the profile of the application of a job, or a profile with a fixed duration."""

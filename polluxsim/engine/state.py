@@ -22,7 +22,7 @@ from polluxsim.engine.views import Shutter
 from polluxsim.hardware.clusters import Cluster, Outage
 from polluxsim.hardware.hosts import Host, Hosted, with_gpus
 from polluxsim.hardware.placements import Gpus, JobId
-from polluxsim.records.results import Status
+from polluxsim.records.results import BeforeRun, Status
 from polluxsim.workloads.workload import Job
 
 Share: TypeAlias = tuple[Gpus, float]  # GPUs by number of a job, and its speed relative to its speed alone
@@ -66,6 +66,8 @@ class State:
         self.shares: dict[JobId, Share] = {}  # of the jobs with GPUs by number
         self.hosted: Mapping[JobId, Hosted] = {}  # of the jobs with GPUs, if the cluster states CPUs and memory
         self.past_scenarios: list[tuple[float, Scenario]] = []  # with the times until which they held [s]
+        # Numbers of the jobs that were submitted before the start of the run; None if there are none.
+        self.before_run: BeforeRun | None = None
         self._num_submitted = 0
 
     def use_scenario(self, scenario: Scenario) -> None:
@@ -82,6 +84,8 @@ class State:
         agent = self.scenario.agents.new(job, truth)
         active = ActiveJob(job, truth, agent, self.scenario.settings.time_rule, self._num_submitted)
         self._num_submitted += 1
+        if job.past is not None:
+            active.continue_from(job.past)
         _tell(self.observers.submitted, Transition(self.clock.now, active))
 
     def alter(self, job: Job) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from polluxsim.common.instants import coincide, has_come
+from polluxsim.engine.at_start import place_running_jobs
 from polluxsim.engine.clock import Event, Rank
 from polluxsim.engine.job import Transition
 from polluxsim.engine.recorder import Recorder
@@ -115,21 +116,25 @@ class Submissions:
         while self._next < len(jobs) and jobs[self._next].after:
             self._next += 1
         if self._next < len(jobs):
-            self._state.clock.at(jobs[self._next].submit_time, Rank.ARRIVAL, self._submit_next)
+            self._state.clock.at(_due(jobs[self._next]), Rank.ARRIVAL, self._submit_next)
 
     def _submit_next(self, event: Event) -> None:
         """Submit the jobs of the workload that are due now, and schedule the next ones."""
         jobs, now = self._state.scenario.workload.jobs, self._state.clock.now
-        while self._next < len(jobs) and has_come(jobs[self._next].submit_time, now):
+        first = jobs[self._next]
+        while self._next < len(jobs) and has_come(_due(jobs[self._next]), now):
             job = jobs[self._next]
             self._next += 1
             if not job.after and job.job_id not in self._left_out:
                 self._submit(job)
+        if first.past is not None:  # this is the start of the run, and the jobs from before it are first
+            place_running_jobs(self._state)
         self._schedule_next()
 
     def _schedule(self, job: Job) -> None:
         self._scheduled.add(job.job_id)
-        self._state.clock.at(job.submit_time, Rank.ARRIVAL, self._submit_scheduled, job)
+        time = job.submit_time if job.past is None else self._state.clock.now
+        self._state.clock.at(time, Rank.ARRIVAL, self._submit_scheduled, job)
 
     def _submit_scheduled(self, event: Event) -> None:
         """Submit a job, unless it was cancelled or left out."""
@@ -177,7 +182,9 @@ class Submissions:
         left.discard(name)
         if not left:
             del self._waits_for[job.job_id]
-            self._schedule(replace(job, submit_time=max(job.submit_time, self._state.clock.now)))
+            if job.past is None:
+                job = replace(job, submit_time=max(job.submit_time, self._state.clock.now))
+            self._schedule(job)
 
     def _give_up(self, job: Job) -> None:
         """Cancel a job before its submission, and all jobs that wait for it."""
@@ -187,3 +194,8 @@ class Submissions:
         self._recorder.never_submitted(job)
         for waiting in self._waiting.pop(job.job_id, ()):
             self._release(waiting, job.job_id, is_complete=False)
+
+
+def _due(job: Job) -> float:
+    """Return when a job enters the queue of the run: a job that was submitted before the run, at its start [s]."""
+    return max(job.submit_time, 0.0)

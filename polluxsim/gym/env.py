@@ -67,7 +67,8 @@ class Ledger:
     def earned(self, run: Simulation, view: ClusterView | None) -> float:
         """Return the change of the score since the last call, in its unit. `view` is None at the end of the run."""
         if view is not None:
-            for job in view.changes.arrived:
+            # A job from before the start of the run (`Job.past`) is no decision of the learner.
+            for job in (job for job in view.changes.arrived if job.submit_time >= 0):
                 self._open[job.job_id] = Stay(job, time_left(view, job) if self._needs_times else inf)
         self._close(run)
         if view is not None and self._follows_work:

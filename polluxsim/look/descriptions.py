@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from polluxsim.hardware.restarts import RESTART_DELAY, ROUND_INTERVAL
 from polluxsim.records.folders import SWEEP_FILE, info_of
+from polluxsim.records.results import BeforeRun
 from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import labels_of, settings_of
 
@@ -96,6 +97,7 @@ def engine_waits(engine: Mapping[str, Any]) -> str:
 def print_remarks(folders: Sequence[Path]) -> None:
     """Print remarks on finished runs on standard error, the first of each kind, and all settings without effect."""
     infos = {folder: info_of(folder) for folder in folders}
+    _print(from_before(map(before_run_in, infos.values())))
     configs = {folder: info["config"] for folder, info in infos.items() if not info.get("standstill")}
     first_of_each = [islice(remarks, 1) for remarks in (_stood_still(infos), _never_grown(configs), _alike(configs))]
     _print(chain(*first_of_each, without_effect((folder.name, info) for folder, info in infos.items())))
@@ -104,7 +106,9 @@ def print_remarks(folders: Sequence[Path]) -> None:
 def print_without_effect(sweep: Path) -> None:
     """Print on standard error the settings that had no effect in the runs of a complete sweep."""
     names = pq.read_table(sweep / SWEEP_FILE, columns=["folder"])["folder"].to_pylist()
-    _print(without_effect((name, info_of(sweep / name)) for name in names))
+    infos = {name: info_of(sweep / name) for name in names}
+    _print(from_before(map(before_run_in, infos.values())))
+    _print(without_effect(infos.items()))
 
 
 def _print(remarks: Iterable[str]) -> None:
@@ -123,6 +127,24 @@ def without_effect(infos: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[s
             names[sentence][name] = None
     for sentence, (first, *others) in names.items():
         yield f"{first}{f' and {len(others)} more' if others else ''}: {sentence}"
+
+
+def print_from_before(runs: Iterable[Run]) -> None:
+    """Print on standard error a sentence about the jobs from before the start of runs."""
+    _print(from_before(run.result.before_run for run in runs))
+
+
+def from_before(found: Iterable[BeforeRun | None]) -> Iterator[str]:
+    """Yield a sentence for each different group of jobs from before the start of runs, with the number of runs."""
+    seen = Counter(each.sentence for each in found if each is not None)
+    for sentence, count in seen.items():
+        yield sentence if len(seen) == 1 else f"{sentence} ({count} run{'s' * (count != 1)})"
+
+
+def before_run_in(info: Mapping[str, Any]) -> BeforeRun | None:
+    """Return the numbers of jobs from before the start of a run in its run.json."""
+    counts = info.get("before_run")
+    return None if counts is None else BeforeRun(**counts)
 
 
 def _stood_still(infos: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:

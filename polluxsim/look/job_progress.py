@@ -46,6 +46,11 @@ class _Piece(NamedTuple):
     epoch: int  # at the end
 
 
+def has_earlier_work(job: JobRecord) -> bool:
+    """Return whether a job did work before the start of the run, which no record states."""
+    return job.start_time is not None and job.start_time < 0
+
+
 def progress_of(
     result: Result, job: JobRecord, profile: Profile, delay: Delay, node_types: NodeTypes = UNKNOWN_TYPES
 ) -> Progress:
@@ -53,9 +58,12 @@ def progress_of(
 
     A run does not record the efficiency of each job; it follows from batch size and epoch. The result is exact for
     `engine=exact` without interference. With whole seconds (`osdi21`), the epochs of the run end up to a second
-    earlier or later. Raise ProfileRangeError if the profile has no step time on the GPUs of the job.
+    earlier or later. Raise ProfileRangeError if the profile has no step time on the GPUs of the job, or the job did
+    work before the start of the run.
     """
-    _, end = lifetime(result, job)
+    if has_earlier_work(job):
+        raise ProfileRangeError(f"job {job.job!r} ran before the start of the run, and its progress then is unknown")
+    begin, end = lifetime(result, job)
     rows = [row for row in result.allocation_records if row.job == job.job and row.time < end]
     pieces = [_Piece(rows[0].time if rows else end, np.nan, 0.0, 0)]
     ready = 0.0
@@ -64,7 +72,7 @@ def progress_of(
         if (row.nodes, row.gpus) != placed:
             ready, placed = row.time + delay(job.job, job.application, row.nodes, row.time), (row.nodes, row.gpus)
         pieces += _segment(row, until, ready, pieces[-1], _on_type(profile, node_types, row.nodes))
-    return _joined(job.submit_time, pieces)
+    return _joined(begin, pieces)
 
 
 def _segment(row: AllocationRecord, until: float, ready: float, before: _Piece, profile: Profile) -> Iterator[_Piece]:
@@ -155,7 +163,7 @@ def lives_of(
         changes[record.job].append(record)
     parts = []
     for index, job in enumerate(result.job_records):
-        if job.job not in changes or job.application not in profiles:
+        if job.job not in changes or job.application not in profiles or has_earlier_work(job):
             continue
         profile = profiles[job.application]
         own = replace(result, allocation_records=tuple(changes[job.job]))

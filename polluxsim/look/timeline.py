@@ -152,7 +152,7 @@ class _JobTracks:
     def __init__(self, result: Result, pid: int, first_tid: int) -> None:
         self._result, self._jobs, self._process = result, submitted(result), {"pid": pid}
         self._tracks = {job.job: {"pid": pid, "tid": first_tid + number} for number, job in enumerate(self._jobs)}
-        self._idle_since = {job.job: job.submit_time for job in self._jobs}
+        self._idle_since = {job.job: lifetime(result, job)[0] for job in self._jobs}
 
     def metadata(self) -> Iterator[Event]:
         """Yield the names of the tracks, in order of submission."""
@@ -183,7 +183,7 @@ class _JobTracks:
         for job in self._jobs:
             start, end = lifetime(self._result, job)
             yield from self._waited(job.job, end)
-            yield self._mark(job.job, "submitted", start)
+            yield self._mark(job.job, "submitted" if job.is_counted else "submitted before the run", start)
             yield self._mark(job.job, job.status.value, end)
 
     def _mark(self, job: str, text: str, time: float) -> Event:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ def shares_of_gpu_time(result: Result) -> Mapping[str, float]:
     """Return the shares of all GPU time of a run, as `shares`; empty if the GPU time is unknown."""
     if not result.gpu_seconds:
         return {}
-    jobs, end = result.job_records, result.end_time
+    jobs, end = result.job_records, result.end_time  # also the jobs from before the run, which hold GPUs too
     return shares(
         GpuSeconds(
             all=result.gpu_seconds,
@@ -71,9 +71,12 @@ class Summary:
 
     A job that was cut off counts with its age at the end of the run. Completion times and the makespan are then lower
     bounds. Means leave out the jobs that ended without completion: cancelled, rejected and failed jobs.
+
+    Jobs that were submitted before the start of the run are in no metric of jobs. `gpu_time`, `cost` and `outages` are
+    metrics of the cluster, on which these jobs run too.
     """
 
-    num_jobs: int  # jobs of the workload
+    num_jobs: int  # jobs of the workload that are submitted in the run
     cut_off: tuple[str, ...]  # names of jobs that were not complete when the run ended
     # Names of jobs that were not submitted before the end of the run. They are in no mean.
     not_submitted: tuple[str, ...]
@@ -116,11 +119,21 @@ class Summary:
     # Mean time without a GPU from submission to the end of the job or of the run [s], of the jobs in the mean JCT. It
     # contains the time to the first GPU. None if `avg_jct` is None.
     avg_waiting_time: float | None = None
+    # GPU time of jobs from before the run between the first submission and the last completion, in which they hold
+    # GPUs beside the jobs that `gpu_hours` counts [GPU h]; None without such jobs.
+    earlier_gpu_hours: float | None = None
+
+    def values(self) -> dict[str, Any]:
+        """Return the metrics by name, without `earlier_gpu_hours` if no job is from before the run."""
+        found = asdict(self)
+        if self.earlier_gpu_hours is None:
+            del found["earlier_gpu_hours"]
+        return found
 
 
 def summarise(result: Result) -> Summary | None:
-    """Return the metrics of a run, None if it had no jobs."""
-    records = result.job_records
+    """Return the metrics of a run, None if no job was submitted in it."""
+    records = of_run(result)
     if not records:
         return None
     never = tuple(job.job for job in records if not has_come(job.submit_time, result.end_time))
@@ -133,6 +146,7 @@ def summarise(result: Result) -> Summary | None:
     run_time, restarts = sum(job.run_time for job in jobs), sum(job.num_restarts for job in jobs)
     fairness = np.array([job.finish_time_fairness for job in jobs if job.finish_time_fairness is not None])
     ends = [result.end_time if job.completion_time is None else job.completion_time for job in in_means]
+    first, last = min((job.submit_time for job in in_means), default=0.0), max(ends, default=0.0)
     return Summary(
         num_jobs=len(records),
         not_submitted=never,
@@ -146,7 +160,7 @@ def summarise(result: Result) -> Summary | None:
         p50_jct=_statistic(np.percentile, jcts, 50),
         p99_jct=_statistic(np.percentile, jcts, 99),
         jct_by_application={name: float(np.mean(by_application[name])) for name in sorted(by_application)},
-        makespan=max(ends) - min(job.submit_time for job in in_means) if in_means else None,
+        makespan=last - first if in_means else None,
         restarts=restarts,
         gpu_hours=sum(job.gpu_seconds for job in jobs) / HOUR,
         time_between_restarts=run_time / restarts if restarts else None,
@@ -162,7 +176,29 @@ def summarise(result: Result) -> Summary | None:
         avg_queueing_delay=_statistic(np.mean, np.array([queueing_delay(job, result.end_time) for job in in_means])),
         avg_waiting_time=_statistic(np.mean, np.array([waiting_time(job, result.end_time) for job in in_means])),
         unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),
+        earlier_gpu_hours=None if records is result.job_records else _earlier_gpu_seconds(result, first, last) / HOUR,
     )
+
+
+def _earlier_gpu_seconds(result: Result, first: float, last: float) -> float:
+    """Return the GPU time of jobs from before the run, from one time to another [GPU s]."""
+    ends = {job.job: job.left_at for job in result.job_records if not job.is_counted}
+    held: dict[str, tuple[float, int]] = {}  # since when each of them holds its GPUs, and their number
+    total = 0.0
+
+    def add(name: str, until: float) -> None:
+        nonlocal total
+        since, gpus = held.pop(name, (until, 0))
+        total += gpus * max(min(until, last) - max(since, first), 0.0)
+
+    for record in result.allocation_records:
+        if record.job in ends:
+            add(record.job, record.time)
+            held[record.job] = record.time, sum(record.gpus)
+    for name in list(held):
+        left_at = ends[name]
+        add(name, result.end_time if left_at is None else left_at)
+    return total
 
 
 def _statistic(function: Callable[..., Any], values: NDArray[Any], *options: float) -> float | None:
@@ -190,7 +226,15 @@ def _cost(result: Result) -> float:
 def counted(result: Result) -> list[JobRecord]:
     """Return the jobs that are in means: complete jobs and jobs that were cut off."""
     ends = (Status.COMPLETED, Status.CUT_OFF)
-    return [job for job in result.job_records if has_come(job.submit_time, result.end_time) and job.status in ends]
+    return [job for job in of_run(result) if has_come(job.submit_time, result.end_time) and job.status in ends]
+
+
+def of_run(result: Result) -> Sequence[JobRecord]:
+    """Return the jobs that metrics count: without the jobs that were submitted before the start of the run."""
+    jobs = result.job_records
+    if not jobs or jobs[0].is_counted:  # the records are in order of submission
+        return jobs
+    return [job for job in jobs if job.is_counted]
 
 
 def queueing_delay(job: JobRecord, end_time: float) -> float:
@@ -199,9 +243,12 @@ def queueing_delay(job: JobRecord, end_time: float) -> float:
 
 
 def waiting_time(job: JobRecord, end_time: float) -> float:
-    """Return the time without a GPU, from submission to the end of the job or of the run [s]."""
+    """Return the time without a GPU, from submission to the end of the job or of the run [s].
+
+    For a job that was submitted before the start of the run, count from the start of the run, as `run_time` does.
+    """
     end = end_time if job.left_at is None else job.left_at
-    return max(end - job.submit_time - job.run_time, 0.0)
+    return max(end - max(job.submit_time, 0.0) - job.run_time, 0.0)
 
 
 def jct(job: JobRecord, end_time: float) -> float:

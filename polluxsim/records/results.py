@@ -97,9 +97,51 @@ class JobRecord(NamedTuple):
     qos: str | None = None
 
     @property
+    def is_counted(self) -> bool:
+        """Return whether metrics count the job. They leave out jobs that were submitted before the start of the run."""
+        return self.submit_time >= 0
+
+    @property
     def left_at(self) -> float | None:
         """Return the end of the job, also from records with completions only; None if the run ended before [s]."""
         return self.end_time if self.completion_time is None else self.completion_time
+
+
+class BeforeRun(NamedTuple):
+    """Numbers of the jobs that were submitted before the start of a run, and of their GPUs. No metric counts them."""
+
+    running: int = 0  # jobs that ran at the start, and hold their GPUs until they end or the policy takes them
+    running_gpus: int = 0
+    without_room: int = 0  # jobs that ran before, but did not fit on the cluster of the run, and wait for GPUs
+    without_room_gpus: int = 0
+    pending: int = 0  # jobs that waited at the start
+    pending_gpus: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """Return the numbers as a sentence.
+
+        >>> BeforeRun(running=1, running_gpus=8).sentence
+        'no metric counts the jobs from before the start of the run: 1 job with 8 GPUs still running'
+        """
+        parts = []
+        if self.running:
+            parts.append(f"{_with_gpus(self.running, self.running_gpus)} still running")
+        if self.without_room:
+            jobs = _with_gpus(self.without_room, self.without_room_gpus)
+            parts.append(f"{jobs} running before and waiting now, because the cluster has too few GPUs")
+        if self.pending:
+            parts.append(f"{_with_gpus(self.pending, self.pending_gpus)} waiting")
+        return f"no metric counts the jobs from before the start of the run: {', '.join(parts)}"
+
+
+def _with_gpus(jobs: int, gpus: int) -> str:
+    """Return numbers of jobs and GPUs as text.
+
+    >>> _with_gpus(1, 8), _with_gpus(2, 1)
+    ('1 job with 8 GPUs', '2 jobs with 1 GPU')
+    """
+    return f"{jobs} job{'s' * (jobs != 1)} with {gpus} GPU{'s' * (gpus != 1)}"
 
 
 class GpuSeconds(NamedTuple):
@@ -289,6 +331,8 @@ class Result:
         Records of the changes of CPUs and memory of jobs, in order of time.
     start_records
         Records of starts for which the policy named the restart delay, in order of time.
+    before_run
+        Numbers of the jobs that were submitted before the start of the run; None if there are none.
     """
 
     job_records: Sequence[JobRecord]
@@ -304,6 +348,7 @@ class Result:
     sharing_records: Sequence[SharingRecord] = ()
     host_records: Sequence[HostRecord] = ()
     start_records: Sequence[StartRecord] = ()
+    before_run: BeforeRun | None = field(default=None, compare=False, repr=False)
 
     @cached_property
     def jobs(self) -> pd.DataFrame:

@@ -15,6 +15,7 @@ from polluxsim.common.files import appearing_together
 from polluxsim.common.former_names import warn_of_former_names, with_present_names
 from polluxsim.records.results import (
     AllocationRecord,
+    BeforeRun,
     CheckpointRecord,
     HostRecord,
     JobRecord,
@@ -93,7 +94,13 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
 
     The folder is made if necessary, and a run in it is replaced. `info` is the content of run.json.
     """
-    about = {"end_time": result.end_time, "standstill": result.standstill, "gpu_seconds": result.gpu_seconds}
+    about: dict[str, Any] = {
+        "end_time": result.end_time,
+        "standstill": result.standstill,
+        "gpu_seconds": result.gpu_seconds,
+    }
+    if result.before_run is not None:
+        about["before_run"] = result.before_run._asdict()
     text = _json({**about, **info})
     with appearing_together(folder, last=RUN_FILE, only_if_written=SOMETIMES) as temporary:
         for name, (field, record_type) in _TABLES.items():
@@ -153,7 +160,9 @@ def read_run(folder: Path) -> Run:
         for name, (field, record_type) in _TABLES.items()
         if name in _NEEDED or (name not in _READ_APART and (folder / name).is_file())
     }
-    result = Result(**tables, end_time=float(end_time), standstill=info.get("standstill"), gpu_seconds=gpu_seconds)
+    about: dict[str, Any] = {"standstill": info.get("standstill"), "gpu_seconds": gpu_seconds}
+    about["before_run"] = _before_run(folder, info.get("before_run"))
+    result = Result(**tables, end_time=float(end_time), **about)
     return Run(folder.resolve().name, info, result)
 
 
@@ -178,6 +187,19 @@ def _settings_parts(run: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         parts[f"{prefix}descent.before"] = before = descent["before"]
         parts |= _settings_parts(before, f"{prefix}descent.before.") if isinstance(before, dict) else {}
     return parts
+
+
+def _before_run(folder: Path, value: object) -> BeforeRun | None:
+    """Return the numbers of jobs that were submitted before the run. Raise InvalidInputError if they are invalid."""
+    if value is None:
+        return None
+    counts = value if isinstance(value, dict) else {"": value}
+    has_other_names = not counts.keys() <= set(BeforeRun._fields)
+    if has_other_names or not all(type(number) is int and number >= 0 for number in counts.values()):
+        must = f"numbers of at least 0 for {', '.join(BeforeRun._fields)}"
+        what = f"before_run is {short(value)}, must be {must}"
+        raise InvalidInputError(f"{folder / RUN_FILE}: {what}; make the run again")
+    return BeforeRun(**counts)
 
 
 def _check_seconds(folder: Path, name: str, value: object, most: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from math import isnan
 from threading import Lock
 from time import perf_counter
@@ -192,7 +192,7 @@ class Execution:
             "key": self._key,
             "versions": versions(),
             "git_commit": git_commit(),
-            "summary": None if summary is None else asdict(summary),
+            "summary": None if summary is None else summary.values(),
             **unused,
             **({"metrics": self._user_values} if self._user_values else {}),
         }

@@ -13,6 +13,7 @@ from scipy.stats import CensoredData, ecdf
 
 from polluxsim.common.errors import InvalidInputError, short
 from polluxsim.hardware.placements import JobId
+from polluxsim.metrics.summary import of_run
 from polluxsim.models.known_duration import RIGID
 from polluxsim.records.results import JobRecord
 from polluxsim.records.storage import Run
@@ -257,7 +258,7 @@ def calibration(
     """
     found: list[Score] = []
     # A job that waits for another job, or that comes after the horizon, may never have arrived.
-    arrivals_of_run = [job.submit_time for job in run.result.job_records if job.submit_time < run.result.end_time]
+    arrivals_of_run = [job.submit_time for job in of_run(run.result) if job.submit_time < run.result.end_time]
     if not arrivals_of_run:
         raise InvalidInputError(f"{run.name} has no job that arrived, so no forecast can be scored; choose another run")
     first, last = min(arrivals_of_run), max(arrivals_of_run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from copy import copy, deepcopy
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from itertools import pairwise
 from math import isfinite
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from polluxsim.run.building import build, check_classes
 from polluxsim.run.claim import DESCENT
 from polluxsim.run.composing import plain
 from polluxsim.workloads.job import Job
+from polluxsim.workloads.past import Past
 
 BEFORE = "before"  # part of a descent: the `config` of the parent, and the `descent` of a parent that is a fork itself
 
@@ -187,6 +188,9 @@ def job_from(name: JobId, values: Mapping[str, Any]) -> Job:
     found = {key: _frozen(value) for key, value in values.items()}
     if "stages" in found:
         found["stages"] = Stages(*found["stages"])
+    if "past" in found:
+        past = {key: _frozen(value) for key, value in values["past"].items()}
+        found["past"] = Past(**past)
     if "plan" in found:
         plan = {key: _frozen(value) for key, value in values["plan"].items()}
         speeds = {(gpu_type, size): speed for gpu_type, size, speed in plan["speeds"]}
@@ -196,6 +200,8 @@ def job_from(name: JobId, values: Mapping[str, Any]) -> Job:
 
 def _plain(value: Any) -> Any:
     """Return a value of a field as JSON can hold it."""
+    if isinstance(value, Past):
+        return plain(asdict(value))
     if isinstance(value, BatchPlan):
         plan = {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.name != "speeds"}
         return plan | {"speeds": [[*key, speed] for key, speed in value.speeds.items()]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from math import inf
 from time import monotonic
 from typing import Any
@@ -136,7 +137,8 @@ class KnownState:
     @property
     def assumption(self) -> str:
         """Return the line that states the assumed arrivals."""
-        return self.arrivals.in_words(self.moment.time, len(self._seen))
+        num_arrived = sum(each.job.past is None for each in self._seen)
+        return self.arrivals.in_words(self.moment.time, num_arrived)
 
     def check(self, names: Collection[JobId]) -> None:
         """Raise an `InvalidInputError` unless all jobs wait or run at this time."""
@@ -213,11 +215,16 @@ class KnownState:
 def _running_since(moment: Moment[Any]) -> dict[JobId, float]:
     """Return the time since which each running job has held GPUs [s]."""
     since: dict[JobId, float] = {}
+    # The starts of the jobs that were placed at the start of the run because they ran before.
+    jobs = moment.scenario.workload.jobs
+    past = {job.job_id: job.past for job in takewhile(lambda job: job.past is not None, jobs)}
+    started = {name: each.started or 0.0 for name, each in past.items() if each is not None and each.is_running}
     for record in moment.origin.result.allocation_records:
         if record.time >= moment.time:
             break
         if record.nodes:
-            since.setdefault(record.job, record.time)
+            time = started.get(record.job, 0.0) if record.time == 0 else record.time
+            since.setdefault(record.job, time)
         else:
             since.pop(record.job, None)
     return since

@@ -11,6 +11,7 @@ import pandas as pd
 
 from polluxsim.common.errors import InvalidInputError, did_you_mean
 from polluxsim.metrics.declared import Metric, declared_in
+from polluxsim.metrics.summary import of_run
 from polluxsim.records.folders import policy_name
 from polluxsim.records.results import Result
 from polluxsim.records.storage import Run
@@ -201,7 +202,7 @@ def compared_from_forks(runs: Sequence[Run], by: str | None = None, baseline: st
         parts = parts_from_fork(runs, time)
         has_baseline = baseline is None or any(is_named(settings_of(run), (run.name,), baseline) for run in parts)
         if has_baseline and len({repr(settings_of(run)) for run in parts}) > 1:
-            counts = [len(run.result.job_records) for run in parts]
+            counts = [len(of_run(run.result)) for run in parts]
             of_part = []
             for each in compared(parts, by, baseline):
                 changes = {name: each.changes[name] for name in each.changes if name.partition(".")[0] in FROM_FORK}
@@ -276,9 +277,9 @@ def _gains(ours: Mapping[str, Run], baseline: Mapping[str, Run]) -> list[Gain]:
     """Return the gains of jobs over pairs of runs with equal keys, in rising order."""
     found = []
     for key, run in ours.items():
-        records = baseline[key].result.job_records if key in baseline else ()
+        records = of_run(baseline[key].result) if key in baseline else ()
         before = {(job.job, job.submit_time): job.jct for job in records}
-        for job in run.result.job_records:
+        for job in of_run(run.result):
             jct = before.get((job.job, job.submit_time))
             if jct is not None and job.jct is not None:
                 found.append(Gain(job.job, run.name, job.jct - jct))

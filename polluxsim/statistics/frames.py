@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
 
 def columns_of(summary: Summary) -> dict[str, Any]:
     """Return metrics by dotted name, in the units of `Summary`; lists of names as their length."""
-    return {name: len(value) if isinstance(value, tuple) else value for name, value in flat(asdict(summary)).items()}
+    return {name: len(value) if isinstance(value, tuple) else value for name, value in flat(summary.values()).items()}
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -12,28 +12,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidInputError
-from polluxsim.metrics.summary import waiting_time
-from polluxsim.records.results import JobRecord, Result, Status
+from polluxsim.metrics.summary import counted, of_run, waiting_time
+from polluxsim.records.results import JobRecord, Result
 from polluxsim.statistics.series import lifetime, submitted
 
 Array = NDArray[np.float64]
 
 
-def _with_times(result: Result) -> list[JobRecord]:
-    """Return the jobs that are complete or cut off, whose completion times the metrics of a run count."""
-    return [job for job in submitted(result) if job.status in (Status.COMPLETED, Status.CUT_OFF)]
-
-
 def completion_hours(result: Result) -> tuple[Array, int]:
     """Return the completion times of complete jobs, shape (n,) [h], and the number of complete or cut-off jobs."""
-    jobs = _with_times(result)
+    jobs = counted(result)
     return np.array([job.jct for job in jobs if job.jct is not None], float) / HOUR, len(jobs)
 
 
 def hours_by_application(result: Result) -> dict[str, Array]:
     """Return the completion times of the jobs by application [h]. A job that was cut off counts with its age."""
     found: dict[str, list[float]] = {}
-    for job in _with_times(result):
+    for job in counted(result):
         time = result.end_time - job.submit_time if job.jct is None else job.jct
         found.setdefault(job.application, []).append(time / HOUR)
     return {name: np.array(found[name]) for name in sorted(found)}
@@ -99,7 +94,7 @@ def waits_and_slowdowns(result: Result) -> tuple[dict[int, list[float]], dict[in
     """
     waits: dict[int, list[float]] = {}
     slowdowns: dict[int, list[float]] = {}
-    for job in result.job_records:
+    for job in of_run(result):
         if job.jct is not None and job.run_time and job.num_replicas:
             index = bisect_left(SIZES, job.num_replicas)
             waits.setdefault(index, []).append(waiting_time(job, result.end_time))
@@ -128,7 +123,7 @@ def ranks(results: Iterable[Result], by: str) -> dict[str, Rank]:
     """
     jobs = defaultdict[str, list[tuple[JobRecord, Result]]](list)
     for result in results:
-        for job in submitted(result):
+        for job in (job for job in submitted(result) if job.is_counted):
             jobs[getattr(job, by) or UNNAMED].append((job, result))
     if not jobs.keys() - {UNNAMED}:
         raise InvalidInputError(f"no job of these runs has a {by}; give runs of a workload that names them")

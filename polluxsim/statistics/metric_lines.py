@@ -348,7 +348,8 @@ def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> 
     for index, run in enumerate(runs):
         if group == "utilisation":
             count = gpus[index] if gpus else None
-            yield run.gpu_hours * HOUR / (count * run.makespan) if count and run.makespan else None
+            hours = run.gpu_hours + (run.earlier_gpu_hours or 0.0)
+            yield hours * HOUR / (count * run.makespan) if count and run.makespan else None
         elif group == "availability":
             yield 1 - run.gpu_time["down"] if run.gpu_time else None
         elif group == "deadlines_met":

@@ -117,8 +117,8 @@ def submitted(result: Result) -> list[JobRecord]:
 
 
 def lifetime(result: Result, job: JobRecord) -> tuple[float, float]:
-    """Return the submission of a job, and its end or the end of the run [s]."""
-    return job.submit_time, result.end_time if job.left_at is None else job.left_at
+    """Return the submission of a job, or the start of the run if it is later, and its end or that of the run [s]."""
+    return max(job.submit_time, 0.0), result.end_time if job.left_at is None else job.left_at
 
 
 def active_jobs(result: Result) -> Steps:
@@ -134,7 +134,7 @@ def waiting_jobs(result: Result) -> Steps:
 def _arrivals_and_ends(result: Result) -> Iterator[tuple[float, int]]:
     """Yield (time, 1) at the submission of each job, and (time, −1) at its end [s]."""
     for job in submitted(result):
-        yield job.submit_time, 1
+        yield max(job.submit_time, 0.0), 1
         if job.left_at is not None:
             yield job.left_at, -1
 

@@ -143,10 +143,10 @@ def replay_of(log: Path) -> tuple[str, ...]:
 
 
 def _waits(run: Path) -> Mapping[str, float]:
-    """Return the simulated wait [s] of every job that began, by its name."""
-    table = pq.read_table(run / "jobs.parquet", columns=["job", "queueing_delay"]).to_pydict()
-    waits = zip(table["job"], table["queueing_delay"], strict=True)
-    return {job: wait for job, wait in waits if wait is not None}
+    """Return the simulated wait [s] of every job that was submitted in the run and began, by its name."""
+    table = pq.read_table(run / "jobs.parquet", columns=["job", "submit_time", "queueing_delay"]).to_pydict()
+    waits = zip(table["job"], table["submit_time"], table["queueing_delay"], strict=True)
+    return {job: wait for job, submitted, wait in waits if wait is not None and submitted >= 0}
 
 
 PERCENTILES = ("p50", "p90", "p95", "p99")  # of the wait

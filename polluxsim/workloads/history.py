@@ -69,6 +69,8 @@ class Draw:
         self.length = time / count
         self._pieces: list[list[Job]] = [[] for _ in range(count)]
         for each in seen:
+            if each.job.past is not None:  # before the start of the run, of whose arrivals nothing else is known
+                continue
             self._pieces[min(int(each.job.submit_time / self.length), count - 1)].append(each.job)
         self._drawn_pieces = rng.integers(count, size=count)
         self._num_arrivals = 0

@@ -19,6 +19,7 @@ from polluxsim.hardware.placements import MOST_SECONDS, JobId
 from polluxsim.models.known_duration import ELASTIC, RIGID, BatchPlan, Speeds, TypeSpeeds
 from polluxsim.models.sensitivity import Curve, Sensitivity, are_pairs, is_curve
 from polluxsim.models.stages import Stages
+from polluxsim.workloads.past import Past
 
 MOST_COUNT = 10**9  # largest number of GPUs or examples of one job, to catch errors in workloads
 MOST_SPEED = 1e12  # largest speed, in any unit
@@ -130,6 +131,10 @@ def _kind(is_valid: Callable[[object], bool], requirement: str, read: Callable[[
 _NAME = _kind(is_name, "a name", lambda row, column: intern(row.text(column)))
 _NAMES = _kind(_are_names, "different names", _names)
 _TIME = _kind(partial(_is_within, 0.0, MOST_SECONDS), f"a number of seconds from 0 to {MOST_SECONDS:g}", Row.number)
+# A submission may be before the start of the run. `_check_past` then requires a past.
+_SUBMISSION = _kind(
+    partial(_is_within, -MOST_SECONDS, MOST_SECONDS), f"a number of seconds from 0 to {MOST_SECONDS:g}", Row.number
+)
 _LENGTH = _kind(
     partial(_is_within, ulp(0.0), MOST_SECONDS), f"a number of seconds above 0, up to {MOST_SECONDS:g}", Row.number
 )
@@ -165,7 +170,8 @@ class Job:
     """A job as its user submits it. Raise InvalidJobError if the value of a field is invalid."""
 
     job_id: JobId = field(metadata=_NAME)  # name, unique in the workload
-    submit_time: float = field(metadata=_TIME)  # time of submission [s since the start of the workload]
+    # Time of submission [s since the start of the workload]. Below 0 for a job with a past.
+    submit_time: float = field(metadata=_SUBMISSION)
     application: str = field(metadata=_NAME)  # name of the application; `RIGID` for a job without a profile
     num_replicas: int = field(metadata=_COUNT)  # GPUs that the user requests
     batch_size: int = field(metadata=_COUNT)  # total batch size that the user requests [examples]
@@ -209,6 +215,8 @@ class Job:
     # Name that the user gives to similar jobs, or the application that a log states; not unique. None if unknown.
     job_name: str | None = field(default=None, metadata=_NAME)
     qos: str | None = field(default=None, metadata=_NAME)  # quality of service or priority class, or None
+    # State at the start of the run of a job that was submitted before; None for a job that is submitted in the run.
+    past: Past | None = None
 
     def __post_init__(self) -> None:
         if not self._is_plainly_right():
@@ -293,6 +301,27 @@ class Job:
         if self.plan is not None and not (isinstance(self.plan, BatchPlan) and self.is_rigid):
             raise self._error("plan", "a BatchPlan, and the job must have a duration")
 
+        self._check_past()
+
+    def _check_past(self) -> None:
+        """Check the state at the start of the run. Exactly the jobs that were submitted before have one."""
+        past = self.past
+        if past is None:
+            if self.submit_time < 0:
+                raise self._error("submit_time", _SUBMISSION["kind"].requirement)
+            return
+        if not isinstance(past, Past):
+            raise self._error("past", "a Past, or None")
+        if self.submit_time >= 0:
+            raise self._error("submit_time", "below 0 s for a job with a state at the start of the run")
+        if self.plan is not None:
+            raise self._error("past", "None for a job with a plan of batch sizes")
+        if past.is_running and self.after:
+            raise self._error("after", "empty for a job that runs at the start of the run")
+        whole = None if self.duration is None else float(self.duration)
+        for name, value, requirement in past.objections(self.submit_time, whole):
+            raise InvalidJobError(self.job_id, f"past_{name}", value, requirement)
+
     def _error(self, name: str, allowed: str) -> InvalidJobError:
         return InvalidJobError(self.job_id, name, getattr(self, name), allowed)
 
@@ -307,10 +336,14 @@ KINDS: Mapping[str, Kind] = {item.name: item.metadata["kind"] for item in fields
 
 _REQUIRED = frozenset(item.name for item in fields(Job) if item.default is not None)
 
-OPTIONS = tuple(item.name for item in fields(Job) if item.default is not MISSING and item.name != "plan")[2:]
+NOT_IN_A_COLUMN = ("plan", "past")  # fields that are not the value of one column in a file
+
+_WITH_DEFAULT = [item.name for item in fields(Job) if item.default is not MISSING]
+
+OPTIONS = tuple(name for name in _WITH_DEFAULT[2:] if name not in NOT_IN_A_COLUMN)
 """Optional fields in a file, in the order of the fields; they follow `duration`."""
 
 _CHECKED_AT_A_GLANCE = ("user", "queue", "priority", "job_name", "qos")
-_OTHER_OPTIONS = (*(name for name in OPTIONS if name not in _CHECKED_AT_A_GLANCE), "plan")
+_OTHER_OPTIONS = (*(name for name in OPTIONS if name not in _CHECKED_AT_A_GLANCE), *NOT_IN_A_COLUMN)
 _other_options = attrgetter(*_OTHER_OPTIONS)
 _NO_OTHER_OPTIONS = tuple(item.default for item in fields(Job) if item.name in _OTHER_OPTIONS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
@@ -27,7 +27,8 @@ from polluxsim.hardware.placements import packed
 from polluxsim.logs.trace_table import TraceJob, read_trace
 from polluxsim.models.batch_size import split_batch_size
 from polluxsim.models.profile import Profile
-from polluxsim.workloads.selection import Selection, UniqueNames, shared
+from polluxsim.workloads.past import Past, StateAtStart
+from polluxsim.workloads.selection import OUTSIDE, Selection, UniqueNames, shared
 from polluxsim.workloads.source import check_gpu_types, check_whole
 from polluxsim.workloads.workload import Job, Workload
 
@@ -198,12 +199,15 @@ class MappingReport:
 
     jobs: int  # of the trace
     left_out: Mapping[str, int]  # by reason
-    applications: Mapping[str, int]  # mapped jobs by application
+    applications: Mapping[str, int]  # mapped jobs of the window by application
+    before: int = 0  # jobs from before the window that run or wait at its start
 
     def as_text(self) -> str:
         """Return the report as lines."""
         mapped = sum(self.applications.values())
-        return "\n".join((f"{mapped} of {self.jobs} jobs mapped: {_counts(self.applications)}", *self.notes()))
+        before = [f"{self.before} more from before the window run or wait at its start"] if self.before else []
+        lines = (f"{mapped} of {self.jobs} jobs mapped: {_counts(self.applications)}", *before, *self.notes())
+        return "\n".join(lines)
 
     def notes(self) -> list[str]:
         """Return a line for each reason to leave out jobs."""
@@ -269,8 +273,48 @@ class MappedTrace:
             raise InvalidInputError(
                 f"{self.path}: none of {len(jobs)} jobs is left: {_counts(left_out)}; choose other jobs"
             )
-        report = MappingReport(len(jobs), left_out, Counter(job.application for job in mapped))
-        return Workload(mapped, source=self.path), report
+        before = tuple(self._mapped_before(jobs, rule, requests, profiles, names, types))
+        left_out[OUTSIDE] -= len(before)
+        report = MappingReport(len(jobs), +left_out, Counter(job.application for job in mapped), len(before))
+        return Workload((*before, *mapped), source=self.path), report
+
+    def _mapped_before(
+        self,
+        jobs: Sequence[TraceJob],
+        rule: MappingRule,
+        requests: Requests,
+        profiles: Mapping[str, Profile],
+        names: UniqueNames,
+        types: NamedTypes,
+    ) -> Iterator[Job]:
+        """Yield the jobs from before the window that run or wait at its start.
+
+        A running job has done the same share of its work as the job of the log. Its own random numbers leave the draws
+        of the window as they are without it.
+        """
+        before = self.select.before(jobs)
+        found = {id(job): (state, start) for job, state, start in before}
+        rng = np.random.default_rng([self.seed, 1])
+        pairs = _stand_ins([job for job, _, _ in before], rule, requests, profiles, rng, source=self.path)
+        for logged, application, request in pairs:
+            state, start = found[id(logged)]
+            past = Past.pending()
+            if state == StateAtStart.RUNNING:
+                profile = profiles[application]
+                work = profile.epoch_end(profile.application.num_epochs - 1)
+                past = Past.running(start, request.num_replicas, work * -start / (logged.duration or 1.0))
+            yield Job(
+                names.next_of(logged.job),
+                logged.submit_time,
+                application,
+                *request,
+                user=shared(logged.user),
+                queue=shared(logged.tenant),
+                gpu_types=types.of(logged.gpu_type),
+                job_name=shared(logged.application),
+                qos=shared(logged.qos),
+                past=past,
+            )
 
 
 def map_jobs(
@@ -308,6 +352,21 @@ def stand_ins(
     raises an exception.
     """
     mapped: list[tuple[TraceJob, Job]] = []
+    for job, application, request in _stand_ins(jobs, rule, requests, profiles, rng, source=source):
+        mapped.append((job, Job(f"{application}-{len(mapped)}", job.submit_time, application, *request)))
+    return mapped
+
+
+def _stand_ins(
+    jobs: Sequence[TraceJob],
+    rule: MappingRule,
+    requests: Requests,
+    profiles: Mapping[str, Profile],
+    rng: np.random.Generator,
+    *,
+    source: str,
+) -> Iterator[tuple[TraceJob, str, Configuration]]:
+    """Yield the jobs of `stand_ins` with their applications and requests. Raise its errors."""
     for job in jobs:
         try:
             application = rule.application(job, rng)
@@ -322,9 +381,7 @@ def stand_ins(
             raise UnknownApplicationError(
                 f"{source}, job {job.job!r}: the rule returned {application!r}, must be {one_of(application, profiles)}"
             )
-        request = requests(application, job, rng)
-        mapped.append((job, Job(f"{application}-{len(mapped)}", job.submit_time, application, *request)))
-    return mapped
+        yield job, application, requests(application, job, rng)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import check_choice, check_range, invalid_setting
 from polluxsim.logs.formats.base import JobStatus
+from polluxsim.workloads.past import at_cut
 from polluxsim.workloads.source import check_window
 
 if TYPE_CHECKING:
     from polluxsim.logs.trace_table import TraceJob
+
+
+OUTSIDE = "submitted outside the window"
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,20 @@ class Selection:
         """Return the number of jobs that are left out, by reason."""
         return Counter(filter(None, map(self.objection, jobs)))
 
+    def before(self, jobs: Iterable[TraceJob]) -> list[tuple[TraceJob, str, float]]:
+        """Return the selected jobs from before the window that run or wait at its start.
+
+        Each has its state and its start, as `at_cut` returns them, and its submission from the start of the window [s].
+        """
+        cut, found = self.start * HOUR, []
+        for job in jobs:
+            if job.submit_time >= cut:
+                break  # the jobs are in order of submission
+            state = at_cut(job.submit_time, job.queueing_delay, job.duration, cut)
+            if state is not None and not self._objection_in_any_window(job):
+                found.append((job._replace(submit_time=job.submit_time - cut), *state))
+        return found
+
     def in_window(self, jobs: Iterable[TraceJob]) -> list[TraceJob]:
         """Return the jobs with submissions from the start of the window [s]."""
         return [job._replace(submit_time=job.submit_time - self.start * HOUR) for job in jobs]
@@ -54,7 +72,10 @@ class Selection:
         """Return the first reason to leave out a job; empty for a selected job."""
         end = inf if self.hours is None else self.hours * HOUR
         if not 0 <= job.submit_time - self.start * HOUR < end:
-            return "submitted outside the window"
+            return OUTSIDE
+        return self._objection_in_any_window(job)
+
+    def _objection_in_any_window(self, job: TraceJob) -> str:
         if self.statuses is not None and job.status is not None and job.status not in self.statuses:
             return f"status {job.status}"
         if job.num_gpus <= 0:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,11 +26,14 @@ from polluxsim.hardware.gpu_types import NamedTypes
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import TraceJob, read_trace
 from polluxsim.models.profile import Profile
+from polluxsim.workloads.past import Past, StateAtStart, at_cut
 from polluxsim.workloads.selection import UniqueNames, shared
 from polluxsim.workloads.source import check_gpu_types, check_whole, check_window
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
 QUEUES = ("tenant", "partition")
+
+OUTSIDE = "jobs submitted outside the window left out"
 
 LEAST_SHARE = 0.95  # share of the last piece of a resampled log that must be in the log
 
@@ -40,6 +44,10 @@ class TraceReplay:
 
     Jobs without GPUs or without a known duration are left out. A job with a share of a GPU gets a whole GPU. The notes
     of the workload count both.
+
+    Jobs that were submitted before the window and run or wait at its start are in the replay too, with their state at
+    that time (`Job.past`). They compete with the jobs of the window, and no metric counts them. All settings apply to
+    them but `load_factor` and `most_jobs`.
 
     Raise InvalidConfigError if a parameter is invalid.
     """
@@ -86,7 +94,11 @@ class TraceReplay:
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Read the jobs."""
         notes, (_, logged) = Counter[str](), read_trace(Path(self.path))
-        jobs = tuple(self._jobs(logged, notes))
+        self._check_priorities(logged)
+        reading = self._reading_of(logged)
+        before = tuple(self._jobs_before(reading, self.start * HOUR))
+        rows_before = set() if self.resample_hours is not None else {job.line for job in before}
+        jobs = tuple(self._jobs(reading, rows_before, notes))
         if not jobs:
             raise InvalidInputError(f"{self.path}: the log has no job with GPUs and a known duration in this window")
         if self.resample_hours is not None:
@@ -95,11 +107,19 @@ class TraceReplay:
             if self.hours is not None:  # pieces after the end of the log do not count
                 whole = (max(map(self._submit_time, logged)) // length + 1) * length
                 end = min(self.hours * HOUR / self.load_factor, whole)
-            jobs = self._resampled(jobs, length, end, notes)
+            pieces = self._drawn_pieces(jobs, length, end, notes)
+            first, _ = pieces[0]
+            cut = (self.start + first * self.resample_hours) * HOUR
+            before = tuple(self._jobs_before(self._reading_of(logged), cut))
+            jobs = tuple(_one_after_the_other(pieces, length, before))
+        else:
+            jobs = (*before, *jobs)
         return Workload(jobs, source=self.path, notes=tuple(f"{count} {what}" for what, count in notes.items()))
 
-    def _resampled(self, jobs: Sequence[Job], length: float, end: float, notes: Counter[str]) -> tuple[Job, ...]:
-        """Return the jobs of the drawn pieces of a length [s], one piece after the other; the log ends at `end` [s]."""
+    def _drawn_pieces(
+        self, jobs: Sequence[Job], length: float, end: float, notes: Counter[str]
+    ) -> list[tuple[int, list[Job]]]:
+        """Return the numbers and the jobs of the drawn pieces of a length [s]; the log ends at `end` [s]."""
         count = int(end / length + 1 - LEAST_SHARE)
         if count < 2:
             most = f"{end * self.load_factor / HOUR / 2:.3g}"
@@ -114,51 +134,100 @@ class TraceReplay:
             else:
                 notes["jobs after the last whole piece left out"] += 1
         drawn = np.random.default_rng([self.seed, 1]).integers(count, size=count).tolist()
-        return tuple(
-            job
-            for index, piece in enumerate(drawn)
-            for job in _moved(pieces[piece], (index - piece) * length, f"~{index + 1}")
-        )
+        return [(piece, pieces[piece]) for piece in drawn]
 
-    def _jobs(self, jobs: Sequence[TraceJob], notes: Counter[str]) -> Iterator[Job]:
-        """Yield the jobs of the replay, and count the jobs that are left out or changed in `notes`."""
-        names, arrays = UniqueNames(job.job for job in jobs), _Arrays()
-        types = NamedTypes(self.gpu_types, (job.gpu_type for job in jobs))
-        self._check_priorities(jobs)
+    def _reading_of(self, jobs: Sequence[TraceJob]) -> _Reading:
         drawn = np.random.default_rng(self.seed).random(len(jobs)) < self.share
+        types = NamedTypes(self.gpu_types, (job.gpu_type for job in jobs))
+        return _Reading(jobs, UniqueNames(job.job for job in jobs), _Arrays(), types, drawn.tolist())
+
+    def _jobs_before(self, reading: _Reading, cut: float) -> Iterator[Job]:
+        """Yield the jobs that were submitted before a time of the log [s] and run or wait then.
+
+        Their times count from then on. A job without a recorded wait counts as if it started at its submission.
+        """
+        for row, job in enumerate(reading.jobs, start=1):
+            if job.submit_time >= cut:
+                return
+            if self._why_not(job, is_drawn=reading.is_drawn[row - 1]):
+                continue
+            name = reading.names.next_of(job.job)
+            if (found := at_cut(job.submit_time, job.queueing_delay, job.duration, cut)) is None:
+                continue
+            state, start = found
+            after = reading.arrays.before(job, name)
+            past = Past.pending()
+            if state == StateAtStart.RUNNING:
+                past, after = Past.running(start, ceil(job.num_gpus)), ()
+            yield self._job(job, name, row, reading, job.submit_time - cut, after, past)
+
+    def _jobs(self, reading: _Reading, rows_before: Collection[int], notes: Counter[str]) -> Iterator[Job]:
+        """Yield the jobs of the window, and count the jobs that are left out or changed in `notes`.
+
+        `_jobs_before` has read the jobs before the window. `rows_before` are the rows of those that are in the replay.
+        """
         num_used = 0
-        for row, job in enumerate(jobs, start=1):
+        for row, job in enumerate(reading.jobs, start=1):
             if num_used == self.most_jobs:
                 return
-            if reason := self._why_not(job, is_drawn=bool(drawn[row - 1])):
+            if row in rows_before:
+                continue
+            reason = self._why_not(job, is_drawn=reading.is_drawn[row - 1])
+            if not self._is_in_window(job):
+                reason = OUTSIDE
+            if reason:
                 notes[reason] += 1
                 continue
             if job.num_gpus != ceil(job.num_gpus):
                 notes["jobs with a share of a GPU given a whole one"] += 1
             num_used += 1
-            try:
-                yield self._job(job, names.next_of(job.job), row, arrays, types)
-            except InvalidJobError as error:
-                raise bad_line(self.path, row, str(error)) from None
+            name = reading.names.next_of(job.job)
+            yield self._job(job, name, row, reading, self._submit_time(job), reading.arrays.before(job, name), None)
 
-    def _job(self, job: TraceJob, name: str, row: int, arrays: _Arrays, types: NamedTypes) -> Job:
+    def _job(
+        self,
+        job: TraceJob,
+        name: str,
+        row: int,
+        reading: _Reading,
+        submit_time: float,
+        after: tuple[str, ...],
+        past: Past | None,
+    ) -> Job:
+        """Return the job of a row. Raise InvalidInputError if a value of the row is invalid."""
+        try:
+            return self._rigid_job(job, name, row, reading, submit_time, after, past)
+        except InvalidJobError as error:
+            raise bad_line(self.path, row, str(error)) from None
+
+    def _rigid_job(
+        self,
+        job: TraceJob,
+        name: str,
+        row: int,
+        reading: _Reading,
+        submit_time: float,
+        after: tuple[str, ...],
+        past: Past | None,
+    ) -> Job:
         return Job.rigid(
             name,
-            self._submit_time(job),
+            submit_time,
             ceil(job.num_gpus),
             job.duration or 0.0,
             row,
             user=shared(job.user),
             queue=shared(job.tenant if self.queue == "tenant" else job.partition),
             time_limit=job.time_limit or None,
-            after=arrays.before(job, name),
-            cancel_time=self._cancel_time(job),
-            gpu_types=types.of(job.gpu_type),
+            after=after,
+            cancel_time=self._cancel_time(job, submit_time),
+            gpu_types=reading.types.of(job.gpu_type),
             cpus=job.cpus or None,
             memory=job.memory or None,
             priority=float(self.priorities.get(job.qos or "", job.priority or 0.0)),
             job_name=shared(job.application),
             qos=shared(job.qos),
+            past=past,
         )
 
     def _check_priorities(self, jobs: Sequence[TraceJob]) -> None:
@@ -171,22 +240,23 @@ class TraceReplay:
                 f"{did_you_mean(unknown[0], known)}"
             )
 
-    def _cancel_time(self, job: TraceJob) -> float | None:
+    def _cancel_time(self, job: TraceJob, submit_time: float) -> float | None:
         """Return the time at which the job was cancelled in the log; None if the cancellation has no effect [s]."""
         if not self.cancel or job.status != JobStatus.CANCELLED or job.queueing_delay is None or job.duration is None:
             return None
-        submit_time = self._submit_time(job)
         return max(submit_time, submit_time + job.queueing_delay + job.duration)
 
     def _submit_time(self, job: TraceJob) -> float:
         """Return the submission of a job in the replay [s]."""
         return (job.submit_time - self.start * HOUR) / self.load_factor
 
-    def _why_not(self, job: TraceJob, *, is_drawn: bool) -> str:
-        """Return the reason to leave out a job, empty for a job of the replay."""
+    def _is_in_window(self, job: TraceJob) -> bool:
+        """Return whether a job was submitted in the window."""
         end = inf if self.hours is None else (self.start + self.hours) * HOUR
-        if not self.start * HOUR <= job.submit_time < end:
-            return "jobs submitted outside the window left out"
+        return self.start * HOUR <= job.submit_time < end
+
+    def _why_not(self, job: TraceJob, *, is_drawn: bool) -> str:
+        """Return the reason to leave out a job in any window; empty for a job that a replay can have."""
         if not is_drawn:
             return "jobs not drawn left out"
         if not job.num_gpus:
@@ -198,9 +268,33 @@ class TraceReplay:
         return ""
 
 
-def _moved(jobs: Sequence[Job], later: float, ending: str) -> Iterator[Job]:
-    """Yield jobs with later submissions [s] and names with an ending."""
-    names = {job.job_id: f"{job.job_id}{ending}" for job in jobs}
+class _Reading(NamedTuple):
+    """The jobs of a log, and what remains equal or is counted while they are read in order."""
+
+    jobs: Sequence[TraceJob]
+    names: UniqueNames
+    arrays: _Arrays
+    types: NamedTypes
+    is_drawn: Sequence[bool]  # whether each job is in the drawn share of the jobs
+
+
+def _one_after_the_other(
+    pieces: Sequence[tuple[int, Sequence[Job]]], length: float, before: Sequence[Job]
+) -> Iterator[Job]:
+    """Yield the jobs of pieces of a log, one piece after the other; each piece has a number and a length [s].
+
+    `before` are the jobs that run or wait at the start of the first piece.
+    """
+    for index, (number, jobs) in enumerate(pieces):
+        ending = f"~{index + 1}"
+        earlier = before if index == 0 else ()
+        names = {job.job_id: f"{job.job_id}{ending}" for job in (*earlier, *jobs)}
+        yield from _moved(earlier, 0.0, names)
+        yield from _moved(jobs, (index - number) * length, names)
+
+
+def _moved(jobs: Sequence[Job], later: float, names: Mapping[str, str]) -> Iterator[Job]:
+    """Yield jobs with later submissions [s] and with new names, given by their present names."""
     for job in jobs:
         yield replace(
             job,

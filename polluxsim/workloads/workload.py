@@ -22,6 +22,8 @@ from polluxsim.hardware.clusters import Cluster
 from polluxsim.models.profile import Profile
 from polluxsim.workloads.feasibility import why_not
 from polluxsim.workloads.job import KINDS, OPTIONS, InvalidJobError, Job
+from polluxsim.workloads.past import COLUMNS as COLUMNS_OF_PAST
+from polluxsim.workloads.past import cell_of, past_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -175,8 +177,9 @@ def read_workload(path: Path) -> Workload:
 
     The columns are name, time, application, num_replicas and batch_size. A job without a profile has a duration instead
     of application and batch_size. A file may have jobs of both kinds. Optional columns have the names of the other
-    fields of `Job`, from user to memory_speeds. Other columns are named in the notes of the workload. In CSV, names in
-    after and gpu_types are separated by spaces or semicolons.
+    fields of `Job`, from user to memory_speeds. A job that was submitted before the start of the run, at a time below
+    0, has the columns of `polluxsim.workloads.past`. Other columns are named in the notes of the workload. In CSV,
+    names in after and gpu_types are separated by spaces or semicolons.
 
     Raise InvalidInputError if the file cannot be read, a row is invalid, a name is not unique, or jobs wait for each
     other.
@@ -211,7 +214,7 @@ def _workload(rows: Iterable[Row], source: str) -> Workload:
     rows = iter(rows)
     if (first := next(rows, None)) is None:
         return Workload((), source)
-    unused = [repr(name) for name in first.values if name not in (*COLUMNS, DURATION, *OPTIONS)]
+    unused = [repr(name) for name in first.values if name not in (*COLUMNS, DURATION, *OPTIONS, *COLUMNS_OF_PAST)]
     notes = (f"columns that are not used: {', '.join(unused)}",) if unused else ()
     options = [name for name in OPTIONS if name in first.values]
     return Workload(tuple(_job(row, options) for row in chain((first,), rows)), source, notes)
@@ -219,10 +222,15 @@ def _workload(rows: Iterable[Row], source: str) -> Workload:
 
 def _job(row: Row, options: Sequence[str]) -> Job:
     given = {name: KINDS[name].read(row, name) for name in options if row.has(name)}
+    if (past := past_of(row)) is not None:
+        given["past"] = past
     try:
         return _rigid(row, given) if row.has(DURATION) else _profiled(row, given)
     except InvalidJobError as error:
-        raise row.error(_COLUMN_OF.get(error.field, error.field), error.allowed) from None
+        column = _COLUMN_OF.get(error.field, error.field)
+        if column not in row.values:
+            raise bad_line(row.path, row.line, str(error)) from None
+        raise row.error(column, error.allowed) from None
 
 
 def _profiled(row: Row, given: Mapping[str, Any]) -> Job:
@@ -258,12 +266,15 @@ def write_workload(workload: Workload, path: Path) -> None:
     ]
     with appearing_whole(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow((*COLUMNS, *options))
+        columns_of_past = COLUMNS_OF_PAST if any(job.past is not None for job in workload.jobs) else ()
+        writer.writerow((*COLUMNS, *options, *columns_of_past))
         for job in workload.jobs:
             given = ("", "") if job.is_rigid else (job.application, job.batch_size)
             time = int(job.submit_time) if float(job.submit_time).is_integer() else job.submit_time
             row = (job.job_id, time, given[0], job.num_replicas, given[1])
-            writer.writerow((*row, *(_cell(workload, job, name) for name in options)))
+            cells = [_cell(workload, job, name) for name in options]
+            cells += [cell_of(job.past, name) for name in columns_of_past]
+            writer.writerow((*row, *cells))
 
 
 def _cell(workload: Workload, job: Job, name: str) -> object:

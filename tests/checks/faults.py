@@ -43,6 +43,26 @@ class GivesTwice:
         return {job.job_id: pack(view.gpus_per_node, job.num_replicas, job.placement) or () for job in view.jobs}
 
 
+class KnowsOnlyItsOwnStarts:
+    """It takes GPUs for free that jobs hold since before the start of the run."""
+
+    def __init__(self):
+        self.held = {}
+
+    def allocate(self, view, rng):
+        lost = {job.job_id for job in view.jobs if job.job_id in self.held and not job.placement}
+        here = {job.job_id for job in view.jobs}
+        self.held = {name: gpus for name, gpus in self.held.items() if name in here - lost}
+        free = FreeGpus.of(view)
+        for placement in self.held.values():
+            free.take(placement)
+        for job in view.jobs:
+            if job.job_id not in self.held and (placement := pack_gang(view, free.gpus, job)):
+                free.take(placement)
+                self.held[job.job_id] = placement
+        return Decision(self.held, others_keep=True)
+
+
 class GivesNodesThatAreDown:
     def __init__(self):
         self.nodes = ()
@@ -282,6 +302,7 @@ class ComparesTimesExactly:
 
 EXPECTED = {
     "GivesTwice": Fault.OVER_ALLOCATION,
+    "KnowsOnlyItsOwnStarts": Fault.OVER_ALLOCATION,
     "GivesNodesThatAreDown": Fault.OVER_ALLOCATION,
     "NamesANodeTooMany": Fault.ANSWER,
     "NamesJobsThatAreGone": Fault.ANSWER,

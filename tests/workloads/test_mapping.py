@@ -18,6 +18,7 @@ from polluxsim.common.errors import InvalidConfigError, InvalidInputError
 from polluxsim.logs.trace_table import TraceInfo, TraceJob, read_trace, trace_schema, write_trace
 from polluxsim.records.storage import read_run
 from polluxsim.workloads.mapping import MappedTrace, tuned_configurations
+from polluxsim.workloads.past import Past
 from polluxsim.workloads.selection import Selection
 from polluxsim.workloads.trace import TraceReplay
 from polluxsim.workloads.workload import read_workload
@@ -103,8 +104,35 @@ def test_gpu_types_of_the_log_are_kept_where_it_is_said_what_they_stand_for(tmp_
 )
 def test_what_is_selected(trace: Path, select: Selection, kept: list[float]) -> None:
     workload, report = MappedTrace(str(trace), select=select).map(PROFILES)
-    assert [job.submit_time for job in workload.jobs] == kept
-    assert len(JOBS) == len(kept) + sum(report.left_out.values())
+    assert [job.submit_time for job in workload.jobs if job.past is None] == kept
+    assert len(JOBS) == len(kept) + report.before + sum(report.left_out.values())
+    assert report.before == len(workload.jobs) - len(kept)
+
+
+def test_a_mapped_window_begins_with_the_jobs_that_run_and_wait_then(tmp_path: Path) -> None:
+    """A running job has done the same share of its work as in the log; the draws of the window stay as they are."""
+    jobs = [
+        TraceJob("ended", 0.0, HOUR, 1, queueing_delay=HOUR),
+        TraceJob("runs", HOUR, 4 * HOUR, 1, queueing_delay=HOUR),
+        TraceJob("failed", HOUR, 4 * HOUR, 1, status="failed", queueing_delay=HOUR),
+        TraceJob("waits", 2 * HOUR, 2 * HOUR, 1, queueing_delay=3 * HOUR),
+        *(TraceJob(f"new-{index}", (3.5 + index) * HOUR, 2 * HOUR, 1, queueing_delay=0.0) for index in range(9)),
+    ]
+    schema = trace_schema(("queueing_delay",), INFO)
+    columns = [[getattr(job, name) if name in TraceJob._fields else None for job in jobs] for name in schema.names]
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table([pa.array(c, t.type) for c, t in zip(columns, schema, strict=True)], schema=schema), path)
+    workload, report = MappedTrace(str(path), select=Selection(start=3.0)).map(PROFILES)
+    runs, waits, *new = workload.jobs
+    assert [(job.job_id, job.submit_time) for job in (runs, waits)] == [("runs", -2 * HOUR), ("waits", -HOUR)]
+    assert runs.past is not None
+    work = PROFILES[runs.application].epoch_end(PROFILES[runs.application].application.num_epochs - 1)
+    assert (runs.past.state, runs.past.started, runs.past.progress) == ("running", -HOUR, pytest.approx(work / 4))
+    assert waits.past == Past.pending()
+    assert (report.before, report.left_out) == (2, {"submitted outside the window": 2})
+    assert "2 more from before the window run or wait at its start" in report.as_text()
+    alone = write(tmp_path / "new.parquet", [job._replace(submit_time=job.submit_time - 3 * HOUR) for job in jobs[4:]])
+    assert [replace(job, line=0) for job in MappedTrace(str(alone)).load(PROFILES).jobs] == new
 
 
 def test_limits_of_classes_belong_to_the_next(tmp_path: Path) -> None:

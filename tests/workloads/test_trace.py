@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,6 +30,7 @@ from polluxsim.policies.ordered.attained_service import Tiresias
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.reserving.easy import Easy
+from polluxsim.workloads.past import Past
 from polluxsim.workloads.trace import TraceReplay
 from polluxsim.workloads.workload import Job, Workload
 
@@ -265,11 +268,10 @@ def test_a_window_at_another_load_is_the_same_jobs_at_other_times(
             replay.load({})
         return
     workload = replay.load({})
-    assert [(job.job_id, job.duration) for job in workload.jobs] == [(job[0], job[2]) for job in inside]
-    assert [job.submit_time * factor + start * HOUR for job in workload.jobs] == pytest.approx(
-        [job[1] for job in inside]
-    )
-    assert sum(int(note.split()[0]) for note in workload.notes) == len(jobs) - len(inside)
+    of_window = [job for job in workload.jobs if job.past is None]
+    assert [(job.job_id, job.duration) for job in of_window] == [(job[0], job[2]) for job in inside]
+    assert [job.submit_time * factor + start * HOUR for job in of_window] == pytest.approx([job[1] for job in inside])
+    assert sum(int(note.split()[0]) for note in workload.notes) == len(jobs) - len(workload.jobs)
 
 
 def test_a_share_is_drawn_by_its_seed(tmp_path: Path) -> None:
@@ -397,3 +399,139 @@ def test_settings_are_checked_before_anything_is_read(settings: dict[str, float]
     with pytest.raises(InvalidConfigError) as error:
         TraceReplay("no-such.parquet", **settings)  # type: ignore[arg-type]
     assert str(error.value) == words
+
+
+WAITING_LOG = """\
+job,submit,start,end,gpus,user
+ended,2026-03-02T00:00:00Z,2026-03-02T00:00:10Z,2026-03-02T01:00:00Z,8,ada
+runs,2026-03-02T01:00:00Z,2026-03-02T01:00:20Z,2026-03-02T10:00:20Z,6,ada
+waits,2026-03-02T01:30:00Z,2026-03-02T10:00:20Z,2026-03-02T10:30:20Z,8,bob
+runs,2026-03-02T01:40:00Z,2026-03-02T01:40:00Z,2026-03-02T03:40:00Z,1,bob
+runs,2026-03-02T02:30:00Z,2026-03-02T10:30:20Z,2026-03-02T10:40:20Z,8,bob
+"""
+
+
+def waiting_log(folder: Path) -> str:
+    (folder / "log.csv").write_text(WAITING_LOG)
+    import_trace("table", folder / "log.csv", folder / "log.parquet")
+    return str(folder / "log.parquet")
+
+
+def test_a_window_begins_with_the_jobs_that_run_and_wait_then(tmp_path: Path) -> None:
+    path = waiting_log(tmp_path)
+    workload = TraceReplay(path, start=2.0).load({})
+    assert [(job.job_id, job.submit_time, job.duration, job.past) for job in workload.jobs] == [
+        ("runs", -3600.0, 32_400.0, Past.running(-3580.0, 6)),
+        ("waits", -1800.0, 1800.0, Past.pending()),
+        ("runs#2", -1200.0, 7200.0, Past.running(-1200.0, 1)),
+        ("runs#3", 1800.0, 600.0, None),
+    ]
+    assert workload.notes == ("1 jobs submitted outside the window left out",)
+    names = {job.line: job.job_id for job in TraceReplay(path).load({}).jobs}
+    assert all(names[job.line] == job.job_id for job in workload.jobs)  # a window does not change names
+    # Each job of the window starts when it started in the log, as the log is from FIFO with backfill.
+    result = simulate(workload, {}, Cluster((8,)), Fifo(), settings=EngineSettings(restart_delay=0, round_interval=10))
+    assert [job.start_time for job in result.job_records] == [-3580.0, 28_820.0, -1200.0, 30_620.0]
+
+
+def test_settings_apply_to_the_jobs_from_before_a_window(tmp_path: Path) -> None:
+    path = waiting_log(tmp_path)
+
+    def before(**settings: object) -> list[str]:
+        replay = TraceReplay(path, start=2.0, **settings)  # type: ignore[arg-type]
+        return [job.job_id for job in replay.load({}).jobs if job.past is not None]
+
+    assert before() == ["runs", "waits", "runs#2"]
+    assert before(most_jobs=1, hours=1.0) == ["runs", "waits", "runs#2"]
+    notes = TraceReplay(path, start=2.0, most_gpus=6).load
+    with pytest.raises(InvalidInputError, match="no job with GPUs and a known duration in this window"):
+        notes({})
+    # The past is as it was recorded at any load.
+    faster = TraceReplay(path, start=2.0, load_factor=2.0).load({}).jobs
+    assert [job.submit_time for job in faster] == [-3600.0, -1800.0, -1200.0, 900.0]
+    assert faster[0].past == Past.running(-3580.0, 6)
+
+
+def test_a_resampled_log_begins_with_the_jobs_that_run_at_the_start_of_its_first_piece(tmp_path: Path) -> None:
+    names = ("job", "submit_time", "duration", "num_gpus")
+    columns = [[f"j{i}" for i in range(40)], [float(i) * HOUR for i in range(40)], [3.5 * HOUR] * 40, [1.0] * 40]
+    write_trace(dict(zip(names, columns, strict=True)), INFO, tmp_path / "t.parquet")
+    found = set()
+    for seed in range(8):
+        workload = TraceReplay(str(tmp_path / "t.parquet"), resample_hours=10.0, seed=seed).load({})
+        first = next(job for job in workload.jobs if job.past is None)
+        number = int(first.job_id[1:].partition("~")[0])  # the jobs of a piece begin at its start
+        earlier = [(job.job_id, job.submit_time) for job in workload.jobs if job.past is not None]
+        at_once = [number - hours for hours in (3, 2, 1) if number >= hours]
+        assert earlier == [(f"j{each}~1", (each - number) * HOUR) for each in at_once]
+        found.add(number)
+    assert len(found) > 1
+
+
+def test_array_jobs_of_a_window_wait_for_members_that_still_run(tmp_path: Path) -> None:
+    """Two of the array may run at once: of the members before the window, one has ended and one still runs."""
+    path = tmp_path / "a.parquet"
+    (tmp_path / "sacct.txt").write_text(
+        "JobID|State|Submit|Start|End|ElapsedRaw|AllocTRES\n"
+        "7_1|COMPLETED|2024-01-01T00:00:00|2024-01-01T00:00:00|2024-01-01T00:30:00|1800|gres/gpu=1\n"
+        "7_2|COMPLETED|2024-01-01T00:00:00|2024-01-01T00:00:00|2024-01-01T03:00:00|10800|gres/gpu=1\n"
+        "7_3|COMPLETED|2024-01-01T01:30:00|2024-01-01T01:30:00|2024-01-01T03:00:00|5400|gres/gpu=1\n"
+        "7_4|COMPLETED|2024-01-01T01:30:00|2024-01-01T03:00:00|2024-01-01T03:10:00|600|gres/gpu=1\n"
+    )
+    import_trace("slurm", tmp_path / "sacct.txt", path)
+    table = pq.read_table(path)
+    limited = table.set_column(
+        table.schema.get_field_index("array_limit"), table.schema.field("array_limit"), pa.array([2] * 4, pa.int64())
+    )
+    pq.write_table(limited, path)
+    jobs = TraceReplay(str(path), start=1.0).load({}).jobs
+    assert [(job.job_id, job.after) for job in jobs] == [("7_2", ()), ("7_3", ()), ("7_4", ("7_2",))]
+
+
+def test_a_window_says_which_jobs_it_begins_with_and_counts_none_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    waiting_log(tmp_path)
+    counts = "2 jobs with 7 GPUs still running, 1 job with 8 GPUs waiting"
+    said = f"polluxsim: no metric counts the jobs from before the start of the run: {counts}\n"
+    window = ["workload=trace", "workload.path=log.parquet", "workload.start=2"]
+    cluster = ["cluster.num_nodes=1", "cluster.gpus_per_node=8"]
+    assert main(["run", *window, *cluster, "policy=fifo", "-o", "run"]) == 0
+    assert said in (out := capsys.readouterr()).err
+    assert re.search(r"average time to the first GPU \[h\] +│ +8\.00", out.out)  # of the one job of the window
+    assert main(["log", "calibrate", "log.parquet", "--gpus", "8", "--policies", "fifo", "workload.start=2"]) == 0
+    out = capsys.readouterr()
+    assert "1 jobs waited 8.01 h on average in the log" in out.out
+    assert said in out.err
+    assert main(["why", "run", "runs"]) == 0
+    story = " ".join(capsys.readouterr().out.split())
+    assert "runs since before" in story
+    assert "in no metric, because it was submitted before the start of the run" in story
+
+
+@pytest.mark.slow
+def test_sweeps_tables_reports_and_what_ifs_say_so_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    waiting_log(tmp_path)
+    counts = "2 jobs with 7 GPUs still running, 1 job with 8 GPUs waiting"
+    said = f"polluxsim: no metric counts the jobs from before the start of the run: {counts}\n"
+    window = ["workload=trace", "workload.path=log.parquet", "workload.start=2"]
+    cluster = ["cluster.num_nodes=1", "cluster.gpus_per_node=8"]
+    assert main(["run", *window, *cluster, "policy=fifo", "-o", "run"]) == 0
+    capsys.readouterr()
+    assert (
+        main(["run", "-m", *window, "cluster.gpus_per_node=8", "cluster.num_nodes=1,2", "policy=fifo", "-o", "s"]) == 0
+    )
+    assert said in capsys.readouterr().err
+    for command in (["table", "run"], ["compare", "s"]):
+        assert main(command) == 0
+        assert said in capsys.readouterr().err
+    assert main(["report", "run", "-o", "run.html"]) == 0
+    assert counts in Path("run.html").read_text()
+    assert main(["log", "whatif", "log.parquet", "--nodes", "1,+1", "workload.start=2"]) == 0
+    assert f"{counts}\n" in capsys.readouterr().out
+    assert main(["whatif", "run", "--at", "1h", "cluster.num_nodes=2", "-o", "more"]) == 0
+    assert said in capsys.readouterr().err

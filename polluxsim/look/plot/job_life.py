@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.look.colours import DASHES, MARKERS, PALETTE, Look, looks
-from polluxsim.look.job_progress import progress_of
+from polluxsim.look.job_progress import has_earlier_work, progress_of
 from polluxsim.look.plot.style import (
     GREY,
     ONE_COLUMN,
@@ -143,7 +143,8 @@ def lives_of(
 def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Life:
     """Return the life of a job of a run, with its efficiency if the profiles of the run are given.
 
-    The efficiency of a job without a profile is unknown. Raise InvalidInputError if the job never had a GPU.
+    The efficiency of a job without a profile, or with work from before the start of the run, is unknown. Raise
+    InvalidInputError if the job never had a GPU.
     """
     start, end = lifetime(run.result, record)
     changes = [row for row in run.result.allocation_records if row.job == record.job and row.time < end]
@@ -153,7 +154,9 @@ def life_of(run: Run, record: JobRecord, profiles: Profiles | None = None) -> Li
     gpus = np.array([0.0, *(sum(row.gpus) for row in changes)])
     sizes = np.array([np.nan, *(row.batch_size or np.nan for row in changes)])
     profile = (profiles or {}).get(record.application)
-    efficiency = None if profile is None else _efficiency(run, record, profile)
+    efficiency = None
+    if profile is not None and not has_earlier_work(record):
+        efficiency = _efficiency(run, record, profile)
     shared = [each for each in shares_of(run.result, record.job) if each.start < end]
     times = np.array([*(each.start for each in shared), end])
     speed = Curve(times, np.array([each.speed for each in shared])) if shared else None

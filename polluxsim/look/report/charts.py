@@ -87,7 +87,7 @@ def charts(runs: Sequence[Shown], forks: Sequence[Mapping[str, Any]] = ()) -> tu
     the runs.
     """
     end = max(run.result.end_time for run in runs)
-    first = min(job.submit_time for run in runs for job in run.result.job_records)
+    first = min(max(job.submit_time, 0.0) for run in runs for job in run.result.job_records)
     start = first if LATE_START * end < first < end else 0.0
     columns: dict[str, Array] = {}
     for index, run in enumerate(runs):

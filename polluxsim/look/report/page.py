@@ -33,7 +33,7 @@ from polluxsim.look.run_facts import cluster_of, is_rented, steady_gpus
 from polluxsim.look.why.events import fork_sentence, outage_sentence
 from polluxsim.look.why.phrases import count_range, listed
 from polluxsim.metrics.declared import Metric, values_in
-from polluxsim.metrics.summary import Summary, summarise
+from polluxsim.metrics.summary import Summary, of_run, summarise
 from polluxsim.records.folders import policy_name, run_folders
 from polluxsim.records.results import ReasonRecord
 from polluxsim.records.storage import Run, read_reasons, read_run
@@ -194,7 +194,7 @@ def _from_forks(runs: Sequence[Run]) -> list[Part]:
             continue
         lines = metric_lines([_summary(run) for run in parts])
         cells = [(line, _cells(line, bases)) for line in lines if line.field.partition(".")[0] in FROM_FORK]
-        counts = count_range([len(run.result.job_records) for run in parts])
+        counts = count_range([len(of_run(run.result)) for run in parts])
         found.append(Part(clock(time), labels, counts, baseline_note(labels, bases), cells))
     return found
 
@@ -208,7 +208,7 @@ def _title(runs: Sequence[Run]) -> str:
         names = f"{listed(policies[1:])} against {policies[0]}"
     else:
         names = policies[0] if len(runs) == 1 else f"{policies[0]}, {len(runs)} runs"
-    counts = [len(run.result.job_records) for run in runs]
+    counts = [len(of_run(run.result)) for run in runs]
     return f"{names} on {count_range(counts)} job{'' if set(counts) == {1} else 's'}"
 
 
@@ -226,8 +226,9 @@ def _what(runs: Sequence[Run], shown: Sequence[Shown]) -> str:
         [descriptions.workload_words(run.info) for run in runs],
         [f"seed{'s' * (len(seeds) > 1)} {', '.join(seeds)}"],
         [descriptions.engine_words(run.info) for run in runs],
+        list(descriptions.from_before(run.result.before_run for run in runs)),
     ]
-    return " · ".join(" or ".join(dict.fromkeys(part)) for part in parts)
+    return " · ".join(" or ".join(dict.fromkeys(part)) for part in parts if part)
 
 
 def _types(shown: Shown) -> list[str]:

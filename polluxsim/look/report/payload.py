@@ -93,8 +93,9 @@ def _job_columns(result: Result) -> dict[str, NDArray[Any]]:
     end = np.where(np.isnan(completion), end, completion)
     return {
         "job_application": _column("uint32", [numbers[job.application] for job in jobs]),
-        "job_submit": _field("float64", jobs, "submit_time"),
-        "job_start": np.nan_to_num(start, nan=NEVER, posinf=np.inf),
+        # The page shows the time in the run, which begins at 0 s; a job may have been submitted and started before.
+        "job_submit": np.maximum(_field("float64", jobs, "submit_time"), 0.0),
+        "job_start": np.nan_to_num(np.maximum(start, 0.0), nan=NEVER, posinf=np.inf),
         "job_end": np.nan_to_num(end, nan=NEVER, posinf=np.inf),
         "job_status": _column("uint8", [STATUSES.index(job.status) for job in jobs]),
         "job_fairness": _field("float32", jobs, "finish_time_fairness"),

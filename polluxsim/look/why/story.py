@@ -50,6 +50,8 @@ class Stage(NamedTuple):
         if not now:
             return "failed" if self.failed else "paused" if before else "waits"
         if not before:
+            if self.has_run and self.start == 0:
+                return "ran before"
             return "resumed" if self.has_run else "started"
         return "moved" if before == now else "grew" if now > before else "shrank"
 
@@ -64,10 +66,10 @@ class Moment(NamedTuple):
 
 def stages(run: Run, job: JobRecord) -> list[Stage]:
     """Return the stages of a job in order, from its submission to its end or the end of the run."""
-    _, end = lifetime(run.result, job)
+    start, end = lifetime(run.result, job)
     placed: dict[str, GpusByNode] = {}
     outages = outages_by_node(run.result)
-    found = [Stage(job.submit_time, end, {}, {}, (), {}, {})] if job.submit_time < end else []
+    found = [Stage(start, end, {}, {}, (), {}, {})] if start < end else []
     shared: dict[str, Share] = {}
     for time, changes, shares in instants(run.result.allocation_records, run.result.sharing_records):
         last = {name: records[-1] for name, records in changes.items()}
@@ -78,7 +80,8 @@ def stages(run: Run, job: JobRecord) -> list[Stage]:
                 stage = stage._replace(given_by=given_by, taken_by=taken_by)
             down = {node: outages[time, node] for node in stage.before if (time, node) in outages}
             failed = {} if stage.gpus else down
-            stage = stage._replace(has_run=any(each.gpus for each in found), failed=failed)
+            ran_before = job.start_time is not None and job.start_time < 0
+            stage = stage._replace(has_run=ran_before or any(each.gpus for each in found), failed=failed)
             if found and found[-1].gpus == stage.gpus:
                 found[-1] = found[-1]._replace(batch_sizes=found[-1].batch_sizes + stage.batch_sizes)
             else:
@@ -166,13 +169,16 @@ def summary(run: Run, job: JobRecord) -> str:
     parts = [f"{job.job} ({job.application})", f"submitted {clock(job.submit_time)}"]
     if job.start_time is not None and job.queueing_delay is not None:
         parts.append(f"started {clock(job.start_time)} after {clock(job.queueing_delay)}")
-        parts.append(f"waited {clock(waiting_time(job, run.result.end_time))} in total")
+        since = "in total" if job.is_counted else "since the start of the run"
+        parts.append(f"waited {clock(waiting_time(job, run.result.end_time))} {since}")
     if job.completion_time is not None and job.jct is not None:
         parts.append(f"completed {clock(job.completion_time)} after {clock(job.jct)}")
     else:
         parts.append(f"{job.status} at {clock(lifetime(run.result, job)[1])}")
     if job.num_failures:
         parts.append(f"{number_of(job.num_failures, 'failure')} that cost {clock(job.lost_time)}")
+    if not job.is_counted:
+        parts.append("in no metric, because it was submitted before the start of the run")
     parts += [number_of(job.num_restarts, "restart"), f"{job.gpu_seconds / HOUR:.2f} GPU-hours"]
     return ", ".join(parts)
 
@@ -308,6 +314,7 @@ def happened(stage: Stage, paused: str = "paused, had") -> str:
         "failed": lost(before, stage.failed),
         "started": f"started on {where}",
         "resumed": f"resumed on {where}",
+        "ran before": f"runs since before the start of the run, on {where}",
         "grew": f"grew from {before} to {where}",
         "shrank": f"shrank from {before} to {where}",
         "moved": f"moved its {now} to {where}",
@@ -356,7 +363,7 @@ def _afterwards(run: Run, job: JobRecord, time: float) -> str | None:
         return f"At {clock(time)} {job.job} was complete: it completed at {clock(job.completion_time)}."
     if job.completion_time is None and job.end_time is not None and time >= job.end_time:
         return f"At {clock(time)} {job.job} was {job.status}, since {clock(job.end_time)}."
-    if job.submit_time == run.result.end_time:
+    if lifetime(run.result, job)[0] == run.result.end_time:
         return f"{job.job} was submitted at {clock(job.submit_time)}, as the run ended."
     if time > run.result.end_time:
         return f"The run ended at {clock(run.result.end_time)}, before {clock(time)}; {job.job} was not complete."

@@ -328,6 +328,8 @@ class Forecast(Scale):
         now = whole_number(view.time / HOUR)
         self._requested += [0.0] * (now + 1 - len(self._requested))
         for job in view.changes.arrived:
+            if job.submit_time < 0:  # before the start of the run, of whose arrivals nothing else is known
+                continue
             self._requested[whole_number(job.submit_time / HOUR)] += job.num_replicas
         later = whole_number((view.time + self.ahead) / HOUR)
         coming = max(map(self._expected, range(now, later + 1))) * self.ahead / HOUR
