@@ -183,6 +183,11 @@ class Simulation:
         return self._state.clock.now
 
     @property
+    def start_time(self) -> float:
+        """Return the start of the run, its first submission [s]. Costs and GPU time count from it."""
+        return self._state.nodes.start
+
+    @property
     def known(self) -> Mapping[JobId, Job]:
         """Return all jobs that are known so far, including jobs that are not submitted yet."""
         return self._submissions.known
@@ -245,7 +250,8 @@ class Simulation:
 
     def _round(self, event: Event) -> None:
         state = self._state
-        may_change = state.jobs.active or state.scenario.traits.scales
+        has_begun = self.time >= state.nodes.start
+        may_change = state.jobs.active or (state.scenario.traits.scales and has_begun)
         if not self._rounds.begin(event.about) or not may_change:
             return
         if (why := self._standstill.at_round(state, self._rounds, self._submissions.num_coming)) is not None:

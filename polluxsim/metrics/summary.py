@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.common.durations import HOUR
-from polluxsim.records.results import GpuSeconds, JobRecord, Result, Status
+from polluxsim.records.results import GpuSeconds, JobRecord, Result, Status, down_gpu_seconds
 
 
 def shares_of_gpu_time(result: Result) -> Mapping[str, float]:
     """Return the shares of all GPU time of a run, as `shares`; empty if the GPU time is unknown."""
     if not result.gpu_seconds:
         return {}
-    jobs, end = result.job_records, result.end_time
+    jobs = result.job_records
     return shares(
         GpuSeconds(
             all=result.gpu_seconds,
@@ -26,7 +26,7 @@ def shares_of_gpu_time(result: Result) -> Mapping[str, float]:
             checkpoint=sum(job.checkpoint_gpu_seconds for job in jobs),
             restart=sum(job.restart_gpu_seconds for job in jobs),
             lost=sum(job.lost_gpu_seconds for job in jobs),
-            down=sum(row.gpus * (min(row.until, end) - min(row.time, end)) for row in result.outage_records),
+            down=down_gpu_seconds(result.outage_records, result.start_time, result.end_time),
         )
     )
 
@@ -90,7 +90,8 @@ class Summary:
     restart_share: float = 0.0
     max_fairness: float | None = None  # largest finish-time fairness ρ of complete jobs; None if no job has a ρ
     fair_share: float | None = None  # share of jobs with ρ < 2 among jobs with a ρ; None if no job has a ρ
-    cost: float = 0.0  # price of all nodes until the run ended, in the unit of the cluster's `node_price`
+    # Price of all nodes from the first submission to the end of the run, in the unit of the cluster's `node_price`.
+    cost: float = 0.0
     # Complete jobs without a ρ, because their profiles lack step times on their share of the cluster.
     unknown_fairness: int = 0
     # Names of jobs that their users cancelled, and of jobs that depend on a cancelled job.
@@ -102,12 +103,12 @@ class Summary:
     deadlines: int = 0
     deadlines_met: int = 0
     failed: tuple[str, ...] = ()  # names of jobs that failed too often
-    outages: int = 0  # number of outages of nodes
+    outages: int = 0  # number of outages of nodes that end after the first submission
     restarts_by_failure: int = 0  # number of times that failures took the GPUs of jobs; not in `restarts`
     # Useful training time over the time since the first start, of all jobs together; None if no job ran.
     effective_time_ratio: float | None = None
-    # Shares of all GPU time, which add up to 1: useful, checkpoint, restart, lost, idle, down. Empty if the GPU time of
-    # the cluster is unknown.
+    # Shares of all GPU time from the first submission to the end of the run, which add up to 1: useful, checkpoint,
+    # restart, lost, idle, down. Empty if the GPU time of the cluster is unknown.
     gpu_time: Mapping[str, float] = field(default_factory=dict)
     # Mean time from submission to the first GPU [s], of the jobs in the mean JCT. A job that never got a GPU counts
     # with its age at the end of the run. None if `avg_jct` is None.
@@ -154,7 +155,7 @@ def summarise(result: Result) -> Summary | None:
         p99_fairness=_statistic(np.percentile, fairness, 99),
         fair_share=_statistic(np.mean, fairness < FAIR),
         cost=_cost(result),
-        outages=len(result.outage_records),
+        outages=sum(outage.until > result.start_time for outage in result.outage_records),
         restarts_by_failure=sum(job.num_failures for job in jobs),
         effective_time_ratio=effective_time_ratio(jobs, result.end_time),
         gpu_time=shares_of_gpu_time(result),
@@ -178,6 +179,7 @@ def _met(job: JobRecord) -> bool:
 
 
 def _cost(result: Result) -> float:
+    """Return the price of all nodes from the start of the run to its end."""
     if not result.round_records:
         return 0.0
     last = result.round_records[-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property
@@ -275,6 +275,8 @@ class Result:
         Wall-clock times.
     reason_records
         Reasons of the policy, in order of time.
+    start_time
+        Start of the run: its first submission [s]. Costs, GPU time and averages over time count from it.
     standstill
         Sentence about the reason of a standstill, in which no remaining job can progress; None for other runs.
     outage_records
@@ -305,6 +307,11 @@ class Result:
     host_records: Sequence[HostRecord] = ()
     start_records: Sequence[StartRecord] = ()
 
+    @property
+    def start_time(self) -> float:
+        """Return the start of the run, its first submission [s]; 0 without jobs."""
+        return self.job_records[0].submit_time if self.job_records else 0.0
+
     @cached_property
     def jobs(self) -> pd.DataFrame:
         """Return the job records as a table."""
@@ -319,6 +326,14 @@ class Result:
     def allocations(self) -> pd.DataFrame:
         """Return the allocation records as a table."""
         return _frame(self.allocation_records, AllocationRecord._fields)
+
+
+def down_gpu_seconds(outages: Iterable[OutageRecord], start: float, end: float) -> float:
+    """Return the GPU time of nodes that were down, in the part of their outages from one time to another [GPU s]."""
+    total = 0.0
+    for outage in outages:
+        total += outage.gpus * max(min(outage.until, end) - max(outage.time, start), 0.0)
+    return total
 
 
 def _frame(records: Sequence[NamedTuple], columns: tuple[str, ...]) -> pd.DataFrame:
