@@ -23,6 +23,7 @@ from polluxsim.checks.driving import (
 from polluxsim.checks.findings import Fault, Finding, as_test
 from polluxsim.checks.growth import growth_findings
 from polluxsim.checks.laws import Watch
+from polluxsim.checks.origin import origin_dependence
 from polluxsim.checks.parameters import with_parameters
 from polluxsim.checks.shrinking import smallest
 from polluxsim.checks.worlds import Allowed, World, drawn
@@ -39,13 +40,14 @@ Make = Callable[..., Policy]
 ALL_FAULTS = frozenset(Fault)
 
 # Values of `faults` for `checked_world` that require further runs.
-RUNS = {fault: (fault,) for fault in (Fault.CHANCE, Fault.MEMORY, Fault.STANDING, Fault.ORDER)}
+RUNS = {fault: (fault,) for fault in (Fault.CHANCE, Fault.MEMORY, Fault.STANDING, Fault.ORDER, Fault.ORIGIN)}
 
 # In worlds of at most FEW_JOBS jobs, a search for chance makes MORE_RUNS further runs, because chance may not show.
 FEW_JOBS, MORE_RUNS = 4, 12
 
 SALTS = (1, 2, 3)  # alternative hashes of names
 SALTED_WORLDS = 4  # the alternative hashes are tried in every world whose number is a multiple of this
+SHIFTED_WORLDS = 4  # another origin of time is tried in every world whose number is one less than a multiple of this
 
 
 def check(policy: str | NamedPolicy, worlds: int = 1000, *, timeout: float | None = None) -> list[Finding]:
@@ -95,7 +97,11 @@ def _all_findings(
     for number in worlds:
         begins(number)
         world = with_parameters(drawn(number, allowed), guest, number)
-        faults = ALL_FAULTS if number % SALTED_WORLDS == 0 else ALL_FAULTS - {Fault.ORDER}
+        faults = set(ALL_FAULTS)
+        if number % SALTED_WORLDS:
+            faults.discard(Fault.ORDER)
+        if (number + 1) % SHIFTED_WORLDS:
+            faults.discard(Fault.ORIGIN)
         yield from checked_world(guest, world, timeout=timeout, faults=faults)
     yield from growth_findings(guest, timeout, with_rigid=allowed.rigid)
 
@@ -126,6 +132,8 @@ def checked_world(
                 shown.append(Finding(Fault.STANDING, what))
         if Fault.ORDER in faults and not shown:
             shown += _order_dependence(make, world, timeout)
+        if Fault.ORIGIN in faults and not shown and not observed.traits.follows_clock:
+            shown += origin_dependence(world, lambda other: run_policy(other, make(afresh=True), timeout))
         shown += watch.findings.values()
     except FoundError as error:
         shown = [error.finding]

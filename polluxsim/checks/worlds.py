@@ -166,6 +166,7 @@ class World:
     agent: str | None = None  # a rule in `AGENTS`; None for the rule that the policy chooses
     is_scaled: bool = False  # whether an autoscaler chooses the number of nodes that the policy sees
     parameters: tuple[tuple[str, Any], ...] = ()  # parameters of the policy that differ from its defaults
+    horizon: float = HORIZON  # end of the run [s]
 
     @property
     def cluster(self) -> Cluster:
@@ -196,10 +197,10 @@ class World:
         every = self.checkpoint_interval
         checkpoints = None if every is None else Checkpoints(every, cost=CHECKPOINT_COST)
         jobs = self.jobs
-        settings = EngineSettings(interference=self.interference, checkpoints=checkpoints, horizon=HORIZON)
+        settings = EngineSettings(interference=self.interference, checkpoints=checkpoints, horizon=self.horizon)
         if traits.shares_gpus:
             jobs = tuple(replace(job, stages=stages) for job, stages in zip(jobs, cycle(STAGES), strict=False))
-            settings = EngineSettings(sharing=Crowd(), checkpoints=checkpoints, horizon=HORIZON)
+            settings = EngineSettings(sharing=Crowd(), checkpoints=checkpoints, horizon=self.horizon)
         agent = None if self.agent is None else AGENTS[self.agent]
         return Scenario(Workload(jobs), self.profiles, self.cluster, settings, traits, name, agent)
 
@@ -265,6 +266,28 @@ def drawn(number: int, allowed: Allowed) -> World:
         agent=str(rng.choice(sorted(AGENTS))) if rng.random() < 0.15 else None,
         is_scaled=least is not None and allowed.scaled and rng.random() < 0.5,
     )
+
+
+ROUND = EngineSettings().round_interval  # time between rounds in all worlds [s]
+TIMES_OF_A_JOB = ("submit_time", "deadline", "cancel_time")  # fields of a job that are times of the clock [s]
+
+
+def shifted(world: World, rounds: int) -> World:
+    """Return a world with all its times later by a number of rounds."""
+    delay = rounds * ROUND
+    outages = tuple((node, start + delay, duration) for node, start, duration in world.outages)
+    reclaims = tuple((node, start + delay, *rest) for node, start, *rest in world.reclaims)
+    jobs = tuple(later_job(job, delay) for job in world.jobs)
+    return replace(world, jobs=jobs, outages=outages, reclaims=reclaims, horizon=world.horizon + delay)
+
+
+def later_job(job: Job, delay: float) -> Job:
+    """Return a job with all its times later by a delay [s]."""
+    times = {}
+    for name in TIMES_OF_A_JOB:
+        if (time := getattr(job, name)) is not None:
+            times[name] = time + delay
+    return replace(job, **times)
 
 
 def _by_type(nodes: Sequence[int], types: Sequence[str]) -> dict[str, int]:
