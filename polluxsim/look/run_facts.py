@@ -89,7 +89,7 @@ class Pauses:
         self._failures = sorted(outage.time for outage in run.result.outage_records if outage.time >= self._start)
         self._num_nodes = num_nodes
         self._failed: dict[tuple[str, float], float] = {}  # when failures took the GPUs of jobs, by job and start
-        if any(job.num_failures for job in run.result.job_records):
+        if any(job.lost_time for job in run.result.job_records):
             from polluxsim.statistics.series import failures  # noqa: PLC0415  (other runs do not need it)
 
             self._failed = dict(failures(run.result, run.round_interval))

@@ -82,7 +82,7 @@ class Summary:
     p99_jct: float | None
     jct_by_application: Mapping[str, float]  # mean completion time by application [s]
     makespan: float | None  # last completion less first submission [s]; None if `avg_jct` is None
-    restarts: int  # re-allocations of all jobs
+    restarts: int  # re-allocations of all jobs that the policy ordered, without starts after failures
     gpu_hours: float  # GPUs held, over time [GPU h]
     # Time with GPUs over re-allocations, of all jobs [s]; None without re-allocations.
     time_between_restarts: float | None = None
@@ -104,7 +104,8 @@ class Summary:
     deadlines_met: int = 0
     failed: tuple[str, ...] = ()  # names of jobs that failed too often
     outages: int = 0  # number of outages of nodes that end after the first submission
-    restarts_by_failure: int = 0  # number of times that failures took the GPUs of jobs; not in `restarts`
+    # Number of times that failures took the GPUs of jobs, also if a job did not start again; not in `restarts`.
+    restarts_by_failure: int = 0
     # Useful training time over the time since the first start, of all jobs together; None if no job ran.
     effective_time_ratio: float | None = None
     # Shares of all GPU time from the first submission to the end of the run, which add up to 1: useful, checkpoint,

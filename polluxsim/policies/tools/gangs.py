@@ -99,10 +99,12 @@ def schedule_gangs(
     order_lasts_until: float = -inf,
     describe: Describe = lambda job: {},
 ) -> Decision:
-    """Give GPUs to as many whole jobs as fit, in order. Running jobs keep their GPUs.
+    """Give GPUs to as many whole jobs as fit, in order.
 
-    Jobs that start get GPUs of the nodes with the most free GPUs. By default the policy decides again at the next
-    round.
+    The order decides for running jobs too: if the GPUs do not suffice, a running job that comes later in the order is
+    paused, and a job before it gets the GPUs. `[*view.running, *view.waiting]` as the order never pauses a job. A
+    running job that still gets GPUs stays on its own. Jobs that start get GPUs of the nodes with the most free GPUs. By
+    default the policy decides again at the next round.
 
     Parameters
     ----------
