@@ -163,7 +163,7 @@ class KnownState:
         fork = Fork(now, scenario, without=self._to_come, seed=seed, altered=altered, chance=chance)
         for start, jobs in self._coming(draw):
             follower.follow(start)
-            if not follower.left:
+            if not follower.left or run.is_over:
                 break
             run.fork(fork._replace(time=start, added=tuple(jobs)))
             fork = Fork(start, scenario)
