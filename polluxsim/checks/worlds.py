@@ -276,7 +276,7 @@ def shifted(world: World, rounds: int) -> World:
     """Return a world with all its times later by a number of rounds."""
     delay = rounds * ROUND
     outages = tuple((node, start + delay, duration) for node, start, duration in world.outages)
-    reclaims = tuple((node, start + delay, *rest) for node, start, *rest in world.reclaims)
+    reclaims = tuple((node, start + delay, duration, warning) for node, start, duration, warning in world.reclaims)
     jobs = tuple(later_job(job, delay) for job in world.jobs)
     return replace(world, jobs=jobs, outages=outages, reclaims=reclaims, horizon=world.horizon + delay)
 

@@ -58,7 +58,7 @@ class Arrivals:
         )
 
     def until(self, time: float, start: float) -> float:
-        """Return when the last resampled job may arrive, for a forecast at a time of a run that began at `start` [s]."""
+        """Return when the last resampled job may arrive, for a forecast at a time [s]. The run began at `start` [s]."""
         return time + (min(time - start, LONGEST_ARRIVALS) if self.source == RECENT else 0.0)
 
     def in_words(self, time: float, start: float, num_seen: int) -> str:

@@ -68,10 +68,10 @@ class Draw:
         self.durations = self._durations([each for each in seen if _has_duration(each.job)], past)
         # A job that waited for other jobs was submitted after them, whatever its own time is.
         first = min((each.job.submit_time for each in seen if not each.job.after), default=time)
-        past = (time - first) * (1 + 1 / len(seen)) if seen else 0.0
-        self._start = time - past
-        count = max(round(past / HOUR), LEAST_PIECES)
-        self.length = past / count or HOUR  # without a past, all jobs are in the first piece
+        span = (time - first) * (1 + 1 / len(seen)) if seen else 0.0
+        self._start = time - span
+        count = max(round(span / HOUR), LEAST_PIECES)
+        self.length = span / count or HOUR  # without a past, all jobs are in the first piece
         self._pieces: list[list[Job]] = [[] for _ in range(count)]
         for each in seen:
             piece = int((each.job.submit_time - self._start) / self.length)

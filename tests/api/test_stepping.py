@@ -98,14 +98,14 @@ def test_steps_of_time_change_nothing() -> None:
 
 @pytest.mark.parametrize("before", ["1h", nan, None])
 def test_a_step_to_no_time_is_an_error(before: object) -> None:
-    with pytest.raises(InvalidConfigError, match="before is .*, must be a finite number"):
+    with pytest.raises(InvalidConfigError, match=r"before is .*, must be a finite number"):
         started(Fifo()).advance(before=before)  # type: ignore[arg-type]
 
 
 def test_a_run_that_is_over_has_no_other_future() -> None:
     run = started(Fifo())
     finished(run, Fifo())
-    with pytest.raises(TurnError, match="the run is over at .*: fork a copy that was made before"):
+    with pytest.raises(TurnError, match=r"the run is over at .*: fork a copy that was made before"):
         run.fork(Fork(1e6, run.scenario))
     with pytest.raises(TurnError, match="the run is over"):
         run.hand_over()

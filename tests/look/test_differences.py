@@ -132,9 +132,9 @@ def test_a_launcher_of_one_run_is_reported(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("jobs.csv").write_text("name,time,num_replicas,duration\na,0,1,60\n", encoding="utf-8")
-    words = ["policy=fifo", "workload.path=jobs.csv", "hydra/launcher=submitit_local", "hydra.run.dir=run"]
+    words = ["policy=fifo", "workload.path=jobs.csv", "hydra/launcher=basic", "hydra.run.dir=run"]
     assert main(["run", *words]) == 0
-    assert "hydra/launcher=submitit_local has no effect on one run; add -m for a sweep" in capsys.readouterr().err
+    assert "hydra/launcher=basic has no effect on one run; add -m for a sweep" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("can_fail", [False, True])
