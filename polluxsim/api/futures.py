@@ -83,7 +83,7 @@ class Moment(moment.Moment[RunT]):
         without
             Names of jobs that are cancelled, or do not arrive, or one name.
         add
-            Additional jobs, at their times since the start of the run [s].
+            Additional jobs, at their times on the clock of the run [s].
         seed
             Seed of the policy's random generator after the fork.
 
@@ -132,9 +132,9 @@ class Moment(moment.Moment[RunT]):
         forks
             Number of futures.
         arrivals
-            Jobs that are assumed to arrive after this time: "none", "recent", or a workload with times since the start
-            of the run [s]. "recent" resamples the jobs that have arrived, for as long as the run has lasted, at most
-            three days.
+            Jobs that are assumed to arrive after this time: "none", "recent", or a workload with times on the clock
+            of the run [s]. "recent" resamples the jobs that have arrived, for as long as the time since the first
+            submission, at most three days.
 
         Raises
         ------

@@ -13,6 +13,7 @@ import pandas as pd
 
 from polluxsim.common.durations import HOUR, instant
 from polluxsim.common.errors import InvalidInputError
+from polluxsim.engine.simulation import Simulation
 from polluxsim.look.plot.kinds import Subject
 from polluxsim.look.plot.request import OF_PROFILES, PlotRequest
 from polluxsim.look.plot.style import Drawing
@@ -21,6 +22,7 @@ from polluxsim.look.side_by_side import SideBySide, crowd_html
 from polluxsim.look.why.story import at, find_job
 from polluxsim.metrics.declared import values_in
 from polluxsim.metrics.summary import Summary, summarise
+from polluxsim.records.results import Result as Records
 from polluxsim.records.storage import Run, read_reasons, read_run, read_timings, write_run
 from polluxsim.run.claim import claimed, recorded_settings
 from polluxsim.statistics.comparisons import compared, frame_of_comparisons
@@ -228,13 +230,13 @@ def _report(runs: Sequence[Run], path: str | PathLike[str]) -> Path:
     return Path(path)
 
 
-def compare(runs: Mapping[str, Run], baseline: str | None = None) -> Comparison:
+def compare(runs: Mapping[str, Run | Records], baseline: str | None = None) -> Comparison:
     """Compare runs.
 
     Parameters
     ----------
     runs
-        Results of `simulate` or `read` by name.
+        Results of `simulate`, of `read`, or of the method `result` of a run that was stepped by hand, by name.
     baseline
         Name of the baseline. The default is the first run.
 
@@ -243,7 +245,7 @@ def compare(runs: Mapping[str, Run], baseline: str | None = None) -> Comparison:
     InvalidInputError
         If the baseline is not the name of a run.
     TypeError
-        If the runs have no names.
+        If the runs have no names, or one of them is no result.
 
     Examples
     --------
@@ -255,8 +257,21 @@ def compare(runs: Mapping[str, Run], baseline: str | None = None) -> Comparison:
     """
     if not isinstance(runs, Mapping):
         raise TypeError(f"compare takes runs by name, {{'fifo': result, ...}}, not {type(runs).__name__}")
+    named = {name: _as_run(name, run) for name, run in runs.items()}
     if baseline is None:
-        return Comparison(dict(runs))
-    if baseline not in runs:
-        raise InvalidInputError(f"no run is the baseline {baseline!r}; give one of {', '.join(runs)}")
-    return Comparison({baseline: runs[baseline], **runs})
+        return Comparison(named)
+    if baseline not in named:
+        raise InvalidInputError(f"no run is the baseline {baseline!r}; give one of {', '.join(named)}")
+    return Comparison({baseline: named[baseline], **named})
+
+
+def _as_run(name: str, given: object) -> Run:
+    """Return a run. The records of a run that was stepped by hand become a run that states no settings."""
+    if isinstance(given, Run):
+        return given
+    if isinstance(given, Records):
+        return Result(name, {}, given)
+    what = f"compare takes results, and {name!r} is of type {type(given).__name__}"
+    if isinstance(given, Simulation):
+        raise TypeError(f"{what}; step it to its end, and pass its result()")
+    raise TypeError(f"{what}; pass what simulate, read or the result() of a run returns")

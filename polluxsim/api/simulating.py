@@ -78,7 +78,7 @@ def _bar(workload: Workload) -> Iterator[Watcher]:
             nonlocal shown
             if perf_counter() - shown >= REFRESH and run.last_round is not None:
                 shown = perf_counter()
-                update(bar_html(run.num_ended, num_expected(workload, run), run.last_round))
+                update(bar_html(run.num_ended, num_expected(workload, run), run.last_round, run.start_time))
 
         yield watch
 
@@ -96,9 +96,9 @@ def _display(html: str) -> Iterator[Callable[[str], None]]:
         handle.update(show(""))
 
 
-def bar_html(complete: int, jobs: int, record: RoundRecord) -> str:
-    """Return a progress bar with its text."""
-    where = f" complete, {record.time / HOUR:.1f} h simulated, {record.active_jobs} jobs active"
+def bar_html(complete: int, jobs: int, record: RoundRecord, start: float) -> str:
+    """Return a progress bar with its text. `start` is the time of the first submission [s]."""
+    where = f" complete, {(record.time - start) / HOUR:.1f} h simulated, {record.active_jobs} jobs active"
     return _progress_html(complete, jobs, "jobs") + where
 
 

@@ -24,6 +24,7 @@ from polluxsim.checks.driving import (
 from polluxsim.checks.findings import Fault, Finding, as_test
 from polluxsim.checks.growth import growth_findings
 from polluxsim.checks.laws import Watch
+from polluxsim.checks.origin import origin_dependence
 from polluxsim.checks.parameters import by_clock, with_parameters
 from polluxsim.checks.shrinking import smallest
 from polluxsim.checks.worlds import Allowed, World, drawn
@@ -40,7 +41,10 @@ Make = Callable[..., Policy]
 ALL_FAULTS = frozenset(Fault)
 
 # Values of `faults` for `checked_world` that require further runs.
-RUNS = {fault: (fault,) for fault in (Fault.CHANCE, Fault.MEMORY, Fault.STANDING, Fault.ORDER, Fault.CLOCK)}
+RUNS = {
+    fault: (fault,)
+    for fault in (Fault.CHANCE, Fault.MEMORY, Fault.STANDING, Fault.ORDER, Fault.CLOCK, Fault.ORIGIN)
+}
 
 # In worlds of at most FEW_JOBS jobs, a search for chance makes MORE_RUNS further runs, because chance may not show.
 FEW_JOBS, MORE_RUNS = 4, 12
@@ -49,6 +53,7 @@ SALTS = (1, 2, 3)  # alternative hashes of names
 CLOCKED_WORLDS = 3  # other clocks are tried in every world whose number is a multiple of this
 
 SALTED_WORLDS = 4  # the alternative hashes are tried in every world whose number is a multiple of this
+SHIFTED_WORLDS = 4  # another origin of time is tried in every world whose number is one less than a multiple of this
 
 
 def check(policy: str | NamedPolicy, worlds: int = 1000, *, timeout: float | None = None) -> list[Finding]:
@@ -103,6 +108,8 @@ def _all_findings(
             faults.discard(Fault.ORDER)
         if number % CLOCKED_WORLDS:
             faults.discard(Fault.CLOCK)
+        if (number + 1) % SHIFTED_WORLDS:
+            faults.discard(Fault.ORIGIN)
         yield from checked_world(guest, world, timeout=timeout, faults=faults)
     yield from growth_findings(guest, timeout, with_rigid=allowed.rigid)
 
@@ -135,6 +142,9 @@ def checked_world(
             shown += _order_dependence(make, world, timeout)
         if Fault.CLOCK in faults and not shown and scales_with_time(world, observed.policy):
             shown += _clock_dependence(guest, world, once, timeout)
+        is_movable = all(job.past is None for job in world.jobs)
+        if Fault.ORIGIN in faults and is_movable and not shown and not observed.traits.follows_clock:
+            shown += origin_dependence(world, lambda other: run_policy(other, make(afresh=True), timeout))
         shown += watch.findings.values()
     except FoundError as error:
         shown = [error.finding]

@@ -162,6 +162,7 @@ class Fault(StrEnum):
     RESERVATION = "a broken reservation"
     QUOTA = "a job that waits within its quota"
     DEADLINE = "an admitted job that is late"
+    ORIGIN = "times that count from time 0"
     MIN_REPLICAS = "fewer GPUs than a job can run on"
     CLOCK = "decisions that depend on the unit of time"
 

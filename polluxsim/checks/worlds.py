@@ -173,6 +173,7 @@ class World:
     is_scaled: bool = False  # whether an autoscaler chooses the number of nodes that the policy sees
     parameters: tuple[tuple[str, Any], ...] = ()  # parameters of the policy that differ from its defaults
     clock: float = 1.0  # factor on all times of the run, including those that the other fields state
+    horizon: float = HORIZON  # end of the run [s]
 
     @property
     def cluster(self) -> Cluster:
@@ -213,7 +214,7 @@ class World:
             round_interval=ROUND_INTERVAL * clock,
             restart_delay=RESTART_DELAY * clock,
             checkpoints=checkpoints,
-            horizon=HORIZON * clock,
+            horizon=self.horizon * clock,
         )
         if traits.shares_gpus:
             jobs = tuple(replace(job, stages=stages) for job, stages in zip(jobs, cycle(STAGES), strict=False))
@@ -241,8 +242,21 @@ def _arguments(made: World | Job) -> list[str]:
 
 def _slower(job: Job, clock: float) -> Job:
     """Return a job whose times are multiplied by a factor."""
-    times = {name: getattr(job, name) for name in JOB_TIMES}
-    return replace(job, **{name: time * clock for name, time in times.items() if time is not None})
+    values: dict[str, Any] = {}
+    for name in JOB_TIMES:
+        time = getattr(job, name)
+        if time is not None:
+            values[name] = time * clock
+    past = job.past
+    if past is not None:
+        values["past"] = replace(
+            past,
+            started=None if past.started is None else past.started * clock,
+            # The work of a job with a profile is no time.
+            progress=past.progress if job.duration is None else past.progress * clock,
+            service=past.service * clock,
+        )
+    return replace(job, **values)
 
 
 @dataclass(frozen=True)
@@ -316,6 +330,28 @@ def _from_before(job: Job, nodes: Sequence[int], rng: np.random.Generator) -> Jo
     if kind == "runs on a node" and nodes[node] >= job.num_replicas:
         past = replace(past, placement=((node, job.num_replicas),))
     return replace(job, submit_time=submit_time, past=past)
+TIMES_OF_A_JOB = ("submit_time", "deadline", "cancel_time")  # fields of a job that are times of the clock [s]
+
+
+def shifted(world: World, rounds: int) -> World:
+    """Return a world with all its times later by a number of rounds.
+
+    The world has no jobs from before the run, because these fix the start of the run at 0 s.
+    """
+    delay = rounds * ROUND_INTERVAL
+    outages = tuple((node, start + delay, duration) for node, start, duration in world.outages)
+    reclaims = tuple((node, start + delay, duration, warning) for node, start, duration, warning in world.reclaims)
+    jobs = tuple(later_job(job, delay) for job in world.jobs)
+    return replace(world, jobs=jobs, outages=outages, reclaims=reclaims, horizon=world.horizon + delay)
+
+
+def later_job(job: Job, delay: float) -> Job:
+    """Return a job with all its times later by a delay [s]."""
+    times = {}
+    for name in TIMES_OF_A_JOB:
+        if (time := getattr(job, name)) is not None:
+            times[name] = time + delay
+    return replace(job, **times)
 
 
 def _by_type(nodes: Sequence[int], types: Sequence[str]) -> dict[str, int]:

@@ -56,6 +56,7 @@ class Shown(NamedTuple):
     """State of the run that a frame shows."""
 
     record: RoundRecord  # of the last round
+    start: float  # time of the first submission [s]
     allocation: Allocation
     waiting: Sequence[JobId]
     num_ended: int
@@ -107,8 +108,9 @@ class Picture:
         last = run.last_round._replace(active_jobs=0, gpus_in_use=0) if is_over else run.last_round
         allocation = {} if is_over else run.allocation
         self._shown = Shown(
-            last, allocation, run.waiting, run.num_ended, total, run.mean_jct, run.down, gpu_time, run.shares
-        )
+            last, run.start_time, allocation, run.waiting, run.num_ended, total, run.mean_jct, run.down, gpu_time,
+            run.shares,
+        )  # fmt: skip
         for job in (*allocation, *run.waiting):
             self._order.setdefault(job, len(self._order))
         now = (last.time, last.gpus_in_use, len(run.waiting), last.efficiency)
@@ -153,7 +155,8 @@ class Picture:
     def _facts(self, shown: Shown) -> Iterator[str]:
         """Yield the numbers of the head as texts."""
         record, spent = shown.record, perf_counter() - self._started
-        yield f"{clock(record.time)} simulated"
+        simulated = record.time - shown.start
+        yield f"{clock(simulated)} simulated"
         yield f"{percent(shown.num_ended / max(shown.num_jobs, 1))} done"
         yield f"{shown.num_ended}/{shown.num_jobs} jobs ended   {record.active_jobs} active"
         num_gpus = sum(self._cluster.gpus_per_node[: self._nodes_up(shown)])
@@ -168,7 +171,7 @@ class Picture:
         if 0 < record.efficiency < MOST_EFFICIENCY:
             yield f"{OVER_TIME['efficiency'].title} {percent(record.efficiency)}"
         yield f"{METRICS['avg_jct'].title} so far {'–' if shown.mean_jct is None else length(shown.mean_jct)}"
-        yield f"{length(record.time / max(spent, 1e-3))} a second"
+        yield f"{length(simulated / max(spent, 1e-3))} a second"
         if 0 < shown.num_ended < shown.num_jobs:
             yield f"about {length(spent * (shown.num_jobs / shown.num_ended - 1))} left"
         if self.keys:

@@ -69,7 +69,7 @@ whole_size = type_of(
     float, lambda value: value % 1 == 0 and 1 <= value <= LARGEST, f"a whole number from 1 to {LARGEST:g}"
 )
 time = type_of(from_clock, lambda value: 0 <= value < inf, "a time like 90min, 1.5h, H:MM:SS, or a number of seconds")
-"""Type of a time since the start of a run [s]."""
+"""Type of a time on the clock of a run [s]."""
 
 
 def duration(word: str) -> float:
@@ -195,7 +195,7 @@ OPTIONS: Mapping[str, Option] = {
     "policies": Option(POLICIES, "A,B", names),
     "scenarios": Option("scenarios to run", "A,B", names),
     "suite": Option("list of scenarios", "NAME"),
-    "at": Option("time since the start of the run: 90min, 1.5h, H:MM:SS, or seconds", "TIME", time),
+    "at": Option("time on the clock of the run: 90min, 1.5h, H:MM:SS, or seconds", "TIME", time),
     "all": Option("make also the runs that take minutes"),
     "check": Option("exit with status 1 if a published number is not met"),
     "worlds": Option("number of random cases", "N", index),

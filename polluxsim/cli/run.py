@@ -272,4 +272,7 @@ def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
         console().print(SideBySide({output.name: summary}, gpus, user_values=[values_in(info)]))
     print(engine_waits(info["config"]["engine"]))
     print_remarks([output])
+    for word in HydraConfig.get().overrides.hydra:
+        if word.lstrip("+").startswith(("hydra/launcher", "hydra.launcher")):
+            print(f"polluxsim: {word} has no effect on one run; add -m for a sweep, or leave it out", file=sys.stderr)
     print(f"wrote {output}")

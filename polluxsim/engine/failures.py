@@ -39,7 +39,7 @@ class DrawnFailures:
         Failures per 1,000 days in which a node is up; 0 means never.
     shape
         Shape of the Weibull distribution of the time from a repair to the next failure. With 1 the distribution is
-        exponential. Below 1, failures are most likely just after a repair. All nodes are new at time 0.
+        exponential. Below 1, failures are most likely just after a repair. All nodes are new at the first submission.
     repair_time
         Mean time from a failure until the node is up again [s].
     repair_spread

@@ -47,7 +47,7 @@ def finish_time_fairness(
             yield None
             continue
         end = submit_time + jct
-        share = state.nodes.mean_gpus(end, submit_time) / number
+        share = state.nodes.mean_gpus(submit_time, end) / number
         time = alone[bisect_left(changes, end)].time(jobs[name], share, submit_time)
         yield None if time is None else jct / time
 

@@ -111,3 +111,5 @@ class Forks:
         placed = in_order(self._state.jobs.placed.values())
         leaving = [job for job in placed if any(node in nodes for node, _ in job.placement)]
         self._state.place([Move(job, (), None) for job in leaving])
+        for job in leaving:
+            job.leave_failed_node()

@@ -165,6 +165,12 @@ class ActiveJob:
         epoch = min(bisect_right(self.truth.epoch_ends, reached), before.epoch)
         self.segment = Segment(epoch, cycle.kept)
 
+    def leave_failed_node(self) -> None:
+        """Count the loss of the GPUs that the job has just given up as one by a failure, which cost no work."""
+        losses = self.holding.losses
+        self.holding.losses = losses._replace(num_failures=losses.num_failures + 1)
+        self.holding.is_lost = True
+
     def save_by(self, cycle: CheckpointCycle) -> None:
         """Make checkpoints on the GPUs that the job has just got; all earlier work is saved."""
         self.segment = self.segment._replace(checkpoints=cycle._replace(kept=self.segment.progress))

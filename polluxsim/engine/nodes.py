@@ -20,9 +20,9 @@ from polluxsim.records.results import OutageRecord
 
 
 class Account(NamedTuple):
-    """Requested nodes and GPUs: the sums up to a time, and the numbers after it."""
+    """Requested nodes and GPUs: the sums from the start of the run up to a time, and the numbers after it."""
 
-    time: float = 0.0  # [s]
+    time: float  # [s]
     node_seconds: float = 0.0
     gpu_seconds: float = 0.0
     gpu_cost: float = 0.0  # rent of GPUs by their types [$]
@@ -31,10 +31,13 @@ class Account(NamedTuple):
     gpu_price: float = 0.0  # rent of the requested GPUs [$/h]
 
     def at(self, now: float) -> Account:
-        """Return the account at a later time [s], at which the same nodes are requested."""
-        passed = now - self.time
+        """Return the account at a later time [s], at which the same nodes are requested.
+
+        Before the start of the run, the sums are 0.
+        """
+        passed = max(now - self.time, 0.0)
         return self._replace(
-            time=now,
+            time=max(now, self.time),
             node_seconds=self.node_seconds + passed * self.nodes,
             gpu_seconds=self.gpu_seconds + passed * self.gpus,
             gpu_cost=self.gpu_cost + passed / HOUR * self.gpu_price,
@@ -45,16 +48,23 @@ class Nodes:
     """Nodes that are requested and released one by one. The last requested node is released first.
 
     A node costs its price from its request to its release. It can be used after its start-up time, so that the nodes
-    that are up are always the first ones. The smallest number of nodes is up at time 0. Only `State` changes nodes.
+    that are up are always the first ones. The smallest number of nodes is up from the beginning. GPU time, costs and
+    failures count from the start of the run, its first submission. Only `State` changes nodes.
+
+    Attributes
+    ----------
+    start
+        Start of the run [s].
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, start: float = 0.0) -> None:
+        self.start = start
         self.free = list(cluster.gpus_per_node)  # also of nodes that are not up yet
         self.shared = SharedGpus(self.free)
         self.down: dict[int, OutageRecord] = {}
         self.coming: dict[int, float] = {}  # announced outages: node and time [s]
         self.draining: dict[int, float] = {}  # nodes that start no jobs until they go down, and that time [s]
-        self.num_failures = [0] * cluster.num_nodes
+        self.num_failures = [0] * cluster.num_nodes  # since the start of the run
         self.outages = Records(OutageRecord)  # of past outages
         self.granted: Mapping[JobId, Host] = NO_GRANTS  # CPUs and memory per GPU; replaced, never changed
         self._health: Health | None = None
@@ -65,7 +75,7 @@ class Nodes:
         self._present = cluster.gpus_per_node[: self._least]
         # Each request, release and growth begins a new account.
         self._accounts: list[Account] = []
-        self._begin_account(0.0)
+        self._begin_account(start)
 
     @property
     def counts(self) -> NodeCounts | None:
@@ -134,17 +144,24 @@ class Nodes:
         total = self._accounts[-1].at(now)
         return total.node_seconds / HOUR * self._cluster.node_price + total.gpu_cost
 
-    def mean_gpus(self, end: float, start: float = 0.0) -> float:
+    def gpu_seconds(self, now: float) -> float:
+        """Return the GPU time of all requested nodes up to a time [s], also while they were down [GPU s]."""
+        return self._accounts[-1].at(now).gpu_seconds
+
+    def mean_gpus(self, start: float, end: float) -> float:
         """Return the mean number of requested GPUs from one time to another [s]."""
-        if len(self._accounts) == 1:
-            return float(self._accounts[0].gpus)
-        if end <= start:
-            return float(self._account_at(end).gpus)
         first, last = self._account_at(start), self._account_at(end)
-        if first is last and start:
-            return float(first.gpus)
-        before = first.at(start).gpu_seconds if start else 0.0
-        return (last.at(end).gpu_seconds - before) / (end - start)
+        if first is last or end <= start:
+            return float(last.gpus)
+        return (last.at(end).gpu_seconds - first.at(start).gpu_seconds) / (end - start)
+
+    def begin_at(self, start: float) -> None:
+        """Let the run start earlier than before, at a time that is not past [s]: a fork adds a job before the others.
+
+        No account has sums yet, because they count from the start.
+        """
+        self.start = start
+        self._accounts = [account._replace(time=start) for account in self._accounts]
 
     def add(self, cluster: Cluster, now: float) -> None:
         """Extend the cluster from now on to a larger one that begins with the present nodes [s]."""
@@ -173,7 +190,7 @@ class Nodes:
 
     def fall(self, node: int, now: float, until: float, kind: str) -> None:
         """Take down a node without jobs until a time [s], or until the end of its present outage if that is later."""
-        self.num_failures[node] += 1
+        self.num_failures[node] += now >= self.start
         for announced in (self.coming, self.draining):
             if has_come(announced.get(node, inf), now):
                 del announced[node]
@@ -236,7 +253,7 @@ class Nodes:
     def _begin_account(self, now: float) -> None:
         sizes = self._cluster.gpus_per_node[: len(self._up_at)]
         price = sum(gpus * gpu.price for gpus, gpu in zip(sizes, self._cluster.node_types, strict=False))
-        past = self._accounts[-1].at(now) if self._accounts else Account()
+        past = self._accounts[-1].at(now) if self._accounts else Account(now)
         self._accounts.append(past._replace(nodes=len(sizes), gpus=sum(sizes), gpu_price=price))
 
     def _account_at(self, time: float) -> Account:

@@ -60,7 +60,8 @@ class Downtime:
     """Take nodes down by the outages of the cluster.
 
     Each outage has its own random numbers, by source, unit and number. Therefore the draws do not depend on other
-    events.
+    events. All nodes are new at the start of the run, its first submission: the first drawn outage of a node follows
+    it. Recorded outages happen at their times.
     """
 
     def __init__(self, state: State, seed: int) -> None:
@@ -109,10 +110,11 @@ class Downtime:
         self._state.take_down(Outage(nodes, self._state.clock.now, inf, "dropped"), inf)
 
     def _schedule(self, source: int, unit: int, number: int) -> None:
-        """Schedule the next outage of a unit that is up from now on."""
+        """Schedule the next outage of a unit that is up from now on, or from the start of the run."""
         clock = self._state.clock
+        since = max(clock.now, self._state.nodes.start)
         draw = partial(uniforms, self._seed, (Stream.OUTAGES, source, unit, number))
-        outage = self._state.scenario.cluster.outages[source].outage(unit, number, clock.now, draw)
+        outage = self._state.scenario.cluster.outages[source].outage(unit, number, since, draw)
         if outage is None or self._is_coming(coming := ComingOutage(source, unit, number, outage)):
             return
         self._coming[source, unit] = coming

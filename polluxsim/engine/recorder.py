@@ -35,6 +35,7 @@ from polluxsim.records.results import (
     StartRecord,
     Status,
     TimingRecord,
+    down_gpu_seconds,
 )
 from polluxsim.workloads.job import Job
 
@@ -86,8 +87,8 @@ class Recorder:
         state, now, spent = self._state, self._state.clock.now, self._spent
         for active in state.jobs.active.values():
             spent = spent.with_job(job_record(active.job, active, Status.CUT_OFF, now))
-        down = sum(each.gpus * (min(each.until, now) - min(each.time, now)) for each in state.nodes.all_outages())
-        return spent._replace(all=state.nodes.mean_gpus(now) * now, down=down)
+        down = down_gpu_seconds(state.nodes.all_outages(), state.nodes.start, now)
+        return spent._replace(all=state.nodes.gpu_seconds(now), down=down)
 
     def move(self, transition: Transition) -> None:
         """Record that a job gave up its GPUs, or the cost of its start if the policy named this cost.
@@ -203,7 +204,7 @@ class Recorder:
             reason_records=kept._reasons,
             standstill=standstill,
             outage_records=state.nodes.all_outages(),
-            gpu_seconds=state.nodes.mean_gpus(now) * now,
+            gpu_seconds=state.nodes.gpu_seconds(now),
             checkpoint_records=kept._checkpoints,
             sharing_records=kept._sharing,
             host_records=kept._hosts,

@@ -168,8 +168,8 @@ class Scenario:
             return None
         if (checkpoints := self.settings.checkpoints) is None:
             return CheckpointCycle()
-        failures = nodes.num_failures
-        rate = num_nodes * failure_rate(sum(failures), len(failures), now, checkpoints.expected_rate)
+        failures, passed = nodes.num_failures, now - nodes.start
+        rate = num_nodes * failure_rate(sum(failures), len(failures), passed, checkpoints.expected_rate)
         interval, cost = checkpoints.interval(job.application, rate), checkpoints.cost_of(job.application)
         return CheckpointCycle(interval, cost, interval, at_epochs=checkpoints.every == "epoch")
 

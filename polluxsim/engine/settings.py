@@ -41,7 +41,8 @@ class EngineSettings:
         Which reasons are recorded: `changes` (every change and wait, and samples between changes), `rounds` (every job
         at every round with a decision) or `none`.
     horizon
-        Latest end of the run [s]. Unfinished jobs are cut off. With None, the run ends when all jobs are complete.
+        Latest end of the run, on the clock of the submissions [s]. Unfinished jobs are cut off. With None, the run ends
+        when all jobs are complete.
     checkpoints
         When jobs save their work. With None, jobs save their work only when the policy moves them.
     job_failures

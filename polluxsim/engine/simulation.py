@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from polluxsim.common.durations import clock
-from polluxsim.common.errors import TurnError
+from polluxsim.common.errors import TurnError, check_range
 from polluxsim.common.instants import coincide, has_come
 from polluxsim.engine.clock import Event, Rank
 from polluxsim.engine.decision import Plan, plan_of
@@ -39,7 +39,7 @@ class Simulation:
     `advance` continues to the next round with a decision and returns a view of the cluster. `commit` applies the
     decision. When `advance` has returned None, `result` returns the records. Between these calls, `copy.deepcopy`
     makes a fork, which continues exactly like the run. Copy a policy with a state in the same call:
-    `copy.deepcopy((run, policy))`.
+    `copy.deepcopy((run, policy))`. Call `hand_over` before another policy decides, if it has a state.
 
     Parameters
     ----------
@@ -109,8 +109,12 @@ class Simulation:
     def advance(self, before: float = inf) -> ClusterView | None:
         """Continue until a decision is needed, and return the view. Return None at the end of the run.
 
-        Return None also if nothing more happens `before` this time [s]. Raise a `TurnError` if the run already waits.
+        With `before`, stop before the first event at this time or later [s], and return None if no decision is needed
+        until then. `time` is then that of the last event, and `is_over` says whether the run has ended. Raise a
+        `TurnError` if the run already waits.
         """
+        if before != inf:
+            check_range("before", before)
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the run can go on")
         events, jobs, submissions = self._state.clock, self._state.jobs, self._submissions
@@ -151,15 +155,35 @@ class Simulation:
         self.view, self._state.shutter.is_open = None, False
         self._apply(plan, reasons)
 
+    def hand_over(self) -> None:
+        """Announce all active jobs again, for a policy that has not seen the run: it decides next, instead of another.
+
+        If the run waits for a decision, `view` is a new view with the announcement; a view from before remains valid.
+        Raise a `TurnError` if the run is over.
+        """
+        if self._is_over:
+            raise TurnError(f"the run is over at {self.time:g} s: hand a copy over that was made before")
+        self._rounds.announce_all(self._state.jobs.active)
+        if self.view is None:
+            self._rounds.ask_anew()
+        else:
+            self.view = cluster_view(self._state, self._rounds)
+
     def fork(self, fork: Fork) -> None:
         """Change the run from a time on. The past and copies of the run are unchanged.
 
-        Raise a `TurnError` if the run waits for a decision, or is already past this time.
+        Jobs that end at this time have ended. A run that ends before this time is unchanged. Raise a `TurnError` if the
+        run waits for a decision, is over, or is already past this time.
         """
         if self.view is not None:
             raise TurnError(f"a decision is due at {self.time:g} s: commit one before the run can be forked")
+        if self._is_over:
+            raise TurnError(f"the run is over at {self.time:g} s: fork a copy that was made before")
+        check_range("fork.time", fork.time)
         if self.time > fork.time and not coincide(self.time, fork.time):
-            raise TurnError(f"the run is at {self.time:g} s, too far to go another way at {fork.time:g} s")
+            raise TurnError(
+                f"the run is at {self.time:g} s, past the fork at {fork.time:g} s: fork a copy that was made before"
+            )
         if fork.seed is not None:
             self.rng = np.random.default_rng(fork.seed)
         self._forks.schedule(fork)
@@ -175,6 +199,11 @@ class Simulation:
         return self._recorder.result(self.known, seconds, self.standstill, is_over=self._is_over)
 
     @property
+    def is_over(self) -> bool:
+        """Return whether the run has ended: all jobs have ended, the horizon is reached, or no job can progress."""
+        return self._is_over
+
+    @property
     def scenario(self) -> Scenario:
         """Return the input of the simulation."""
         return self._state.scenario
@@ -183,6 +212,11 @@ class Simulation:
     def time(self) -> float:
         """Return the time of the run [s]."""
         return self._state.clock.now
+
+    @property
+    def start_time(self) -> float:
+        """Return the start of the run, its first submission [s]. Costs and GPU time count from it."""
+        return self._state.nodes.start
 
     @property
     def known(self) -> Mapping[JobId, Job]:
@@ -247,7 +281,8 @@ class Simulation:
 
     def _round(self, event: Event) -> None:
         state = self._state
-        may_change = state.jobs.active or state.scenario.traits.scales
+        has_begun = has_come(state.nodes.start, self.time)
+        may_change = state.jobs.active or (state.scenario.traits.scales and has_begun)
         if not self._rounds.begin(event.about) or not may_change:
             return
         num_coming, num_forks = self._submissions.num_coming, self._forks.num_pending

@@ -62,7 +62,7 @@ class State:
         self.clock = Clock(scenario.settings.round_interval)
         self.shutter = Shutter(scenario)
         self.jobs = JobTables(self.shutter)
-        self.nodes = Nodes(scenario.cluster)
+        self.nodes = Nodes(scenario.cluster, scenario.workload.first_submission)
         self.shares: dict[JobId, Share] = {}  # of the jobs with GPUs by number
         self.hosted: Mapping[JobId, Hosted] = {}  # of the jobs with GPUs, if the cluster states CPUs and memory
         self.past_scenarios: list[tuple[float, Scenario]] = []  # with the times until which they held [s]

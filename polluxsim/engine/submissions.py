@@ -74,8 +74,10 @@ class Submissions:
             self.num_expected += 1
             if job.after:
                 self._wait(job)
-            else:
-                self._schedule(job)
+                continue
+            if job.submit_time < self._state.nodes.start:
+                self._state.nodes.begin_at(job.submit_time)
+            self._schedule(job)
         if any(job.after for job in jobs):
             self._release_after_ended(jobs)
 

@@ -82,12 +82,13 @@ class Checkpoints:
         return young_daly(self.cost_of(application), rate) if isinstance(self.every, str) else self.every
 
 
-def failure_rate(num_failures: int, num_nodes: int, now: float, expected: float) -> float:
-    """Return the failures/s of a node, from the failures until `now` [s] and one failure at the expected rate.
+def failure_rate(num_failures: int, num_nodes: int, passed: float, expected: float) -> float:
+    """Return the failures/s of a node, from the failures since the start of the run and one at the expected rate.
 
+    `passed` is the time since the start of the run, its first submission [s].
     `expected` is in failures per 1,000 node-days.
     """
-    return (num_failures + 1) / (num_nodes * now + NODE_DAYS / expected)
+    return (num_failures + 1) / (num_nodes * passed + NODE_DAYS / expected)
 
 
 def young_daly(cost: float, rate: float) -> float:

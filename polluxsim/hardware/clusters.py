@@ -22,7 +22,7 @@ class Outage(NamedTuple):
     """A time in which nodes are down."""
 
     nodes: tuple[int, ...]  # numbers of the nodes
-    start: float  # [s since the start of the workload]
+    start: float  # [s on the clock of the workload]
     duration: float  # [s]; ∞ if the nodes do not come up again
     kind: str  # cause, one word
     warning: float = 0.0  # time between the announcement and the start [s]

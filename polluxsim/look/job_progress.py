@@ -124,7 +124,7 @@ def undone_training(run: Run, cluster: Cluster) -> Iterator[tuple[Stay, float, f
     The stays come in the order in which they end.
     """
     result = run.result
-    if not any(job.num_failures for job in result.job_records):
+    if not any(job.lost_time for job in result.job_records):
         return
     pauses, applications = Pauses(run, cluster.num_nodes), {job.job: job.application for job in result.job_records}
     for stay in stays(result.allocation_records, cluster, result.end_time, result.sharing_records):
@@ -209,7 +209,7 @@ def why_unknown(run: Run) -> str:
     settings = settings_of(run)
     if settings.get("engine.interference") or settings.get("engine.sharing._target_"):
         return "they do not follow from the records where jobs interfere or share GPUs"
-    if any(job.num_failures or job.checkpoint_time for job in run.result.job_records):
+    if any(job.lost_time or job.checkpoint_time for job in run.result.job_records):
         return "they do not follow from the records where jobs lose work or stop for checkpoints"
     return "" if "engine.restart_delay" in settings else "the run does not say its restart delay"
 

@@ -85,10 +85,11 @@ class Pauses:
         known = settings.pop("_target_", "").endswith(f".{Checkpoints.__name__}")
         self._rules = Checkpoints(**settings) if known else None
         self._delay = start_delay(run)
-        self._failures = sorted(outage.time for outage in run.result.outage_records)
+        self._start = run.result.start_time
+        self._failures = sorted(outage.time for outage in run.result.outage_records if outage.time >= self._start)
         self._num_nodes = num_nodes
         self._failed: dict[tuple[str, float], float] = {}  # when failures took the GPUs of jobs, by job and start
-        if any(job.num_failures for job in run.result.job_records):
+        if any(job.lost_time for job in run.result.job_records):
             from polluxsim.statistics.series import failures  # noqa: PLC0415  (other runs do not need it)
 
             self._failed = dict(failures(run.result, run.round_interval))
@@ -137,6 +138,8 @@ class Pauses:
         if self._rules is None:
             return inf, inf, 0.0
         failures = bisect_right(self._failures, placed)  # failures that were known at that time
-        rate = len(set(nodes)) * failure_rate(failures, self._num_nodes, placed, self._rules.expected_rate)
+        rate = len(set(nodes)) * failure_rate(
+            failures, self._num_nodes, placed - self._start, self._rules.expected_rate
+        )
         interval, cost = self._rules.interval(application, rate), self._rules.cost_of(application)
         return placed + self._delay(job, application, nodes, placed) + interval, interval + cost, cost

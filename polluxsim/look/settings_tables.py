@@ -120,8 +120,12 @@ def notes(table: SettingsTable) -> list[str]:
 
 
 def _last_notes(table: SettingsTable) -> list[str]:
-    """Return the notes on the changes, and the verdict or what a verdict needs."""
+    """Return the notes on the changes, and the verdict or what a verdict needs. One setting has nothing to judge."""
     found = list(_change_notes(table)) if _changes(table) else []
+    if len(table.cells) == 1:
+        if _has_one_run_each(table):
+            found.append(f"An interval needs {LEAST_UNITS} runs with other seeds or workloads.")
+        return found
     if not _has_one_run_each(table):
         return [*found, verdict(table)]
     needed = f"Intervals need {LEAST_UNITS} pairs of runs with the same workload and seed, and a verdict on differences"
@@ -213,13 +217,14 @@ def verdict(table: SettingsTable) -> str:
     if not judged:
         most = max((change.num_units for _, _, change in known), default=0)
         missing = max(LEAST_FOR_VERDICT - most, 0)
-        words = f", {missing} more than there are" if missing and len(table.cells) > 1 else ""
+        words = f", {missing} more than there are" if missing else ""
         kind = "independent pairs" if _are_counted_as_one(change for _, _, change in known) else "pairs"
         return f"No verdict on differences: it needs {LEAST_FOR_VERDICT} {kind} with the same workload and seed{words}."
     real: dict[str, list[str]] = {}
     for title, label, change in judged:
-        if change.is_real:
-            real.setdefault(title, []).append(f"{label} ({change_text(change.estimate.value)})")
+        text = change_text(change.estimate.value)
+        if change.is_real and not text.startswith("±"):  # a change below the printed digits is no difference
+            real.setdefault(title, []).append(f"{label} ({text})")
     if not real:
         return f"No difference {_against(table)} is real by the 95 % intervals."
     plural = "s" * (len(judged) > 1)

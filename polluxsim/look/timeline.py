@@ -46,7 +46,7 @@ FLOW = {"name": "re-allocation", "cat": "re-allocation"}  # attributes of the ar
 
 
 def events(run: Run) -> Iterator[Event]:
-    """Yield all events of the timeline of a run. Times are whole microseconds since the start of the workload.
+    """Yield all events of the timeline of a run. Times are whole microseconds on the clock of the workload.
 
     Tracks of GPUs: a node is a process and a GPU a thread; a shared GPU has a thread for each job. A slice with the
     name of a job lasts while the job holds the GPU at one batch size. The slice `start` or `restart` before it is the

@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 LESS, MORE, NEITHER = "less", "more", ""
 ARROWS = {LESS: " ↓", MORE: " ↑", NEITHER: ""}
 
+PLAIN_UNITS = (
+    "s", "ms", "percent", "$", "€", "jobs", "GPUs", "nodes", "examples", "steps", "GPU h", "node h", "W", "kW", "J",
+    "kJ", "MJ", "Wh", "kWh", "MWh", "g", "kg", "t", "g CO2", "kg CO2", "t CO2", "MB", "GB", "TB",
+)  # fmt: skip
+"""Units of metrics whose values tables show unchanged. A quotient of two of them is a unit too, like `jobs/h`."""
+
+DIVISORS = (*PLAIN_UNITS, "min", "h", "d", "job", "GPU", "node", "example", "step")
+"""Units by which a quotient may divide."""
+
 IN_FILES = ("title", "unit", "better", "can_be_negative")  # parts of a declaration that run.json and sweep.parquet keep
 
 PANDAS_ATTRIBUTES = b"PANDAS_ATTRS"
@@ -39,8 +48,8 @@ class Metric:
     title
         Name in tables, figures and reports.
     unit
-        Unit in tables. Values are in seconds for the unit "h", and shares of 1 for "%"; for other units tables show the
-        values unchanged.
+        Unit in tables: "h", whose values are in seconds; "%", whose values are shares of 1; or one of `PLAIN_UNITS`,
+        whose values tables show unchanged.
     better
         "less", "more", or "" if neither is better.
     can_be_negative
@@ -75,8 +84,17 @@ class Metric:
                 raise InvalidInputError(f"a metric's {name} is {short(getattr(self, name))}, but it must be text")
         if not self.title:
             raise InvalidInputError("a metric's title is empty; give the name that tables are to show")
+        self._check_unit()
         if self.better not in ARROWS:
             raise InvalidInputError(f"a metric's better is {short(self.better)}; give 'less', 'more' or ''")
+
+    def _check_unit(self) -> None:
+        """Raise InvalidInputError if the unit is none of the allowed ones."""
+        if not is_unit(self.unit):
+            raise InvalidInputError(
+                f"a metric's unit is {short(self.unit)}; give 'h' for values in seconds, '%' for shares of 1, '', one "
+                f"of {', '.join(PLAIN_UNITS)} for values in this unit, or a quotient like 'jobs/h'"
+            )
 
     @property
     def column_unit(self) -> str:
@@ -104,6 +122,25 @@ class Metric:
         return -inf if self.can_be_negative else 0.0, 1.0 if self.unit == "%" else inf
 
 
+def is_unit(unit: str) -> bool:
+    """Return whether a metric may have this unit.
+
+    >>> [is_unit(unit) for unit in ("h", "kWh", "kg CO₂/kWh", "minutes")]
+    [True, True, True, False]
+    """
+    above, slash, below = unit.replace("₂", "2").partition("/")
+    if not slash:
+        return above in ("", "h", "%", *PLAIN_UNITS)
+    return above in PLAIN_UNITS and below in DIVISORS
+
+
+class RecordedMetric(Metric):
+    """A metric in a file. Older versions allowed any unit."""
+
+    def _check_unit(self) -> None:
+        """Allow any unit, because its values are shown unchanged."""
+
+
 UserValues = dict[str, tuple[Metric, float | None]]  # the user's metrics of a run and their values, by name
 
 
@@ -121,7 +158,8 @@ def values_in(info: Mapping[str, Any]) -> UserValues:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise InvalidInputError(f"metric {name!r} in run.json is {short(value)}, but it must be a number or null")
         title, unit, better = (entry.get(part, "") for part in ("title", "unit", "better"))
-        found[name] = (Metric(title, unit, better, entry.get("can_be_negative") is True), value)
+        kind = Metric if not isinstance(unit, str) or is_unit(unit) else RecordedMetric
+        found[name] = (kind(title, unit, better, entry.get("can_be_negative") is True), value)
     return found
 
 

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.instants import has_come
-from polluxsim.records.results import GpuSeconds, JobRecord, Result, Status
+from polluxsim.records.results import GpuSeconds, JobRecord, Result, Status, down_gpu_seconds
 
 
 def shares_of_gpu_time(result: Result) -> Mapping[str, float]:
     """Return the shares of all GPU time of a run, as `shares`; empty if the GPU time is unknown."""
     if not result.gpu_seconds:
         return {}
-    jobs, end = result.job_records, result.end_time  # also the jobs from before the run, which hold GPUs too
+    jobs = result.job_records  # also the jobs from before the run, which hold GPUs too
     return shares(
         GpuSeconds(
             all=result.gpu_seconds,
@@ -27,7 +27,7 @@ def shares_of_gpu_time(result: Result) -> Mapping[str, float]:
             checkpoint=sum(job.checkpoint_gpu_seconds for job in jobs),
             restart=sum(job.restart_gpu_seconds for job in jobs),
             lost=sum(job.lost_gpu_seconds for job in jobs),
-            down=sum(row.gpus * (min(row.until, end) - min(row.time, end)) for row in result.outage_records),
+            down=down_gpu_seconds(result.outage_records, result.start_time, result.end_time),
         )
     )
 
@@ -86,7 +86,7 @@ class Summary:
     p99_jct: float | None
     jct_by_application: Mapping[str, float]  # mean completion time by application [s]
     makespan: float | None  # last completion less first submission [s]; None if `avg_jct` is None
-    restarts: int  # re-allocations of all jobs
+    restarts: int  # re-allocations of all jobs that the policy ordered, without starts after failures
     gpu_hours: float  # GPUs held, over time [GPU h]
     # Time with GPUs over re-allocations, of all jobs [s]; None without re-allocations.
     time_between_restarts: float | None = None
@@ -94,7 +94,8 @@ class Summary:
     restart_share: float = 0.0
     max_fairness: float | None = None  # largest finish-time fairness ρ of complete jobs; None if no job has a ρ
     fair_share: float | None = None  # share of jobs with ρ < 2 among jobs with a ρ; None if no job has a ρ
-    cost: float = 0.0  # price of all nodes until the run ended, in the unit of the cluster's `node_price`
+    # Price of all nodes from the first submission to the end of the run, in the unit of the cluster's `node_price`.
+    cost: float = 0.0
     # Complete jobs without a ρ, because their profiles lack step times on their share of the cluster.
     unknown_fairness: int = 0
     # Names of jobs that their users cancelled, and of jobs that depend on a cancelled job.
@@ -106,12 +107,13 @@ class Summary:
     deadlines: int = 0
     deadlines_met: int = 0
     failed: tuple[str, ...] = ()  # names of jobs that failed too often
-    outages: int = 0  # number of outages of nodes
-    restarts_by_failure: int = 0  # number of times that failures took the GPUs of jobs; not in `restarts`
+    outages: int = 0  # number of outages of nodes that end after the first submission
+    # Number of times that failures took the GPUs of jobs, also if a job did not start again; not in `restarts`.
+    restarts_by_failure: int = 0
     # Useful training time over the time since the first start, of all jobs together; None if no job ran.
     effective_time_ratio: float | None = None
-    # Shares of all GPU time, which add up to 1: useful, checkpoint, restart, lost, idle, down. Empty if the GPU time of
-    # the cluster is unknown.
+    # Shares of all GPU time from the first submission to the end of the run, which add up to 1: useful, checkpoint,
+    # restart, lost, idle, down. Empty if the GPU time of the cluster is unknown.
     gpu_time: Mapping[str, float] = field(default_factory=dict)
     # Mean time from submission to the first GPU [s], of the jobs in the mean JCT. A job that never got a GPU counts
     # with its age at the end of the run. None if `avg_jct` is None.
@@ -169,7 +171,7 @@ def summarise(result: Result) -> Summary | None:
         p99_fairness=_statistic(np.percentile, fairness, 99),
         fair_share=_statistic(np.mean, fairness < FAIR),
         cost=_cost(result),
-        outages=len(result.outage_records),
+        outages=sum(outage.until > result.start_time for outage in result.outage_records),
         restarts_by_failure=sum(job.num_failures for job in jobs),
         effective_time_ratio=effective_time_ratio(jobs, result.end_time),
         gpu_time=shares_of_gpu_time(result),
@@ -217,6 +219,7 @@ def _met(job: JobRecord) -> bool:
 
 
 def _cost(result: Result) -> float:
+    """Return the price of all nodes from the start of the run to its end."""
     if not result.round_records:
         return 0.0
     last = result.round_records[-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, cached_property
@@ -317,6 +317,8 @@ class Result:
         Wall-clock times.
     reason_records
         Reasons of the policy, in order of time.
+    start_time
+        Start of the run: its first submission [s]. Costs, GPU time and averages over time count from it.
     standstill
         Sentence about the reason of a standstill, in which no remaining job can progress; None for other runs.
     outage_records
@@ -350,6 +352,11 @@ class Result:
     start_records: Sequence[StartRecord] = ()
     before_run: BeforeRun | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def start_time(self) -> float:
+        """Return the start of the run [s]: its first submission, or 0 with jobs from before the run or without jobs."""
+        return max(self.job_records[0].submit_time, 0.0) if self.job_records else 0.0
+
     @cached_property
     def jobs(self) -> pd.DataFrame:
         """Return the job records as a table."""
@@ -364,6 +371,14 @@ class Result:
     def allocations(self) -> pd.DataFrame:
         """Return the allocation records as a table."""
         return _frame(self.allocation_records, AllocationRecord._fields)
+
+
+def down_gpu_seconds(outages: Iterable[OutageRecord], start: float, end: float) -> float:
+    """Return the GPU time of nodes that were down, in the part of their outages from one time to another [GPU s]."""
+    total = 0.0
+    for outage in outages:
+        total += outage.gpus * max(min(outage.until, end) - max(outage.time, start), 0.0)
+    return total
 
 
 def _frame(records: Sequence[NamedTuple], columns: tuple[str, ...]) -> pd.DataFrame:

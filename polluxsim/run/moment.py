@@ -43,7 +43,7 @@ class WhatIfRequest:
     objects: Mapping[str, tuple[Any, Mapping[str, object]]] = field(default_factory=dict)
     drop_nodes: Collection[int] = ()  # numbers of nodes that go down for good
     without: Collection[str] = ()  # names of jobs that are cancelled, or never submitted
-    added: tuple[Job, ...] = ()  # additional jobs, at their times since the start of the run [s]
+    added: tuple[Job, ...] = ()  # additional jobs, at their times on the clock of the run [s]
     seed: int | None = None  # seed of the policy's random generator from this round on; None continues the generator
 
     def config(self, present: DictConfig) -> DictConfig:

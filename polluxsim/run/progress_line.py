@@ -25,7 +25,7 @@ def progress(workload: Workload, cluster: Cluster) -> Iterator[Watcher]:
             if (record := run.last_round) is None:
                 return
             note = (
-                f"{record.time / HOUR:.1f} h simulated, {record.active_jobs} jobs active, "
+                f"{(record.time - run.start_time) / HOUR:.1f} h simulated, {record.active_jobs} jobs active, "
                 f"{record.gpus_in_use}/{cluster.num_gpus} GPUs in use"
             )
             show(run.num_ended, num_expected(workload, run), note)

@@ -42,9 +42,9 @@ class Arrivals:
     """Jobs that are assumed to arrive after the time of a forecast."""
 
     # `none`, `recent`, or the name of the file with the jobs. `recent` resamples the jobs that have arrived. They
-    # arrive for the duration of the run so far, at most three days, and no jobs after that.
+    # arrive for as long as the time since the first submission, at most three days, and no jobs after that.
     source: str = RECENT
-    # The jobs of the file, at their times since the start of the run. Earlier ones are left out.
+    # The jobs of the file, at their times on the clock of the run. Earlier ones are left out.
     jobs: tuple[Job, ...] = ()
 
     def after(self, time: float) -> tuple[Job, ...]:
@@ -58,15 +58,18 @@ class Arrivals:
             if job.job_id in names
         )
 
-    def until(self, time: float) -> float:
-        """Return when the last resampled job may arrive, for a forecast at a time [s]."""
-        return time + (min(time, LONGEST_ARRIVALS) if self.source == RECENT else 0.0)
+    def until(self, time: float, start: float) -> float:
+        """Return when the last resampled job may arrive, for a forecast at a time [s]. The run began at `start` [s]."""
+        return time + (min(time - start, LONGEST_ARRIVALS) if self.source == RECENT else 0.0)
 
-    def in_words(self, time: float, num_seen: int) -> str:
-        """Return a line that states the assumption about arrivals, given the number of jobs that arrived until then."""
+    def in_words(self, time: float, start: float, num_seen: int) -> str:
+        """Return a line that states the assumption about arrivals, given the number of jobs that arrived until then.
+
+        The arguments `time` and `start` are those of `until`.
+        """
         coming, words = len(self.after(time)), f"none after {clock(time)}"
         if self.source == RECENT:
-            until = clock(self.until(time))
+            until = clock(self.until(time, start))
             words = f"resampled from the {_jobs(num_seen)} before {clock(time)}, until {until}, then none"
         elif self.source != NONE:
             words = f"{_jobs(coming)} of {self.source}, {_jobs(len(self.jobs) - coming, 'earlier ')} left out"
@@ -116,6 +119,7 @@ class KnownState:
         self.moment, self.arrivals = moment, arrivals
         run, _ = moment.copied()
         known, time = run.known, moment.time
+        self._start = min(run.start_time, time)
         jobs = [job for job in (*run.scenario.workload.jobs, *moment.added) if job.job_id not in moment.left_out]
         # The run is just before the time, so it lacks the jobs that are submitted at exactly this time.
         arriving = [job for job in jobs if job.submit_time == time and not job.after]
@@ -138,7 +142,7 @@ class KnownState:
     def assumption(self) -> str:
         """Return the line that states the assumed arrivals."""
         num_arrived = sum(each.job.past is None for each in self._seen)
-        return self.arrivals.in_words(self.moment.time, num_arrived)
+        return self.arrivals.in_words(self.moment.time, self._start, num_arrived)
 
     def check(self, names: Collection[JobId]) -> None:
         """Raise an `InvalidInputError` unless all jobs wait or run at this time."""
@@ -161,7 +165,7 @@ class KnownState:
         fork = Fork(now, scenario, without=self._to_come, seed=seed, altered=altered, chance=chance)
         for start, jobs in self._coming(draw):
             follower.follow(start)
-            if not follower.left:
+            if not follower.left or run.is_over:
                 break
             run.fork(fork._replace(time=start, added=tuple(jobs)))
             fork = Fork(start, scenario)
@@ -203,7 +207,7 @@ class KnownState:
 
     def _coming(self, draw: Draw) -> Iterator[tuple[float, Iterable[Job]]]:
         """Yield the assumed arrivals in pieces, each with the time from which on they arrive [s]; the first is now."""
-        now, until = self.moment.time, self.arrivals.until(self.moment.time)
+        now, until = self.moment.time, self.arrivals.until(self.moment.time, self._start)
         if until == now:
             yield now, self._from_file
             return

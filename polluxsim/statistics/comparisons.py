@@ -17,7 +17,7 @@ from polluxsim.records.results import Result
 from polluxsim.records.storage import Run
 from polluxsim.statistics.estimates import Measured, Sample, Samples
 from polluxsim.statistics.forks import FROM_FORK, fork_times, parts_from_fork
-from polluxsim.statistics.frames import Row, check_column, every_row_of, frame_of, rows_of, settings_in
+from polluxsim.statistics.frames import Row, check_column, every_row_of, frame_of, is_setting, rows_of, settings_in
 from polluxsim.statistics.groups import REPLICATES, in_words, is_named, labels_of, no_baseline, settings_of
 from polluxsim.statistics.metric_lines import is_lower_bound, metric_of, needs_completion
 
@@ -112,18 +112,31 @@ def samples_of(
     Runs with equal values of the `pooled` settings are pairs.
     """
     kept = [name for name in pooled if name != "seed"]
-    return Samples(
+    workloads = [" ".join(str(row.get(name)) for name in kept) for row in rows]
+    samples = [
         Sample(
             metric,
             label,
             float(row[metric]) / declared.factor,
-            " ".join(str(row.get(name)) for name in kept),
+            workload,
             row.get("seed", 0) if "seed" in pooled else 0,
         )
-        for label, row in zip(labels, rows, strict=True)
+        for label, workload, row in zip(labels, workloads, rows, strict=True)
         for metric, declared in metrics.items()
         if metric in row
-    )
+    ]
+    return Samples(samples, _random_labels(rows, labels, workloads))
+
+
+def _random_labels(rows: Sequence[Row], labels: Sequence[str], workloads: Sequence[str]) -> set[str]:
+    """Return the labels with two runs of one workload that differ in some metric, also in one that is not shown."""
+    first_of: dict[tuple[str, str], dict[str, Real]] = {}
+    random_labels = set[str]()
+    for label, workload, row in zip(labels, workloads, rows, strict=True):
+        metrics = {key: value for key, value in row.items() if isinstance(value, Real) and not is_setting(key)}
+        if first_of.setdefault((label, workload), metrics) != metrics:
+            random_labels.add(label)
+    return random_labels
 
 
 def distinct_labels(rows: Sequence[Row]) -> list[str]:
@@ -165,6 +178,9 @@ COMPARED = (
     "max_fairness",
 )  # fmt: skip
 """Metrics that `compared` compares, besides those of the user and the JCT of each application."""
+
+
+LEAST_CHANGE = 1e-9  # smaller changes of a JCT, as a share of it, count as none
 
 
 class Gain(NamedTuple):
@@ -282,7 +298,10 @@ def _gains(ours: Mapping[str, Run], baseline: Mapping[str, Run]) -> list[Gain]:
         for job in of_run(run.result):
             jct = before.get((job.job, job.submit_time))
             if jct is not None and job.jct is not None:
-                found.append(Gain(job.job, run.name, job.jct - jct))
+                seconds = job.jct - jct
+                if abs(seconds) <= LEAST_CHANGE * jct:  # rounding, or too little to matter
+                    seconds = 0.0
+                found.append(Gain(job.job, run.name, seconds))
     return sorted(found, key=lambda gain: gain.seconds)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from math import inf, isnan, nan
 from typing import NamedTuple
 
@@ -161,15 +161,16 @@ def _hall_quantile(quantile: float, skewness: Array, units: int) -> Array:
     return np.where(is_skewed, transformed, quantile)
 
 
-def independent(values: Array, workloads: Sequence[object]) -> Array:
+def independent(values: Array, workloads: Sequence[object], *, seeds_matter: bool = False) -> Array:
     """Return the independent units among runs: means over the first axis of the values, shape (units, ...).
 
     The units are workloads if there are at least six of them or if seeds change nothing. Otherwise each run is a unit,
     and an interval says little about workloads that were not run. Values have shape (runs, ...), workloads (runs,).
+    With `seeds_matter`, seeds change other values of these runs, although they may leave these values equal.
     """
     keys = np.array([str(workload) for workload in workloads])
     by_workload = [values[keys == key] for key in dict.fromkeys(keys.tolist())]
-    seeds_matter = any((runs != runs[0]).any() for runs in by_workload)
+    seeds_matter = seeds_matter or any((runs != runs[0]).any() for runs in by_workload)
     if len(by_workload) < LEAST_FOR_VERDICT and seeds_matter:
         return values
     return np.stack([runs.mean(axis=0) for runs in by_workload]) if by_workload else values
@@ -232,9 +233,14 @@ class Measured(NamedTuple):
 
 
 class Samples:
-    """Measured values by metric and arm."""
+    """Measured values by metric and arm.
 
-    def __init__(self, samples: Iterable[Sample]) -> None:
+    `random_arms` are arms whose seeds change some metric of their runs. Their runs are independent also for a metric
+    that is equal in all of them.
+    """
+
+    def __init__(self, samples: Iterable[Sample], random_arms: Collection[str] = ()) -> None:
+        self._random_arms = random_arms
         values = defaultdict[tuple[str, str], dict[tuple[str, int], float]](dict)
         for sample in samples:
             values[sample.metric, sample.arm][sample.workload, sample.seed] = sample.value
@@ -249,7 +255,8 @@ class Samples:
         runs = self._runs(metric, arm)
         if runs is None:
             return None
-        units = independent(runs.to_numpy(dtype=float), _workloads(runs))[:, 0]
+        is_random = arm in self._random_arms
+        units = independent(runs.to_numpy(dtype=float), _workloads(runs), seeds_matter=is_random)[:, 0]
         is_finite = np.isfinite(units).all()
         return _measured(mean(units, least, most) if is_finite else Estimate(inf, None, None), units, runs)
 
@@ -261,7 +268,9 @@ class Samples:
         values = runs.to_numpy(dtype=float)
         logs = log_ratios(values[:, 0], values[:, 1])
         with np.errstate(invalid="ignore"):  # -inf and inf in one workload have no mean
-            units = independent(np.column_stack([values, logs]), _workloads(runs))[:, 2]
+            is_random = arm in self._random_arms or baseline in self._random_arms
+            columns = np.column_stack([values, logs])
+            units = independent(columns, _workloads(runs), seeds_matter=is_random)[:, 2]
         zeros = int((~np.isfinite(logs)).sum())
         is_mixed = zeros and not (logs == -inf).all()  # a unit may hide it: the mean of -inf and a number is -inf
         change = ratio_of_geometric_means(logs if is_mixed else units).as_change()

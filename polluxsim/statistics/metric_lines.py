@@ -17,7 +17,11 @@ OF_JOBS = {
     "jct": Metric("JCT", "h", formula="completion − submission; the age at the end of the run if the job was cut off"),
     "queueing_delay": Metric("time to the first GPU", "h", formula="first GPU − submission"),
     "waiting_time": Metric("waiting time in total", "h", formula="JCT − time with GPUs"),
-    "restarts": Metric("restarts", better=NEITHER, formula="changes of GPUs by the policy after the first start"),
+    "restarts": Metric(
+        "restarts",
+        better=NEITHER,
+        formula="changes of GPUs by the policy after the first start, without starts after failures",
+    ),
     "failures": Metric("failures", formula="times that a failure took the GPUs"),
     "lost_time": Metric("cost of failures", "h", formula="time of training that failures undid"),
     "effective_time_ratio": Metric(
@@ -78,7 +82,10 @@ METRICS = {
     "restarts": Metric(
         OF_JOBS["restarts"].title,
         better=NEITHER,
-        formula="changes of GPUs that the policy ordered after a job's first start, of all jobs",
+        formula=(
+            "changes of GPUs that the policy ordered after a job's first start, of all jobs; a start after a failure "
+            "is not one of them"
+        ),
     ),
     "time_between_restarts": Metric(
         "time between restarts", "h", NEITHER, is_part=True, formula="time with GPUs of all jobs / restarts"
@@ -103,7 +110,9 @@ METRICS = {
         "deadlines met", "%", MORE, formula="jobs complete by their deadline / jobs with a deadline"
     ),
     "outages": Metric("outages of nodes", better=NEITHER, formula="outages of nodes"),
-    "restarts_by_failure": Metric("restarts by failure", formula="times that a failure took a job's GPUs"),
+    "restarts_by_failure": Metric(
+        "restarts by failure", formula="times that a failure took a job's GPUs, also if the job did not start again"
+    ),
     "effective_time_ratio": replace(
         OF_JOBS["effective_time_ratio"], formula=f"{OF_JOBS['effective_time_ratio'].formula}, of all jobs"
     ),

@@ -194,15 +194,25 @@ def _of_rounds(result: Result, column: str) -> Steps:
     return Steps(times, values)
 
 
-def bin_edges(end_time: float, bin_width: float) -> Array:
-    """Return the edges of bins from 0 to the end of the run, shape (n + 1,) [s]. The last bin may be narrower.
+LATE_START = 0.2  # runs whose first submission is after this share of the time are shown from this submission on [1]
 
-    >>> bin_edges(70.0, 30.0).tolist()
-    [0.0, 30.0, 60.0, 70.0]
+
+def axis_start(results: Iterable[Result]) -> float:
+    """Return the start of the time axis of runs [s]: time 0, or their first submission if it is late."""
+    results = list(results)
+    first, end = min(result.start_time for result in results), max(result.end_time for result in results)
+    return first if LATE_START * end < first < end else 0.0
+
+
+def bin_edges(end_time: float, bin_width: float, start: float = 0.0) -> Array:
+    """Return the edges of bins from a start to the end of the run, shape (n + 1,) [s]. The last bin may be narrower.
+
+    >>> bin_edges(70.0, 30.0).tolist(), bin_edges(70.0, 30.0, start=20.0).tolist()
+    ([0.0, 30.0, 60.0, 70.0], [20.0, 50.0, 70.0])
     """
-    if end_time <= 0:
-        return np.array([0.0, bin_width])
-    edges = np.arange(0.0, end_time, bin_width)
+    if end_time <= start:
+        return np.array([start, start + bin_width])
+    edges = np.arange(start, end_time, bin_width)
     return np.append(edges[edges < end_time], end_time)  # rounding can add an edge at the end
 
 

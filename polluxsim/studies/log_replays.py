@@ -36,6 +36,15 @@ def refuse_varied(overrides: Sequence[str], varied: Mapping[str, str]) -> None:
             raise InvalidConfigError(f"{word} sets in every run what {option} varies; leave it out")
 
 
+def refuse_launcher(overrides: Sequence[str], command: str) -> None:
+    """Raise InvalidConfigError if an override chooses a launcher of Hydra, which has no effect on a command."""
+    for word in overrides:
+        if word.lstrip("+~").startswith(("hydra/", "hydra.")):
+            raise InvalidConfigError(
+                f"{word} has no effect on {command}, which makes its runs in processes of this machine; leave it out"
+            )
+
+
 def _refuse_empty(request: CalibrateRequest | LogWhatIfRequest, *names: str) -> None:
     if empty := [name for name in names if not len(getattr(request, name))]:
         raise InvalidConfigError(f"{empty[0]} has no value; give at least one")
@@ -63,6 +72,7 @@ class CalibrateRequest:
 
     def __post_init__(self) -> None:
         _refuse_empty(self, "gpus", "policies")
+        refuse_launcher(self.overrides, "log calibrate")
         refuse_varied(self.overrides, {**VARIED, "cluster.num_nodes": "--gpus"})
         for gpus in self.gpus:
             if gpus < 1 or self.gpus_per_node < 1 or gpus % self.gpus_per_node:
@@ -186,6 +196,7 @@ class LogWhatIfRequest:
 
     def __post_init__(self) -> None:
         _refuse_empty(self, "nodes", "loads", "policies", "failures", "percentiles")
+        refuse_launcher(self.overrides, "log whatif")
         varied = {**VARIED, "cluster.num_nodes": "--nodes", "workload.load_factor": "--load"}
         refuse_varied(self.overrides, {**varied, "cluster/failures": "--failures", "cluster.failures": "--failures"})
         if wrong := [word for word in self.percentiles if word not in PERCENTILES]:
@@ -224,16 +235,30 @@ class LogWhatIf(NamedTuple):
                 "nodes": f"{abs(more)} {'more' if more > 0 else 'fewer'} node{'' if abs(more) == 1 else 's'}",
                 "load": f"{case.load / base.load:g} times the load",
                 "policy": f"{case.policy} in place of {base.policy}",
-                "failures": "no failures" if case.failures == OFF else f"failures as in {case.failures}",
+                "failures": failures_in_words(case.failures, self.request.overrides),
             }[changed[0]]
+            words_before, words_after = wait_in_words(before), wait_in_words(after)
             if changed == ["failures"] and case.failures != OFF and not self.outages[case]:
                 yield f"{what}: no node fails in this replay; try other seeds with seed=1, or a longer log"
-            elif after == before:
-                yield f"{what}: leaves the {percentile} wait at {wait_in_words(after)}"
+            elif words_after == words_before:  # a change below the printed digits is no change
+                yield f"{what}: leaves the {percentile} wait at {words_after}"
             else:
                 does = "cuts" if after < before else "raises"
-                ends = f"from {wait_in_words(before)} to {wait_in_words(after)}"
-                yield f"{what}: {does} the {percentile} wait {ends}"
+                yield f"{what}: {does} the {percentile} wait from {words_before} to {words_after}"
+
+
+def failures_in_words(name: str, overrides: Sequence[str]) -> str:
+    """Return a description of the failures of replays: their entry, and the settings that the user changed in it.
+
+    >>> failures_in_words("rsc-1", ["cluster.failures.rate=40", "seed=1"])
+    'failures as in rsc-1 with rate=40'
+    """
+    if name == OFF:
+        return "no failures"
+    prefix = "cluster.failures."
+    changed = [word.lstrip("+") for word in overrides]
+    settings = [word.removeprefix(prefix) for word in changed if word.startswith(prefix)]
+    return f"failures as in {name}" + (f" with {', '.join(settings)}" if settings else "")
 
 
 def wait_in_words(seconds: float) -> str:
@@ -311,12 +336,13 @@ def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iter
         for rest, curve in curves.items():
             same = f"load {rest.load:g}" if axis == "nodes" else f"{rest.nodes} nodes"
             same += f", failures {rest.failures}" * several
-            for levels in reversals(curve, easier_upwards=is_easier_upwards).items():
-                easier, harder = (
-                    f"{wait_in_words(curve[level])} with {f'{level:g} nodes' if axis == 'nodes' else f'load {level:g}'}"
-                    for level in levels  # the easier level, and the next harder one
-                )
-                yield f"not monotone: {rest.policy}, {same}: the {percentile} wait is {easier} and {harder}"
+            for easier, harder in reversals(curve, easier_upwards=is_easier_upwards).items():
+                waits_of_both = [wait_in_words(curve[easier]), wait_in_words(curve[harder])]
+                if waits_of_both[0] == waits_of_both[1]:  # a difference below the printed digits is none
+                    continue
+                names = [f"{level:g} nodes" if axis == "nodes" else f"load {level:g}" for level in (easier, harder)]
+                both = " and ".join(f"{wait} with {name}" for wait, name in zip(waits_of_both, names, strict=True))
+                yield f"not monotone: {rest.policy}, {same}: the {percentile} wait is {both}"
 
 
 def reversals(curve: Mapping[float, float], *, easier_upwards: bool) -> dict[float, float]:

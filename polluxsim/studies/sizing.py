@@ -22,7 +22,7 @@ from polluxsim.run.execution import Execution
 from polluxsim.statistics.estimates import Estimate, Sample, Samples
 from polluxsim.studies.driver import complete
 from polluxsim.studies.launching import LocalWorkers
-from polluxsim.studies.log_replays import refuse_varied, replay_of, reversals
+from polluxsim.studies.log_replays import refuse_launcher, refuse_varied, replay_of, reversals
 from polluxsim.studies.plan import Entry, composer, entry_of
 
 MOST_LEVELS = 100_000  # largest number of levels between 0 and the limit
@@ -59,6 +59,7 @@ class SizeRequest:
             )
         if self.existing is not None and self.highest_load:
             raise InvalidConfigError("--existing compares numbers of nodes; leave it out with --highest-load")
+        refuse_launcher(self.overrides, "size")
         if not any(PLACE in word for word in self.overrides):
             refuse_varied(self.overrides, {self._varied: "the search"})
         if self.seeds > 1 and (given := [word for word in self.overrides if word.startswith("seed=")]):
@@ -198,7 +199,7 @@ def size(request: SizeRequest) -> Answer:
             low, high = (hardest(levels, partial(end_meets, end), easier_upwards=upwards) for end in ("low", "high"))
             ends = low, high
         metric.write_table()
-    same_seeds = request.seeds > 1 and all(len(set(values.tolist())) == 1 for values in metric.measured.values())
+    same_seeds = request.seeds > 1 and not metric.seeds_matter
     curve = {level: estimate(level) for level in sorted(metric.measured)}
     return Answer(target, curve, upwards, found, ends, request.existing, metric.engine, same_seeds)
 
@@ -214,6 +215,7 @@ class Levels:
         self, target: Target, overrides: Sequence[str], seeds: Sequence[int | None], folder: Path, workers: int | None
     ) -> None:
         self.measured: dict[float, NDArray[np.float64]] = {}
+        self.seeds_matter = False  # whether two seeds gave different jobs or times at some level
         self._target, self._overrides, self._seeds, self._folder = target, overrides, seeds, folder
         self._composer = composer()
         # A single run at a time needs no worker process, and this process has already loaded the workload.
@@ -230,14 +232,17 @@ class Levels:
         """Return the metric at a level under each seed, shape (seeds,) [s; 1 for ρ]."""
         if level not in self.measured:
             entries = self._entries(level)
-            self.measured[level] = np.array([self._target.value(read_run(path).result) for path in self._run(entries)])
+            first, *others = [read_run(path).result for path in self._run(entries)]
+            self.measured[level] = np.array([self._target.value(result) for result in (first, *others)])
+            self.seeds_matter |= any(other.job_records != first.job_records for other in others)
         return self.measured[level]
 
     def estimate(self, level: float) -> Estimate:
         """Return the mean over seeds, with its interval if there are enough seeds; infinite if jobs are left."""
         if level not in self._estimates:
             values = enumerate(self.values(level))
-            measured = Samples(Sample("", "", value, seed=seed) for seed, value in values).measured(("", "", ""))
+            samples = [Sample("", "", value, seed=seed) for seed, value in values]
+            measured = Samples(samples, random_arms=[""] if self.seeds_matter else []).measured(("", "", ""))
             assert measured is not None
             self._estimates[level] = measured.estimate
         return self._estimates[level]

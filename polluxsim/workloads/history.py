@@ -48,7 +48,8 @@ class Draw:
     profile's work.
 
     Arrivals are pieces of the past, drawn at random from a resample of all pieces, so that they include the uncertainty
-    about the arrival rate. Pieces are hours, or shorter if the past is less than a day.
+    about the arrival rate. Pieces are hours, or shorter if the past is less than a day. The past begins before the
+    first submission by the mean time between submissions. Otherwise arrivals would seem too frequent.
 
     `seen` has the jobs submitted until `time` [s]. `durations` has the total time of each unfinished job without a
     profile [s], and `length` is the length of a piece [s].
@@ -65,20 +66,28 @@ class Draw:
         resample = [seen[index] for index in rng.integers(len(seen), size=len(seen))] if seen else []
         past = sorted((each for each in resample if _has_duration(each.job)), key=lambda each: each.ran)
         self.durations = self._durations([each for each in seen if _has_duration(each.job)], past)
-        count = max(round(time / HOUR), LEAST_PIECES)
-        self.length = time / count
+        # A job that waited for other jobs was submitted after them, whatever its own time is.
+        # Nothing else is known of the arrivals before the start of the run.
+        arrived = [each for each in seen if each.job.past is None]
+        if len(arrived) < len(seen):
+            span = time
+        else:
+            first = min((each.job.submit_time for each in arrived if not each.job.after), default=time)
+            span = (time - first) * (1 + 1 / len(arrived)) if arrived else 0.0
+        self._start = time - span
+        count = max(round(span / HOUR), LEAST_PIECES)
+        self.length = span / count or HOUR  # without a past, all jobs are in the first piece
         self._pieces: list[list[Job]] = [[] for _ in range(count)]
-        for each in seen:
-            if each.job.past is not None:  # before the start of the run, of whose arrivals nothing else is known
-                continue
-            self._pieces[min(int(each.job.submit_time / self.length), count - 1)].append(each.job)
+        for each in arrived:
+            piece = int((each.job.submit_time - self._start) / self.length)
+            self._pieces[min(max(piece, 0), count - 1)].append(each.job)
         self._drawn_pieces = rng.integers(count, size=count)
         self._num_arrivals = 0
 
     def arrivals(self, start: float) -> Iterator[Job]:
         """Yield the jobs of another piece, which begins at `start` [s]."""
         piece = int(self._rng.choice(self._drawn_pieces))
-        shift = start - piece * self.length
+        shift = start - (self._start + piece * self.length)
         for job in self._pieces[piece]:
             self._num_arrivals += 1
             yield replace(

@@ -170,7 +170,7 @@ class Job:
     """A job as its user submits it. Raise InvalidJobError if the value of a field is invalid."""
 
     job_id: JobId = field(metadata=_NAME)  # name, unique in the workload
-    # Time of submission [s since the start of the workload]. Below 0 for a job with a past.
+    # Time of submission [s on the clock of the workload]. Below 0 for a job with a past.
     submit_time: float = field(metadata=_SUBMISSION)
     application: str = field(metadata=_NAME)  # name of the application; `RIGID` for a job without a profile
     num_replicas: int = field(metadata=_COUNT)  # GPUs that the user requests
@@ -181,7 +181,7 @@ class Job:
     user: str | None = field(default=None, metadata=_NAME)  # user, or None if unknown
     queue: str | None = field(default=None, metadata=_NAME)  # queue (virtual cluster, partition or tenant), or None
     priority: float = field(default=0.0, metadata=_NUMBER)  # larger values go first; policies may use it
-    # Time by which the user wants the job to complete [s since the start of the workload].
+    # Time by which the user wants the job to complete [s on the clock of the workload].
     deadline: float | None = field(default=None, metadata=_TIME)
     time_limit: float | None = field(default=None, metadata=_LENGTH)  # longest time on GPUs that the user promises [s]
     # Names of the jobs that must complete before this job is submitted.
@@ -189,7 +189,7 @@ class Job:
     gpu_types: tuple[str, ...] = field(default=(), metadata=_NAMES)  # GPU types that it can use; empty for all
     min_replicas: int | None = field(default=None, metadata=_COUNT)  # fewest GPUs that the user allows, or None
     max_replicas: int | None = field(default=None, metadata=_COUNT)  # most GPUs that the user allows, or None
-    # Time when the user cancels the job [s since the start of the workload].
+    # Time when the user cancels the job [s on the clock of the workload].
     cancel_time: float | None = field(default=None, metadata=_TIME)
     # Speeds of a job without a profile on other numbers of GPUs, as pairs (GPUs, speed) with rising numbers, in any
     # unit. `duration` is the time on `num_replicas` GPUs. Empty if the number of GPUs is fixed.

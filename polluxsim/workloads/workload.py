@@ -86,6 +86,14 @@ class Workload:
         """Return the jobs by name, in order of submission."""
         return {job.job_id: job for job in self.jobs}
 
+    @cached_property
+    def first_submission(self) -> float:
+        """Return the time of the first submission [s]; 0 without jobs, or with jobs from before the start of the run.
+
+        A job that waits for other jobs is submitted after them, whatever its own time is.
+        """
+        return max(min((job.submit_time for job in self.jobs if not job.after), default=0.0), 0.0)
+
     def _check_order(self, jobs: Mapping[str, Job]) -> None:
         """Raise InvalidInputError if a job waits for a job that is not in the workload, or for itself."""
         earlier = {name: job.after for name, job in jobs.items() if job.after}

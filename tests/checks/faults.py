@@ -279,6 +279,15 @@ class AdmitsEveryDeadline:
         return Decision(fitted(view), explain=lambda jobs: dict.fromkeys(jobs, reason))
 
 
+class CountsFromTimeZero:
+    """Small jobs first in the first ten hours after time 0, and large jobs first later."""
+
+    def allocate(self, view, rng):
+        sign = 1 if view.time < 36_000.0 else -1
+        waiting = sorted(view.waiting, key=lambda job: (sign * job.num_replicas, job.submit_time, job.job_id))
+        return fitted(view, [*view.running, *waiting])
+
+
 class GivesLessThanAUserAllows:
     def allocate(self, view, rng):
         free, allocation = view.gpus_per_node, {}
@@ -332,6 +341,7 @@ EXPECTED = {
     "DelaysItsReservations": Fault.RESERVATION,
     "DoesNotTakeBackQuotas": Fault.QUOTA,
     "AdmitsEveryDeadline": Fault.DEADLINE,
+    "CountsFromTimeZero": Fault.ORIGIN,
     "GivesLessThanAUserAllows": Fault.MIN_REPLICAS,
     "ComparesTimesExactly": Fault.CLOCK,
 }

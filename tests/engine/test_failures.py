@@ -418,9 +418,10 @@ def test_the_best_interval_is_that_of_young_and_daly() -> None:
 def test_young_and_dalys_interval_goes_by_what_was_seen() -> None:
     def saved_by(*outages: tuple[int, float, float]) -> float:
         rules = EngineSettings(checkpoints=Checkpoints("young-daly", 10.0, expected_rate=100.0), horizon=200_000.0)
-        workload = toy_workload(toy_job("a", 100_000.0, 1))
+        # Failures count from the first submission.
+        workload = toy_workload(Job.rigid("first", 0.0, 1, 60.0), toy_job("a", 100_000.0, 1))
         profiles = {"toy": ToyProfile(epochs=(1e6,))}
-        return simulate(workload, profiles, failing(*outages), Fifo(), settings=rules).job_records[0].checkpoint_time
+        return simulate(workload, profiles, failing(*outages), Fifo(), settings=rules).job_records[1].checkpoint_time
 
     start = first = 100_020.0
     for seen, outages in ((0, ()), (8, [(1, 1000.0 * i, 10.0) for i in range(1, 9)])):

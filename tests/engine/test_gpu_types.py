@@ -78,7 +78,8 @@ def test_gangs_stay_on_one_type_that_they_can_use_and_run_at_its_speed(load, pol
         assert types <= speeds.keys()
         if len(used[record.job]) == 1:
             assert record.run_time == pytest.approx(DELAY + job.duration / speeds[types.pop()])
-    assert result.round_records[-1].cost == pytest.approx(result.round_records[-1].time / 3600 * cluster.gpu_price)
+    last = result.round_records[-1]
+    assert last.cost == pytest.approx((last.time - result.start_time) / 3600 * cluster.gpu_price)
 
 
 def test_a_cluster_of_one_named_type_is_as_one_that_says_nothing():

@@ -98,7 +98,7 @@ def test_a_node_that_comes_up_outdates_a_decision() -> None:
 
 def test_a_fixed_cluster_is_always_up_and_paid_for_as_a_whole() -> None:
     nodes = Nodes(Cluster((4, 2), node_price=1.8))
-    assert (nodes.counts, nodes.present(0.0), nodes.mean_gpus(5.0)) == (None, (4, 2), 6.0)
+    assert (nodes.counts, nodes.present(0.0), nodes.mean_gpus(0.0, 5.0)) == (None, (4, 2), 6.0)
     assert nodes.cost(1000.0) == pytest.approx(1.0)
 
 

@@ -41,16 +41,16 @@ def test_shares_add_up_and_none_is_negative(
     assert sum(shares.values()) == pytest.approx(1)
     assert min(shares.values()) >= -1e-9
     # Piece by piece, between all times at which anything changed.
-    times = {0.0, result.end_time} | {record.time for record in result.allocation_records}
+    times = {result.start_time, result.end_time} | {record.time for record in result.allocation_records}
     times |= {time for record in result.outage_records for time in (record.time, record.until)}
     times |= {job.end_time for job in result.job_records if job.end_time is not None}
-    edges = sorted(time for time in times if time <= result.end_time)
+    edges = sorted(time for time in times if result.start_time <= time <= result.end_time)
     idle = down = 0.0
     for start, end in pairwise(edges):
         gone = sum(row.gpus for row in result.outage_records if row.time <= start < row.until)
         down += gone * (end - start)
         idle += (cluster.num_gpus - gone - held_at(result, start)) * (end - start)
-    whole = cluster.num_gpus * result.end_time
+    whole = cluster.num_gpus * (result.end_time - result.start_time)
     assert shares["down"] == pytest.approx(down / whole, abs=1e-9)
     assert shares["idle"] == pytest.approx(idle / whole, abs=1e-9)
 

@@ -13,7 +13,7 @@ import pytest
 import polluxsim
 from polluxsim.cli.forks import calibration_lines
 from polluxsim.cli.main import main
-from polluxsim.common.durations import HOUR
+from polluxsim.common.durations import HOUR, clock
 from polluxsim.engine.failures import DrawnFailures, JobFailures
 from polluxsim.engine.futures import Fork
 from polluxsim.engine.scenario import Scenario
@@ -176,7 +176,8 @@ def test_the_command_tells_times_and_how_often_they_hold(
     (tmp_path / "when.csv").write_text(printed.out)
     table, run = pd.read_csv("when.csv"), polluxsim.read("run")
     so_far = (run.jobs.submit_time <= NOW).sum()
-    line = f"assumed arrivals: resampled from the {so_far} jobs before 1:00:00, until 2:00:00, then none"
+    until = clock(2 * NOW - run.jobs.submit_time.min())  # for as long as the time since the first submission
+    line = f"assumed arrivals: resampled from the {so_far} jobs before 1:00:00, until {until}, then none"
     assert printed.err.splitlines() == [line]
     assert run.at("1h").when(forks=1).attrs["arrivals"] == line
     pd.testing.assert_frame_equal(table, run.at("1h").when(forks=9), check_dtype=False)

@@ -34,7 +34,7 @@ from polluxsim.look.plot.usage import BIN, draw_mean
 from polluxsim.look.run_facts import cluster_of
 from polluxsim.records.storage import Run
 from polluxsim.statistics.groups import Group
-from polluxsim.statistics.series import bin_edges, waiting_jobs
+from polluxsim.statistics.series import axis_start, bin_edges, waiting_jobs
 
 Losses = list[tuple[float, float, int]]  # start and end of a period [s], and the GPUs that were lost in it
 
@@ -55,13 +55,14 @@ def queue(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
     """
     figure, axes = new_panel(width)
     lines = {}
+    results = [run.result for group in groups for run in group.runs]
     for group, look in zip(groups, looks_of(groups), strict=True):
-        edges = bin_edges(max(run.result.end_time for run in group.runs), bin_width)
+        edges = bin_edges(max(run.result.end_time for run in group.runs), bin_width, axis_start(results))
         rows = np.array([waiting_jobs(run.result).means(edges) for run in group.runs])
         lines[draw_mean(axes, edges, rows, look)] = group.label
     axes.set_ylabel("jobs without a GPU")
     axes.set_ylim(bottom=0)
-    time_axis(axes)
+    time_axis(axes, results)
     mark_forks(axes, groups)
     name_lines(axes, lines)
     return figure
@@ -82,8 +83,8 @@ def gpu_map(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
         mark_forks(axes, [group], has_title=len(groups) > 1)
         if len(groups) > 1:
             axes.set_title(fill(group.label, int(LETTERS_OF_TITLE * width)), loc="left")
-    panels[-1].set_xlim(0, max(run.result.end_time for run in runs) / HOUR)
-    time_axis(panels[-1])
+    panels[-1].set_xlim(right=max(run.result.end_time for run in runs) / HOUR)
+    time_axis(panels[-1], [run.result for run in runs])
     named: dict[Artist, str] = {
         Patch(facecolor=application_colour(name)): name for name in (applications if has_hue else ())
     }
@@ -156,16 +157,23 @@ def failures(groups: Sequence[Group], width: float = ONE_COLUMN) -> Drawing:
             lines[line] = f"{group.label}, {kind}" if len(groups) > 1 else kind
     lower.set_ylabel("lost so far\n[GPU h]")
     lower.set_ylim(bottom=0)
-    time_axis(lower)
+    time_axis(lower, [run.result for run in runs])
     figure.align_ylabels()
     legend(figure, lines)
     return figure
 
 
 def _losses(run: Run) -> tuple[Losses, Losses]:
-    """Return the times when GPUs were lost because nodes were down, and because failures undid training."""
+    """Return the times when GPUs were lost because nodes were down, and because failures undid training.
+
+    Both count from the first submission.
+    """
     result = run.result
-    down = [(each.time, min(each.until, result.end_time), each.gpus) for each in result.outage_records]
+    down = [
+        (max(outage.time, result.start_time), min(outage.until, result.end_time), outage.gpus)
+        for outage in result.outage_records
+        if outage.until > result.start_time
+    ]
     return down, [(start, end, len(stay.slots)) for stay, start, end, _ in undone_training(run, cluster_of(run))]
 
 

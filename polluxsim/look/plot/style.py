@@ -33,8 +33,10 @@ from polluxsim.common.durations import HOUR, clock
 from polluxsim.common.errors import InvalidInputError
 from polluxsim.common.files import appearing_whole
 from polluxsim.look.colours import luminance, mixed, on_dark
+from polluxsim.records.results import Result
 from polluxsim.statistics.forks import fork_times
 from polluxsim.statistics.groups import Group
+from polluxsim.statistics.series import axis_start
 
 Points = NDArray[np.float64]
 
@@ -199,10 +201,10 @@ def per_cent(share: float, _: object = None) -> str:
     return f"{100 * share:.0f} %"
 
 
-def time_axis(axes: Axes) -> None:
-    """Let the x axis show the time since the start of the workload [h]."""
+def time_axis(axes: Axes, results: Iterable[Result]) -> None:
+    """Let the x axis show the time of the workload [h]: from 0, or from the first submission of runs if it is late."""
     axes.set_xlabel("time [h]")
-    axes.set_xlim(left=0)
+    axes.set_xlim(left=axis_start(results) / HOUR)
     hour_ticks(axes)
 
 

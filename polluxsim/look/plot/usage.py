@@ -26,7 +26,7 @@ from polluxsim.look.plot.style import (
 from polluxsim.look.run_facts import cluster_of, is_rented, steady_gpus
 from polluxsim.records.results import Result
 from polluxsim.statistics.groups import Group
-from polluxsim.statistics.series import bin_edges, gpus_in_use, nodes_up, usage_by_bin
+from polluxsim.statistics.series import axis_start, bin_edges, gpus_in_use, nodes_up, usage_by_bin
 
 Array = NDArray[np.float64]
 
@@ -44,8 +44,9 @@ def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
     figure = new_figure(width, (8.0 if width <= 10 else 9.0) + 3.0 * (max(len(types), 1) - 1))
     *panels, lower = figure.subplots(max(len(types), 1) + 1, sharex=True)
     lines = {}
+    results = [run.result for group in groups for run in group.runs]
     for group, look in zip(groups, looks_of(groups), strict=True):
-        edges = bin_edges(max(run.result.end_time for run in group.runs), bin_width)
+        edges = bin_edges(max(run.result.end_time for run in group.runs), bin_width, axis_start(results))
         binned = [usage_by_bin(run.result, edges) for run in group.runs]
         gpus, efficiency = (np.array([row[part] for row in binned]) for part in (0, 1))
         held = ([gpus_in_use(run.result, nodes).means(edges) for run in group.runs] for nodes in types.values())
@@ -59,7 +60,7 @@ def usage(groups: Sequence[Group], bin_width: float = BIN, width: float = ONE_CO
         axes.set_ylim(bottom=0)
     mark_forks(panels[0], groups)
     share_axis(lower, "statistical efficiency")
-    time_axis(lower)
+    time_axis(lower, results)
     figure.align_ylabels()
     name_lines(panels[-1], lines)
     return figure
@@ -128,7 +129,7 @@ def nodes_over_time(runs: Mapping[str, Result]) -> Drawing:
     upper.set_ylabel("nodes")
     share_axis(lower, "statistical efficiency")
     upper.set_ylim(bottom=0)
-    time_axis(lower)
+    time_axis(lower, runs.values())
     figure.align_ylabels()
     name_lines(upper, lines)
     return figure

@@ -23,12 +23,11 @@ from polluxsim.statistics.job_values import (
     waits_and_slowdowns,
 )
 from polluxsim.statistics.metric_lines import OVER_TIME
-from polluxsim.statistics.series import is_adaptive
+from polluxsim.statistics.series import axis_start, is_adaptive
 
 Array = NDArray[np.float64]
 
 MOST_POINTS = 1000  # largest number of points of a line of a distribution
-LATE_START = 0.2  # runs whose first submission is after this share of the time are shown from this submission on [1]
 
 
 class Shown(NamedTuple):
@@ -87,8 +86,6 @@ def charts(runs: Sequence[Shown], forks: Sequence[Mapping[str, Any]] = ()) -> tu
     the runs.
     """
     end = max(run.result.end_time for run in runs)
-    first = min(max(job.submit_time, 0.0) for run in runs for job in run.result.job_records)
-    start = first if LATE_START * end < first < end else 0.0
     columns: dict[str, Array] = {}
     for index, run in enumerate(runs):
         hours, count = completion_hours(run.result)
@@ -100,7 +97,7 @@ def charts(runs: Sequence[Shown], forks: Sequence[Mapping[str, Any]] = ()) -> tu
     by_size = [waits_and_slowdowns(run.result) if are_rigid(runs) else ({}, {}) for run in runs]
     names = sorted({name for hours in jcts for name in hours})
     head = {
-        "start": start,
+        "start": axis_start(run.result for run in runs),
         "end": end,
         "forks": list(forks),
         "panels": [panel._asdict() for panel in panels(runs)],

@@ -247,6 +247,7 @@ def _payload(subject: Subject, shown: Shown) -> str:
     applications = sorted({job.application for job in jobs})
     head = {
         "label": shown.label,
+        "start": shown.result.start_time,
         "end": shown.result.end_time,
         "jobs": [job.job for job in jobs],
         "users": _names([job.user for job in jobs]),

@@ -175,11 +175,13 @@ def summary(run: Run, job: JobRecord) -> str:
         parts.append(f"completed {clock(job.completion_time)} after {clock(job.jct)}")
     else:
         parts.append(f"{job.status} at {clock(lifetime(run.result, job)[1])}")
+    restarts = number_of(job.num_restarts, "restart")
     if job.num_failures:
         parts.append(f"{number_of(job.num_failures, 'failure')} that cost {clock(job.lost_time)}")
+        restarts = number_of(job.num_restarts, "other restart")
     if not job.is_counted:
         parts.append("in no metric, because it was submitted before the start of the run")
-    parts += [number_of(job.num_restarts, "restart"), f"{job.gpu_seconds / HOUR:.2f} GPU-hours"]
+    parts += [restarts, f"{job.gpu_seconds / HOUR:.2f} GPU-hours"]
     return ", ".join(parts)
 
 

@@ -117,6 +117,9 @@ class Traits:
     one_type_as
         Reason, as a clause, why the policy cannot use several GPU types. Empty for policies that can schedule such
         jobs.
+    follows_clock
+        Decisions depend on the hour of the clock, for example on a price by hour. `polluxsim check` then allows other
+        decisions when all times are later. Other policies count times from submissions and decisions.
     """
 
     adaptive: bool = False
@@ -126,6 +129,7 @@ class Traits:
     scales: bool = False
     shares_gpus: bool = False
     one_type_as: str = ""
+    follows_clock: bool = False
 
 
 def traits_of(policy: object) -> Traits:

@@ -103,7 +103,7 @@ class JobView:
     queue: str | None = None  # queue, virtual cluster, partition or tenant to which the job was submitted
     priority: float = 0.0  # a larger number goes first, in policies that use it
     qos: str | None = None  # quality of service or priority class
-    deadline: float | None = None  # time by which the job should be complete [s since the start of the workload]
+    deadline: float | None = None  # time by which the job should be complete [s on the clock of the workload]
     time_limit: float | None = None  # time of running that the user promises not to exceed [s]
     min_replicas: int | None = None  # fewest GPUs that the user allows
     # The only number of GPUs on which the job can run. None if the job can run on other numbers.

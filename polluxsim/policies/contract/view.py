@@ -185,7 +185,7 @@ class ClusterView:
     A first policy needs `time` and `jobs`, and `FreeGpus.of(view)` for the GPUs.
     """
 
-    time: float  # time of the decision [s since the start of the workload]
+    time: float  # time of the decision [s on the clock of the workload]
     gpus_per_node: tuple[int, ...]  # GPUs of each node, in use or not; 0 for a node that is down
     jobs: Sequence[JobView]  # jobs that are submitted and have not ended, in order of submission
     changes: Changes = field(default_factory=Changes)  # events since the last decision

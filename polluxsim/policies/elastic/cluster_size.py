@@ -12,7 +12,7 @@ import numpy as np
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_range
-from polluxsim.common.instants import whole_number
+from polluxsim.common.instants import slack, whole_number
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.settings import without_effect
@@ -302,7 +302,8 @@ class Forecast(Scale):
     """Request nodes for all jobs, and for the jobs that are expected to arrive while a node starts.
 
     The forecast is the mean of two means of the GPUs requested so far: in the same hour of the day, and in the same
-    hour of the week. The largest one of the hours from now to the end of `ahead` counts.
+    hour of the week. The largest one of the hours from now to the end of `ahead` counts. Hours count from the
+    submission of the first job, so that the forecast does not depend on where time 0 is.
 
     Parameters
     ----------
@@ -316,6 +317,7 @@ class Forecast(Scale):
 
     headroom: float = 1.0
     ahead: float = 600.0
+    _start: float | None = field(default=None, init=False, repr=False)  # time from which hours count [s]
     # GPUs that the jobs submitted in each hour request.
     _requested: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False)
 
@@ -325,19 +327,29 @@ class Forecast(Scale):
 
     def wanted(self, view: ClusterView, nodes: NodeCounts) -> int:
         """Return the number of nodes that all present and expected jobs need."""
-        now = whole_number(view.time / HOUR)
+        arrived = [job for job in view.changes.arrived if job.submit_time >= 0]
+        # Nothing else is known of the arrivals before the start of the run, at which the jobs from before it arrive.
+        if self._start is None:
+            self._start = min((job.submit_time for job in arrived), default=view.time)
+        now = self._hour(view.time)
         self._requested += [0.0] * (now + 1 - len(self._requested))
-        for job in view.changes.arrived:
-            if job.submit_time < 0:  # before the start of the run, of whose arrivals nothing else is known
-                continue
-            self._requested[whole_number(job.submit_time / HOUR)] += job.num_replicas
-        later = whole_number((view.time + self.ahead) / HOUR)
+        for job in arrived:
+            self._requested[self._hour(job.submit_time)] += job.num_replicas
+        later = self._hour(view.time + self.ahead)
         coming = max(map(self._expected, range(now, later + 1))) * self.ahead / HOUR
         return nodes_for(nodes, view.demand + (1 + self.headroom) * coming)
 
     def until(self, time: float) -> float:
         """Return the time at which the present hour or the hour of the forecast ends [s]."""
-        return min((whole_number(at / HOUR) + 1) * HOUR - (at - time) for at in (time, time + self.ahead))
+        start = self._start or 0.0
+        end_of_present = start + (self._hour(time) + 1) * HOUR
+        end_of_forecast = start + (self._hour(time + self.ahead) + 1) * HOUR
+        return min(end_of_present, end_of_forecast - self.ahead)
+
+    def _hour(self, time: float) -> int:
+        """Return the number of the hour that contains a time [s]."""
+        start = self._start or 0.0
+        return whole_number((time - start) / HOUR, slack(time) / HOUR)
 
     def _expected(self, hour: int) -> float:
         """Return the GPUs that the jobs of an hour are expected to request; 0 if no hour of this kind is over."""

@@ -15,7 +15,7 @@ from polluxsim.common.errors import InvalidConfigError, check_range
 from polluxsim.common.instants import slack, sort_key, whole_number
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView
-from polluxsim.policies.tools.gangs import check_above_zero, gangs_by, schedule_gangs
+from polluxsim.policies.tools.gangs import check_above_zero, gangs_by, newcomers, schedule_gangs
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,10 @@ class Gittins:
 
     def _learn(self, view: ClusterView) -> None:
         """Record the service of the jobs that have ended."""
-        self._jobs |= {job.job_id: job for job in view.changes.arrived}
+        self._jobs |= {job.job_id: job for job in newcomers(view, self._jobs)}
         for job_id in view.changes.ended:
-            if needed := self._jobs.pop(job_id).attained_service:
+            ended = self._jobs.pop(job_id, None)
+            if ended is not None and (needed := ended.attained_service):
                 insort(self._services, needed)
 
 
@@ -163,7 +164,7 @@ class Tiresias:
 
     def _demote(self, view: ClusterView) -> None:
         """Move jobs at the threshold to the second queue, and forget jobs that ended."""
-        for job in view.changes.arrived:
+        for job in newcomers(view, self._jobs):
             self._jobs[job.job_id] = job
             if self._is_at_threshold(view, job):  # under another policy, before a fork
                 self._demoted[job.job_id] = job
@@ -240,10 +241,11 @@ class TiresiasL:
 
     def _update_jobs(self, view: ClusterView) -> None:
         """Put new jobs at the end of the first queue, or of a later one after a fork, and forget jobs that ended."""
-        for job in view.changes.arrived:
+        for job in newcomers(view, self._jobs):
             self._jobs[job.job_id], self._queue_of[job.job_id] = job, self._queue_at(view, job)
         for job_id in view.changes.ended:
-            del self._jobs[job_id], self._queue_of[job_id]
+            self._jobs.pop(job_id, None)
+            self._queue_of.pop(job_id, None)
 
     def _demote(self, view: ClusterView, job: JobView) -> None:
         """Move a job at the limit of its queue to the end of a later queue."""

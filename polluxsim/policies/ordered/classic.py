@@ -16,7 +16,7 @@ from polluxsim.hardware.placements import JobId
 from polluxsim.models.known_duration import ELASTIC, RIGID
 from polluxsim.policies.contract.settings import unless_jobs_differ
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView
-from polluxsim.policies.tools.gangs import gangs_by, schedule_gangs
+from polluxsim.policies.tools.gangs import gangs_by, newcomers, schedule_gangs
 from polluxsim.workloads.job import Job
 
 
@@ -120,9 +120,10 @@ class QuasiShortestService:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, and start waiting jobs in order of expected GPU time."""
-        self._jobs |= {job.job_id: job for job in view.changes.arrived}
+        self._jobs |= {job.job_id: job for job in newcomers(view, self._jobs)}
         for job_id in view.changes.ended:
-            self._learn(self._jobs.pop(job_id))
+            if (ended := self._jobs.pop(job_id, None)) is not None:
+                self._learn(ended)
 
         def service(job: JobView) -> float:
             return self._expected(job) * job.num_replicas

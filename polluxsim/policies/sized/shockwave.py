@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from polluxsim.common.errors import check_range
+from polluxsim.common.errors import check_choice, check_range
 from polluxsim.common.instants import has_come, sort_key
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason
@@ -68,7 +68,10 @@ def time_left(sizes: Sequence[int], times: Sequence[float], done: int) -> float:
 
 @dataclass
 class Target:
-    """Fair completion time of a job: the mean of its estimates, each weighted by the rounds for which it was valid."""
+    """Fair time of a job from its submission to its end: the mean of its estimates, weighted by rounds of validity.
+
+    An estimate is valid from the round in which it is made to the round of the next estimate.
+    """
 
     newest: float = 0.0  # newest estimate [s]
     total: float = 0.0  # sum over all rounds of the estimates that were valid [s]
@@ -81,7 +84,7 @@ class Target:
 
     @property
     def time(self) -> float:
-        """Return the target, after the first round [s]."""
+        """Return the target, after the first round [s since the submission of the job]."""
         return 0.9 * (self.total / self.rounds) + 0.1 * self.newest
 
 
@@ -184,6 +187,8 @@ def fair_rounds(jobs: Sequence[Prospect], spare: Sequence[float], window: Window
     return needed if possible and gpus <= window.rounds * window.gpus else None
 
 
+SUBMISSION, TIME_ZERO = "submission", "time-zero"  # values of the setting `times_since`
+
 MOST_WEIGHT = 1e6  # largest weight of a late job, so that the solver's numbers stay in range
 
 
@@ -202,7 +207,11 @@ class Shockwave:
     exponent
         Power of the lateness of a job that weights its utility, λ.
     most_unfairness
-        Expected finish-time fairness above which a job is late.
+        Expected finish-time fairness above which a job is late: its expected time until its end, over that time on an
+        equal share of the GPUs.
+    times_since
+        Start of both times of this ratio: "submission", as in the paper, or "time-zero", as in the published code. From
+        time zero the ratio tends to 1 late in a workload, and the schedule depends on where time zero is.
 
     Source: Zheng et al., Shockwave (NSDI '23), with counts instead of binaries and HiGHS instead of Gurobi.
     """
@@ -212,6 +221,7 @@ class Shockwave:
     weight_of_longest: float = 1e-3
     exponent: float = 12.0
     most_unfairness: float = 1.0
+    times_since: str = SUBMISSION
     _targets: dict[JobId, Target] = field(default_factory=dict, init=False, repr=False)
     # Weight of each job in the present plan, its rounds that are left, and the rounds of the window that are left.
     _weights: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
@@ -220,6 +230,7 @@ class Shockwave:
 
     def __post_init__(self) -> None:
         check_above_zero(exponent=self.exponent, most_unfairness=self.most_unfairness)
+        check_choice("policy.times_since", self.times_since, (SUBMISSION, TIME_ZERO))
         check_range("policy.window", self.window, least=1, whole=True)
         check_range("policy.resolve", self.resolve, least=1, whole=True)
         check_range("policy.weight_of_longest", self.weight_of_longest, least=0)
@@ -251,13 +262,13 @@ class Shockwave:
         return Decision(place_gangs(view, running, jobs), explain=lambda asked: {name: reason(name) for name in asked})
 
     def _estimate(self, view: ClusterView, prospects: Mapping[JobId, Prospect], *, has_changed: bool) -> None:
-        """Estimate when each job would be complete on an equal share of the GPUs."""
+        """Estimate the time from submission to completion of each job on an equal share of the GPUs."""
         share = min(1.0, view.num_gpus / len(prospects))
         self._targets = {name: self._targets.get(name) or Target() for name in prospects}
         if has_changed:
             for job in view.jobs:
                 seen = prospects[job.job_id]
-                self._targets[job.job_id].newest = job.submit_time + (seen.spent + seen.left) / share
+                self._targets[job.job_id].newest = (seen.spent + seen.left) / share
         for target in self._targets.values():
             target.keep_for_a_round()
 
@@ -265,15 +276,19 @@ class Shockwave:
         """Plan the next window: fairly if possible, otherwise with weights by lateness."""
         jobs, share = list(prospects.values()), min(1.0, view.num_gpus / len(prospects))
         window = Window(self.window, view.round_interval or 60.0, view.num_gpus, self.weight_of_longest)
-        end = view.time + window.rounds * window.length
-        due = [self._targets[name].time * self.most_unfairness for name in prospects]
-        least = fair_rounds(jobs, [(time - end) * share for time in due], window)
+        end_of_window = view.time + window.rounds * window.length
+        spare, expected_unfairness = [], []
+        for job in view.jobs:
+            counted_from = job.submit_time if self.times_since == SUBMISSION else 0.0
+            fair_time = self._targets[job.job_id].time + (job.submit_time - counted_from)
+            expected_time = prospects[job.job_id].left / share + (view.time - counted_from)
+            spare.append((fair_time * self.most_unfairness + (counted_from - end_of_window)) * share)
+            expected_unfairness.append(expected_time / fair_time)
+        least = fair_rounds(jobs, spare, window)
         weights = [1.0] * len(jobs)
         if least is None:
             least = [0] * len(jobs)
-            finish = (view.time + job.left / share for job in jobs)
-            late = [time / self._targets[name].time for time, name in zip(finish, prospects, strict=True)]
-            weights = [self._weight(rho, job, window) for rho, job in zip(late, jobs, strict=True)]
+            weights = [self._weight(rho, job, window) for rho, job in zip(expected_unfairness, jobs, strict=True)]
         self._weights = dict(zip(prospects, weights, strict=True))
         self._planned = dict(zip(prospects, planned_rounds(jobs, weights, least, window), strict=True))
         self._rounds_left = self.window

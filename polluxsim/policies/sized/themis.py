@@ -14,7 +14,7 @@ from polluxsim.common.instants import sort_key
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason
 from polluxsim.policies.elastic.true_times import best_counts
-from polluxsim.policies.tools.gangs import check_above_zero
+from polluxsim.policies.tools.gangs import check_above_zero, newcomers
 from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, counts_of, decision_by
 from polluxsim.policies.tools.pools import pool_per_type
 
@@ -78,7 +78,7 @@ class Themis:
             self._work.pop(job_id, None)
             self._until.pop(job_id, None)
         altered = [job for job in view.jobs if job.job_id in view.changes.altered]
-        self._work |= {job.job_id: self._asked_for(job) for job in (*view.changes.arrived, *altered)}
+        self._work |= {job.job_id: self._asked_for(job) for job in (*newcomers(view, self._work), *altered)}
 
     def _asked_for(self, job: JobView) -> float:
         """Return the remaining time of a job on the GPUs that it requests [s]."""

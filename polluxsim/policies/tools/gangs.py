@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
 from itertools import chain, islice, tee
 from math import inf
@@ -99,10 +99,12 @@ def schedule_gangs(
     order_lasts_until: float = -inf,
     describe: Describe = lambda job: {},
 ) -> Decision:
-    """Give GPUs to as many whole jobs as fit, in order. Running jobs keep their GPUs.
+    """Give GPUs to as many whole jobs as fit, in order.
 
-    Jobs that start get GPUs of the nodes with the most free GPUs. By default the policy decides again at the next
-    round.
+    The order decides for running jobs too: if the GPUs do not suffice, a running job that comes later in the order is
+    paused, and a job before it gets the GPUs. `[*view.running, *view.waiting]` as the order never pauses a job. A
+    running job that still gets GPUs stays on its own. Jobs that start get GPUs of the nodes with the most free GPUs. By
+    default the policy decides again at the next round.
 
     Parameters
     ----------
@@ -236,6 +238,19 @@ def gangs_by(
     first, others = (view.running, view.waiting) if running_first else ((), view.jobs)
     order = chain(first, sorted(others, key=key))
     return schedule_gangs(view, order, order_lasts_until=inf if running_first else lasts_until, describe=describe)
+
+
+def newcomers(view: ClusterView, known: Collection[JobId]) -> Sequence[JobView]:
+    """Return the jobs that arrived since the last decision, and those of a run that the policy has just taken over.
+
+    `known` are the jobs that the policy knows; it may still contain jobs that have ended.
+    """
+    ended = view.changes.ended
+    num_known = len(known) - sum(job_id in known for job_id in ended)
+    arrived = view.changes.arrived
+    if num_known + len(arrived) >= len(view.jobs):
+        return arrived
+    return [job for job in view.jobs if job.job_id not in known]
 
 
 def check_above_zero(**values: float) -> None:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from polluxsim.metrics.declared import MORE, NEITHER, Metric
 from polluxsim.statistics.estimates import ROUNDING, Measured, Sample, Samples
-from polluxsim.statistics.metric_lines import METRICS, metric_of
+from polluxsim.statistics.metric_lines import METRICS, change_text, metric_of
 from polluxsim.studies.arena.playing import Played, Player
 
 RANKED = "avg_jct"  # the metric that decides the ranking
@@ -191,6 +191,8 @@ def _flips(samples: Mapping[str, Samples], standings: Mapping[str, Sequence[Stan
         for winner, loser in combinations(policies, 2):
             change = samples[name].change(RANKED, winner, loser)
             if change is None or not change.is_real:
+                continue
+            if change_text(change.estimate.value).startswith("±"):  # below the printed digits
                 continue
             if change.estimate.value < wins.get((winner, loser), ("", 0.0))[1]:
                 wins[winner, loser] = name, change.estimate.value

@@ -213,7 +213,7 @@ def _percentile(values: Array, share: float) -> float:
 def times(jobs: pd.DataFrame) -> dict[str, float]:
     """Return the completion times of one run [s]; they are infinite if a job was cut off.
 
-    `makespan` counts from the first submission, `last completion` from the start of the workload. `99 % of the jobs` is
+    `makespan` counts from the first submission, `last completion` from time 0. `99 % of the jobs` is
     the time of one job, while the 99th percentile may lie between two.
     """
     jct = jobs["jct"].fillna(np.inf).to_numpy()

@@ -31,13 +31,13 @@ polluxReport.curves = (() => {
       mean: (from, to) => { const weight = weights.mean(from, to); return weight > 1e-9 ? product.mean(from, to) / weight : NaN; } };
   }
 
-  // What all nodes cost up to a time: straight from each round to the next.
+  // What all nodes cost from the first submission up to a time: straight from each round to the next.
   function cost(run) {
     const { roundTime: times, roundCost: values, roundPrice: prices } = run;
     const at = (time) => {
       const i = data.lastUpTo(times, time);
       if (i >= 0) return values[i] + prices[i] * (time - times[i]) / 3600;
-      return times.length && times[0] ? values[0] * time / times[0] : 0;
+      return times.length && times[0] > run.start ? values[0] * Math.max(time - run.start, 0) / (times[0] - run.start) : 0;
     };
     return { times: Array.from(times), end: run.end, at, isStraight: true, most: at(run.end), mean: (from, to) => at((from + to) / 2) };
   }

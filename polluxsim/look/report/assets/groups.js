@@ -146,7 +146,9 @@ polluxReport.groups = (() => {
       each.stretches = each.run ? [...(isOfJobs ? (content.value === GPUS ? held(each.run, of) : waiting(each.run, of)) : of(each.run))]
         .map(([from, to, name, much, amount = (a, b) => b - a]) => [from, Math.min(to, each.run.end), name, much, amount]).filter(([from, to]) => to > from) : [];
       each.totals = new Map();
-      for (const [from, to, name, much, amount] of each.stretches) each.totals.set(name, (each.totals.get(name) ?? 0) + much * amount(from, to));
+      for (const [from, to, name, much, amount] of each.stretches) { // a run begins with its first submission
+        if (to > each.run.start) each.totals.set(name, (each.totals.get(name) ?? 0) + much * amount(Math.max(from, each.run.start), to));
+      }
       for (const [name, total] of each.totals) totals.set(name, (totals.get(name) ?? 0) + total);
     }
     const order = content.value === WAITING ? ORDERED[kind] : undefined, place = (name) => (order ? order.indexOf(name) : parseInt(name, 10)), isBySize = isOfJobs || [LOST, WASTED].includes(content.value) || kind === "whether jobs wait";
