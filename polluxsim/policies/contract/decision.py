@@ -117,6 +117,12 @@ class Traits:
     one_type_as
         Reason, as a clause, why the policy cannot use several GPU types. Empty for policies that can schedule such
         jobs.
+    slices_time
+        The policy shares time: jobs take turns on GPUs, or get other GPUs as time passes, also while no event happens.
+        The jobs that run, and their GPUs, may then recur.
+    never_preempts
+        The policy never takes GPUs from a running job, gives it further GPUs, or moves it. Only failures and changes
+        of nodes do.
     """
 
     adaptive: bool = False
@@ -126,6 +132,10 @@ class Traits:
     scales: bool = False
     shares_gpus: bool = False
     one_type_as: str = ""
+    # These two traits are promises that `polluxsim check` tests. They do not change how the engine treats a job, so
+    # policies that differ in them only have equal traits.
+    slices_time: bool = field(default=False, compare=False)
+    never_preempts: bool = field(default=False, compare=False)
 
 
 def traits_of(policy: object) -> Traits:

@@ -1,12 +1,43 @@
-"""A cohort of queues with quotas: borrowing, lending, and the choice of jobs to preempt, as in Kueue."""
+"""A cohort of queues with quotas: borrowing, lending, and the choice of jobs to preempt, as in Kueue.
+
+Why a decision ends, and why no set of running jobs recurs without an event
+---------------------------------------------------------------------------
+The *jobs within the quota* of a queue follow from its jobs with GPUs. Take these jobs by priority, then submission.
+Each job that fits into the rest of the quota is within the quota, and the other jobs are beyond it.
+
+A decision makes these moves until none is left:
+
+1. A job starts on free GPUs.
+2. A job preempts *by right*. It may preempt jobs beyond the quotas of other queues if its own queue then holds no more
+   than its quota; this is a reclaim. It may preempt jobs of its own queue with lower priorities if the job is then
+   within the quota, or if these jobs are beyond the quota.
+3. A job preempts *to borrow*: it is beyond the quota, and preempts jobs of its own queue within the quota.
+4. With fair sharing, a job preempts jobs beyond the quotas of other queues, to borrow a fairer share.
+
+Moves 1 and 2 end. Write for each queue, by priority and submission of its jobs, a row of ones for jobs within the quota
+and zeros for all other jobs. Compare rows of a queue at the first place where they differ. A job that starts within the
+quota puts a one in its place, and affects later places only. A job that starts beyond the quota changes no row, nor
+does preemption of jobs beyond the quota. Thus no move lowers a row, and each reclaim raises one. After the last
+reclaim, a job loses its GPUs only to a job before it in its own queue. The rows of all jobs with GPUs then rise at each
+move. There are finitely many rows.
+
+Moves 3 and 4 are judged by the whole exchange, after the moves that they cause. They are taken back if there is a
+reclaim among these moves. There is thus no reclaim after the first exchange, and moves 1 to 3 end as above. Move 4 is
+also taken back unless the shares of the queues become fairer: sorted from the largest, they must be smaller at the
+first place where they differ. They fall from one move 4 to the next, and there are finitely many sets of running jobs.
+
+At a later decision without an event, the state is that in which no move was left. The jobs keep their GPUs.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from polluxsim.hardware.placements import JobId, Placement, num_replicas
 from polluxsim.policies.contract.view import ClusterView, JobView, Reason
@@ -67,6 +98,11 @@ class Cohort:
     ) -> None:
         self._terms, self._other, self._rules, self._view = terms, other, rules, view
         self._start_of = start_of
+        # All jobs by priority, then submission, and the place of each job in this order.
+        self._order = sorted(view.jobs, key=lambda job: -job.priority)
+        self._place = {job.job_id: place for place, job in enumerate(self._order)}
+        self._queues = sorted({*terms, *map(queue_of, view.jobs)})
+        self._ran_before = {job.job_id for job in view.running}
         self._free = sum(view.free)
         self._holding = {job.job_id: job for job in view.running}
         # Lower bound of the priorities of the jobs with GPUs.
@@ -76,40 +112,47 @@ class Cohort:
             self._used[queue_of(job)] += _gpus(job)
         # GPUs that each queue may borrow and that no queue has borrowed. GPUs without an owner are among these GPUs.
         self._pool = float(max(view.nominal_gpus, sum(each.quota for each in terms.values())))
-        for queue in {*terms, *self._used}:
+        for queue in self._queues:
             self._pool -= max(self._of(queue).reserved, self._used[queue])
-        self.started: dict[JobId, JobView] = {}  # waiting jobs that get GPUs
         self._kinds: dict[JobId, str] = {}  # kinds of the reasons of started jobs
-        self.preempted: dict[JobId, JobView] = {}  # the job for which each preempted job loses its GPUs
-        # Jobs for which no preemption makes room now, as (queue, GPUs, priority), and the number of changes so far that
-        # may have made room for them.
-        self._hopeless: set[tuple[str, int, float]] = set()
-        self._num_chances = 0
+        self._takers: dict[JobId, JobView] = {}  # the job for which each preempted job lost its GPUs last
+        self._num_reclaims = 0
+        # Jobs for which a kind of preemption makes no room now, as (kind, queue, GPUs, priority).
+        self._hopeless: set[tuple[str, str, int, float]] = set()
 
-    def admit(self, waiting: Sequence[JobView]) -> None:
+    @property
+    def started(self) -> dict[JobId, JobView]:
+        """Return the waiting jobs that get GPUs, in the order of their starts."""
+        return {name: job for name, job in self._holding.items() if name not in self._ran_before}
+
+    @property
+    def preempted(self) -> dict[JobId, JobView]:
+        """Return, for each running job that loses its GPUs, the job that gets GPUs instead."""
+        lost = [job.job_id for job in self._view.running if job.job_id not in self._holding]
+        return {job_id: self._taker_of(job_id) for job_id in lost}
+
+    def _taker_of(self, job_id: JobId) -> JobView:
+        """Return the job with GPUs for which a job, or the job that preempted it in this decision, lost its GPUs."""
+        taker = self._takers[job_id]
+        while taker.job_id not in self._holding:
+            taker = self._takers[taker.job_id]
+        return taker
+
+    def admit(self) -> None:
         """Start waiting jobs, with preemption, until no further job can start."""
-        if not waiting:
+        if len(self._holding) == len(self._order):
             return
-        before = -1
-        preempts = bool(self._rules.fair_sharing or self._terms) or (
-            self._rules.within_queue != NEVER and any(job.priority > self._lowest for job in waiting)
-        )
-        while before < self._num_chances and (self._free or preempts):
-            before = self._num_chances
-            for job in self._in_turn([job for job in waiting if job.job_id not in self.started]):
-                if not preempts and job.num_replicas > self._free:
-                    continue
-                if job.job_id not in self.preempted and (self._fits(job) or (preempts and self._preempt_for(job))):
-                    self._start(job)
-                    if not self._free and not preempts:
-                        return
+        self._settle(with_borrowers=True)
+        if self._rules.fair_sharing:
+            while self._has_made_fairer():
+                pass
 
     def placements(self) -> dict[JobId, Placement]:
         """Return the changed placements: none for preempted jobs, the nodes with most free GPUs for started jobs."""
-        view = self._view
+        view, lost = self._view, self.preempted
         free, changed = FreeGpus(view.free), dict[JobId, Placement]()
-        if self.preempted:
-            changed = {job.job_id: () for job in view.running if job.job_id in self.preempted}
+        if lost:
+            changed = dict.fromkeys(lost, ())
             in_use = view.sharing.in_use(job for job in view.running if job.job_id not in changed)
             free = FreeGpus([gpus - in_use[node] for node, gpus in enumerate(view.gpus_per_node)])
         for job in self.started.values():
@@ -122,10 +165,10 @@ class Cohort:
         Kinds: `within-quota` and `borrows` for started jobs; `runs-on`; `no-quota-left` for waiting jobs; `reclaimed`
         and `preempted`, with the job of another or of the same queue that takes the GPUs.
         """
-        wanted = set(asked)
-        return {job.job_id: self._reason(job) for job in self._view.jobs if job.job_id in wanted}
+        wanted, lost = set(asked), self.preempted
+        return {job.job_id: self._reason(job, lost) for job in self._view.jobs if job.job_id in wanted}
 
-    def _reason(self, job: JobView) -> Reason:
+    def _reason(self, job: JobView, lost: Mapping[JobId, JobView]) -> Reason:
         queue = queue_of(job)
         quota = self._of(queue).quota
         numbers = {
@@ -135,23 +178,119 @@ class Cohort:
             "gpus_free": self._free,
             "gpus_available": self._available(queue),
         }
-        if job.placement and (taker := self.preempted.get(job.job_id)) is not None:
+        if job.placement and (taker := lost.get(job.job_id)) is not None:
             return Reason("preempted" if queue_of(taker) == queue else "reclaimed", numbers, (taker.job_id,))
-        if job.job_id in self.started:
+        if job.job_id in self._holding and not job.placement:
             return Reason(self._kinds[job.job_id], numbers)
         return Reason("runs-on" if job.placement else "no-quota-left", numbers)
 
     def _of(self, queue: str) -> Terms:
         return self._terms.get(queue, self._other)
 
-    def _in_turn(self, waiting: Iterable[JobView]) -> Iterator[JobView]:
-        """Yield waiting jobs. In a queue, the jobs are in order of priority, then submission.
+    def _settle(self, *, with_borrowers: bool) -> None:
+        """Make moves until none is left: starts, preemption by right and, with `with_borrowers`, to borrow."""
+        rules, is_settled = self._rules, False
+        while not is_settled:
+            is_settled = True
+            waiting = [job for job in self._order if job.job_id not in self._holding]
+            is_over_quotas = bool(self._terms)
+            is_over_priorities = rules.within_queue != NEVER and any(job.priority > self._lowest for job in waiting)
+            preempts = is_over_quotas or is_over_priorities
+            if not (self._free or preempts):
+                return
+            for job in self._in_turn(waiting):
+                if job.job_id in self._holding:  # it started among the moves after another preemption
+                    continue
+                if self._fits(job):
+                    self._start(job)
+                elif preempts and (self._preempts_by_right(job) or (with_borrowers and self._preempts_to_borrow(job))):
+                    is_settled = False
+                if not (self._free or preempts):
+                    return
 
-        Among the first jobs of the queues, those within quotas come first; with fair sharing, the job whose queue
-        would have the smallest share. Then jobs come in order of priority and submission.
+    def _preempts_by_right(self, job: JobView) -> bool:
+        """Start a job with preemption by right, if that makes room for it."""
+        queue = queue_of(job)
+        if not self._may_help("by right", job):
+            return False
+        own, others = self._candidates(job)
+        if self._used[queue] < self._of(queue).quota and others:
+            first_others = self._by_share(others) if self._rules.fair_sharing else others
+            if victims := self._fewest(job, chain(first_others, own), borrowing=False):
+                self._num_reclaims += any(queue_of(victim) != queue for victim in victims)
+                self._exchange(job, victims)
+                return True
+        within = self._within_quota(queue)
+        if victims := self._fewest(job, own, borrowing=True):
+            takes_quota = not within.isdisjoint(victim.job_id for victim in victims)
+            if not takes_quota or job.job_id in self._within_quota(queue, job):
+                self._exchange(job, victims)
+                return True
+            self._put_back(victims)
+        self._note_hopeless("by right", job)
+        return False
+
+    def _preempts_to_borrow(self, job: JobView) -> bool:
+        """Start a job beyond the quota with preemption of its own queue, unless a job then reclaims GPUs."""
+        if not self._may_help("to borrow", job):
+            return False
+        own, _ = self._candidates(job)
+        before = self._copied()
+        if victims := self._fewest(job, own, borrowing=True):
+            self._exchange(job, victims)
+            self._settle(with_borrowers=False)
+            if self._num_reclaims == before["_num_reclaims"]:
+                return True
+        self._restore(before)
+        self._note_hopeless("to borrow", job)
+        return False
+
+    def _has_made_fairer(self) -> bool:
+        """Start a job with preemption of queues with larger shares, if the shares are then fairer; return whether."""
+        for job in self._in_turn([job for job in self._order if job.job_id not in self._holding]):
+            if ("fairly", *_kind(job)) in self._hopeless:
+                continue
+            own, others = self._candidates(job)
+            before, shares = self._copied(), self._shares()
+            if others and (victims := self._fewest(job, self._by_fair_sharing(job, [*others, *own]), borrowing=True)):
+                self._exchange(job, victims)
+                self._settle(with_borrowers=True)
+                if self._num_reclaims == before["_num_reclaims"] and self._shares() < shares:
+                    return True
+            self._restore(before)
+            self._note_hopeless("fairly", job)
+        return False
+
+    def _shares(self) -> list[float]:
+        """Return the shares of all queues, the largest first."""
+        return sorted(map(self._share, self._queues), reverse=True)
+
+    def _may_help(self, kind: str, job: JobView) -> bool:
+        """Return whether a kind of preemption in its own queue, or by its quota, may make room for a job."""
+        queue = queue_of(job)
+        is_within = kind == "by right" and self._used[queue] < self._of(queue).quota
+        return (is_within or job.priority > self._lowest) and (kind, *_kind(job)) not in self._hopeless
+
+    def _note_hopeless(self, kind: str, job: JobView) -> None:
+        self._hopeless.add((kind, *_kind(job)))
+
+    def _copied(self) -> dict[str, Any]:
+        """Return a copy of the state that moves change."""
+        return {name: copy(getattr(self, name)) for name in CHANGED}
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        """Take moves back."""
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def _in_turn(self, waiting: Iterable[JobView]) -> Iterator[JobView]:
+        """Yield waiting jobs, which are in order of priority, then submission.
+
+        In a queue, this order is kept. Among the first jobs of the queues, those within quotas come first; with fair
+        sharing, the job whose queue would have the smallest share. Then jobs come in order of priority and submission.
         """
         queues: dict[str, deque[tuple[int, JobView]]] = {}
-        for position, job in enumerate(sorted(waiting, key=lambda job: -job.priority)):
+        for position, job in enumerate(waiting):
             queues.setdefault(queue_of(job), deque()).append((position, job))
         if len(queues) == 1:
             yield from (job for _, job in next(iter(queues.values())))
@@ -185,7 +324,7 @@ class Cohort:
 
     def _fits(self, job: JobView, *, borrowing: bool = True) -> bool:
         """Return whether a job fits now, with `borrowing` also beyond the quota of its queue."""
-        queue, gpus = queue_of(job), job.num_replicas
+        queue, gpus = queue_of(job), _gpus(job)
         if gpus > self._free or gpus > self._available(queue):
             return False
         return borrowing or not self._share(queue, gpus)
@@ -209,71 +348,65 @@ class Cohort:
 
     def _start(self, job: JobView) -> None:
         self._add(job)
-        self.started[job.job_id] = job
         self._kinds[job.job_id] = "borrows" if self._share(queue_of(job)) else "within-quota"
-        if self._rules.fair_sharing:  # other queues may now have a smaller share
-            self._give_chance()
 
-    def _preempt_for(self, job: JobView) -> bool:
-        """Preempt running jobs for a waiting job; return whether the job then fits."""
-        queue = queue_of(job)
-        if self._used[queue] >= self._of(queue).quota and not self._rules.fair_sharing and job.priority <= self._lowest:
-            return False
-        kind = queue, job.num_replicas, job.priority
-        if kind in self._hopeless:
-            return False
-        victims = self._victims(job)
-        if not victims:
-            self._hopeless.add(kind)
-            return False
+    def _exchange(self, job: JobView, victims: Iterable[JobView]) -> None:
+        """Start a job for which some jobs, which are removed, lose their GPUs."""
         for victim in victims:
-            self.preempted[victim.job_id] = job
-            self.started.pop(victim.job_id, None)
-        self._give_chance()
-        return True
-
-    def _give_chance(self) -> None:
-        """Let all jobs try to preempt again."""
-        self._num_chances += 1
+            self._takers[victim.job_id] = job
+        self._start(job)
         self._hopeless.clear()
 
-    def _victims(self, job: JobView) -> list[JobView]:
-        """Remove and return the jobs that Kueue would preempt for a job. Remove no job if the new job cannot fit."""
-        queue = queue_of(job)
-        own, others = self._candidates(job)
-        if others and self._rules.fair_sharing:
-            return self._fewest(job, self._by_fair_sharing(job, [*others, *own]), borrowing=True)
-        victims: list[JobView] = []
-        if others and self._used[queue] < self._of(queue).quota:
-            victims = self._fewest(job, [*others, *own], borrowing=False)
-        return victims or self._fewest(job, own, borrowing=True)
+    def _put_back(self, removed: Sequence[JobView]) -> None:
+        for victim in reversed(removed):
+            self._add(victim)
+
+    def _within_quota(self, queue: str, more: JobView | None = None) -> set[JobId]:
+        """Return the jobs of a queue within its quota, if another job also starts: in order, each that still fits."""
+        jobs = [job for job in self._holding.values() if queue_of(job) == queue]
+        if more is not None:
+            jobs.append(more)
+        left, within = self._of(queue).quota, set[JobId]()
+        for job in sorted(jobs, key=lambda job: self._place[job.job_id]):
+            if _gpus(job) <= left:
+                left -= _gpus(job)
+                within.add(job.job_id)
+        return within
 
     def _candidates(self, job: JobView) -> tuple[list[JobView], list[JobView]]:
         """Return the jobs of the same queue and of other queues that may be preempted, in the order of preemption.
 
-        The job with the lowest priority comes first; among equal priorities, the job that was admitted last.
+        Jobs of other queues must be beyond the quotas of their queues. The job with the lowest priority comes first;
+        among equal priorities, the job that was admitted last.
         """
         rules, queue = self._rules, queue_of(job)
         own, others = [], []
         may_reclaim = rules.fair_sharing or self._used[queue] < self._of(queue).quota
-        for victim in reversed(self._holding.values()):
-            is_own = queue_of(victim) == queue
-            rule = rules.within_queue if is_own else rules.reclaim
+        within: dict[str, set[JobId]] = {}  # jobs within the quotas of the queues that exceed their quotas
+        for victim in self._holding.values():
+            name = queue_of(victim)
+            rule = rules.within_queue if name == queue else rules.reclaim
             if rule == NEVER or (rule == LOWER_PRIORITY and victim.priority >= job.priority):
                 continue
-            if is_own:
+            if name == queue:
                 own.append(victim)
-            elif may_reclaim and self._share(queue_of(victim)) > 0:
-                others.append(victim)
+            elif may_reclaim and self._share(name) > 0:
+                if name not in within:
+                    within[name] = self._within_quota(name)
+                if victim.job_id not in within[name]:
+                    others.append(victim)
 
-        def order(victim: JobView) -> tuple[float, float]:
-            start = self._view.time if victim.job_id in self.started else self._start_of(victim)
-            return victim.priority, -start
+        def order(victim: JobView) -> tuple[float, float, int]:
+            start = self._start_of(victim) if victim.placement else self._view.time
+            return victim.priority, -start, -self._place[victim.job_id]
 
         return sorted(own, key=order), sorted(others, key=order)
 
     def _fewest(self, job: JobView, candidates: Iterable[JobView], *, borrowing: bool) -> list[JobView]:
-        """Remove candidates in order until a job fits, then put back those whose removal is not needed."""
+        """Remove candidates in order until a job fits, then put back those whose removal is not needed.
+
+        Return the removed jobs. Remove no job if the new job cannot fit.
+        """
         removed: list[JobView] = []
         for victim in candidates:
             if queue_of(victim) != queue_of(job) and not self._share(queue_of(victim)):
@@ -282,8 +415,7 @@ class Cohort:
             removed.append(victim)
             if self._fits(job, borrowing=borrowing):
                 return self._filled_back(job, removed, borrowing=borrowing)
-        for victim in reversed(removed):
-            self._add(victim)
+        self._put_back(removed)
         return []
 
     def _filled_back(self, job: JobView, removed: Sequence[JobView], *, borrowing: bool) -> list[JobView]:
@@ -295,6 +427,17 @@ class Cohort:
                 self._remove(victim)
                 victims.append(victim)
         return victims
+
+    def _by_share(self, candidates: Iterable[JobView]) -> Iterator[JobView]:
+        """Yield candidates, each time one of the queue with the largest share. The caller removes each job."""
+        queues: dict[str, deque[JobView]] = {}
+        for victim in candidates:
+            queues.setdefault(queue_of(victim), deque()).append(victim)
+        while queues:
+            name = max(queues, key=self._share)
+            yield queues[name].popleft()
+            if not queues[name]:
+                del queues[name]
 
     def _by_fair_sharing(self, job: JobView, candidates: Iterable[JobView]) -> Iterator[JobView]:
         """Yield candidates in the order of Kueue's fair sharing.
@@ -322,3 +465,12 @@ class Cohort:
         for name in sorted(refused, key=self._share, reverse=True):
             if self._share(queue, job.num_replicas) < self._share(name):
                 yield refused[name]
+
+
+# Attributes of a cohort that moves change. Copies of them take moves back.
+CHANGED = ("_free", "_pool", "_lowest", "_used", "_holding", "_kinds", "_takers", "_num_reclaims", "_hopeless")
+
+
+def _kind(job: JobView) -> tuple[str, int, float]:
+    """Return the properties of a waiting job on which the room for it depends."""
+    return queue_of(job), job.num_replicas, job.priority

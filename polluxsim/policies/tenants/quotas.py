@@ -155,12 +155,11 @@ class Quotas:
         self._ledger.settle(view)
         rules = Rules(self.within_queue, self.reclaim, self.fair_sharing)
         cohort = Cohort(self._terms(next(iter(view.types))), self._other(), rules, view, self._start_of)
-        cohort.admit(view.waiting)
+        cohort.admit()
         decision = Decision(
             cohort.placements(),
             others_keep=True,
-            # A preempted job may fit elsewhere at the next round.
-            valid_until=-inf if cohort.preempted else inf,
+            valid_until=inf,
             outdated_by=Change.JOBS_OR_NODES,
             explain=cohort.reasons,
         )
