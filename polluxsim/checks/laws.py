@@ -439,9 +439,7 @@ class Admission(Law):
 
 def laws_of_preemption(world: World, traits: Traits) -> list[Law]:
     """Return the laws of preemption that a policy with these traits must keep."""
-    laws: list[Law] = []
-    if not traits.slices_time:
-        laws.append(NoCycle(world))
+    laws: list[Law] = [NoCycle(world, slices_time=traits.slices_time)]
     if traits.never_preempts:
         laws.append(NeverPreempts())
     return laws
@@ -449,7 +447,9 @@ def laws_of_preemption(world: World, traits: Traits) -> list[Law]:
 
 @dataclass
 class NoCycle(Law):
-    """While no event happens, no state recurs after another state. Policies that slice time are exempt.
+    """While no event happens, no state recurs after another state.
+
+    Under a policy that slices time, jobs may take turns, so the law applies while no job waits.
 
     A state is the set of running jobs with the numbers of their GPUs, or with their GPUs by node. Arrivals, ends and
     changes of nodes are events, and so are the further events that end the validity of the decision (`outdated_by`).
@@ -457,6 +457,7 @@ class NoCycle(Law):
     """
 
     world: World
+    slices_time: bool = False
     # Time of each state since the last event [s], by the numbers of GPUs and by the nodes of all jobs.
     _by_number: dict[object, float] = field(default_factory=dict)
     _by_node: dict[object, float] = field(default_factory=dict)
@@ -466,10 +467,13 @@ class NoCycle(Law):
 
     def see(self, seen: Seen) -> Iterator[Finding]:
         """Yield a finding if the state of this round was left before, and no event happened since."""
-        if self._has_event(seen):
+        jobs_take_turns = self.slices_time and any(map(seen.waits, seen.jobs))
+        if self._has_event(seen) or jobs_take_turns:
             self._by_number.clear()
             self._by_node.clear()
             self._last_by_number = self._last_by_node = None
+        if jobs_take_turns:
+            return
         nodes = tuple(seen.gpus_per_node) if self._chooses_nodes else ()
         running = [job.job_id for job in seen.jobs if not seen.waits(job)]
         by_number = frozenset((name, seen.held[name]) for name in running), nodes
@@ -486,7 +490,8 @@ class NoCycle(Law):
         names = ", ".join(running) or "no job"
         return Finding(
             Fault.CYCLE,
-            f"{what} at {seen.time:g} s as at {before:g} s ({names} in both), others in between, and no event happened",
+            f"{what} at {seen.time:g} s as at {before:g} s ({names}), but not in between, and no event happened; if "
+            "jobs take turns on purpose, declare traits = polluxsim.Traits(slices_time=True)",
         )
 
     @property
