@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import chain
 from math import inf
 from typing import Any, NamedTuple
@@ -59,6 +59,14 @@ class Terms(NamedTuple):
     def reserved(self) -> float:
         """Return the GPUs of the quota that other queues cannot borrow."""
         return max(self.quota - self.lending_limit, 0)
+
+
+class Kind(NamedTuple):
+    """The properties of a job on which the room for it depends."""
+
+    queue: str
+    gpus: int  # number of GPUs that the job gets
+    priority: float
 
 
 class Rules(NamedTuple):
@@ -101,24 +109,29 @@ class Cohort:
         # All jobs by priority, then submission, and the place of each job in this order.
         self._order = sorted(view.jobs, key=lambda job: -job.priority)
         self._place = {job.job_id: place for place, job in enumerate(self._order)}
-        self._queues = sorted({*terms, *map(queue_of, view.jobs)})
+        self._by_queue: dict[str, list[JobView]] = {}
+        for job in self._order:
+            self._by_queue.setdefault(queue_of(job), []).append(job)
+        self._queues = sorted({*terms, *self._by_queue})
+        self._kind = {job.job_id: Kind(queue_of(job), _gpus(job), job.priority) for job in view.jobs}
+        self._waiting = Counter(self._kind[job.job_id] for job in view.waiting)  # number of waiting jobs of each kind
         self._ran_before = {job.job_id for job in view.running}
         self._free = sum(view.free)
         self._holding = {job.job_id: job for job in view.running}
-        # Lower bound of the priorities of the jobs with GPUs.
-        self._lowest = min((job.priority for job in view.running), default=inf)
-        self._used = Counter[str]()
+        self._used = Counter[str]()  # GPUs of each queue
+        self._used_at = Counter[tuple[str, float]]()  # GPUs of each queue for jobs of a priority
         for job in view.running:
             self._used[queue_of(job)] += _gpus(job)
+            self._used_at[queue_of(job), job.priority] += _gpus(job)
+        self._priorities = {job.priority for job in view.jobs}
+        self._within: dict[str, set[JobId]] = {}  # jobs within the quota of a queue, until its jobs change
         # GPUs that each queue may borrow and that no queue has borrowed. GPUs without an owner are among these GPUs.
         self._pool = float(max(view.nominal_gpus, sum(each.quota for each in terms.values())))
         for queue in self._queues:
             self._pool -= max(self._of(queue).reserved, self._used[queue])
-        self._kinds: dict[JobId, str] = {}  # kinds of the reasons of started jobs
+        self._reason_kinds: dict[JobId, str] = {}  # kinds of the reasons of started jobs
         self._takers: dict[JobId, JobView] = {}  # the job for which each preempted job lost its GPUs last
         self._num_reclaims = 0
-        # Jobs for which a kind of preemption makes no room now, as (kind, queue, GPUs, priority).
-        self._hopeless: set[tuple[str, str, int, float]] = set()
 
     @property
     def started(self) -> dict[JobId, JobView]:
@@ -181,7 +194,7 @@ class Cohort:
         if job.placement and (taker := lost.get(job.job_id)) is not None:
             return Reason("preempted" if queue_of(taker) == queue else "reclaimed", numbers, (taker.job_id,))
         if job.job_id in self._holding and not job.placement:
-            return Reason(self._kinds[job.job_id], numbers)
+            return Reason(self._reason_kinds[job.job_id], numbers)
         return Reason("runs-on" if job.placement else "no-quota-left", numbers)
 
     def _of(self, queue: str) -> Terms:
@@ -189,29 +202,28 @@ class Cohort:
 
     def _settle(self, *, with_borrowers: bool) -> None:
         """Make moves until none is left: starts, preemption by right and, with `with_borrowers`, to borrow."""
-        rules, is_settled = self._rules, False
+        failed: set[Kind] = set()  # kinds of jobs that have no move since the last preemption
+        is_settled = False
         while not is_settled:
             is_settled = True
-            waiting = [job for job in self._order if job.job_id not in self._holding]
-            is_over_quotas = bool(self._terms)
-            is_over_priorities = rules.within_queue != NEVER and any(job.priority > self._lowest for job in waiting)
-            preempts = is_over_quotas or is_over_priorities
+            preempts = bool(self._terms) or any(map(self._lower_gpus, self._waiting))
             if not (self._free or preempts):
                 return
-            for job in self._in_turn(waiting):
-                if job.job_id in self._holding:  # it started among the moves after another preemption
-                    continue
+            for job in self._in_turn(failed):
                 if self._fits(job):
                     self._start(job)
                 elif preempts and (self._preempts_by_right(job) or (with_borrowers and self._preempts_to_borrow(job))):
                     is_settled = False
+                    failed.clear()
+                else:
+                    failed.add(self._kind[job.job_id])
                 if not (self._free or preempts):
                     return
 
     def _preempts_by_right(self, job: JobView) -> bool:
         """Start a job with preemption by right, if that makes room for it."""
         queue = queue_of(job)
-        if not self._may_help("by right", job):
+        if not self._may_make_room(job):
             return False
         own, others = self._candidates(job)
         if self._used[queue] < self._of(queue).quota and others:
@@ -221,58 +233,81 @@ class Cohort:
                 self._exchange(job, victims)
                 return True
         within = self._within_quota(queue)
-        if victims := self._fewest(job, own, borrowing=True):
-            takes_quota = not within.isdisjoint(victim.job_id for victim in victims)
-            if not takes_quota or job.job_id in self._within_quota(queue, job):
-                self._exchange(job, victims)
-                return True
+        victims = self._fewest(job, own, borrowing=True)
+        if not victims:
+            return False
+        takes_quota = not within.isdisjoint(victim.job_id for victim in victims)
+        self._add(job)
+        is_within = job.job_id in self._within_quota(queue)
+        self._remove(job)
+        if takes_quota and not is_within:
             self._put_back(victims)
-        self._note_hopeless("by right", job)
-        return False
+            return False
+        self._exchange(job, victims)
+        return True
 
     def _preempts_to_borrow(self, job: JobView) -> bool:
         """Start a job beyond the quota with preemption of its own queue, unless a job then reclaims GPUs."""
-        if not self._may_help("to borrow", job):
+        kind = self._kind[job.job_id]
+        lower_gpus = self._lower_gpus(kind)
+        if not lower_gpus or kind.gpus > self._free + lower_gpus:
             return False
-        own, _ = self._candidates(job)
         before = self._copied()
-        if victims := self._fewest(job, own, borrowing=True):
-            self._exchange(job, victims)
-            self._settle(with_borrowers=False)
-            if self._num_reclaims == before["_num_reclaims"]:
-                return True
-        self._restore(before)
-        self._note_hopeless("to borrow", job)
-        return False
+        own, _ = self._candidates(job)
+        victims = self._fewest(job, own, borrowing=True)
+        if not victims:
+            return False
+        self._exchange(job, victims)
+        self._settle(with_borrowers=False)
+        if self._num_reclaims > before["_num_reclaims"]:
+            self._restore(before)
+            return False
+        return True
 
     def _has_made_fairer(self) -> bool:
         """Start a job with preemption of queues with larger shares, if the shares are then fairer; return whether."""
-        for job in self._in_turn([job for job in self._order if job.job_id not in self._holding]):
-            if ("fairly", *_kind(job)) in self._hopeless:
-                continue
-            own, others = self._candidates(job)
-            before, shares = self._copied(), self._shares()
-            if others and (victims := self._fewest(job, self._by_fair_sharing(job, [*others, *own]), borrowing=True)):
-                self._exchange(job, victims)
-                self._settle(with_borrowers=True)
-                if self._num_reclaims == before["_num_reclaims"] and self._shares() < shares:
-                    return True
-            self._restore(before)
-            self._note_hopeless("fairly", job)
+        shares = self._shares()
+        failed: set[Kind] = set()
+        for job in self._in_turn(failed):
+            if self._makes_fairer(job, shares):
+                return True
+            failed.add(self._kind[job.job_id])
+        return False
+
+    def _makes_fairer(self, job: JobView, shares: list[float]) -> bool:
+        """Start a job with preemption of queues with larger shares, if the shares are then fairer than some shares."""
+        own, others = self._candidates(job)
+        if not others:
+            return False
+        before = self._copied()
+        victims = self._fewest(job, self._by_fair_sharing(job, [*others, *own]), borrowing=True)
+        if not victims:
+            return False
+        self._exchange(job, victims)
+        if self._shares() < shares:  # otherwise the moves that follow are not worth a look
+            self._settle(with_borrowers=True)
+            if self._num_reclaims == before["_num_reclaims"] and self._shares() < shares:
+                return True
+        self._restore(before)
         return False
 
     def _shares(self) -> list[float]:
         """Return the shares of all queues, the largest first."""
         return sorted(map(self._share, self._queues), reverse=True)
 
-    def _may_help(self, kind: str, job: JobView) -> bool:
-        """Return whether a kind of preemption in its own queue, or by its quota, may make room for a job."""
-        queue = queue_of(job)
-        is_within = kind == "by right" and self._used[queue] < self._of(queue).quota
-        return (is_within or job.priority > self._lowest) and (kind, *_kind(job)) not in self._hopeless
+    def _lower_gpus(self, kind: Kind) -> int:
+        """Return the GPUs of the jobs of its own queue that a job of a kind may preempt."""
+        if self._rules.within_queue == NEVER:
+            return 0
+        return sum(self._used_at[kind.queue, priority] for priority in self._priorities if priority < kind.priority)
 
-    def _note_hopeless(self, kind: str, job: JobView) -> None:
-        self._hopeless.add((kind, *_kind(job)))
+    def _may_make_room(self, job: JobView) -> bool:
+        """Return whether preemption by right may make room for a job: a quick test before the exact one."""
+        kind = self._kind[job.job_id]
+        room = self._free + self._lower_gpus(kind)
+        if self._used[kind.queue] < self._of(kind.queue).quota and self._rules.reclaim != NEVER:
+            room += sum(self._used[name] for name in self._queues if name != kind.queue and self._share(name))
+        return self._free < room and kind.gpus <= room
 
     def _copied(self) -> dict[str, Any]:
         """Return a copy of the state that moves change."""
@@ -280,29 +315,34 @@ class Cohort:
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         """Take moves back."""
+        self._within.clear()
         for name, value in state.items():
             setattr(self, name, value)
 
-    def _in_turn(self, waiting: Iterable[JobView]) -> Iterator[JobView]:
-        """Yield waiting jobs, which are in order of priority, then submission.
+    def _in_turn(self, left_out: set[Kind]) -> Iterator[JobView]:
+        """Yield the waiting jobs, without jobs of some kinds. The caller may start jobs, and leave out further kinds.
 
-        In a queue, this order is kept. Among the first jobs of the queues, those within quotas come first; with fair
-        sharing, the job whose queue would have the smallest share. Then jobs come in order of priority and submission.
+        In a queue, jobs are in order of priority, then submission. Among the first jobs of the queues, those within
+        quotas come first; with fair sharing, the job whose queue would have the smallest share. Then jobs come in order
+        of priority and submission.
         """
-        queues: dict[str, deque[tuple[int, JobView]]] = {}
-        for position, job in enumerate(waiting):
-            queues.setdefault(queue_of(job), deque()).append((position, job))
-        if len(queues) == 1:
-            yield from (job for _, job in next(iter(queues.values())))
-            return
-        heads = [(self._rank(queue, jobs[0][1]), jobs[0][0], queue) for queue, jobs in queues.items()]
-        heapify(heads)
-        while heads:
-            _, _, queue = heappop(heads)
-            jobs = queues[queue]
-            yield jobs.popleft()[1]
-            if jobs:
-                heappush(heads, (self._rank(queue, jobs[0][1]), jobs[0][0], queue))
+        jobs = {queue: iter(mine) for queue, mine in self._by_queue.items()}
+        heads: list[tuple[float, int, str]] = []
+
+        def push_next(queue: str) -> None:
+            for job in jobs[queue]:
+                if job.job_id not in self._holding and self._kind[job.job_id] not in left_out:
+                    heappush(heads, (self._rank(queue, job), self._place[job.job_id], queue))
+                    return
+
+        for queue in jobs:
+            push_next(queue)
+        while heads and len(left_out) < len(self._waiting):
+            _, place, queue = heappop(heads)
+            job = self._order[place]
+            if job.job_id not in self._holding and self._kind[job.job_id] not in left_out:
+                yield job
+            push_next(queue)
 
     def _rank(self, queue: str, job: JobView) -> float:
         """Return the sort key of a queue whose next job this is."""
@@ -330,16 +370,24 @@ class Cohort:
         return borrowing or not self._share(queue, gpus)
 
     def _add(self, job: JobView) -> None:
-        self._change(queue_of(job), _gpus(job))
+        kind = self._kind[job.job_id]
+        self._change(kind, kind.gpus)
         self._holding[job.job_id] = job
-        self._lowest = min(self._lowest, job.priority)
+        self._waiting[kind] -= 1
+        if not self._waiting[kind]:
+            del self._waiting[kind]
 
     def _remove(self, job: JobView) -> None:
-        self._change(queue_of(job), -_gpus(job))
+        kind = self._kind[job.job_id]
+        self._change(kind, -kind.gpus)
+        self._waiting[kind] += 1
         del self._holding[job.job_id]
 
-    def _change(self, queue: str, gpus: int) -> None:
-        """Give GPUs to a queue, or take GPUs from it if the number is negative."""
+    def _change(self, kind: Kind, gpus: int) -> None:
+        """Give GPUs to the queue of a job of a kind, or take them from the queue if the number is negative."""
+        queue = kind.queue
+        self._within.pop(queue, None)
+        self._used_at[queue, kind.priority] += gpus
         reserved = self._of(queue).reserved
         before = max(self._used[queue] - reserved, 0)
         self._used[queue] += gpus
@@ -348,30 +396,29 @@ class Cohort:
 
     def _start(self, job: JobView) -> None:
         self._add(job)
-        self._kinds[job.job_id] = "borrows" if self._share(queue_of(job)) else "within-quota"
+        self._reason_kinds[job.job_id] = "borrows" if self._share(queue_of(job)) else "within-quota"
 
     def _exchange(self, job: JobView, victims: Iterable[JobView]) -> None:
         """Start a job for which some jobs, which are removed, lose their GPUs."""
         for victim in victims:
             self._takers[victim.job_id] = job
         self._start(job)
-        self._hopeless.clear()
 
     def _put_back(self, removed: Sequence[JobView]) -> None:
         for victim in reversed(removed):
             self._add(victim)
 
-    def _within_quota(self, queue: str, more: JobView | None = None) -> set[JobId]:
-        """Return the jobs of a queue within its quota, if another job also starts: in order, each that still fits."""
-        jobs = [job for job in self._holding.values() if queue_of(job) == queue]
-        if more is not None:
-            jobs.append(more)
-        left, within = self._of(queue).quota, set[JobId]()
-        for job in sorted(jobs, key=lambda job: self._place[job.job_id]):
-            if _gpus(job) <= left:
-                left -= _gpus(job)
-                within.add(job.job_id)
-        return within
+    def _within_quota(self, queue: str) -> set[JobId]:
+        """Return the jobs with GPUs within the quota of a queue: in order, each that fits into the rest of it."""
+        if queue not in self._within:
+            mine = [job for job in self._holding.values() if queue_of(job) == queue]
+            left, within = self._of(queue).quota, set[JobId]()
+            for job in sorted(mine, key=lambda job: self._place[job.job_id]):
+                if _gpus(job) <= left:
+                    left -= _gpus(job)
+                    within.add(job.job_id)
+            self._within[queue] = within
+        return self._within[queue]
 
     def _candidates(self, job: JobView) -> tuple[list[JobView], list[JobView]]:
         """Return the jobs of the same queue and of other queues that may be preempted, in the order of preemption.
@@ -382,7 +429,7 @@ class Cohort:
         rules, queue = self._rules, queue_of(job)
         own, others = [], []
         may_reclaim = rules.fair_sharing or self._used[queue] < self._of(queue).quota
-        within: dict[str, set[JobId]] = {}  # jobs within the quotas of the queues that exceed their quotas
+        within = {name: self._within_quota(name) for name in self._queues if may_reclaim and self._share(name) > 0}
         for victim in self._holding.values():
             name = queue_of(victim)
             rule = rules.within_queue if name == queue else rules.reclaim
@@ -390,11 +437,8 @@ class Cohort:
                 continue
             if name == queue:
                 own.append(victim)
-            elif may_reclaim and self._share(name) > 0:
-                if name not in within:
-                    within[name] = self._within_quota(name)
-                if victim.job_id not in within[name]:
-                    others.append(victim)
+            elif name in within and victim.job_id not in within[name]:
+                others.append(victim)
 
         def order(victim: JobView) -> tuple[float, float, int]:
             start = self._start_of(victim) if victim.placement else self._view.time
@@ -468,9 +512,4 @@ class Cohort:
 
 
 # Attributes of a cohort that moves change. Copies of them take moves back.
-CHANGED = ("_free", "_pool", "_lowest", "_used", "_holding", "_kinds", "_takers", "_num_reclaims", "_hopeless")
-
-
-def _kind(job: JobView) -> tuple[str, int, float]:
-    """Return the properties of a waiting job on which the room for it depends."""
-    return queue_of(job), job.num_replicas, job.priority
+CHANGED = ("_free", "_pool", "_used", "_used_at", "_holding", "_waiting", "_reason_kinds", "_takers", "_num_reclaims")
