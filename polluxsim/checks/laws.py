@@ -513,24 +513,27 @@ class NoCycle(Law):
 class NeverPreempts(Law):
     """A running job keeps its GPUs until its end, or until one of its nodes goes down.
 
-    After a fork, jobs that share GPUs or hold another number than they request may get other GPUs once.
+    Jobs that share GPUs since before a fork, or hold another number than they request, may get other GPUs once.
     """
 
-    _rounds: int = 0
+    _taken_over: set[JobId] | None = None  # these jobs; None before the first round
 
     def see(self, seen: Seen) -> Iterator[Finding]:
         """Yield a finding for each running job that does not keep its GPUs."""
-        is_first, self._rounds = not self._rounds, self._rounds + 1
+        if self._taken_over is None:
+            running = [job for job in seen.jobs if job.placement]
+            shared = {job.job_id for job in running if job.job_id in seen.sharing}
+            self._taken_over = shared | {job.job_id for job in running if gpus_of(job) != job.num_replicas}
         for job in seen.jobs:
             if not job.placement or any(not seen.gpus_per_node[node] for node, _ in job.placement):
-                continue
-            if is_first and (job.job_id in seen.sharing or gpus_of(job) != job.num_replicas):
                 continue
             before = dict[int, int]()
             for node, gpus in job.placement:
                 before[node] = before.get(node, 0) + gpus
             after = dict(seen.by_node[job.job_id])
-            if before != after:
+            if before != after and job.job_id in self._taken_over:
+                self._taken_over.remove(job.job_id)
+            elif before != after:
                 does = "moves it" if after else "takes its GPUs"
                 what = f"job {job.job_id!r} runs on the GPUs {job.placement}, and the policy {does} at {seen.time:g} s"
                 yield Finding(Fault.PREEMPTION, f"{what}, although its traits say never_preempts")

@@ -144,14 +144,16 @@ def traits_of(policy: object) -> Traits:
     Raises
     ------
     PolicyError
-        If the attribute `traits` has another type, or if the policy has an attribute with the name of a trait.
+        If the attribute `traits` has another type, or if the policy has an attribute that is named like a trait which
+        the policy lacks.
     """
     traits = getattr(policy, "traits", Traits())
     name = type(policy).__name__
     if not isinstance(traits, Traits):
         raise PolicyError(f"policy {name}: traits are {short(traits)}; they must be a polluxsim.Traits")
-    stray = [field.name for field in fields(Traits) if getattr(policy, field.name, False)]
-    if stray and not hasattr(policy, "traits"):
+    lacking = [field.name for field in fields(Traits) if not getattr(traits, field.name)]
+    stray = [trait for trait in lacking if getattr(policy, trait, False)]
+    if stray:
         raise PolicyError(
             f"policy {name} has an attribute {stray[0]}, which has no effect; write traits = "
             f"polluxsim.Traits({stray[0]}=True)"
