@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 from polluxsim.checks.worlds import World
 from polluxsim.common.errors import BrokenGangError, InvalidAllocationError, OverAllocationError, TooFewReplicasError
 from polluxsim.hardware.placements import Allocation, JobId, Placement, num_replicas
-from polluxsim.policies.contract.view import ClusterView, Decision, Reason
+from polluxsim.policies.contract.view import Change, Changes, ClusterView, Decision, Reason
 
 
 class SeenJob(NamedTuple):
@@ -52,6 +52,10 @@ class Seen:
     free: Mapping[str, int]  # GPUs of each type that no job holds after the decision
     most_free: int  # free GPUs of the node with the most free GPUs
     evicted: frozenset[JobId]  # jobs that lost their GPUs since the last decision
+    by_node: Mapping[JobId, Mapping[int, int]]  # GPUs of each job by node after the decision
+    sharing: frozenset[JobId]  # jobs that could share their GPUs before the decision
+    events: Change  # kinds of events since the last decision; a fork that altered jobs counts as an arrival
+    outdated_by: Change  # kinds of events that end the validity of the decision
 
     def waits(self, job: SeenJob) -> bool:
         """Return whether a job has no GPUs after the decision."""
@@ -87,6 +91,7 @@ def observer(view: ClusterView, answer: object, ask: Callable[[Callable[[], obje
     nodes = [0 if node in going else gpus for node, gpus in enumerate(view.gpus_per_node)]
     type_of = [view.type_of(((node, 1),)) for node in range(len(nodes))]
     time, interval, evicted = view.time, view.round_interval, frozenset(view.changes.evicted)
+    sharing, events = frozenset(view.sharing.held), _events(view.changes)
 
     def seen() -> Seen:
         decision = answer if isinstance(answer, Decision) else Decision(cast("Allocation", answer))
@@ -104,9 +109,30 @@ def observer(view: ClusterView, answer: object, ask: Callable[[Callable[[], obje
         for node, gpus in enumerate(nodes):
             up[type_of[node]] += gpus
         here = [job for job in jobs if job.job_id not in decision.rejected]
-        return Seen(time, interval, nodes, type_of, up, here, held, free, most_free, evicted)
+        by_node: dict[JobId, Mapping[int, int]] = {job.job_id: used.get(job.job_id, {}) for job in here}
+        return Seen(
+            time, interval, nodes, type_of, up, here, held, free, most_free, evicted,
+            by_node, sharing, events, decision.outdated_by,
+        )  # fmt: skip
 
     return seen
+
+
+def _events(changes: Changes) -> Change:
+    """Return the kinds of the events since the last decision."""
+    happened = {
+        Change.ARRIVAL: changes.arrived or changes.altered,
+        Change.COMPLETION: changes.ended,
+        Change.NODES: changes.nodes,
+        Change.EVICTION: changes.evicted,
+        Change.EPOCH: changes.passed_epoch,
+        Change.LEARNING: changes.learnt,
+    }
+    kinds = Change(0)
+    for kind, jobs in happened.items():
+        if jobs:
+            kinds |= kind
+    return kinds
 
 
 def _used(decision: Decision, jobs: Sequence[SeenJob]) -> dict[JobId, Counter[int]]:
@@ -165,6 +191,8 @@ class Fault(StrEnum):
     ORIGIN = "times that count from time 0"
     MIN_REPLICAS = "fewer GPUs than a job can run on"
     CLOCK = "decisions that depend on the unit of time"
+    CYCLE = "a cycle without an event"
+    PREEMPTION = "a preemption in spite of the promise"
 
 
 @dataclass(frozen=True)

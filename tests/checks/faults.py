@@ -304,9 +304,62 @@ class GivesLessThanAUserAllows:
 
 class ComparesTimesExactly:
     scales_with_time = True
+    traits = Traits(slices_time=True)
 
     def allocate(self, view, rng):
         return fitted(view, sorted(view.jobs, key=lambda job: job.attained_service // (5 * view.round_interval)))
+
+
+class TakesTurns:
+    """Runs the first jobs in even rounds and the last jobs in odd rounds, but does not declare that it slices time."""
+
+    def allocate(self, view, rng):
+        is_odd = round(view.time / view.round_interval) % 2
+        return fitted(view, list(view.jobs)[:: -1 if is_odd else 1])
+
+
+class MovesToAndFro:
+    def allocate(self, view, rng):
+        free, allocation = FreeGpus(view.gpus_per_node), {}
+        nodes = sorted(range(len(view.gpus_per_node)), reverse=round(view.time / view.round_interval) % 2 == 1)
+        for job in view.jobs:
+            placement = pack_in_order(free.gpus, nodes, job.num_replicas)
+            if placement:
+                free.take(placement)
+                allocation[job.job_id] = placement
+        return allocation
+
+    traits = Traits(one_type_as="has one pool of GPUs")
+
+
+def pack_in_order(free, nodes, gpus):
+    """Return GPUs of nodes in order, or none if too few are free."""
+    placement = []
+    for node in nodes:
+        if taken := min(free[node], gpus):
+            placement.append((node, taken))
+            gpus -= taken
+    return () if gpus else tuple(placement)
+
+
+class PreemptsInSpiteOfItsPromise:
+    traits = Traits(never_preempts=True)
+
+    def allocate(self, view, rng):
+        return fitted(view, sorted(view.jobs, key=lambda job: job.num_replicas))
+
+
+class MovesInSpiteOfItsPromise:
+    """Packs the running jobs anew when a job has ended, but preempts no job."""
+
+    traits = Traits(one_type_as="has one pool of GPUs", never_preempts=True)
+
+    def allocate(self, view, rng):
+        free, allocation = FreeGpus(view.gpus_per_node), {}
+        for job in [*view.running, *view.waiting]:
+            if placement := free.pack(job.num_replicas):
+                allocation[job.job_id] = placement
+        return allocation
 
 
 EXPECTED = {
@@ -344,4 +397,8 @@ EXPECTED = {
     "CountsFromTimeZero": Fault.ORIGIN,
     "GivesLessThanAUserAllows": Fault.MIN_REPLICAS,
     "ComparesTimesExactly": Fault.CLOCK,
+    "TakesTurns": Fault.CYCLE,
+    "MovesToAndFro": Fault.CYCLE,
+    "PreemptsInSpiteOfItsPromise": Fault.PREEMPTION,
+    "MovesInSpiteOfItsPromise": Fault.PREEMPTION,
 }

@@ -21,7 +21,7 @@ from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.run_facts import start_delay
 from polluxsim.models.profile import ProfileRangeError, StepTime
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, Reason, traits_of
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, Reason, Traits, traits_of
 from polluxsim.policies.ordered.classic import Fifo
 from polluxsim.records.results import Result
 from polluxsim.records.storage import read_run, write_run
@@ -187,6 +187,12 @@ def test_ctrl_c_in_a_compiled_kernel_is_no_fault_of_the_policy() -> None:
 def test_an_explanation_that_cannot_be(reasons: object, message: str) -> None:
     with pytest.raises(PolicyError, match=message):
         run_of(lambda view: Decision({}, explain=lambda jobs: reasons))
+
+
+def test_promises_do_not_count_when_traits_are_compared() -> None:
+    """A fork between policies whose traits are equal keeps the agents of the jobs."""
+    assert Traits(never_preempts=True) == Traits(slices_time=True) == Traits()
+    assert hash(Traits(never_preempts=True)) == hash(Traits())
 
 
 def test_what_a_policy_is_it_says_by_its_traits() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy import toy_workload
 
-from polluxsim.checks.worlds import Listed
+from polluxsim.checks.driving import run_policy
+from polluxsim.checks.findings import Fault
+from polluxsim.checks.laws import Watch
+from polluxsim.checks.worlds import Listed, World
 from polluxsim.common.errors import PolluxSimError
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
@@ -278,3 +283,91 @@ def test_with_fair_sharing_a_queue_takes_its_share_of_what_is_borrowed() -> None
     }.items():
         counts[name] = len(preempted(run(policy, *first, *second), 3000.0))
     assert counts == {"unfair": 0, "fair": 2, "weighted": 3}
+
+
+def rigid(name: str, gpus: int, queue: str, duration: float = 3600.0, **about: Any) -> Job:
+    return Job.rigid(name, about.pop("time", 0.0), gpus, duration, queue=queue, **about)
+
+
+EXCHANGES = {
+    # One of the two jobs of queue a alone has a smaller share than the job of queue b, both have a larger one.
+    "weights": (
+        7,
+        Quotas(fair_sharing=True, weights={"b": 3.0}),
+        [("big", 7, "b", 0), ("mid", 3, "a", 0), ("one", 1, "a", 0)],
+    ),
+    # Job j0 has a larger share than job j2, but a smaller one than jobs j2 and j3, which fit without j0.
+    "together": (6, Quotas({"a": 2}, fair_sharing=True), [("j0", 6, "a", 0), ("j2", 1, "b", 0), ("j3", 5, "b", 0)]),
+    # Job j0 has a smaller share than job j4, but job j1 preempts j0, and has a larger share than j4.
+    "priorities": (7, Quotas({"b": 2}, fair_sharing=True), [("j0", 4, "b", 0), ("j1", 7, "b", 1), ("j4", 4, "a", 0)]),
+}
+
+
+@pytest.mark.parametrize("case", EXCHANGES)
+@pytest.mark.parametrize("delay", [0.0, 30.0, 60.0, 3000.0])
+def test_fair_sharing_judges_the_whole_exchange(case: str, delay: float) -> None:
+    """Three jobs preempted each other at every round. With a restart delay of a round, none made progress."""
+    gpus, policy, jobs = EXCHANGES[case]
+    workload = toy_workload(*(rigid(name, size, queue, priority=priority) for name, size, queue, priority in jobs))
+    result = simulate(workload, {}, Cluster((gpus,)), policy, settings=EngineSettings(restart_delay=delay))
+    assert [job.num_restarts for job in result.job_records] == [0, 0, 0]
+    # All jobs run as long. A job that starts after another one starts at the next round.
+    in_turn = 3 if case == "priorities" else 2
+    rounds = ceil((3600.0 + delay) / 60.0)
+    assert max(ends(result).values()) == 60.0 + (in_turn - 1) * 60.0 * rounds + 3600.0 + delay  # type: ignore[type-var]
+
+
+def test_a_job_does_not_borrow_what_another_queue_takes_back_at_once() -> None:
+    """Two queues own 4 of 8 GPUs each, and 5 are up. Each queue has a job within its quota and a larger one beyond it.
+
+    The larger job, with a higher priority, preempted the job within the quota. The other queue took the GPUs back.
+    """
+    cluster = Cluster((5, 3), failures=Listed((Outage((1,), 1.0, 4000.0, "drawn"),)))
+    jobs = [rigid(f"{queue}-{name}", gpus, queue, priority=priority)
+            for queue in "qc" for name, gpus, priority in (("high", 5, 1.0), ("low", 3, 0.0))]  # fmt: skip
+    result = simulate(toy_workload(*jobs), {}, cluster, Quotas({"q": 4, "c": 4}), settings=RULES)
+    assert all(job.num_restarts <= 1 for job in result.job_records)
+
+
+def test_a_job_beyond_the_quota_still_preempts_jobs_of_its_queue_with_a_lower_priority() -> None:
+    jobs = [rigid("low", 2, "a", 6000.0), rigid("high", 4, "a", 600.0, priority=1.0, time=130.0)]
+    assert ends(run(Quotas({"a": 2, "b": 2}), *jobs, rigid("late", 1, "b", 60.0, time=5000.0)))["high"] == 780.0
+
+
+def test_a_job_beyond_the_quota_keeps_its_gpus_if_a_lower_one_makes_room_for_a_reclaim() -> None:
+    """Both jobs of queue a run. Job b needs 1 GPU of the quota of its queue."""
+    jobs = [rigid("low", 3, "a"), rigid("high", 5, "a", priority=1.0, time=70.0), rigid("b", 1, "b", time=130.0)]
+    assert preempted(run(Quotas({"a": 4, "b": 4}), *jobs, gpus=8), 500.0) == ["low"]
+
+
+def contended(number: int, *, fair_sharing: bool, is_short: bool) -> World:
+    """Return a drawn world in which jobs of several queues and priorities wait for few GPUs, for a long time."""
+    rng = Random(number)
+    gpus = rng.randint(3, 12)
+    first = rng.randint(gpus // 2, gpus - 1) if is_short else gpus
+    queues = "abcd"[: rng.randint(2, 4)]
+    cuts = sorted(rng.randint(0, gpus) for _ in queues)
+    quotas = {queue: after - before for queue, before, after in zip(queues, [0, *cuts], cuts, strict=False)}
+    priorities = [0.0, 1.0, 2.0][: rng.randint(1, 3)]
+    jobs = [
+        rigid(f"j{index}", rng.randint(1, first), rng.choice(queues), priority=rng.choice(priorities))
+        for index in range(rng.randint(4, 8))
+    ]
+    weights = {queue: rng.choice([0.5, 1.0, 2.0, 3.0]) for queue in queues}
+    return World(
+        (first, gpus - first) if is_short else (gpus,),
+        tuple(jobs),
+        outages=((1, 1.0, 40_000.0),) if is_short else (),
+        parameters=(("gpus", quotas), ("weights", weights), ("fair_sharing", fair_sharing)),
+    )
+
+
+@pytest.mark.parametrize(("fair_sharing", "is_short"), [(True, False), (True, True), (False, True)])
+def test_no_set_of_running_jobs_recurs_without_an_event(*, fair_sharing: bool, is_short: bool) -> None:
+    for number in range(80):
+        world = contended(number, fair_sharing=fair_sharing, is_short=is_short)
+        policy = Quotas(**dict(world.parameters))
+        watch = Watch(world, policy)
+        run_policy(world, policy, watch=watch)
+        assert Fault.CYCLE not in watch.findings, (world, watch.findings)
+        assert Fault.QUOTA not in watch.findings, (world, watch.findings)

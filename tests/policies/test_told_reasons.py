@@ -56,7 +56,7 @@ def test_the_head_of_the_line_misses_gpus_of_its_type() -> None:
 def test_no_job_runs_on_for_want_of_preemption_under_quotas() -> None:
     """Queue x owns 2 of its 4 GPUs until job b takes back those of its own queue."""
     jobs = Job.rigid("a", 0.0, 4, 600.0, queue="x"), Job.rigid("b", 130.0, 2, 300.0, queue="y")
-    said = told(Quotas({"x": 2, "y": 2}), Cluster.uniform(1, 4), *jobs)
+    said = told(Quotas({"x": 2, "y": 2}), Cluster.uniform(1, 4), *jobs, Job.rigid("c", 200.0, 4, 300.0, queue="x"))
     assert said["a", 60.0].startswith("It needs 4 GPUs, and its queue borrows those beyond its quota; its queue now")
     assert said["b", 240.0].startswith("It runs on, because no job preempts it; its queue now has 2 GPUs")
 

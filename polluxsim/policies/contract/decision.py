@@ -120,6 +120,12 @@ class Traits:
     follows_clock
         Decisions depend on the hour of the clock, for example on a price by hour. `polluxsim check` then allows other
         decisions when all times are later. Other policies count times from submissions and decisions.
+    slices_time
+        The policy shares time: jobs take turns on GPUs, or get other GPUs as time passes, also while no event happens.
+        The jobs that run, and their GPUs, may then recur.
+    never_preempts
+        The policy never takes GPUs from a running job, gives it further GPUs, or moves it. Only failures and changes
+        of nodes do.
     """
 
     adaptive: bool = False
@@ -130,6 +136,10 @@ class Traits:
     shares_gpus: bool = False
     one_type_as: str = ""
     follows_clock: bool = False
+    # These two traits are promises that `polluxsim check` tests. They do not change how the engine treats a job, so
+    # policies that differ in them only have equal traits.
+    slices_time: bool = field(default=False, compare=False)
+    never_preempts: bool = field(default=False, compare=False)
 
 
 def traits_of(policy: object) -> Traits:
@@ -138,14 +148,16 @@ def traits_of(policy: object) -> Traits:
     Raises
     ------
     PolicyError
-        If the attribute `traits` has another type, or if the policy has an attribute with the name of a trait.
+        If the attribute `traits` has another type, or if the policy has an attribute that is named like a trait which
+        the policy lacks.
     """
     traits = getattr(policy, "traits", Traits())
     name = type(policy).__name__
     if not isinstance(traits, Traits):
         raise PolicyError(f"policy {name}: traits are {short(traits)}; they must be a polluxsim.Traits")
-    stray = [field.name for field in fields(Traits) if getattr(policy, field.name, False)]
-    if stray and not hasattr(policy, "traits"):
+    lacking = [field.name for field in fields(Traits) if not getattr(traits, field.name)]
+    stray = [trait for trait in lacking if getattr(policy, trait, False)]
+    if stray:
         raise PolicyError(
             f"policy {name} has an attribute {stray[0]}, which has no effect; write traits = "
             f"polluxsim.Traits({stray[0]}=True)"

@@ -118,8 +118,12 @@ class Scaled:
 
     @property
     def traits(self) -> Traits:
-        """Return the traits of the inner policy. The number of nodes also changes while there are no jobs."""
-        return replace(traits_of(self.inner), scales=True)
+        """Return the traits of the inner policy. The number of nodes also changes while there are no jobs.
+
+        With `moves`, jobs are moved even if the inner policy never preempts.
+        """
+        inner = traits_of(self.inner)
+        return replace(inner, scales=True, never_preempts=inner.never_preempts and not self.moves)
 
     def without_effect(self, jobs: Sequence[Job], cluster: Cluster) -> list[str]:
         """Return the settings of the inner policy that have no effect."""

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, pairwise
 from math import inf
+from typing import ClassVar
 
 import numpy as np
 
 from polluxsim.common.errors import InvalidConfigError, check_range
 from polluxsim.common.instants import slack, sort_key, whole_number
 from polluxsim.hardware.placements import JobId
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
 from polluxsim.policies.tools.gangs import check_above_zero, gangs_by, newcomers, schedule_gangs
 
 
@@ -31,6 +32,7 @@ class LeastAttainedService:
     """
 
     quantum: float = 3600.0
+    traits: ClassVar[Traits] = Traits(slices_time=True)
 
     def __post_init__(self) -> None:
         check_above_zero(quantum=self.quantum)
@@ -90,6 +92,7 @@ class Gittins:
     """
 
     quantum: float = 3600.0
+    traits: ClassVar[Traits] = Traits(slices_time=True)
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
     _services: list[float] = field(default_factory=list, init=False, repr=False)  # of ended jobs, rising [GPU s]
 
@@ -138,6 +141,7 @@ class Tiresias:
     """
 
     queue_threshold: float = 16 * 3600.0
+    traits: ClassVar[Traits] = Traits(slices_time=True)
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
     # Time of the next demotion of a job with GPUs [s].
     _due: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
@@ -212,6 +216,7 @@ class TiresiasL:
     """
 
     queue_limits: Sequence[float] = (3250.0, 7200.0)
+    traits: ClassVar[Traits] = Traits(slices_time=True)
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
     # Index of the queue of each job. The order of the jobs is their precedence within a queue.
     _queue_of: dict[JobId, int] = field(default_factory=dict, init=False, repr=False)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId
 from polluxsim.models.known_duration import ELASTIC, RIGID
 from polluxsim.policies.contract.settings import unless_jobs_differ
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
 from polluxsim.policies.tools.gangs import gangs_by, newcomers, schedule_gangs
 from polluxsim.workloads.job import Job
 
@@ -31,6 +32,7 @@ class Fifo:
     """
 
     backfill: bool = False
+    traits: ClassVar[Traits] = Traits(never_preempts=True)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, then start waiting jobs in order."""
@@ -81,6 +83,8 @@ class Srsf:
 class ShortestJobFirst:
     """Start whole jobs by their true duration and let each run to its end."""
 
+    traits: ClassVar[Traits] = Traits(never_preempts=True)
+
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, and start waiting jobs in order of duration."""
         return gangs_by(
@@ -111,6 +115,7 @@ class QuasiShortestService:
     """
 
     forgetting: float = 0.5
+    traits: ClassVar[Traits] = Traits(never_preempts=True)
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
     # Mean run time of each group of jobs [s].
     _means: dict[Hashable, float] = field(default_factory=dict, init=False, repr=False)

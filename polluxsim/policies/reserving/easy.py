@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, takewhile
 from math import inf
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from polluxsim.common.instants import has_come, sort_key
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.policies.contract.settings import check_owners, overestimate_without_effect, unless_jobs_differ
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gangs import Describe, check_above_zero
 from polluxsim.policies.tools.ledger import NO_USER, Ledger, user_of
@@ -225,9 +225,10 @@ def _reason(step: BackfillStep, order: Mapping[str, float]) -> Reason:
 
 @dataclass
 class Backfill:
-    """Base class of policies that plan with time limits of jobs."""
+    """Base class of policies that plan with time limits of jobs, and let each job run to its end."""
 
     overestimate: float = 1.0
+    traits: ClassVar[Traits] = Traits(never_preempts=True)
     _limits: Limits = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -297,6 +298,7 @@ class Multifactor:
     shares: Mapping[str, float] = field(default_factory=dict)
     overestimate: float = 1.0
     fair_tree: bool = True
+    traits: ClassVar[Traits] = Traits(never_preempts=True)
     # By GPU type: reservations are on the GPUs of one type.
     _limits: dict[str, Limits] = field(default_factory=dict, init=False, repr=False)
     _pools: Pools = field(default_factory=Pools, init=False, repr=False)

@@ -33,7 +33,7 @@ class AntMan:
     Source: Xiao et al., "AntMan" (OSDI '20), in the version of the simulator of Muri (SIGCOMM '22).
     """
 
-    traits: ClassVar[Traits] = Traits(shares_gpus=True)
+    traits: ClassVar[Traits] = Traits(shares_gpus=True, never_preempts=True)
     # GPUs of each job, kept for it or in use.
     _gpus: dict[JobId, Gpus] = field(default_factory=dict, init=False, repr=False)
     # The job with a guarantee, and the job without a guarantee, on each GPU.

@@ -240,8 +240,8 @@ class Gandiva:
 
     @property
     def traits(self) -> Traits:
-        """Return the traits of the policy: it shares GPUs only if it packs."""
-        return Traits(shares_gpus=self.packing)
+        """Return the traits of the policy: jobs take turns, and share GPUs only if the policy packs."""
+        return Traits(shares_gpus=self.packing, slices_time=True)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Separate pairs, make pairs, and give GPUs to the packs whose turn it is."""

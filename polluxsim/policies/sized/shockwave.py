@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil, exp, floor, log
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from polluxsim.common.errors import check_choice, check_range
 from polluxsim.common.instants import has_come, sort_key
 from polluxsim.hardware.placements import JobId
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.tools.free_gpus import place_gangs
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.solver_output import without_chatter
@@ -222,6 +222,7 @@ class Shockwave:
     exponent: float = 12.0
     most_unfairness: float = 1.0
     times_since: str = SUBMISSION
+    traits: ClassVar[Traits] = Traits(slices_time=True)
     _targets: dict[JobId, Target] = field(default_factory=dict, init=False, repr=False)
     # Weight of each job in the present plan, its rounds that are left, and the rounds of the window that are left.
     _weights: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil, exp, inf, log
+from typing import ClassVar
 
 import numpy as np
 
 from polluxsim.common.errors import check_range
 from polluxsim.common.instants import sort_key
 from polluxsim.hardware.placements import JobId, num_replicas
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.elastic.true_times import best_counts
 from polluxsim.policies.tools.gangs import check_above_zero, newcomers
 from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, counts_of, decision_by
@@ -42,6 +43,7 @@ class Themis:
 
     lease: float = 1200.0
     fairness: float = 0.8
+    traits: ClassVar[Traits] = Traits(slices_time=True)
     _times: TrueTimes = field(default_factory=TrueTimes, init=False, repr=False)
     # Total time that each job needs on the requested GPUs, and the end of its lease [s].
     _work: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)

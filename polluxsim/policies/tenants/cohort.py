@@ -1,12 +1,43 @@
-"""A cohort of queues with quotas: borrowing, lending, and the choice of jobs to preempt, as in Kueue."""
+"""A cohort of queues with quotas: borrowing, lending, and the choice of jobs to preempt, as in Kueue.
+
+Why a decision ends, and why no set of running jobs recurs without an event
+---------------------------------------------------------------------------
+The *jobs within the quota* of a queue follow from its jobs with GPUs. Take these jobs by priority, then submission.
+Each job that fits into the rest of the quota is within the quota, and the other jobs are beyond it.
+
+A decision makes these moves until none is left:
+
+1. A job starts on free GPUs.
+2. A job preempts *by right*. It may preempt jobs beyond the quotas of other queues if its own queue then holds no more
+   than its quota; this is a reclaim. It may preempt jobs of its own queue with lower priorities if the job is then
+   within the quota, or if these jobs are beyond the quota.
+3. A job preempts *to borrow*: it is beyond the quota, and preempts jobs of its own queue within the quota.
+4. With fair sharing, a job preempts jobs beyond the quotas of other queues, to borrow a fairer share.
+
+Moves 1 and 2 end. Write for each queue, by priority and submission of its jobs, a row of ones for jobs within the quota
+and zeros for all other jobs. Compare rows of a queue at the first place where they differ. A job that starts within the
+quota puts a one in its place, and affects later places only. A job that starts beyond the quota changes no row, nor
+does preemption of jobs beyond the quota. Thus no move lowers a row, and each reclaim raises one. After the last
+reclaim, a job loses its GPUs only to a job before it in its own queue. The rows of all jobs with GPUs then rise at each
+move. There are finitely many rows.
+
+Moves 3 and 4 are judged by the whole exchange, after the moves that they cause. They are taken back if there is a
+reclaim among these moves. There is thus no reclaim after the first exchange, and moves 1 to 3 end as above. Move 4 is
+also taken back unless the shares of the queues become fairer: sorted from the largest, they must be smaller at the
+first place where they differ. They fall from one move 4 to the next, and there are finitely many sets of running jobs.
+
+At a later decision without an event, the state is that in which no move was left. The jobs keep their GPUs.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from copy import copy
+from heapq import heappop, heappush
+from itertools import chain
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from polluxsim.hardware.placements import JobId, Placement, num_replicas
 from polluxsim.policies.contract.view import ClusterView, JobView, Reason
@@ -28,6 +59,14 @@ class Terms(NamedTuple):
     def reserved(self) -> float:
         """Return the GPUs of the quota that other queues cannot borrow."""
         return max(self.quota - self.lending_limit, 0)
+
+
+class Kind(NamedTuple):
+    """The properties of a job on which the room for it depends."""
+
+    queue: str
+    gpus: int  # number of GPUs that the job gets
+    priority: float
 
 
 class Rules(NamedTuple):
@@ -67,49 +106,66 @@ class Cohort:
     ) -> None:
         self._terms, self._other, self._rules, self._view = terms, other, rules, view
         self._start_of = start_of
+        # All jobs by priority, then submission, and the place of each job in this order.
+        self._order = sorted(view.jobs, key=lambda job: -job.priority)
+        self._place = {job.job_id: place for place, job in enumerate(self._order)}
+        self._by_queue: dict[str, list[JobView]] = {}
+        for job in self._order:
+            self._by_queue.setdefault(queue_of(job), []).append(job)
+        self._queues = sorted({*terms, *self._by_queue})
+        self._kind = {job.job_id: Kind(queue_of(job), _gpus(job), job.priority) for job in view.jobs}
+        self._waiting = Counter(self._kind[job.job_id] for job in view.waiting)  # number of waiting jobs of each kind
+        self._ran_before = {job.job_id for job in view.running}
         self._free = sum(view.free)
         self._holding = {job.job_id: job for job in view.running}
-        # Lower bound of the priorities of the jobs with GPUs.
-        self._lowest = min((job.priority for job in view.running), default=inf)
-        self._used = Counter[str]()
+        self._used = Counter[str]()  # GPUs of each queue
+        self._used_at = Counter[tuple[str, float]]()  # GPUs of each queue for jobs of a priority
         for job in view.running:
             self._used[queue_of(job)] += _gpus(job)
+            self._used_at[queue_of(job), job.priority] += _gpus(job)
+        self._priorities = {job.priority for job in view.jobs}
+        self._within: dict[str, set[JobId]] = {}  # jobs within the quota of a queue, until its jobs change
         # GPUs that each queue may borrow and that no queue has borrowed. GPUs without an owner are among these GPUs.
         self._pool = float(max(view.nominal_gpus, sum(each.quota for each in terms.values())))
-        for queue in {*terms, *self._used}:
+        for queue in self._queues:
             self._pool -= max(self._of(queue).reserved, self._used[queue])
-        self.started: dict[JobId, JobView] = {}  # waiting jobs that get GPUs
-        self._kinds: dict[JobId, str] = {}  # kinds of the reasons of started jobs
-        self.preempted: dict[JobId, JobView] = {}  # the job for which each preempted job loses its GPUs
-        # Jobs for which no preemption makes room now, as (queue, GPUs, priority), and the number of changes so far that
-        # may have made room for them.
-        self._hopeless: set[tuple[str, int, float]] = set()
-        self._num_chances = 0
+        self._reason_kinds: dict[JobId, str] = {}  # kinds of the reasons of started jobs
+        self._takers: dict[JobId, JobView] = {}  # the job for which each preempted job lost its GPUs last
+        self._num_reclaims = 0
 
-    def admit(self, waiting: Sequence[JobView]) -> None:
+    @property
+    def started(self) -> dict[JobId, JobView]:
+        """Return the waiting jobs that get GPUs, in the order of their starts."""
+        return {name: job for name, job in self._holding.items() if name not in self._ran_before}
+
+    @property
+    def preempted(self) -> dict[JobId, JobView]:
+        """Return, for each running job that loses its GPUs, the job that gets GPUs instead."""
+        lost = [job.job_id for job in self._view.running if job.job_id not in self._holding]
+        return {job_id: self._taker_of(job_id) for job_id in lost}
+
+    def _taker_of(self, job_id: JobId) -> JobView:
+        """Return the job with GPUs for which a job, or the job that preempted it in this decision, lost its GPUs."""
+        taker = self._takers[job_id]
+        while taker.job_id not in self._holding:
+            taker = self._takers[taker.job_id]
+        return taker
+
+    def admit(self) -> None:
         """Start waiting jobs, with preemption, until no further job can start."""
-        if not waiting:
+        if len(self._holding) == len(self._order):
             return
-        before = -1
-        preempts = bool(self._rules.fair_sharing or self._terms) or (
-            self._rules.within_queue != NEVER and any(job.priority > self._lowest for job in waiting)
-        )
-        while before < self._num_chances and (self._free or preempts):
-            before = self._num_chances
-            for job in self._in_turn([job for job in waiting if job.job_id not in self.started]):
-                if not preempts and job.num_replicas > self._free:
-                    continue
-                if job.job_id not in self.preempted and (self._fits(job) or (preempts and self._preempt_for(job))):
-                    self._start(job)
-                    if not self._free and not preempts:
-                        return
+        self._settle(with_borrowers=True)
+        if self._rules.fair_sharing:
+            while self._has_made_fairer():
+                pass
 
     def placements(self) -> dict[JobId, Placement]:
         """Return the changed placements: none for preempted jobs, the nodes with most free GPUs for started jobs."""
-        view = self._view
+        view, lost = self._view, self.preempted
         free, changed = FreeGpus(view.free), dict[JobId, Placement]()
-        if self.preempted:
-            changed = {job.job_id: () for job in view.running if job.job_id in self.preempted}
+        if lost:
+            changed = dict.fromkeys(lost, ())
             in_use = view.sharing.in_use(job for job in view.running if job.job_id not in changed)
             free = FreeGpus([gpus - in_use[node] for node, gpus in enumerate(view.gpus_per_node)])
         for job in self.started.values():
@@ -122,10 +178,10 @@ class Cohort:
         Kinds: `within-quota` and `borrows` for started jobs; `runs-on`; `no-quota-left` for waiting jobs; `reclaimed`
         and `preempted`, with the job of another or of the same queue that takes the GPUs.
         """
-        wanted = set(asked)
-        return {job.job_id: self._reason(job) for job in self._view.jobs if job.job_id in wanted}
+        wanted, lost = set(asked), self.preempted
+        return {job.job_id: self._reason(job, lost) for job in self._view.jobs if job.job_id in wanted}
 
-    def _reason(self, job: JobView) -> Reason:
+    def _reason(self, job: JobView, lost: Mapping[JobId, JobView]) -> Reason:
         queue = queue_of(job)
         quota = self._of(queue).quota
         numbers = {
@@ -135,35 +191,158 @@ class Cohort:
             "gpus_free": self._free,
             "gpus_available": self._available(queue),
         }
-        if job.placement and (taker := self.preempted.get(job.job_id)) is not None:
+        if job.placement and (taker := lost.get(job.job_id)) is not None:
             return Reason("preempted" if queue_of(taker) == queue else "reclaimed", numbers, (taker.job_id,))
-        if job.job_id in self.started:
-            return Reason(self._kinds[job.job_id], numbers)
+        if job.job_id in self._holding and not job.placement:
+            return Reason(self._reason_kinds[job.job_id], numbers)
         return Reason("runs-on" if job.placement else "no-quota-left", numbers)
 
     def _of(self, queue: str) -> Terms:
         return self._terms.get(queue, self._other)
 
-    def _in_turn(self, waiting: Iterable[JobView]) -> Iterator[JobView]:
-        """Yield waiting jobs. In a queue, the jobs are in order of priority, then submission.
+    def _settle(self, *, with_borrowers: bool) -> None:
+        """Make moves until none is left: starts, preemption by right and, with `with_borrowers`, to borrow."""
+        failed: set[Kind] = set()  # kinds of jobs that have no move since the last preemption
+        is_settled = False
+        while not is_settled:
+            is_settled = True
+            preempts = bool(self._terms) or any(map(self._lower_gpus, self._waiting))
+            if not (self._free or preempts):
+                return
+            for job in self._in_turn(failed):
+                if self._fits(job):
+                    self._start(job)
+                elif preempts and (self._preempts_by_right(job) or (with_borrowers and self._preempts_to_borrow(job))):
+                    is_settled = False
+                    failed.clear()
+                else:
+                    failed.add(self._kind[job.job_id])
+                if not (self._free or preempts):
+                    return
 
-        Among the first jobs of the queues, those within quotas come first; with fair sharing, the job whose queue
-        would have the smallest share. Then jobs come in order of priority and submission.
+    def _preempts_by_right(self, job: JobView) -> bool:
+        """Start a job with preemption by right, if that makes room for it."""
+        queue = queue_of(job)
+        if not self._may_make_room(job):
+            return False
+        own, others = self._candidates(job)
+        if self._used[queue] < self._of(queue).quota and others:
+            first_others = self._by_share(others) if self._rules.fair_sharing else others
+            if victims := self._fewest(job, chain(first_others, own), borrowing=False):
+                self._num_reclaims += any(queue_of(victim) != queue for victim in victims)
+                self._exchange(job, victims)
+                return True
+        within = self._within_quota(queue)
+        victims = self._fewest(job, own, borrowing=True)
+        if not victims:
+            return False
+        takes_quota = not within.isdisjoint(victim.job_id for victim in victims)
+        self._add(job)
+        is_within = job.job_id in self._within_quota(queue)
+        self._remove(job)
+        if takes_quota and not is_within:
+            self._put_back(victims)
+            return False
+        self._exchange(job, victims)
+        return True
+
+    def _preempts_to_borrow(self, job: JobView) -> bool:
+        """Start a job beyond the quota with preemption of its own queue, unless a job then reclaims GPUs."""
+        kind = self._kind[job.job_id]
+        lower_gpus = self._lower_gpus(kind)
+        if not lower_gpus or kind.gpus > self._free + lower_gpus:
+            return False
+        before = self._copied()
+        own, _ = self._candidates(job)
+        victims = self._fewest(job, own, borrowing=True)
+        if not victims:
+            return False
+        self._exchange(job, victims)
+        self._settle(with_borrowers=False)
+        if self._num_reclaims > before["_num_reclaims"]:
+            self._restore(before)
+            return False
+        return True
+
+    def _has_made_fairer(self) -> bool:
+        """Start a job with preemption of queues with larger shares, if the shares are then fairer; return whether."""
+        shares = self._shares()
+        failed: set[Kind] = set()
+        for job in self._in_turn(failed):
+            if self._makes_fairer(job, shares):
+                return True
+            failed.add(self._kind[job.job_id])
+        return False
+
+    def _makes_fairer(self, job: JobView, shares: list[float]) -> bool:
+        """Start a job with preemption of queues with larger shares, if the shares are then fairer than some shares."""
+        own, others = self._candidates(job)
+        if not others:
+            return False
+        before = self._copied()
+        victims = self._fewest(job, self._by_fair_sharing(job, [*others, *own]), borrowing=True)
+        if not victims:
+            return False
+        self._exchange(job, victims)
+        if self._shares() < shares:  # otherwise the moves that follow are not worth a look
+            self._settle(with_borrowers=True)
+            if self._num_reclaims == before["_num_reclaims"] and self._shares() < shares:
+                return True
+        self._restore(before)
+        return False
+
+    def _shares(self) -> list[float]:
+        """Return the shares of all queues, the largest first."""
+        return sorted(map(self._share, self._queues), reverse=True)
+
+    def _lower_gpus(self, kind: Kind) -> int:
+        """Return the GPUs of the jobs of its own queue that a job of a kind may preempt."""
+        if self._rules.within_queue == NEVER:
+            return 0
+        return sum(self._used_at[kind.queue, priority] for priority in self._priorities if priority < kind.priority)
+
+    def _may_make_room(self, job: JobView) -> bool:
+        """Return whether preemption by right may make room for a job: a quick test before the exact one."""
+        kind = self._kind[job.job_id]
+        room = self._free + self._lower_gpus(kind)
+        if self._used[kind.queue] < self._of(kind.queue).quota and self._rules.reclaim != NEVER:
+            room += sum(self._used[name] for name in self._queues if name != kind.queue and self._share(name))
+        return self._free < room and kind.gpus <= room
+
+    def _copied(self) -> dict[str, Any]:
+        """Return a copy of the state that moves change."""
+        return {name: copy(getattr(self, name)) for name in CHANGED}
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        """Take moves back."""
+        self._within.clear()
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def _in_turn(self, left_out: set[Kind]) -> Iterator[JobView]:
+        """Yield the waiting jobs, without jobs of some kinds. The caller may start jobs, and leave out further kinds.
+
+        In a queue, jobs are in order of priority, then submission. Among the first jobs of the queues, those within
+        quotas come first; with fair sharing, the job whose queue would have the smallest share. Then jobs come in order
+        of priority and submission.
         """
-        queues: dict[str, deque[tuple[int, JobView]]] = {}
-        for position, job in enumerate(sorted(waiting, key=lambda job: -job.priority)):
-            queues.setdefault(queue_of(job), deque()).append((position, job))
-        if len(queues) == 1:
-            yield from (job for _, job in next(iter(queues.values())))
-            return
-        heads = [(self._rank(queue, jobs[0][1]), jobs[0][0], queue) for queue, jobs in queues.items()]
-        heapify(heads)
-        while heads:
-            _, _, queue = heappop(heads)
-            jobs = queues[queue]
-            yield jobs.popleft()[1]
-            if jobs:
-                heappush(heads, (self._rank(queue, jobs[0][1]), jobs[0][0], queue))
+        jobs = {queue: iter(mine) for queue, mine in self._by_queue.items()}
+        heads: list[tuple[float, int, str]] = []
+
+        def push_next(queue: str) -> None:
+            for job in jobs[queue]:
+                if job.job_id not in self._holding and self._kind[job.job_id] not in left_out:
+                    heappush(heads, (self._rank(queue, job), self._place[job.job_id], queue))
+                    return
+
+        for queue in jobs:
+            push_next(queue)
+        while heads and len(left_out) < len(self._waiting):
+            _, place, queue = heappop(heads)
+            job = self._order[place]
+            if job.job_id not in self._holding and self._kind[job.job_id] not in left_out:
+                yield job
+            push_next(queue)
 
     def _rank(self, queue: str, job: JobView) -> float:
         """Return the sort key of a queue whose next job this is."""
@@ -185,22 +364,30 @@ class Cohort:
 
     def _fits(self, job: JobView, *, borrowing: bool = True) -> bool:
         """Return whether a job fits now, with `borrowing` also beyond the quota of its queue."""
-        queue, gpus = queue_of(job), job.num_replicas
+        queue, gpus = queue_of(job), _gpus(job)
         if gpus > self._free or gpus > self._available(queue):
             return False
         return borrowing or not self._share(queue, gpus)
 
     def _add(self, job: JobView) -> None:
-        self._change(queue_of(job), _gpus(job))
+        kind = self._kind[job.job_id]
+        self._change(kind, kind.gpus)
         self._holding[job.job_id] = job
-        self._lowest = min(self._lowest, job.priority)
+        self._waiting[kind] -= 1
+        if not self._waiting[kind]:
+            del self._waiting[kind]
 
     def _remove(self, job: JobView) -> None:
-        self._change(queue_of(job), -_gpus(job))
+        kind = self._kind[job.job_id]
+        self._change(kind, -kind.gpus)
+        self._waiting[kind] += 1
         del self._holding[job.job_id]
 
-    def _change(self, queue: str, gpus: int) -> None:
-        """Give GPUs to a queue, or take GPUs from it if the number is negative."""
+    def _change(self, kind: Kind, gpus: int) -> None:
+        """Give GPUs to the queue of a job of a kind, or take them from the queue if the number is negative."""
+        queue = kind.queue
+        self._within.pop(queue, None)
+        self._used_at[queue, kind.priority] += gpus
         reserved = self._of(queue).reserved
         before = max(self._used[queue] - reserved, 0)
         self._used[queue] += gpus
@@ -209,71 +396,61 @@ class Cohort:
 
     def _start(self, job: JobView) -> None:
         self._add(job)
-        self.started[job.job_id] = job
-        self._kinds[job.job_id] = "borrows" if self._share(queue_of(job)) else "within-quota"
-        if self._rules.fair_sharing:  # other queues may now have a smaller share
-            self._give_chance()
+        self._reason_kinds[job.job_id] = "borrows" if self._share(queue_of(job)) else "within-quota"
 
-    def _preempt_for(self, job: JobView) -> bool:
-        """Preempt running jobs for a waiting job; return whether the job then fits."""
-        queue = queue_of(job)
-        if self._used[queue] >= self._of(queue).quota and not self._rules.fair_sharing and job.priority <= self._lowest:
-            return False
-        kind = queue, job.num_replicas, job.priority
-        if kind in self._hopeless:
-            return False
-        victims = self._victims(job)
-        if not victims:
-            self._hopeless.add(kind)
-            return False
+    def _exchange(self, job: JobView, victims: Iterable[JobView]) -> None:
+        """Start a job for which some jobs, which are removed, lose their GPUs."""
         for victim in victims:
-            self.preempted[victim.job_id] = job
-            self.started.pop(victim.job_id, None)
-        self._give_chance()
-        return True
+            self._takers[victim.job_id] = job
+        self._start(job)
 
-    def _give_chance(self) -> None:
-        """Let all jobs try to preempt again."""
-        self._num_chances += 1
-        self._hopeless.clear()
+    def _put_back(self, removed: Sequence[JobView]) -> None:
+        for victim in reversed(removed):
+            self._add(victim)
 
-    def _victims(self, job: JobView) -> list[JobView]:
-        """Remove and return the jobs that Kueue would preempt for a job. Remove no job if the new job cannot fit."""
-        queue = queue_of(job)
-        own, others = self._candidates(job)
-        if others and self._rules.fair_sharing:
-            return self._fewest(job, self._by_fair_sharing(job, [*others, *own]), borrowing=True)
-        victims: list[JobView] = []
-        if others and self._used[queue] < self._of(queue).quota:
-            victims = self._fewest(job, [*others, *own], borrowing=False)
-        return victims or self._fewest(job, own, borrowing=True)
+    def _within_quota(self, queue: str) -> set[JobId]:
+        """Return the jobs with GPUs within the quota of a queue: in order, each that fits into the rest of it."""
+        if queue not in self._within:
+            mine = [job for job in self._holding.values() if queue_of(job) == queue]
+            left, within = self._of(queue).quota, set[JobId]()
+            for job in sorted(mine, key=lambda job: self._place[job.job_id]):
+                if _gpus(job) <= left:
+                    left -= _gpus(job)
+                    within.add(job.job_id)
+            self._within[queue] = within
+        return self._within[queue]
 
     def _candidates(self, job: JobView) -> tuple[list[JobView], list[JobView]]:
         """Return the jobs of the same queue and of other queues that may be preempted, in the order of preemption.
 
-        The job with the lowest priority comes first; among equal priorities, the job that was admitted last.
+        Jobs of other queues must be beyond the quotas of their queues. The job with the lowest priority comes first;
+        among equal priorities, the job that was admitted last.
         """
         rules, queue = self._rules, queue_of(job)
         own, others = [], []
         may_reclaim = rules.fair_sharing or self._used[queue] < self._of(queue).quota
-        for victim in reversed(self._holding.values()):
-            is_own = queue_of(victim) == queue
-            rule = rules.within_queue if is_own else rules.reclaim
+        within = {name: self._within_quota(name) for name in self._queues if may_reclaim and self._share(name) > 0}
+        for victim in self._holding.values():
+            name = queue_of(victim)
+            rule = rules.within_queue if name == queue else rules.reclaim
             if rule == NEVER or (rule == LOWER_PRIORITY and victim.priority >= job.priority):
                 continue
-            if is_own:
+            if name == queue:
                 own.append(victim)
-            elif may_reclaim and self._share(queue_of(victim)) > 0:
+            elif name in within and victim.job_id not in within[name]:
                 others.append(victim)
 
-        def order(victim: JobView) -> tuple[float, float]:
-            start = self._view.time if victim.job_id in self.started else self._start_of(victim)
-            return victim.priority, -start
+        def order(victim: JobView) -> tuple[float, float, int]:
+            start = self._start_of(victim) if victim.placement else self._view.time
+            return victim.priority, -start, -self._place[victim.job_id]
 
         return sorted(own, key=order), sorted(others, key=order)
 
     def _fewest(self, job: JobView, candidates: Iterable[JobView], *, borrowing: bool) -> list[JobView]:
-        """Remove candidates in order until a job fits, then put back those whose removal is not needed."""
+        """Remove candidates in order until a job fits, then put back those whose removal is not needed.
+
+        Return the removed jobs. Remove no job if the new job cannot fit.
+        """
         removed: list[JobView] = []
         for victim in candidates:
             if queue_of(victim) != queue_of(job) and not self._share(queue_of(victim)):
@@ -282,8 +459,7 @@ class Cohort:
             removed.append(victim)
             if self._fits(job, borrowing=borrowing):
                 return self._filled_back(job, removed, borrowing=borrowing)
-        for victim in reversed(removed):
-            self._add(victim)
+        self._put_back(removed)
         return []
 
     def _filled_back(self, job: JobView, removed: Sequence[JobView], *, borrowing: bool) -> list[JobView]:
@@ -295,6 +471,17 @@ class Cohort:
                 self._remove(victim)
                 victims.append(victim)
         return victims
+
+    def _by_share(self, candidates: Iterable[JobView]) -> Iterator[JobView]:
+        """Yield candidates, each time one of the queue with the largest share. The caller removes each job."""
+        queues: dict[str, deque[JobView]] = {}
+        for victim in candidates:
+            queues.setdefault(queue_of(victim), deque()).append(victim)
+        while queues:
+            name = max(queues, key=self._share)
+            yield queues[name].popleft()
+            if not queues[name]:
+                del queues[name]
 
     def _by_fair_sharing(self, job: JobView, candidates: Iterable[JobView]) -> Iterator[JobView]:
         """Yield candidates in the order of Kueue's fair sharing.
@@ -322,3 +509,7 @@ class Cohort:
         for name in sorted(refused, key=self._share, reverse=True):
             if self._share(queue, job.num_replicas) < self._share(name):
                 yield refused[name]
+
+
+# Attributes of a cohort that moves change. Copies of them take moves back.
+CHANGED = ("_free", "_pool", "_used", "_used_at", "_holding", "_waiting", "_reason_kinds", "_takers", "_num_reclaims")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.hosts import NOTHING, Host, least, shares_of
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.settings import check_owners, unless_jobs_differ
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gangs import check_above_zero, schedule_gangs
 from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
@@ -42,6 +43,7 @@ class FairQueues:
 
     weights: Mapping[str, float] = field(default_factory=dict)
     lookahead: float = 3600.0
+    traits: ClassVar[Traits] = Traits(never_preempts=True)
     _usage: Ledger[str] = field(default_factory=Ledger, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -132,6 +134,7 @@ class DominantResourceFairness:
 
     weights: Mapping[str, float] = field(default_factory=dict)
     by: str = "queue"
+    traits: ClassVar[Traits] = Traits(never_preempts=True)
 
     def __post_init__(self) -> None:
         check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})

@@ -31,7 +31,11 @@ class Quotas:
     job that does not fit may preempt jobs of its own queue with a lower priority. If the queue of a job holds less than
     its quota, the job may also preempt jobs of queues that exceed their quotas. Jobs of other queues are preempted
     first. Then the job with the lowest priority comes first, and among equal priorities the job that was admitted last.
-    A job is spared if the new job fits without its preemption.
+    A job is spared if the new job fits without its preemption. Other queues do not preempt the first jobs of a queue,
+    by priority and submission, that fit into its quota.
+
+    A job that preempts to borrow GPUs must keep them: it does not preempt if another queue would then take back GPUs
+    within its quota. Thus the jobs that run change only after an arrival, an end or a change of nodes.
 
     Parameters
     ----------
@@ -51,12 +55,14 @@ class Quotas:
         Preemption of jobs of queues that hold more than their quotas: `any`, `lower-priority` or `never`.
     fair_sharing
         Whether queues that borrow share fairly: the queue with the smallest share comes first, and may preempt jobs of
-        queues with larger shares. The share of a queue is its GPUs beyond its quota, over its weight.
+        queues with larger shares. The share of a queue is its GPUs beyond its quota, over its weight. A preemption must
+        make the shares fairer together with all starts and preemptions that follow: the largest share falls, or at a
+        tie the next one.
     weights
         Weights of queues for fair sharing; other queues have weight 1.
 
-    Source: cohorts of Kueue, without nested cohorts, `borrowWithinCohort` and `LowerOrNewerEqualPriority`. The capacity
-    queues of YARN and Volcano are similar.
+    Source: cohorts of Kueue, without nested cohorts, `borrowWithinCohort` and `LowerOrNewerEqualPriority`. Kueue judges
+    each preemption alone. The capacity queues of YARN and Volcano are similar.
     """
 
     gpus: ByQueue = field(default_factory=dict)
@@ -155,12 +161,11 @@ class Quotas:
         self._ledger.settle(view)
         rules = Rules(self.within_queue, self.reclaim, self.fair_sharing)
         cohort = Cohort(self._terms(next(iter(view.types))), self._other(), rules, view, self._start_of)
-        cohort.admit(view.waiting)
+        cohort.admit()
         decision = Decision(
             cohort.placements(),
             others_keep=True,
-            # A preempted job may fit elsewhere at the next round.
-            valid_until=-inf if cohort.preempted else inf,
+            valid_until=inf,
             outdated_by=Change.JOBS_OR_NODES,
             explain=cohort.reasons,
         )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from polluxsim.common.errors import check_choice, check_range
 from polluxsim.common.instants import sort_key
 from polluxsim.hardware.placements import JobId
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.tools.free_gpus import place_gangs
 from polluxsim.policies.tools.gangs import NEAREST
 from polluxsim.policies.tools.ledger import Ledger
@@ -62,6 +62,7 @@ class RoundsOfShares:
     idle_newcomers: bool = False
     overtaking: bool = True
     solver: str = "centre"
+    traits: ClassVar[Traits] = Traits(slices_time=True)
     # Share of the time of each job on each type.
     _time_shares: Mapping[JobId, Mapping[str, float]] = field(default_factory=dict, init=False, repr=False)
     # Time of each job on each type since shares were computed, and time that it lacked before [s].
