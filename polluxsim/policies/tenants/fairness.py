@@ -26,8 +26,13 @@ from polluxsim.workloads.job import Job
 class FairQueues:
     """Start whole jobs of the queue with the least GPU time for its weight, without preemption.
 
-    A queue whose first job arrives after a time without jobs starts at the least usage of the other queues. Therefore
-    it cannot make up for its absence. A job that fits may overtake a job that does not fit.
+    A queue without waiting jobs collects no credit. When one of its jobs has to wait again, its usage is raised to the
+    virtual time, if it is less. Therefore a queue cannot make up for its absence, nor for a time in which it wanted less
+    than its share. A job that fits may overtake a job that does not fit.
+
+    The virtual time never falls. While jobs wait, it is at least the least usage of the queues with waiting jobs, and at
+    least the usage of each queue at the start of one of its jobs. While no job waits, it is at least the largest usage
+    of all queues: all queues compete from the same point when jobs wait again.
 
     Parameters
     ----------
@@ -36,12 +41,16 @@ class FairQueues:
     lookahead
         Time that is added to the run time of running jobs, so that one queue does not get all GPUs at once [s].
 
-    Source: start-time fair queueing, Goyal et al. (SIGCOMM '96), with GPUs in place of links.
+    Source: start-time fair queueing, Goyal et al. (SIGCOMM '96), with GPUs in place of links. The usage of a queue, its
+    GPU time over its weight, is the start tag of its next job.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
     lookahead: float = 3600.0
     _usage: Ledger[str] = field(default_factory=Ledger, init=False, repr=False)
+    _virtual_time: float = field(default=0.0, init=False, repr=False)  # [GPU s]
+    # Queues with jobs that waited after the last decision.
+    _backlogged: Collection[str] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_above_zero(lookahead=self.lookahead, **{f"weights.{name}": value for name, value in self.weights.items()})
@@ -54,7 +63,9 @@ class FairQueues:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep the running jobs, then start jobs of the queues with the least usage."""
         self._usage.settle(view)
-        self._raise_new_queues(view)
+        self._advance_virtual_time(view.time)
+        waiting = dict.fromkeys(map(queue_of, view.waiting))
+        self._raise_to_virtual_time([queue for queue in waiting if queue not in self._backlogged], view.time)
         usage = {queue: self._virtual_usage(queue, view.time) for queue in dict.fromkeys(map(queue_of, view.jobs))}
 
         def cost(job: JobView) -> float:
@@ -67,18 +78,33 @@ class FairQueues:
             describe=lambda job: {"virtual_usage": usage[queue_of(job)]},
         )
         self._usage.follow(view, decision, queue_of)
+        self._take_note_of_starts(view, decision, usage)
         return decision
 
-    def _raise_new_queues(self, view: ClusterView) -> None:
-        """Raise the usage of queues that had no jobs to the least usage of the queues that had jobs."""
-        arrived = {job.job_id for job in view.changes.arrived}
-        if not arrived:
-            return
-        before = {queue_of(job) for job in view.jobs if job.job_id not in arrived}
-        least = min((self._virtual_usage(queue, view.time) for queue in before), default=0.0)
-        for queue in dict.fromkeys(map(queue_of, view.changes.arrived)):
-            if queue not in before and self._virtual_usage(queue, view.time) < least:
-                self._usage.set_balance(queue, least * self._weight(queue), view.time)
+    def _advance_virtual_time(self, now: float) -> None:
+        """Raise the virtual time to what it is now, before jobs that arrived since the last decision count."""
+        if self._backlogged:
+            usage = min(self._virtual_usage(queue, now) for queue in self._backlogged)
+        else:
+            usage = max((self._virtual_usage(queue, now) for queue in self._usage.accounts()), default=0.0)
+        self._virtual_time = max(self._virtual_time, usage)
+
+    def _raise_to_virtual_time(self, queues: Sequence[str], now: float) -> None:
+        """Raise the usage of queues to the virtual time."""
+        for queue in queues:
+            if self._virtual_usage(queue, now) < self._virtual_time:
+                self._usage.set_balance(queue, self._virtual_time * self._weight(queue), now)
+
+    def _take_note_of_starts(self, view: ClusterView, decision: Decision, usage: Mapping[str, float]) -> None:
+        """Raise the virtual time to the usage of the queues that start jobs, and record which queues have to wait."""
+        backlogged: dict[str, None] = {}
+        for job in view.waiting:
+            queue = queue_of(job)
+            if decision.allocation.get(job.job_id):
+                self._virtual_time = max(self._virtual_time, usage[queue])
+            else:
+                backlogged[queue] = None
+        self._backlogged = backlogged
 
     def _weight(self, queue: str) -> float:
         return self.weights.get(queue, 1.0)

@@ -129,6 +129,10 @@ class Ledger(Generic[AccountT]):
             later = holding._replace(charged_from=max(holding.charged_from, now))
             self._holdings[job_id] = self._by_account[account][job_id] = later
 
+    def accounts(self) -> list[AccountT]:
+        """Return the accounts that have a balance or a job that holds GPUs."""
+        return list(dict.fromkeys(chain(self._charges, self._by_account)))
+
     def has(self, account: AccountT) -> bool:
         """Return whether an account has a balance or a job that holds GPUs."""
         return account in self._charges or account in self._by_account
