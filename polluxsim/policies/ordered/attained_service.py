@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, pairwise
 from math import inf
+from typing import ClassVar
 
 import numpy as np
 
 from polluxsim.common.errors import InvalidConfigError, check_range
 from polluxsim.hardware.placements import JobId
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
 from polluxsim.policies.tools.gangs import NEARLY, check_above_zero, gangs_by, schedule_gangs
 
 
@@ -86,6 +87,8 @@ class Gittins:
 
     Source: Gu et al., "Tiresias" (NSDI '19), where it is Tiresias-G without its queues.
     """
+
+    traits: ClassVar[Traits] = Traits(remembers="the service that ended jobs needed, as a distribution")
 
     quantum: float = 3600.0
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId
 from polluxsim.models.known_duration import ELASTIC, RIGID
 from polluxsim.policies.contract.settings import unless_jobs_differ
-from polluxsim.policies.contract.view import ClusterView, Decision, JobView
+from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
 from polluxsim.policies.tools.gangs import gangs_by, schedule_gangs
 from polluxsim.workloads.job import Job
 
@@ -95,6 +96,8 @@ class QuasiShortestService:
     Source: the rolling estimate of Hu et al., "Characterization and Prediction of Deep Learning Workloads in
     Large-Scale GPU Datacenters" (SC '21), §4.2, without its boosted trees.
     """
+
+    traits: ClassVar[Traits] = Traits(remembers="the run times of ended jobs, as moving means of similar jobs")
 
     forgetting: float = 0.5
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)

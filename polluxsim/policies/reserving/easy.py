@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, takewhile
 from math import inf
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from polluxsim.common.errors import check_range
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.policies.contract.settings import check_owners, overestimate_without_effect, unless_jobs_differ
-from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gangs import Describe, check_above_zero
 from polluxsim.policies.tools.ledger import NO_USER, Ledger, user_of
@@ -286,6 +286,8 @@ class Multifactor:
 
     Source: Slurm's documentation of its multifactor priority plugin and of its fair tree.
     """
+
+    traits: ClassVar[Traits] = Traits(remembers="the GPU time of each user, which counts half after `half_life`")
 
     age: float = 1000.0
     size: float = 0.0
