@@ -27,12 +27,12 @@ class FairQueues:
     """Start whole jobs of the queue with the least GPU time for its weight, without preemption.
 
     A queue without waiting jobs collects no credit. When one of its jobs has to wait again, its usage is raised to the
-    virtual time, if it is less. Therefore a queue cannot make up for its absence, nor for a time in which it wanted less
-    than its share. A job that fits may overtake a job that does not fit.
+    virtual time, if it is less. Therefore a queue cannot make up for its absence, nor for a time in which it wanted
+    less than its share. A job that fits may overtake a job that does not fit.
 
-    The virtual time never falls. While jobs wait, it is at least the least usage of the queues with waiting jobs, and at
-    least the usage of each queue at the start of one of its jobs. While no job waits, it is at least the largest usage
-    of all queues: all queues compete from the same point when jobs wait again.
+    The virtual time never falls. While jobs wait, it is at least the least usage of the queues with waiting jobs, and
+    at least the usage of each queue at the start of one of its jobs. While no job waits, it is at least the largest
+    usage of all queues: all queues compete from the same point when jobs wait again.
 
     Parameters
     ----------
