@@ -16,11 +16,13 @@ from polluxsim.hardware.placements import JobId
 from polluxsim.models.known_duration import ELASTIC, RIGID
 from polluxsim.policies.contract.settings import unless_jobs_differ
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
-from polluxsim.policies.tools.gangs import gangs_by, schedule_gangs
+from polluxsim.policies.tools.gangs import gangs_by
+from polluxsim.policies.tools.starting import start_gangs
+from polluxsim.policies.tools.waiting_table import FallingOrder, SubmissionOrder, WaitingTable
 from polluxsim.workloads.job import Job
 
 
-@dataclass(frozen=True)
+@dataclass
 class Fifo:
     """Start whole jobs in order of submission and let each run to its end.
 
@@ -31,11 +33,13 @@ class Fifo:
     """
 
     backfill: bool = False
+    _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, then start waiting jobs in order."""
-        order = [*view.running, *view.waiting]
-        return schedule_gangs(view, order, overtaking=self.backfill, order_lasts_until=inf)
+        self._table.update(view)
+        order = SubmissionOrder(self._table)
+        return start_gangs(view, self._table, order, overtaking=self.backfill, describe=lambda job: {})
 
 
 @dataclass(frozen=True)
@@ -69,13 +73,23 @@ class Srsf:
         return gangs_by(view, remaining_service, lambda job: {"remaining_service": remaining_service(job)})
 
 
-@dataclass(frozen=True)
+@dataclass
 class ShortestJobFirst:
     """Start whole jobs by their true duration and let each run to its end."""
 
+    _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)
+
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, and start waiting jobs in order of duration."""
-        return gangs_by(view, remaining_time, lambda job: {"remaining_time": remaining_time(job)}, preemptive=False)
+        table = self._table
+        table.update(view)
+        if view.changes.nodes:  # remaining times depend on the sizes of the nodes that are up
+            table.forget_values()
+        unknown = table.waits & np.isnan(table.value)
+        for row in unknown.nonzero()[0].tolist():
+            table.value[row] = -remaining_time(table.job(row))
+        order = FallingOrder(table, lambda: table.value)
+        return start_gangs(view, table, order, describe=lambda job: {"remaining_time": remaining_time(job)})
 
 
 @dataclass

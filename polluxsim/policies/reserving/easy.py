@@ -21,6 +21,7 @@ from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gangs import Describe, check_above_zero
 from polluxsim.policies.tools.ledger import NO_USER, Ledger, user_of
 from polluxsim.policies.tools.pools import Pools, pool_per_type, together
+from polluxsim.policies.tools.starting import Start, started_by
 from polluxsim.policies.tools.waiting_table import FallingOrder, Floats, Mask, Order, SubmissionOrder, WaitingTable
 from polluxsim.workloads.job import Job
 
@@ -105,14 +106,6 @@ class Limits:
         return next((time for time, _ in self.releases(view)), inf)
 
 
-class Start(NamedTuple):
-    """A waiting job that a decision starts."""
-
-    row: int  # of the table
-    gpus: int
-    free: int  # GPUs that were free before this job
-
-
 @dataclass
 class BackfillPass:
     """One pass over the waiting jobs of a table, in an order, with EASY backfill.
@@ -154,7 +147,7 @@ class BackfillPass:
     def _next_behind_head(self, behind: Mask) -> int | None:
         """Start the first job behind the head that may start, and return its row; None if there is none."""
         table, now = self.table, self.view.time
-        gpus, limit = table.gpus, table.limit
+        gpus, limit = table.gpus, table.value  # the values are time limits [s]
         may_end_in_time = (now + limit <= self.reserved_time) | np.isnan(limit)
         for row in self.order.rows(behind & (gpus <= self.free) & (may_end_in_time | (gpus <= self._spare))):
             if np.isnan(limit[row]):
@@ -401,8 +394,7 @@ class Multifactor:
         table.update(view)
         fair_share = self._fair_share(view, table.present_users() if not self.fair_tree else ())
         decision = self._backfilled(view, name, Factors(fair_share, table.highest_priority, view.nominal_gpus))
-        rows = sorted(table.row_of(job_id) for job_id in decision.allocation)
-        self._usage.follow(view, decision, user_of, started=[table.job(row) for row in rows])
+        self._usage.follow(view, decision, user_of, started_by(table, decision))
         return self._until_it_changes(view, decision)
 
     def _until_it_changes(self, view: ClusterView, decision: Decision) -> Decision:

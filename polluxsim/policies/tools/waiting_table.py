@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, JobView
-from polluxsim.policies.tools.ledger import user_of
+from polluxsim.policies.tools.ledger import queue_of, user_of
 
 Mask: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
@@ -37,10 +37,13 @@ class WaitingTable:
     ----------
     users
         Indices of users by name. Several tables of a policy may share them.
+    queues
+        Indices of queues by name.
     """
 
     def __init__(self, users: dict[str, int] | None = None) -> None:
         self.users: dict[str, int] = {} if users is None else users
+        self.queues: dict[str, int] = {}
         self._jobs: list[JobView | None] = []
         self._rows: dict[JobId, int] = {}
         self._running: set[JobId] = set()
@@ -53,9 +56,10 @@ class WaitingTable:
         self._waits = np.zeros(capacity, dtype=bool)
         self._gpus = np.zeros(capacity, dtype=np.int64)
         self._user = np.zeros(capacity, dtype=np.int64)
+        self._queue = np.zeros(capacity, dtype=np.int64)
         self._submit_time = np.zeros(capacity)
         self._priority = np.zeros(capacity)
-        self._limit = np.full(capacity, nan)
+        self._value = np.full(capacity, nan)
 
     @property
     def num_waiting(self) -> int:
@@ -83,6 +87,11 @@ class WaitingTable:
         return self._user[: len(self._jobs)]
 
     @property
+    def queue(self) -> Ints:
+        """Return the index of the queue of each row."""
+        return self._queue[: len(self._jobs)]
+
+    @property
     def submit_time(self) -> Floats:
         """Return the submission time of each row [s]."""
         return self._submit_time[: len(self._jobs)]
@@ -93,15 +102,19 @@ class WaitingTable:
         return self._priority[: len(self._jobs)]
 
     @property
-    def limit(self) -> Floats:
-        """Return the time limit of each row, NaN where the policy has not set it [s]."""
-        return self._limit[: len(self._jobs)]
+    def value(self) -> Floats:
+        """Return a value that the policy sets for each waiting job: NaN for new jobs and after an eviction."""
+        return self._value[: len(self._jobs)]
 
     @property
     def highest_priority(self) -> float:
         """Return the largest priority of a job; 0 without jobs."""
         priorities = self.priority[self.is_present]
         return float(priorities.max()) if len(priorities) else 0.0
+
+    def forget_values(self) -> None:
+        """Set all values to NaN."""
+        self._value[:] = nan
 
     def job(self, row: int) -> JobView:
         """Return the job of a row."""
@@ -135,7 +148,7 @@ class WaitingTable:
             self._remove(job_id)
         for job_id in changes.evicted:
             if job_id in self._rows:
-                self._limit[self._rows[job_id]] = nan  # it may have lost work
+                self._value[self._rows[job_id]] = nan  # it may have lost work
         for job in changes.arrived:
             if job.job_id in self._rows or not self._is_last(job, changes.arrived[0]):
                 return False
@@ -181,9 +194,10 @@ class WaitingTable:
         self._is_present[row] = self._waits[row] = True
         self._gpus[row] = job.num_replicas
         self._user[row] = self.users.setdefault(user_of(job), len(self.users))
+        self._queue[row] = self.queues.setdefault(queue_of(job), len(self.queues))
         self._submit_time[row] = job.submit_time
         self._priority[row] = job.priority
-        self._limit[row] = nan
+        self._value[row] = nan
         self._num_waiting += 1
 
     def _remove(self, job_id: JobId) -> None:
@@ -220,7 +234,7 @@ class WaitingTable:
         """Move some rows to the beginning of columns of another length."""
         before = dict(vars(self))
         self._allocate(capacity)
-        for name in ("_is_present", "_waits", "_gpus", "_user", "_submit_time", "_priority", "_limit"):
+        for name in ("_is_present", "_waits", "_gpus", "_user", "_queue", "_submit_time", "_priority", "_value"):
             getattr(self, name)[: len(rows)] = before[name][rows]
 
 
