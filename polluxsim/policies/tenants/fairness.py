@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from math import inf
 
 import numpy as np
@@ -17,8 +16,10 @@ from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.settings import check_owners, unless_jobs_differ
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import FreeGpus
-from polluxsim.policies.tools.gangs import check_above_zero, schedule_gangs
+from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
+from polluxsim.policies.tools.starting import start_gangs, started_by
+from polluxsim.policies.tools.waiting_table import Floats, Ints, RisingOrder, WaitingTable
 from polluxsim.workloads.job import Job
 
 
@@ -47,6 +48,7 @@ class FairQueues:
 
     weights: Mapping[str, float] = field(default_factory=dict)
     lookahead: float = 3600.0
+    _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)
     _usage: Ledger[str] = field(default_factory=Ledger, init=False, repr=False)
     _virtual_time: float = field(default=0.0, init=False, repr=False)  # [GPU s]
     # Queues with jobs that waited after the last decision.
@@ -62,24 +64,44 @@ class FairQueues:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep the running jobs, then start jobs of the queues with the least usage."""
+        table = self._table
+        table.update(view)
         self._usage.settle(view)
         self._advance_virtual_time(view.time)
-        waiting = dict.fromkeys(map(queue_of, view.waiting))
+        waiting = table.waiting_queues()
         self._raise_to_virtual_time([queue for queue in waiting if queue not in self._backlogged], view.time)
-        usage = {queue: self._virtual_usage(queue, view.time) for queue in dict.fromkeys(map(queue_of, view.jobs))}
-
-        def cost(job: JobView) -> float:
-            return job.num_replicas * self.lookahead / self._weight(queue_of(job))
-
-        decision = schedule_gangs(
+        usage = {queue: self._virtual_usage(queue, view.time) for queue in table.queues}
+        # Usage at the turns of the waiting jobs, with the expected usage of the running jobs.
+        used = dict(usage)
+        for job in view.running:
+            used[queue_of(job)] += job.num_replicas * self.lookahead / self._weight(queue_of(job))
+        decision = start_gangs(
             view,
-            chain(view.running, in_turn(view, usage, cost)),
-            order_lasts_until=inf,
+            table,
+            RisingOrder(table, lambda: self._usage_at_turns(used, waiting), lambda: ranks_of(table, waiting)),
             describe=lambda job: {"virtual_usage": usage[queue_of(job)]},
         )
-        self._usage.follow(view, decision, queue_of)
-        self._take_note_of_starts(view, decision, usage)
+        started = started_by(table, decision)
+        self._usage.follow(view, decision, queue_of, started)
+        self._take_note_of_starts(started, usage)
         return decision
+
+    def _usage_at_turns(self, used: Mapping[str, float], waiting: Sequence[str]) -> Floats:
+        """Return the usage of its queue at the turn of each waiting job, shape (rows,) [GPU s].
+
+        Each job adds its expected usage to that of the later jobs of its queue.
+        """
+        table = self._table
+        usage = np.full(len(table.waits), np.inf)
+        rows = table.waits.nonzero()[0]
+        rows = rows[np.argsort(table.queue[rows], kind="stable")]
+        indices = [table.queues[queue] for queue in waiting]
+        firsts = np.searchsorted(table.queue[rows], indices, side="left")
+        ends = np.searchsorted(table.queue[rows], indices, side="right")
+        for queue, first, end in zip(waiting, firsts, ends, strict=True):
+            costs = table.gpus[rows[first:end]] * self.lookahead / self._weight(queue)
+            usage[rows[first:end]] = np.cumsum(np.concatenate(([used[queue]], costs)))[:-1]
+        return usage
 
     def _advance_virtual_time(self, now: float) -> None:
         """Raise the virtual time to what it is now, before jobs that arrived since the last decision count."""
@@ -95,16 +117,10 @@ class FairQueues:
             if self._virtual_usage(queue, now) < self._virtual_time:
                 self._usage.set_balance(queue, self._virtual_time * self._weight(queue), now)
 
-    def _take_note_of_starts(self, view: ClusterView, decision: Decision, usage: Mapping[str, float]) -> None:
+    def _take_note_of_starts(self, started: Sequence[JobView], usage: Mapping[str, float]) -> None:
         """Raise the virtual time to the usage of the queues that start jobs, and record which queues have to wait."""
-        backlogged: dict[str, None] = {}
-        for job in view.waiting:
-            queue = queue_of(job)
-            if decision.allocation.get(job.job_id):
-                self._virtual_time = max(self._virtual_time, usage[queue])
-            else:
-                backlogged[queue] = None
-        self._backlogged = backlogged
+        self._virtual_time = max([self._virtual_time, *(usage[queue_of(job)] for job in started)])
+        self._backlogged = self._table.waiting_queues(without=started)
 
     def _weight(self, queue: str) -> float:
         return self.weights.get(queue, 1.0)
@@ -114,25 +130,16 @@ class FairQueues:
         return self._usage.balance(queue, now) / self._weight(queue)
 
 
-def in_turn(view: ClusterView, usage: Mapping[str, float], cost: Callable[[JobView], float]) -> Iterator[JobView]:
-    """Yield the waiting jobs, each time the first job of the queue with the least usage for its weight [GPU s].
+def ranks_of(table: WaitingTable, queues: Sequence[str]) -> Ints:
+    """Return the place of the queue of each row of a table in a list of queues, shape (rows,).
 
-    The `cost` of running jobs, and of jobs that were yielded before, is added to the usage of their queues [GPU s].
+    Queues that the list leaves out have the place 0.
     """
-    queues: dict[str, deque[JobView]] = {}
-    for job in view.waiting:
-        queues.setdefault(queue_of(job), deque()).append(job)
-    used = {queue: usage[queue] for queue in queues}
-    for job in view.running:
-        if (queue := queue_of(job)) in used:
-            used[queue] += cost(job)
-    while queues:
-        queue = min(queues, key=used.__getitem__)
-        job = queues[queue].popleft()
-        used[queue] += cost(job)
-        if not queues[queue]:
-            del queues[queue]
-        yield job
+    places = np.zeros(len(table.queues), dtype=np.int64)
+    for place, queue in enumerate(queues):
+        places[table.queues[queue]] = place
+    ranks: Ints = places[table.queue]
+    return ranks
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from math import nan
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,6 +132,16 @@ class WaitingTable:
         users, firsts = np.unique(self.user[self.is_present], return_index=True)
         names = list(self.users)
         return [names[users[place]] for place in np.argsort(firsts)]
+
+    def waiting_queues(self, without: Sequence[JobView] = ()) -> list[str]:
+        """Return the queues of the waiting jobs, in order of their first waiting jobs; some jobs do not count."""
+        waits = self.waits
+        if without:
+            waits = waits.copy()
+            waits[[self._rows[job.job_id] for job in without]] = False
+        queues, firsts = np.unique(self.queue[waits], return_index=True)
+        names = list(self.queues)
+        return [names[queues[place]] for place in np.argsort(firsts)]
 
     def update(self, view: ClusterView) -> None:
         """Follow the changes since the last decision."""
@@ -312,4 +322,68 @@ class FallingOrder:
         return int(np.count_nonzero(values > value) + np.count_nonzero(values[: row + 1] == value))
 
 
-Order: TypeAlias = SubmissionOrder | FallingOrder
+class RisingOrder:
+    """The waiting jobs of a table by rising values, then by rising ranks, then by submission.
+
+    `compute` and `compute_ranks` return a value and a rank for each row, of shape (rows,). They are called when a value
+    is first needed.
+    """
+
+    def __init__(self, table: WaitingTable, compute: Callable[[], Floats], compute_ranks: Callable[[], Ints]) -> None:
+        self._table = table
+        self._compute = compute
+        self._compute_ranks = compute_ranks
+
+    @cached_property
+    def _values(self) -> Floats:
+        return np.where(self._table.waits, self._compute(), np.inf)
+
+    @cached_property
+    def _ranks(self) -> Ints:
+        return self._compute_ranks()
+
+    def rows(self, chosen: Mask) -> Iterator[int]:
+        """Yield the chosen rows in order. The rows after the first one are sorted only if they are read."""
+        chosen_rows = chosen.nonzero()[0]
+        if not len(chosen_rows):
+            return
+        values = self._values[chosen_rows]
+        least = chosen_rows[values == values.min()]
+        first = int(least[self._ranks[least].argmin()])
+        yield first
+        others = chosen_rows[chosen_rows != first]
+        order = np.lexsort((self._ranks[others], self._values[others]))
+        yield from others[order].tolist()
+
+    def key(self, row: int) -> tuple[float, int, int]:
+        """Return the sort key of a row."""
+        return float(self._values[row]), int(self._ranks[row]), row
+
+    def ranks(self, rows: Sequence[int]) -> list[int]:
+        """Return the positions of waiting jobs among all waiting jobs, from 1."""
+        if len(rows) <= FEW:
+            return [self._rank(row) for row in rows]
+        places = np.empty(len(self._values), dtype=np.int64)
+        places[np.lexsort((self._ranks, self._values))] = np.arange(1, len(self._values) + 1)
+        return [int(places[row]) for row in rows]
+
+    def _rank(self, row: int) -> int:
+        value, rank = self._values[row], self._ranks[row]
+        num_less = int(np.count_nonzero(self._values < value))
+        ties = (self._values == value).nonzero()[0]
+        num_before = int(np.count_nonzero(self._ranks[ties] < rank))
+        num_equal = int(np.count_nonzero((self._ranks[ties] == rank) & (ties <= row)))
+        return num_less + num_before + num_equal
+
+
+class Order(Protocol):
+    """An order of the waiting jobs of a table."""
+
+    def rows(self, chosen: Mask) -> Iterator[int]:
+        """Yield the chosen rows in order."""
+
+    def key(self, row: int) -> Any:
+        """Return the sort key of a row."""
+
+    def ranks(self, rows: Sequence[int]) -> list[int]:
+        """Return the positions of waiting jobs among all waiting jobs, from 1."""
