@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -19,7 +19,7 @@ from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
 from polluxsim.policies.tools.starting import start_gangs, started_by
-from polluxsim.policies.tools.waiting_table import Floats, Ints, RisingOrder, WaitingTable
+from polluxsim.policies.tools.waiting_table import Floats, Ints, RisingOrder, WaitingTable, grouped
 from polluxsim.workloads.job import Job
 
 
@@ -94,7 +94,7 @@ class FairQueues:
         table = self._table
         usage = np.full(len(table.waits), np.inf)
         rows = table.waits.nonzero()[0]
-        rows = rows[np.argsort(table.queue[rows], kind="stable")]
+        rows = rows[grouped(table.queue[rows], len(table.queues))]
         indices = [table.queues[queue] for queue in waiting]
         firsts = np.searchsorted(table.queue[rows], indices, side="left")
         ends = np.searchsorted(table.queue[rows], indices, side="right")
@@ -164,6 +164,7 @@ class DominantResourceFairness:
 
     weights: Mapping[str, float] = field(default_factory=dict)
     by: str = "queue"
+    _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})
@@ -177,26 +178,25 @@ class DominantResourceFairness:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, then fill progressively."""
+        self._table.update(view)
         filling = _Filling(view, self)
-        rejected = [job.job_id for job in view.waiting if not filling.can_ever_run(job)]
-        waiting: defaultdict[str, deque[JobView]] = defaultdict(deque)
-        for job in sorted(view.waiting, key=lambda job: -job.priority):
-            if job.job_id not in rejected:
-                waiting[self.owner_of(job)].append(job)
+        rejected = self._rejected(view, filling)
+        waiting = self._waiting_rows(rejected)
         started: dict[JobId, Placement] = {}
         heads: dict[str, JobId] = {}  # first job of each owner that does not fit
         while waiting:
             owner = min(waiting, key=filling.share_of)
-            job = waiting[owner].popleft()
+            job = self._table.job(waiting[owner][0])
+            waiting[owner] = waiting[owner][1:]
             if placement := filling.place(job):
                 started[job.job_id] = placement
             else:
                 heads[owner] = job.job_id
-            if not placement or not waiting[owner]:
+            if not placement or not len(waiting[owner]):
                 del waiting[owner]
         # Jobs that share GPUs since before a fork have equal parts of the CPUs and memory.
         holding = [job for job in view.running if job.job_id not in view.sharing.held]
-        holding += [job for job in view.waiting if job.job_id in started]
+        holding += [self._table.job(row) for row in sorted(map(self._table.row_of, started))]
         return Decision(
             started,
             others_keep=True,
@@ -204,8 +204,46 @@ class DominantResourceFairness:
             rejected=rejected,
             valid_until=inf,
             outdated_by=Change.JOBS_OR_NODES,
-            explain=lambda jobs: filling.reasons(jobs, started, heads),
+            explain=lambda jobs: filling.reasons(map(self._table.job_named, jobs), started, heads),
         )
+
+    def _rejected(self, view: ClusterView, filling: _Filling) -> list[JobId]:
+        """Return the waiting jobs that can never run. Each job is checked once, unless the nodes change."""
+        table = self._table
+        if not filling.can_reject:
+            return []
+        if view.changes.nodes:
+            table.forget_values()
+        unchecked = table.waits & np.isnan(table.value)
+        rejected = []
+        for row in unchecked.nonzero()[0].tolist():
+            if filling.can_ever_run(table.job(row)):
+                table.value[row] = 1.0
+            else:
+                rejected.append(table.job(row).job_id)
+        return rejected
+
+    def _waiting_rows(self, rejected: Sequence[JobId]) -> dict[str, Ints]:
+        """Return the rows of the waiting jobs of each owner, by priority and submission, without rejected jobs.
+
+        The owner whose job comes first in the queue is the first one.
+        """
+        table = self._table
+        waits = table.waits.copy()
+        waits[[table.row_of(job_id) for job_id in rejected]] = False
+        rows = waits.nonzero()[0]
+        priority = table.priority[rows]
+        if len(rows) and priority.min() < priority.max():
+            rows = rows[np.argsort(-priority, kind="stable")]
+        names, of_rows = (table.queues, table.queue) if self.by == "queue" else (table.users, table.user)
+        # Jobs without an owner belong to the owner with the name for them.
+        indices: dict[str, int] = {}
+        index_of_name = [indices.setdefault(name or NO_QUEUE, len(indices)) for name in names]
+        owners = np.array(index_of_name, dtype=np.int64)[of_rows[rows]]
+        present, firsts, counts = np.unique(owners, return_index=True, return_counts=True)
+        by_owner = np.split(rows[grouped(owners, len(indices))], np.cumsum(counts)[:-1])
+        all_names = list(indices)
+        return {all_names[present[place]]: by_owner[place] for place in np.argsort(firsts)}
 
     def owner_of(self, job: JobView) -> str:
         """Return the owner of a job."""
@@ -248,10 +286,16 @@ class _Filling:
         parts = (used / total for used, total in zip(self._used[owner], self._all, strict=False) if total)
         return max(parts) / self._policy.weights.get(owner, 1.0)
 
+    @property
+    def can_reject(self) -> bool:
+        """Return whether a job may fit on no node, and no more nodes may come up."""
+        view = self._view
+        return bool(view.hosts) and not view.health.down and view.nodes is None
+
     def can_ever_run(self, job: JobView) -> bool:
         """Return whether a job fits on empty nodes of a type; True if more nodes may come up."""
         view, needs = self._view, self.needs_of(job)
-        if not view.hosts or view.health.down or view.nodes is not None:
+        if not self.can_reject:
             return True
         rooms = FreeGpus(view.gpus_per_node, view.hosts).rooms(needs)
         types = job.speeds or view.types
@@ -278,15 +322,14 @@ class _Filling:
         self._used[owner] = tuple(before + more for before, more in used)
 
     def reasons(
-        self, asked: Sequence[JobId], started: Collection[JobId], heads: Mapping[str, JobId]
+        self, asked: Iterable[JobView], started: Collection[JobId], heads: Mapping[str, JobId]
     ) -> dict[JobId, Reason]:
         """Return, as reasons of jobs, the dominant shares of their owners.
 
         Kinds: `least-share` for a starting job; `runs-on`; `never-fits` for a rejected job; and `share-waits` for a
         waiting job, with the earlier job of its owner that does not fit, if there is one in `heads`.
         """
-        wanted = set(asked)
-        return {job.job_id: self._reason(job, started, heads) for job in self._view.jobs if job.job_id in wanted}
+        return {job.job_id: self._reason(job, started, heads) for job in asked}
 
     def _reason(self, job: JobView, started: Collection[JobId], heads: Mapping[str, JobId]) -> Reason:
         owner = self._policy.owner_of(job)

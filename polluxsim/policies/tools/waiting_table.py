@@ -123,6 +123,10 @@ class WaitingTable:
             raise LookupError(f"row {row} has no job")
         return job
 
+    def job_named(self, job_id: JobId) -> JobView:
+        """Return the job with a name."""
+        return self.job(self._rows[job_id])
+
     def row_of(self, job_id: JobId) -> int:
         """Return the row of a job."""
         return self._rows[job_id]
@@ -246,6 +250,13 @@ class WaitingTable:
         self._allocate(capacity)
         for name in ("_is_present", "_waits", "_gpus", "_user", "_queue", "_submit_time", "_priority", "_value"):
             getattr(self, name)[: len(rows)] = before[name][rows]
+
+
+def grouped(indices: Ints, num_groups: int) -> Ints:
+    """Return the places of an array of group indices, group by group, in their order within each group."""
+    if num_groups <= np.iinfo(np.uint16).max:
+        return np.argsort(indices.astype(np.uint16), kind="stable")  # a radix sort, in linear time
+    return np.argsort(indices, kind="stable")
 
 
 class SubmissionOrder:
