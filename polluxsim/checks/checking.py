@@ -42,8 +42,7 @@ ALL_FAULTS = frozenset(Fault)
 
 # Values of `faults` for `checked_world` that require further runs.
 RUNS = {
-    fault: (fault,)
-    for fault in (Fault.CHANCE, Fault.MEMORY, Fault.STANDING, Fault.ORDER, Fault.CLOCK, Fault.ORIGIN)
+    fault: (fault,) for fault in (Fault.CHANCE, Fault.MEMORY, Fault.STANDING, Fault.ORDER, Fault.CLOCK, Fault.ORIGIN)
 }
 
 # In worlds of at most FEW_JOBS jobs, a search for chance makes MORE_RUNS further runs, because chance may not show.

@@ -330,6 +330,8 @@ def _from_before(job: Job, nodes: Sequence[int], rng: np.random.Generator) -> Jo
     if kind == "runs on a node" and nodes[node] >= job.num_replicas:
         past = replace(past, placement=((node, job.num_replicas),))
     return replace(job, submit_time=submit_time, past=past)
+
+
 TIMES_OF_A_JOB = ("submit_time", "deadline", "cancel_time")  # fields of a job that are times of the clock [s]
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from math import ceil, floor, frexp, inf, ldexp
 
+import numpy as np
+from numpy.typing import NDArray
+
 ROUNDING = 2.0**-42
 """Share of a time by which rounding may change it: about 1,000 units in the last place.
 
@@ -98,6 +101,20 @@ def sort_key(value: float, now: float = 0.0) -> float:
     _, exponent = frexp(max(abs(value), now))
     unit = ldexp(1.0, exponent - SIGNIFICANT_BITS)
     return round(value / unit) * unit
+
+
+def sort_keys(values: NDArray[np.float64], now: float = 0.0) -> NDArray[np.float64]:
+    """Return `sort_key` of each value of an array, in an array of its shape.
+
+    >>> sort_keys(np.array([0.1 + 0.2, -0.0, np.inf, 7.0])) == np.array([sort_key(0.3), 0.0, np.inf, 7.0])
+    array([ True,  True,  True,  True])
+    """
+    is_finite = np.isfinite(values)
+    finite = np.where(is_finite, values, 0.0)
+    _, exponents = np.frexp(np.maximum(np.abs(finite), now))
+    units = np.ldexp(1.0, exponents - SIGNIFICANT_BITS)
+    keys: NDArray[np.float64] = np.where(is_finite, np.round(finite / units) * units, values)
+    return keys
 
 
 def first_round(time: float, interval: float) -> int:

@@ -114,6 +114,9 @@ class Traits:
         The policy chooses the number of nodes. It also decides when there are no jobs.
     shares_gpus
         The policy puts several jobs on a GPU. The trait requires `engine.sharing`.
+    remembers
+        What the policy remembers of jobs that have ended, as a clause. Empty for policies whose decisions do not depend
+        on jobs that ended before the cluster was last without jobs.
     one_type_as
         Reason, as a clause, why the policy cannot use several GPU types. Empty for policies that can schedule such
         jobs.
@@ -134,6 +137,7 @@ class Traits:
     needs_profiles: bool = False
     scales: bool = False
     shares_gpus: bool = False
+    remembers: str = ""
     one_type_as: str = ""
     follows_clock: bool = False
     # These two traits are promises that `polluxsim check` tests. They do not change how the engine treats a job, so

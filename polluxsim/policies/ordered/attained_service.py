@@ -91,8 +91,11 @@ class Gittins:
     Source: Gu et al., "Tiresias" (NSDI '19), where it is Tiresias-G without its queues.
     """
 
+    traits: ClassVar[Traits] = Traits(
+        slices_time=True, remembers="the service that ended jobs needed, as a distribution"
+    )
+
     quantum: float = 3600.0
-    traits: ClassVar[Traits] = Traits(slices_time=True)
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
     _services: list[float] = field(default_factory=list, init=False, repr=False)  # of ended jobs, rising [GPU s]
 

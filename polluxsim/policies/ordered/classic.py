@@ -17,11 +17,13 @@ from polluxsim.hardware.placements import JobId
 from polluxsim.models.known_duration import ELASTIC, RIGID
 from polluxsim.policies.contract.settings import unless_jobs_differ
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
-from polluxsim.policies.tools.gangs import gangs_by, newcomers, schedule_gangs
+from polluxsim.policies.tools.gangs import gangs_by, newcomers
+from polluxsim.policies.tools.starting import start_gangs
+from polluxsim.policies.tools.waiting_table import FallingOrder, SubmissionOrder, WaitingTable
 from polluxsim.workloads.job import Job
 
 
-@dataclass(frozen=True)
+@dataclass
 class Fifo:
     """Start whole jobs in order of submission and let each run to its end.
 
@@ -33,11 +35,13 @@ class Fifo:
 
     backfill: bool = False
     traits: ClassVar[Traits] = Traits(never_preempts=True)
+    _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, then start waiting jobs in order."""
-        order = [*view.running, *view.waiting]
-        return schedule_gangs(view, order, overtaking=self.backfill, order_lasts_until=inf)
+        self._table.update(view)
+        order = SubmissionOrder(self._table)
+        return start_gangs(view, self._table, order, overtaking=self.backfill, describe=lambda job: {})
 
 
 @dataclass(frozen=True)
@@ -79,20 +83,24 @@ class Srsf:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class ShortestJobFirst:
     """Start whole jobs by their true duration and let each run to its end."""
 
     traits: ClassVar[Traits] = Traits(never_preempts=True)
+    _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, and start waiting jobs in order of duration."""
-        return gangs_by(
-            view,
-            lambda job: sort_key(remaining_time(job), view.time),
-            lambda job: {"remaining_time": remaining_time(job)},
-            preemptive=False,
-        )
+        table = self._table
+        table.update(view)
+        if view.changes.nodes:  # remaining times depend on the sizes of the nodes that are up
+            table.forget_values()
+        unknown = table.waits & np.isnan(table.value)
+        for row in unknown.nonzero()[0].tolist():
+            table.value[row] = -remaining_time(table.job(row))
+        order = FallingOrder(table, lambda: table.value)
+        return start_gangs(view, table, order, describe=lambda job: {"remaining_time": remaining_time(job)})
 
 
 @dataclass
@@ -114,8 +122,11 @@ class QuasiShortestService:
     Large-Scale GPU Datacenters" (SC '21), §4.2, without its boosted trees.
     """
 
+    traits: ClassVar[Traits] = Traits(
+        never_preempts=True, remembers="the run times of ended jobs, as moving means of similar jobs"
+    )
+
     forgetting: float = 0.5
-    traits: ClassVar[Traits] = Traits(never_preempts=True)
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
     # Mean run time of each group of jobs [s].
     _means: dict[Hashable, float] = field(default_factory=dict, init=False, repr=False)

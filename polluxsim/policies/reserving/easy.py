@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import chain, takewhile
 from math import inf
 from typing import ClassVar, NamedTuple
@@ -14,7 +13,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from polluxsim.common.errors import check_range
-from polluxsim.common.instants import has_come, sort_key
+from polluxsim.common.instants import has_come, slack, sort_key
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.policies.contract.settings import check_owners, overestimate_without_effect, unless_jobs_differ
@@ -23,6 +22,8 @@ from polluxsim.policies.tools.free_gpus import FreeGpus
 from polluxsim.policies.tools.gangs import Describe, check_above_zero
 from polluxsim.policies.tools.ledger import NO_USER, Ledger, user_of
 from polluxsim.policies.tools.pools import Pools, pool_per_type, together
+from polluxsim.policies.tools.starting import Start, started_by
+from polluxsim.policies.tools.waiting_table import FallingOrder, Floats, Mask, Order, SubmissionOrder, WaitingTable
 from polluxsim.workloads.job import Job
 
 
@@ -106,44 +107,123 @@ class Limits:
         return next((time for time, _ in self.releases(view)), inf)
 
 
-class BackfillStep(NamedTuple):
-    """The decision about one waiting job."""
-
-    job: JobView
-    starts: bool  # whether it gets its GPUs
-    free: int  # GPUs that were free before this decision
-    head: JobView | None  # the job with the reservation, which is this job or an earlier one; None if all jobs fit
-    reserved_time: float  # latest start of the head [s]; ∞ without a head
-
-
-def backfill_steps(
-    view: ClusterView,
-    order: Iterable[JobView],
-    limits: Limits,
-    reserve: Callable[[int, int], tuple[float, int]],
-) -> Iterator[BackfillStep]:
-    """Yield the decisions about the waiting jobs, in order.
+@dataclass
+class BackfillPass:
+    """One pass over the waiting jobs of a table, in an order, with EASY backfill.
 
     Jobs start until one does not fit; this job, the head, gets a reservation. A later job starts if it ends before the
-    reservation, or if it needs only GPUs that the head does not need. `reserve` takes (GPUs needed, GPUs free now) and
-    returns the reserved time and the GPUs that the head leaves free at that time.
+    reservation, or if it needs only GPUs that the head does not need. The pass reads only the jobs that could start:
+    array operations leave out the other jobs.
     """
-    free, spare = sum(view.free), 0
-    head, reserved_time = None, inf
-    for job in order:
-        gpus = job.num_replicas
-        fits = gpus <= free
-        if head is None and not fits:
-            head, (reserved_time, spare) = job, reserve(gpus, free)
-            yield BackfillStep(job, starts=False, free=free, head=head, reserved_time=reserved_time)
-            continue
-        ends_in_time = fits and (head is None or has_come(view.time + limits.limit(view, job), reserved_time))
-        starts = ends_in_time or (fits and gpus <= spare)
-        yield BackfillStep(job, starts, free, head, reserved_time)
+
+    view: ClusterView
+    table: WaitingTable
+    order: Order
+    limits: Limits
+    starts: list[Start] = field(default_factory=list)  # in order
+    head: int | None = None  # row of the job with the reservation; None if all jobs fit
+    reserved_time: float = inf  # latest start of the head [s]; ∞ without a head
+    free: int = 0  # GPUs that are free after the pass
+    _spare: int = 0  # GPUs that the head leaves free at its reservation
+
+    def run(self) -> None:
+        """Choose the jobs that start, and plan the releases of their GPUs."""
+        self.free = sum(self.view.free)
+        behind = self.table.waits.copy()  # jobs that the pass has not reached
+        while self.free > 0 and self.head is None:
+            row = next(self.order.rows(behind), None)
+            if row is None:
+                return
+            behind[row] = False
+            if self.table.gpus[row] <= self.free:
+                self._start(row)
+            else:
+                self._reserve(row)
+        while self.free > 0 and self.head is not None:
+            row = self._next_behind_head(behind)
+            if row is None:
+                return
+            behind[row] = False
+
+    def _next_behind_head(self, behind: Mask) -> int | None:
+        """Start the first job behind the head that may start, and return its row; None if there is none."""
+        table, now = self.table, self.view.time
+        gpus, limit = table.gpus, table.value  # the values are time limits [s]
+        latest_end = self.reserved_time + slack(self.reserved_time)
+        may_end_in_time = (now + limit <= latest_end) | np.isnan(limit)
+        for row in self.order.rows(behind & (gpus <= self.free) & (may_end_in_time | (gpus <= self._spare))):
+            if np.isnan(limit[row]):
+                limit[row] = self.limits.limit(self.view, table.job(row))
+            ends_in_time = has_come(now + float(limit[row]), self.reserved_time)
+            if ends_in_time or gpus[row] <= self._spare:
+                self._start(row)
+                if not ends_in_time:
+                    self._spare -= int(gpus[row])
+                return row
+        return None
+
+    def _start(self, row: int) -> None:
+        gpus = int(self.table.gpus[row])
+        self.starts.append(Start(row, gpus, self.free))
+        self.free -= gpus
+        self.limits.start(self.view, self.table.job(row))
+
+    def _reserve(self, row: int) -> None:
+        """Make a job the head."""
+        self.head = row
+        releases = self.limits.releases(self.view)
+        self.reserved_time, self._spare = earliest_start(int(self.table.gpus[row]), self.free, releases)
+
+    def reasons(self, describe: Describe, asked: Collection[JobId]) -> dict[JobId, Reason]:
+        """Return the reasons for the jobs in `asked`.
+
+        Kinds: `runs-on` for running jobs; `gang-fits` for jobs before the head; `reserved` for the head; for jobs
+        behind it, with the head as the other job, `backfilled`, `gang-does-not-fit` and `would-delay`.
+        """
+        rows = [self.table.row_of(job_id) for job_id in asked]
+        reasons = {self.table.job(row).job_id: Reason("runs-on", {}) for row in rows if not self.table.waits[row]}
+        waiting = [row for row in rows if self.table.waits[row]]
+        if not waiting:
+            return reasons
+        self._reserve_for_explanation()
+        keys = [self.order.key(start.row) for start in self.starts]  # in rising order
+        for row, position in zip(waiting, self.order.ranks(waiting), strict=True):
+            job = self.table.job(row)
+            num_ahead = bisect_left(keys, self.order.key(row))
+            left = self.free
+            if num_ahead < len(self.starts):
+                left = self.starts[num_ahead].free
+            starts = num_ahead < len(keys) and self.starts[num_ahead].row == row
+            reasons[job.job_id] = self._reason(row, left, starts, {"position": position, **describe(job)})
+        return reasons
+
+    def _reserve_for_explanation(self) -> None:
+        """Find the head if the pass ended before it, because no GPU was left."""
+        if self.head is not None:
+            return
+        behind = self.table.waits.copy()
+        behind[[start.row for start in self.starts]] = False
+        row = next(self.order.rows(behind), None)
+        if row is not None:
+            self._reserve(row)
+
+    def _reason(self, row: int, left: int, starts: bool, order: Mapping[str, float]) -> Reason:
+        """Return the reason of a waiting job for which some GPUs are left.
+
+        `order` contains the numbers that determine its position.
+        """
+        gpus = int(self.table.gpus[row])
+        numbers = {**order, "gpus_needed": gpus, "gpus_left": left}
+        if self.head is None or self.order.key(row) < self.order.key(self.head):
+            return Reason("gang-fits", numbers)
+        if self.reserved_time < inf:
+            numbers["reserved_time"] = self.reserved_time
+        if self.head == row:
+            return Reason("reserved", numbers)
+        head = (self.table.job(self.head).job_id,)
         if starts:
-            free -= gpus
-            if not ends_in_time:
-                spare -= gpus
+            return Reason("backfilled", numbers, head)
+        return Reason("would-delay" if gpus <= left else "gang-does-not-fit", numbers, head)
 
 
 def earliest_start(gpus_needed: int, free: int, releases: Iterable[tuple[float, int]]) -> tuple[float, int]:
@@ -160,67 +240,25 @@ def earliest_start(gpus_needed: int, free: int, releases: Iterable[tuple[float, 
     return (time, free - gpus_needed) if free >= gpus_needed else (inf, free)
 
 
-def backfilled(view: ClusterView, order: Iterable[JobView], limits: Limits, describe: Describe) -> Decision:
+def backfilled(view: ClusterView, table: WaitingTable, order: Order, limits: Limits, describe: Describe) -> Decision:
     """Start waiting jobs in an order, with EASY backfill, on the nodes with the most free GPUs.
 
     Running jobs keep their GPUs.
     """
     limits.take_note(view)
-
-    @cache  # the explanation repeats the steps
-    def reserve(gpus: int, free: int) -> tuple[float, int]:
-        return earliest_start(gpus, free, limits.releases(view))
-
-    free, placements = FreeGpus(view.free), {}
-    for step in backfill_steps(view, order, limits, reserve):
-        gpus_left = step.free
-        if step.starts:
-            placements[step.job.job_id] = free.pack(step.job.num_replicas) or ()
-            limits.start(view, step.job)
-            gpus_left -= step.job.num_replicas
-        if gpus_left <= 0:
-            break
-    some_wait = len(placements) < len(view.waiting)
+    backfill = BackfillPass(view, table, order, limits)
+    backfill.run()
+    free = FreeGpus(view.free)
+    placements = {table.job(start.row).job_id: free.pack(start.gpus) or () for start in backfill.starts}
+    some_wait = len(placements) < table.num_waiting
     return Decision(
         placements,
         others_keep=True,
         # A job that exceeds its limit postpones the reservation.
         valid_until=limits.next_release(view) if some_wait else inf,
         outdated_by=Change.JOBS_OR_NODES if some_wait else Change.ARRIVAL,
-        explain=lambda jobs: _reasons(view, backfill_steps(view, order, limits, reserve), describe, set(jobs)),
+        explain=lambda jobs: backfill.reasons(describe, jobs),
     )
-
-
-def _reasons(
-    view: ClusterView, steps: Iterable[BackfillStep], describe: Describe, asked: Collection[JobId]
-) -> dict[JobId, Reason]:
-    """Return the reasons for the jobs in `asked`.
-
-    Kinds: `runs-on` for running jobs; `gang-fits` for jobs before the head; `reserved` for the head; for jobs behind
-    it, with the head as the other job, `backfilled`, `gang-does-not-fit` and `would-delay`.
-    """
-    reasons = {job.job_id: Reason("runs-on", {}) for job in view.running if job.job_id in asked}
-    for position, step in enumerate(steps, start=1):
-        if len(reasons) == len(asked):
-            break
-        if step.job.job_id in asked:
-            reasons[step.job.job_id] = _reason(step, {"position": position, **describe(step.job)})
-    return reasons
-
-
-def _reason(step: BackfillStep, order: Mapping[str, float]) -> Reason:
-    """Return the reason of a waiting job. `order` contains the numbers that determine its position."""
-    numbers = {**order, "gpus_needed": step.job.num_replicas, "gpus_left": step.free}
-    if step.head is None:
-        return Reason("gang-fits", numbers)
-    if step.reserved_time < inf:
-        numbers["reserved_time"] = step.reserved_time
-    if step.head is step.job:
-        return Reason("reserved", numbers)
-    if step.starts:
-        return Reason("backfilled", numbers, (step.head.job_id,))
-    fits = step.job.num_replicas <= step.free
-    return Reason("would-delay" if fits else "gang-does-not-fit", numbers, (step.head.job_id,))
 
 
 @dataclass
@@ -256,9 +294,20 @@ class Easy(Backfill):
     Source: Lifka, "The ANL/IBM SP scheduling system" (JSSPP '95).
     """
 
+    _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)
+
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start waiting jobs in order of submission."""
-        return backfilled(view, view.waiting, self._limits, lambda job: {})
+        self._table.update(view)
+        return backfilled(view, self._table, SubmissionOrder(self._table), self._limits, lambda job: {})
+
+
+class Factors(NamedTuple):
+    """Values by which the factors of all jobs are computed."""
+
+    fair_share: Floats  # fair-share factor of each user, by index
+    highest_priority: float  # largest priority of a present job
+    num_gpus: int  # GPUs of the cluster
 
 
 @dataclass
@@ -289,6 +338,10 @@ class Multifactor:
     Source: Slurm's documentation of its multifactor priority plugin and of its fair tree.
     """
 
+    traits: ClassVar[Traits] = Traits(
+        never_preempts=True, remembers="the GPU time of each user, which counts half after `half_life`"
+    )
+
     age: float = 1000.0
     size: float = 0.0
     priority: float = 1000.0
@@ -298,13 +351,13 @@ class Multifactor:
     shares: Mapping[str, float] = field(default_factory=dict)
     overestimate: float = 1.0
     fair_tree: bool = True
-    traits: ClassVar[Traits] = Traits(never_preempts=True)
     # By GPU type: reservations are on the GPUs of one type.
     _limits: dict[str, Limits] = field(default_factory=dict, init=False, repr=False)
+    _tables: dict[str, WaitingTable] = field(default_factory=dict, init=False, repr=False, compare=False)
     _pools: Pools = field(default_factory=Pools, init=False, repr=False)
     _usage: Ledger[str] = field(init=False, repr=False)  # GPU time of each user, decayed [GPU s]
-    # All users that have submitted jobs, in order of their first job.
-    _users: dict[str, None] = field(default_factory=dict, init=False, repr=False)
+    # All users that have submitted jobs, with their indices.
+    _users: dict[str, int] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_above_zero(max_age=self.max_age, half_life=self.half_life, overestimate=self.overestimate)
@@ -324,36 +377,67 @@ class Multifactor:
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Start waiting jobs in order of falling priority."""
         self._usage.settle(view)
-        present = dict.fromkeys(map(user_of, view.jobs))
-        self._users |= present
-        usage = {user: self._usage.balance(user, view.time) for user in (self._users if self.fair_tree else present)}
-        fair_share = (fair_tree if self.fair_tree else classic_fair_share)(usage, self.shares)
-        num_gpus = max(view.nominal_gpus, 1)
-        highest = max((job.priority for job in view.jobs), default=0.0)
-
-        def worth(job: JobView) -> float:
-            age = min((view.time - job.submit_time) / self.max_age, 1.0)
-            priority = max(job.priority, 0.0) / highest if highest > 0 else 0.0
-            size = job.num_replicas / num_gpus
-            fair = fair_share[user_of(job)]
-            return self.age * age + self.size * size + self.priority * priority + self.fair_share * fair
-
-        order = sorted(view.waiting, key=lambda job: -sort_key(worth(job)))
-        decision = self._backfilled(view, order, lambda job: {"multifactor": worth(job)})
-        self._usage.follow(view, decision, user_of)
-        # The order of waiting jobs changes with time.
-        return replace(decision, valid_until=inf if len(decision.allocation) == len(order) else -inf)
-
-    def _backfilled(self, view: ClusterView, order: Sequence[JobView], describe: Describe) -> Decision:
-        """Start jobs in an order on the GPUs of each type. The usage of a user counts over all types."""
-        limits = {name: self._limits.setdefault(name, Limits(self.overestimate)) for name in view.types}
-        if len(limits) == 1:
-            return backfilled(view, order, next(iter(limits.values())), describe)
+        if len(view.types) == 1:
+            return self._decide(view)
+        parts = self._pools.views(view)
+        for name, part in parts.items():
+            self._table(name).update(part)
+        fair_share = self._fair_share(view, dict.fromkeys(map(user_of, view.jobs)))
+        highest = max(self._table(name).highest_priority for name in parts)
         decisions = {
-            name: backfilled(part, self._pools.seen(order, name), limits[name], describe)
-            for name, part in self._pools.views(view).items()
+            name: self._backfilled(part, name, Factors(fair_share, highest, view.nominal_gpus))
+            for name, part in parts.items()
         }
-        return together(view, self._pools, decisions)
+        decision = together(view, self._pools, decisions)
+        self._usage.follow(view, decision, user_of)
+        return self._until_it_changes(view, decision)
+
+    def _decide(self, view: ClusterView) -> Decision:
+        """Return the decision on a cluster of one GPU type."""
+        name = next(iter(view.types))
+        table = self._table(name)
+        table.update(view)
+        fair_share = self._fair_share(view, table.present_users() if not self.fair_tree else ())
+        decision = self._backfilled(view, name, Factors(fair_share, table.highest_priority, view.nominal_gpus))
+        self._usage.follow(view, decision, user_of, started_by(table, decision))
+        return self._until_it_changes(view, decision)
+
+    def _until_it_changes(self, view: ClusterView, decision: Decision) -> Decision:
+        """Return a decision with the time until which it is valid: the order of waiting jobs changes with time."""
+        return replace(decision, valid_until=inf if len(decision.allocation) == len(view.waiting) else -inf)
+
+    def _table(self, name: str) -> WaitingTable:
+        """Return the table of the jobs of a GPU type."""
+        if name not in self._tables:
+            self._tables[name] = WaitingTable(self._users)
+        return self._tables[name]
+
+    def _fair_share(self, view: ClusterView, present: Iterable[str]) -> Floats:
+        """Return the fair-share factor of each user, shape (users,); `present` users have jobs now."""
+        counted = self._users if self.fair_tree else present
+        usage = {user: self._usage.balance(user, view.time) for user in counted}
+        by_user = (fair_tree if self.fair_tree else classic_fair_share)(usage, self.shares)
+        factors = np.zeros(len(self._users))
+        for user, factor in by_user.items():
+            factors[self._users[user]] = factor
+        return factors
+
+    def _backfilled(self, view: ClusterView, name: str, factors: Factors) -> Decision:
+        """Start jobs in order of priority on the GPUs of a type. The usage of a user counts over all types."""
+        table = self._table(name)
+        limits = self._limits.setdefault(name, Limits(self.overestimate))
+        order = FallingOrder(table, lambda: self._priorities(table, view.time, factors))
+        return backfilled(view, table, order, limits, lambda job: {"multifactor": order.value(job.job_id)})
+
+    def _priorities(self, table: WaitingTable, now: float, factors: Factors) -> Floats:
+        """Return the weighted sum of the factors of each row of a table, shape (rows,)."""
+        age = np.minimum((now - table.submit_time) / self.max_age, 1.0)
+        size = table.gpus / max(factors.num_gpus, 1)
+        priority = np.zeros(len(age))
+        if factors.highest_priority > 0:
+            priority = np.maximum(table.priority, 0.0) / factors.highest_priority
+        fair_share = factors.fair_share[table.user]
+        return self.age * age + self.size * size + self.priority * priority + self.fair_share * fair_share
 
 
 def fair_tree(usage: Mapping[str, float], shares: Mapping[str, float]) -> dict[str, float]:

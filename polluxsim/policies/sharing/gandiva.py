@@ -221,7 +221,7 @@ class Gandiva:
     packing: bool = True
     grow_after: float | None = None
     resume_time: float = 1.0
-    # Time of each job on GPUs; a new job begins at the least time of all jobs [s].
+    # Time of each job on GPUs. A new job begins at the least time of the jobs that take turns [s].
     _had: Ledger[JobId] = field(default_factory=Ledger, init=False, repr=False)
     # The partner of each packed job, and the pairs that were separated.
     _partner: dict[JobId, JobId] = field(default_factory=dict, init=False, repr=False)
@@ -280,11 +280,21 @@ class Gandiva:
         """Charge jobs that lost their GPUs, and open and close accounts."""
         self._had.settle(view)
         known = [job_id for job_id in jobs if self._had.has(job_id)]
-        least = min((self._had.balance(job_id, view.time) for job_id in known), default=0.0)
+        least = self._least_time(view, known, jobs)
         self._had.keep(jobs)
         for job_id in jobs.keys() - set(known):
             self._had.set_balance(job_id, least, view.time)
         self._partner = {one: other for one, other in self._partner.items() if one in jobs and other in jobs}
+
+    def _least_time(self, view: ClusterView, known: Sequence[JobId], jobs: Mapping[JobId, JobView]) -> float:
+        """Return the time at which new jobs begin: the least time of the known jobs that can take turns now [s].
+
+        A job that fits on no nodes that are up takes no turns. Its time would give new jobs turns for a time in which
+        they were absent. If no job can take turns, the times of all known jobs count.
+        """
+        cluster = Budget(view)
+        in_turn = [job_id for job_id in known if jobs[job_id].num_replicas <= cluster.left_for(jobs[job_id])]
+        return min((self._had.balance(job_id, view.time) for job_id in in_turn or known), default=0.0)
 
     def _part(self, view: ClusterView, jobs: Mapping[JobId, JobView]) -> bool:
         """Separate pairs that no longer fit or do less than one job alone. Return whether there were any."""

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from math import inf
 from typing import ClassVar
 
 import numpy as np
 
 from polluxsim.common.errors import check_choice
-from polluxsim.common.instants import sort_key
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.hosts import NOTHING, Host, least, shares_of
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.settings import check_owners, unless_jobs_differ
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.tools.free_gpus import FreeGpus
-from polluxsim.policies.tools.gangs import check_above_zero, schedule_gangs
+from polluxsim.policies.tools.gangs import check_above_zero
 from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
+from polluxsim.policies.tools.starting import start_gangs, started_by
+from polluxsim.policies.tools.waiting_table import Floats, Ints, RisingOrder, WaitingTable, grouped
 from polluxsim.workloads.job import Job
 
 
@@ -28,8 +28,13 @@ from polluxsim.workloads.job import Job
 class FairQueues:
     """Start whole jobs of the queue with the least GPU time for its weight, without preemption.
 
-    A queue whose first job arrives after a time without jobs starts at the least usage of the other queues. Therefore
-    it cannot make up for its absence. A job that fits may overtake a job that does not fit.
+    A queue without waiting jobs collects no credit. When one of its jobs has to wait again, its usage is raised to the
+    virtual time, if it is less. Therefore a queue cannot make up for its absence, nor for a time in which it wanted
+    less than its share. A job that fits may overtake a job that does not fit.
+
+    The virtual time never falls. While jobs wait, it is at least the least usage of the queues with waiting jobs, and
+    at least the usage of each queue at the start of one of its jobs. While no job waits, it is at least the largest
+    usage of all queues: all queues compete from the same point when jobs wait again.
 
     Parameters
     ----------
@@ -38,13 +43,18 @@ class FairQueues:
     lookahead
         Time that is added to the run time of running jobs, so that one queue does not get all GPUs at once [s].
 
-    Source: start-time fair queueing, Goyal et al. (SIGCOMM '96), with GPUs in place of links.
+    Source: start-time fair queueing, Goyal et al. (SIGCOMM '96), with GPUs in place of links. The usage of a queue, its
+    GPU time over its weight, is the start tag of its next job.
     """
 
     weights: Mapping[str, float] = field(default_factory=dict)
     lookahead: float = 3600.0
     traits: ClassVar[Traits] = Traits(never_preempts=True)
+    _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)
     _usage: Ledger[str] = field(default_factory=Ledger, init=False, repr=False)
+    _virtual_time: float = field(default=0.0, init=False, repr=False)  # [GPU s]
+    # Queues with jobs that waited after the last decision.
+    _backlogged: Collection[str] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_above_zero(lookahead=self.lookahead, **{f"weights.{name}": value for name, value in self.weights.items()})
@@ -56,32 +66,65 @@ class FairQueues:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep the running jobs, then start jobs of the queues with the least usage."""
+        table = self._table
+        table.update(view)
         self._usage.settle(view)
-        self._raise_new_queues(view)
-        usage = {queue: self._virtual_usage(queue, view.time) for queue in dict.fromkeys(map(queue_of, view.jobs))}
-
-        def cost(job: JobView) -> float:
-            return job.num_replicas * self.lookahead / self._weight(queue_of(job))
-
-        decision = schedule_gangs(
+        self._advance_virtual_time(view.time)
+        waiting = table.waiting_queues()
+        self._raise_to_virtual_time([queue for queue in waiting if queue not in self._backlogged], view.time)
+        usage = {queue: self._virtual_usage(queue, view.time) for queue in table.queues}
+        # Usage at the turns of the waiting jobs, with the expected usage of the running jobs.
+        used = dict(usage)
+        for job in view.running:
+            used[queue_of(job)] += job.num_replicas * self.lookahead / self._weight(queue_of(job))
+        decision = start_gangs(
             view,
-            chain(view.running, in_turn(view, usage, cost)),
-            order_lasts_until=inf,
+            table,
+            RisingOrder(
+                table, lambda: self._usage_at_turns(used, waiting), lambda: ranks_of(table, waiting), view.time
+            ),
             describe=lambda job: {"virtual_usage": usage[queue_of(job)]},
         )
-        self._usage.follow(view, decision, queue_of)
+        started = started_by(table, decision)
+        self._usage.follow(view, decision, queue_of, started)
+        self._take_note_of_starts(started, usage)
         return decision
 
-    def _raise_new_queues(self, view: ClusterView) -> None:
-        """Raise the usage of queues that had no jobs to the least usage of the queues that had jobs."""
-        arrived = {job.job_id for job in view.changes.arrived}
-        if not arrived:
-            return
-        before = {queue_of(job) for job in view.jobs if job.job_id not in arrived}
-        least = min((self._virtual_usage(queue, view.time) for queue in before), default=0.0)
-        for queue in dict.fromkeys(map(queue_of, view.changes.arrived)):
-            if queue not in before and self._virtual_usage(queue, view.time) < least:
-                self._usage.set_balance(queue, least * self._weight(queue), view.time)
+    def _usage_at_turns(self, used: Mapping[str, float], waiting: Sequence[str]) -> Floats:
+        """Return the usage of its queue at the turn of each waiting job, shape (rows,) [GPU s].
+
+        Each job adds its expected usage to that of the later jobs of its queue.
+        """
+        table = self._table
+        usage = np.full(len(table.waits), np.inf)
+        rows = table.waits.nonzero()[0]
+        rows = rows[grouped(table.queue[rows], len(table.queues))]
+        indices = [table.queues[queue] for queue in waiting]
+        firsts = np.searchsorted(table.queue[rows], indices, side="left")
+        ends = np.searchsorted(table.queue[rows], indices, side="right")
+        for queue, first, end in zip(waiting, firsts, ends, strict=True):
+            costs = table.gpus[rows[first:end]] * self.lookahead / self._weight(queue)
+            usage[rows[first:end]] = np.cumsum(np.concatenate(([used[queue]], costs)))[:-1]
+        return usage
+
+    def _advance_virtual_time(self, now: float) -> None:
+        """Raise the virtual time to what it is now, before jobs that arrived since the last decision count."""
+        if self._backlogged:
+            usage = min(self._virtual_usage(queue, now) for queue in self._backlogged)
+        else:
+            usage = max((self._virtual_usage(queue, now) for queue in self._usage.accounts()), default=0.0)
+        self._virtual_time = max(self._virtual_time, usage)
+
+    def _raise_to_virtual_time(self, queues: Sequence[str], now: float) -> None:
+        """Raise the usage of queues to the virtual time."""
+        for queue in queues:
+            if self._virtual_usage(queue, now) < self._virtual_time:
+                self._usage.set_balance(queue, self._virtual_time * self._weight(queue), now)
+
+    def _take_note_of_starts(self, started: Sequence[JobView], usage: Mapping[str, float]) -> None:
+        """Raise the virtual time to the usage of the queues that start jobs, and record which queues have to wait."""
+        self._virtual_time = max([self._virtual_time, *(usage[queue_of(job)] for job in started)])
+        self._backlogged = self._table.waiting_queues(without=started)
 
     def _weight(self, queue: str) -> float:
         return self.weights.get(queue, 1.0)
@@ -91,25 +134,16 @@ class FairQueues:
         return self._usage.balance(queue, now) / self._weight(queue)
 
 
-def in_turn(view: ClusterView, usage: Mapping[str, float], cost: Callable[[JobView], float]) -> Iterator[JobView]:
-    """Yield the waiting jobs, each time the first job of the queue with the least usage for its weight [GPU s].
+def ranks_of(table: WaitingTable, queues: Sequence[str]) -> Ints:
+    """Return the place of the queue of each row of a table in a list of queues, shape (rows,).
 
-    The `cost` of running jobs, and of jobs that were yielded before, is added to the usage of their queues [GPU s].
+    Queues that the list leaves out have the place 0.
     """
-    queues: dict[str, deque[JobView]] = {}
-    for job in view.waiting:
-        queues.setdefault(queue_of(job), deque()).append(job)
-    used = {queue: usage[queue] for queue in queues}
-    for job in view.running:
-        if (queue := queue_of(job)) in used:
-            used[queue] += cost(job)
-    while queues:
-        queue = min(queues, key=lambda queue: sort_key(used[queue], view.time))
-        job = queues[queue].popleft()
-        used[queue] += cost(job)
-        if not queues[queue]:
-            del queues[queue]
-        yield job
+    places = np.zeros(len(table.queues), dtype=np.int64)
+    for place, queue in enumerate(queues):
+        places[table.queues[queue]] = place
+    ranks: Ints = places[table.queue]
+    return ranks
 
 
 @dataclass(frozen=True)
@@ -135,6 +169,7 @@ class DominantResourceFairness:
     weights: Mapping[str, float] = field(default_factory=dict)
     by: str = "queue"
     traits: ClassVar[Traits] = Traits(never_preempts=True)
+    _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_above_zero(**{f"weights.{name}": value for name, value in self.weights.items()})
@@ -148,26 +183,25 @@ class DominantResourceFairness:
 
     def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
         """Keep running jobs, then fill progressively."""
+        self._table.update(view)
         filling = _Filling(view, self)
-        rejected = [job.job_id for job in view.waiting if not filling.can_ever_run(job)]
-        waiting: defaultdict[str, deque[JobView]] = defaultdict(deque)
-        for job in sorted(view.waiting, key=lambda job: -job.priority):
-            if job.job_id not in rejected:
-                waiting[self.owner_of(job)].append(job)
+        rejected = self._rejected(view, filling)
+        waiting = self._waiting_rows(rejected)
         started: dict[JobId, Placement] = {}
         heads: dict[str, JobId] = {}  # first job of each owner that does not fit
         while waiting:
             owner = min(waiting, key=filling.share_of)
-            job = waiting[owner].popleft()
+            job = self._table.job(waiting[owner][0])
+            waiting[owner] = waiting[owner][1:]
             if placement := filling.place(job):
                 started[job.job_id] = placement
             else:
                 heads[owner] = job.job_id
-            if not placement or not waiting[owner]:
+            if not placement or not len(waiting[owner]):
                 del waiting[owner]
         # Jobs that share GPUs since before a fork have equal parts of the CPUs and memory.
         holding = [job for job in view.running if job.job_id not in view.sharing.held]
-        holding += [job for job in view.waiting if job.job_id in started]
+        holding += [self._table.job(row) for row in sorted(map(self._table.row_of, started))]
         return Decision(
             started,
             others_keep=True,
@@ -175,8 +209,46 @@ class DominantResourceFairness:
             rejected=rejected,
             valid_until=inf,
             outdated_by=Change.JOBS_OR_NODES,
-            explain=lambda jobs: filling.reasons(jobs, started, heads),
+            explain=lambda jobs: filling.reasons(map(self._table.job_named, jobs), started, heads),
         )
+
+    def _rejected(self, view: ClusterView, filling: _Filling) -> list[JobId]:
+        """Return the waiting jobs that can never run. Each job is checked once, unless the nodes change."""
+        table = self._table
+        if not filling.can_reject:
+            return []
+        if view.changes.nodes:
+            table.forget_values()
+        unchecked = table.waits & np.isnan(table.value)
+        rejected = []
+        for row in unchecked.nonzero()[0].tolist():
+            if filling.can_ever_run(table.job(row)):
+                table.value[row] = 1.0
+            else:
+                rejected.append(table.job(row).job_id)
+        return rejected
+
+    def _waiting_rows(self, rejected: Sequence[JobId]) -> dict[str, Ints]:
+        """Return the rows of the waiting jobs of each owner, by priority and submission, without rejected jobs.
+
+        The owner whose job comes first in the queue is the first one.
+        """
+        table = self._table
+        waits = table.waits.copy()
+        waits[[table.row_of(job_id) for job_id in rejected]] = False
+        rows = waits.nonzero()[0]
+        priority = table.priority[rows]
+        if len(rows) and priority.min() < priority.max():
+            rows = rows[np.argsort(-priority, kind="stable")]
+        names, of_rows = (table.queues, table.queue) if self.by == "queue" else (table.users, table.user)
+        # Jobs without an owner belong to the owner with the name for them.
+        indices: dict[str, int] = {}
+        index_of_name = [indices.setdefault(name or NO_QUEUE, len(indices)) for name in names]
+        owners = np.array(index_of_name, dtype=np.int64)[of_rows[rows]]
+        present, firsts, counts = np.unique(owners, return_index=True, return_counts=True)
+        by_owner = np.split(rows[grouped(owners, len(indices))], np.cumsum(counts)[:-1])
+        all_names = list(indices)
+        return {all_names[present[place]]: by_owner[place] for place in np.argsort(firsts)}
 
     def owner_of(self, job: JobView) -> str:
         """Return the owner of a job."""
@@ -219,10 +291,16 @@ class _Filling:
         parts = (used / total for used, total in zip(self._used[owner], self._all, strict=False) if total)
         return max(parts) / self._policy.weights.get(owner, 1.0)
 
+    @property
+    def can_reject(self) -> bool:
+        """Return whether a job may fit on no node, and no more nodes may come up."""
+        view = self._view
+        return bool(view.hosts) and not view.health.down and view.nodes is None
+
     def can_ever_run(self, job: JobView) -> bool:
         """Return whether a job fits on empty nodes of a type; True if more nodes may come up."""
         view, needs = self._view, self.needs_of(job)
-        if not view.hosts or view.health.down or view.nodes is not None:
+        if not self.can_reject:
             return True
         rooms = FreeGpus(view.gpus_per_node, view.hosts).rooms(needs)
         types = job.speeds or view.types
@@ -249,15 +327,14 @@ class _Filling:
         self._used[owner] = tuple(before + more for before, more in used)
 
     def reasons(
-        self, asked: Sequence[JobId], started: Collection[JobId], heads: Mapping[str, JobId]
+        self, asked: Iterable[JobView], started: Collection[JobId], heads: Mapping[str, JobId]
     ) -> dict[JobId, Reason]:
         """Return, as reasons of jobs, the dominant shares of their owners.
 
         Kinds: `least-share` for a starting job; `runs-on`; `never-fits` for a rejected job; and `share-waits` for a
         waiting job, with the earlier job of its owner that does not fit, if there is one in `heads`.
         """
-        wanted = set(asked)
-        return {job.job_id: self._reason(job, started, heads) for job in self._view.jobs if job.job_id in wanted}
+        return {job.job_id: self._reason(job, started, heads) for job in asked}
 
     def _reason(self, job: JobView, started: Collection[JobId], heads: Mapping[str, JobId]) -> Reason:
         owner = self._policy.owner_of(job)

@@ -76,16 +76,24 @@ class Ledger(Generic[AccountT]):
         charge = holding.gpus * self._weighted(time - holding.charged_from)
         self._charges[account] = charged * self._weight(time - since) + charge, time
 
-    def follow(self, view: ClusterView, decision: Decision, account_of: Callable[[JobView], AccountT]) -> None:
+    def follow(
+        self,
+        view: ClusterView,
+        decision: Decision,
+        account_of: Callable[[JobView], AccountT],
+        started: Iterable[JobView] | None = None,
+    ) -> None:
         """Record the gangs that get GPUs by a decision, and the gangs that lose their GPUs.
 
-        A gang that another policy started before a fork is charged from now on.
+        A gang that another policy started before a fork is charged from now on. `started` contains the waiting jobs
+        that get GPUs, in order of submission; by default all waiting jobs are read to find them.
         """
         given = decision.allocation
         for job_id in given if decision.others_keep else tuple(self._holdings):
             if not given.get(job_id) and job_id in self._holdings:
                 self.stop(job_id, view.time)
-        begun = [job for job in view.waiting if given.get(job.job_id)] if given else []
+        waiting = view.waiting if started is None else started
+        begun = [job for job in waiting if given.get(job.job_id)] if given else []
         for job in view.changes.arrived:
             if job.placement and given.get(job.job_id, job.placement if decision.others_keep else ()):
                 begun.append(job)
@@ -128,6 +136,10 @@ class Ledger(Generic[AccountT]):
         for job_id, holding in self._by_account.get(account, {}).items():
             later = holding._replace(charged_from=max(holding.charged_from, now))
             self._holdings[job_id] = self._by_account[account][job_id] = later
+
+    def accounts(self) -> list[AccountT]:
+        """Return the accounts that have a balance or a job that holds GPUs."""
+        return list(dict.fromkeys(chain(self._charges, self._by_account)))
 
     def has(self, account: AccountT) -> bool:
         """Return whether an account has a balance or a job that holds GPUs."""

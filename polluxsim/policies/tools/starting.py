@@ -1,0 +1,139 @@
+"""Start waiting gangs in an order of a table, without preemption; read only the jobs that can start."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from math import inf
+from typing import NamedTuple
+
+from polluxsim.hardware.placements import JobId, Placement, num_replicas
+from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView, Reason
+from polluxsim.policies.tools.free_gpus import FreeGpus
+from polluxsim.policies.tools.gangs import NEAREST, Describe, schedule_gangs
+from polluxsim.policies.tools.waiting_table import Order, WaitingTable
+
+
+class Start(NamedTuple):
+    """A waiting job that a decision starts."""
+
+    row: int  # of the table
+    gpus: int
+    free: int  # GPUs that were free before this job
+
+
+@dataclass
+class GangPass:
+    """One pass over the waiting jobs of a table: each job that fits starts.
+
+    Without `overtaking`, the pass ends at the first job that does not fit, the head.
+    """
+
+    view: ClusterView
+    table: WaitingTable
+    order: Order
+    overtaking: bool
+    starts: list[Start] = field(default_factory=list)  # in order
+    free: int = 0  # GPUs that are free after the pass
+
+    def run(self) -> None:
+        """Choose the jobs that start."""
+        self.free = sum(self.view.free)
+        behind = self.table.waits.copy()  # jobs that the pass has not reached
+        while self.free > 0:
+            fitting = behind & (self.table.gpus <= self.free) if self.overtaking else behind
+            row = next(self.order.rows(fitting), None)
+            if row is None or self.table.gpus[row] > self.free:
+                return
+            behind[row] = False
+            gpus = int(self.table.gpus[row])
+            self.starts.append(Start(row, gpus, self.free))
+            self.free -= gpus
+
+    def reasons(self, asked: Sequence[JobId], describe: Describe) -> dict[JobId, Reason]:
+        """Return the reasons of some jobs, of the kinds of `schedule_gangs`."""
+        reasons = self._of_running(asked, describe)
+        rows = [row for row in map(self.table.row_of, asked) if self.table.waits[row]]
+        if not rows:
+            return reasons
+        head = None if self.overtaking else self._head()
+        started = [self.table.job(start.row).job_id for start in self.starts]
+        keys = [self.order.key(start.row) for start in self.starts]  # in rising order
+        running = [job.job_id for job in self.view.running]
+        for row, rank in zip(rows, self.order.ranks(rows), strict=True):
+            job, key = self.table.job(row), self.order.key(row)
+            num_ahead = bisect_left(keys, key)
+            left = self.starts[num_ahead].free if num_ahead < len(keys) else self.free
+            position = len(running) + rank
+            numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": left, **describe(job)}
+            if head is not None and key > self.order.key(head):
+                numbers["head_gpus_needed"] = int(self.table.gpus[head])
+                reasons[job.job_id] = Reason("behind-head-of-line", numbers, (self.table.job(head).job_id,))
+            elif num_ahead < len(keys) and keys[num_ahead] == key:
+                reasons[job.job_id] = Reason("gang-fits", numbers)
+            else:
+                ahead = running[-NEAREST:] + started[max(num_ahead - NEAREST, 0) : num_ahead]
+                nearest = tuple(reversed(ahead[-NEAREST:]))
+                reasons[job.job_id] = Reason("gang-does-not-fit", numbers, nearest)
+        return reasons
+
+    def _of_running(self, asked: Sequence[JobId], describe: Describe) -> dict[JobId, Reason]:
+        """Return the reasons of the running jobs among some jobs."""
+        wanted, left = set(asked), self.view.num_gpus
+        reasons: dict[JobId, Reason] = {}
+        for position, job in enumerate(self.view.running, start=1):
+            if job.job_id in wanted:
+                numbers = {"position": position, "gpus_needed": job.num_replicas, "gpus_left": left, **describe(job)}
+                reasons[job.job_id] = Reason("gang-fits", numbers)
+            left -= job.num_replicas
+        return reasons
+
+    def _head(self) -> int | None:
+        """Return the row of the first job that does not start; None if all jobs start."""
+        behind = self.table.waits.copy()
+        behind[[start.row for start in self.starts]] = False
+        return next(self.order.rows(behind), None)
+
+
+def start_gangs(
+    view: ClusterView, table: WaitingTable, order: Order, *, overtaking: bool = True, describe: Describe
+) -> Decision:
+    """Start the waiting jobs that fit, in an order. Running jobs keep their GPUs.
+
+    The decision is that of `schedule_gangs` with the running jobs, then the waiting jobs in this order.
+    """
+    if _is_special(view):
+        waiting = (table.job(row) for row in order.rows(table.waits))
+        jobs = chain(view.running, waiting)
+        return schedule_gangs(view, jobs, overtaking=overtaking, order_lasts_until=inf, describe=describe)
+    gangs = GangPass(view, table, order, overtaking)
+    gangs.run()
+    free = FreeGpus(view.free)
+    allocation: dict[JobId, Placement] = {job.job_id: job.placement for job in view.running}
+    for start in gangs.starts:
+        allocation[table.job(start.row).job_id] = free.pack(start.gpus) or ()
+    some_wait = len(allocation) < len(view.jobs)
+    return Decision(
+        allocation,
+        valid_until=inf,
+        outdated_by=Change.JOBS_OR_NODES if some_wait else Change.ARRIVAL,
+        explain=lambda asked: gangs.reasons(asked, describe),
+    )
+
+
+def _is_special(view: ClusterView) -> bool:
+    """Return whether `schedule_gangs` must decide: all jobs fit, or jobs hold other GPUs than those that they request.
+
+    Jobs hold other GPUs on several GPU types, and after a fork from a policy that shares GPUs or chooses their number.
+    """
+    if view.demand <= view.num_gpus or len(view.types) > 1 or view.sharing.held:
+        return True
+    return any(num_replicas(job.placement) != job.num_replicas for job in view.running)
+
+
+def started_by(table: WaitingTable, decision: Decision) -> list[JobView]:
+    """Return the waiting jobs that get GPUs by a decision, in order of submission."""
+    rows = sorted(table.row_of(job_id) for job_id, placement in decision.allocation.items() if placement)
+    return [table.job(row) for row in rows if table.waits[row]]
