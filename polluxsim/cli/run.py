@@ -253,7 +253,7 @@ def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path
 
 def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
     """Make one run, write it to its folder, and print its metrics."""
-    execution = Execution(config)
+    execution = Execution(config, policy_entry=HydraConfig.get().runtime.choices.get("policy"))
     for note in execution.workload.notes:
         print(f"{execution.workload.source}: {note}", file=sys.stderr)
     show_run = progress

@@ -27,10 +27,12 @@ from polluxsim.common.errors import (
 )
 from polluxsim.common.former_names import present_name, with_present_names
 from polluxsim.common.shipped import shipped_classes
+from polluxsim.common.written import IN_WORDS, UNIT_OF, as_declared
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.declared import Metric
 from polluxsim.metrics.summary import Summary
+from polluxsim.records.folders import POLICY_ENTRY
 from polluxsim.run.configurations import in_brackets
 
 # Types of each annotation whose values are checked before a factory gets them, and the types in words.
@@ -42,10 +44,19 @@ _CHECKED: dict[str, tuple[tuple[type, ...], str]] = {
     "str | None": ((str, type(None)), "text or null"),
     "float | None": ((int, float, type(None)), "a number or null"),
     "int | None": ((int, type(None)), "a whole number or null"),
+    "Name": ((str,), "text"),
     "Sequence[float]": ((list, tuple), "a list of numbers"),
+    "Sequence[GpuSeconds]": ((list, tuple), "a list of GPU times, like [3250, 2h]"),
     "Mapping[str, float]": ((Mapping,), "numbers by name, like {NAME: 2}"),
-    "ByQueue": ((Mapping,), "numbers by name, like {NAME: 2}"),
-}
+    "Mapping[Name, float]": ((Mapping,), "numbers by name, like {NAME: 2}"),
+    "Mapping[Name, int | Mapping[Name, int]]": ((Mapping,), "numbers by name, like {NAME: 2}"),
+    "Mapping[Name, Seconds]": ((Mapping,), "durations by name, like {NAME: 90s}"),
+    "Mapping[Name, Seconds | Mapping[Name, Seconds]]": ((Mapping,), "durations by name, like {NAME: 90s}"),
+} | {
+    kind: ((int,) if kind == "WholeHours" else (int, float), words) for kind, words in IN_WORDS.items()
+} | {
+    f"{kind} | None": ((int, float, type(None)), f"{words}, or null") for kind, words in IN_WORDS.items()
+}  # fmt: skip
 
 # Method that the object of a group must have, and class that it must be of.
 _METHODS = {"agent": "batch_size", "policy": "allocate", "profiles": "load", "workload": "load"}
@@ -54,7 +65,10 @@ _CLASSES = {"cluster": Cluster, "engine": EngineSettings}
 _PARTS = ("Checkpoints", "JobFailures", "Outages", "Policy", "Repairs", "Rule", "Scale", "Selection", "Sharing")
 """Annotations of parameters whose values are objects with a `_target_`."""
 
-_PARQUET = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "str": pa.string()}
+_PARQUET = {
+    "bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "str": pa.string(), "Name": pa.string(),
+    **{kind: pa.int64() if kind == "WholeHours" else pa.float64() for kind in UNIT_OF},
+}  # fmt: skip
 
 OWN = "polluxsim"  # top-level module of polluxsim's own classes
 RULE = "rule"  # setting of a mapped workload that may name a class of the user's own, as module.Class
@@ -250,10 +264,29 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
             what = f"{group}.{name} is not a setting of {target}; {known}"
             raise InvalidConfigError(what + did_you_mean(name, parameters))
         if name in parameters:
-            settings[name] = _checked(f"{group}.{name}", value, parameters[name].annotation, target)
+            annotation = parameters[name].annotation
+            converted = as_declared(f"{group}.{name}", value, _written(annotation))
+            settings[name] = _checked(f"{group}.{name}", converted, annotation, target)
             is_part = isinstance(value, dict) and "_target_" in value
             if str(parameters[name].annotation).removesuffix(" | None") in _PARTS and not (is_part or value is None):
                 raise InvalidConfigError(f"{group}.{name} is {short(value)}, must be a mapping with _target_, or null")
+    _check_complete(group, settings, parameters)
+
+
+def _check_complete(group: str, settings: Mapping[Any, Any], parameters: Mapping[str, inspect.Parameter]) -> None:
+    """Raise InvalidConfigError if a parameter without a default has no value."""
+    if "_args_" in settings or settings.get("_partial_"):
+        return
+    for name, parameter in parameters.items():
+        is_one_value = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if not is_one_value or parameter.default is not parameter.empty or name in settings:
+            continue
+        if _written(parameter.annotation).removesuffix(" | None") in _PARTS:
+            is_policy = _written(parameter.annotation) == "Policy"
+            choice = f"policy@{group}.{name}" if is_policy else f"{group.replace('.', '/')}/{name}"
+            raise InvalidConfigError(f"{group}.{name} is missing; choose one with {choice}=NAME")
+        what = f"{group}.{name} is missing, and {settings['_target_']} has no default for it"
+        raise InvalidConfigError(f"{what}; add it to the YAML file, or give +{group}.{name}=VALUE")
 
 
 def _written(annotation: object) -> str:
@@ -306,7 +339,7 @@ def _one_line(text: str) -> str:
 
 METRICS_GROUP = "polluxsim.metrics"  # group of entry points, each of which names a `Metric`
 
-OWN_COLUMNS = {"folder", "key", "policy", "seed", *(field.name for field in fields(Summary))}
+OWN_COLUMNS = {"folder", "key", "policy", POLICY_ENTRY, "seed", *(field.name for field in fields(Summary))}
 """Columns of the table of a sweep that are not metrics of the user."""
 
 

@@ -39,7 +39,14 @@ from polluxsim.common.errors import InvalidConfigError, allowed_among, did_you_m
 from polluxsim.common.shipped import shipped
 from polluxsim.policies.contract.view import Policy
 from polluxsim.run.building import build, missing
-from polluxsim.run.configurations import PolicyText, config_files, known_settings, policy_text, quoted
+from polluxsim.run.configurations import (
+    PolicyText,
+    config_files,
+    known_settings,
+    policy_text,
+    quoted,
+    without_quoted_keys,
+)
 
 __all__ = ["Callbacks", "Loader", "error_of", "get_args_parser", "get_overrides_dirname", "mode_from_options"]
 
@@ -225,14 +232,13 @@ def plain(value: object) -> object:
     return str(value) if isinstance(value, PurePath) else value
 
 
+NEEDED = ("cluster", "engine", "policy", "profiles", "workload")  # groups of which each run needs an entry
+
 LAUNCHERS = {"submitit_local": "slurm", "submitit_slurm": "slurm", "ray": "ray"}
 """The extra of polluxsim that installs each launcher of Hydra."""
 
 # Hydra logs its errors and raises them. A handler that does nothing keeps Python from printing the log.
 logging.getLogger("hydra").addHandler(logging.NullHandler())
-
-
-CHOICES = r"Could not find '([^']+)/([^'/]+)' Available options in '[^']+': (.*?)(?: Config search path|$)"
 
 
 def hydra_in_words(error: Exception) -> str:
@@ -243,14 +249,15 @@ def hydra_in_words(error: Exception) -> str:
         file = _file_being_read(error) or "a configuration file"
         return f"{file}: not UTF-8 text ({error.reason} at byte {error.start})"
     text = " ".join(str(error).split())
-    if found := re.search(r"Missing mandatory value: (\S+)", text):
-        return missing(found[1])
-    if found := re.search(r"Could not override '([^']+)'", text):
-        name = found[1]
-        what = f"there is no setting {name!r}; 'polluxsim run --help' lists them, and +{name}=VALUE would add one"
-        return what + _meant(name)
-    found = re.search(CHOICES, text)
-    return _no_choice(*found.groups()) if found else text
+    for pattern, words in IN_WORDS:
+        if found := re.search(pattern, text):
+            return words(*found.groups())
+    return text
+
+
+def _no_setting(name: str) -> str:
+    what = f"there is no setting {name!r}; 'polluxsim run --help' lists them, and +{name}=VALUE would add one"
+    return what + _meant(name)
 
 
 def _meant(name: str) -> str:
@@ -279,7 +286,27 @@ def _no_choice(group: str, choice: str, options: str) -> str:
     lines = {path.stem: path.read_text(encoding="utf-8", errors="replace").partition("\n")[0] for path in files}
     named = [name for name, line in lines.items() if re.search(rf"\b{re.escape(choice)}\b", line, re.IGNORECASE)]
     about = f"; for {choice}, see {listed(named)}" if named else ""
+    if choice.lower() == "none" and group not in NEEDED:
+        about = f"; {group}=null chooses none"
     return f"{group}={choice} is unknown, {allowed_among(choice, allowed)}{about}{own}"
+
+
+CHOICES = r"Could not find '([^']+)/([^'/]+)' Available options in '[^']+': (.*?)(?: Config search path|$)"
+
+IN_WORDS: tuple[tuple[str, Callable[..., str]], ...] = (
+    (r"Missing mandatory value: (\S+)", missing),
+    (r"Could not override '([^']+)'", _no_setting),
+    (
+        r"Could not delete '([^']+)'. No match in the defaults list",
+        lambda group: f"{group}=null has no effect, because no {group} is chosen; leave it out",
+    ),
+    (
+        "Config group override must be a string or a list",
+        lambda: "a choice of hydra/… is null, must be the name of an entry; leave it out",
+    ),
+    (CHOICES, _no_choice),
+)
+"""Patterns in errors of Hydra, and functions of their groups that return the error in words."""
 
 
 def is_hydras(error: Exception) -> bool:
@@ -362,7 +389,7 @@ def named_policy(name: str) -> NamedPolicy:
 def _settings_of(text: PolicyText) -> dict[str, Any]:
     """Return the settings of a policy by name, with values as Hydra reads them."""
     try:
-        parsed = OverridesParser.create().parse_overrides(list(text.settings))
+        parsed = OverridesParser.create().parse_overrides(list(map(without_quoted_keys, text.settings)))
     except HydraException as error:
         raise InvalidConfigError(f"{text.name}: {hydra_in_words(error)}") from None
     return {item.key_or_group: item.value() for item in parsed}

@@ -12,6 +12,7 @@ import numpy as np
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_range
+from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.settings import without_effect
@@ -69,6 +70,7 @@ class _Shown(JobProxy):
         return logged._replace(step_time=None) if logged is not None and self.must_move else logged
 
 
+@takes_settings("policy")
 @dataclass
 class Scaled:
     """Let a policy use a cluster whose number of nodes follows a rule.
@@ -93,7 +95,7 @@ class Scaled:
 
     inner: Policy
     scale: Scale
-    idle_time: float = 600.0
+    idle_time: Seconds = 600.0
     moves: bool = True
     # Time since which each surplus node is surplus, by node number [s].
     _surplus_since: dict[int, float] = field(default_factory=dict, init=False, repr=False)
@@ -292,6 +294,7 @@ def _gains(job: JobView, nodes: NodeCounts) -> Iterator[float]:
         yield from [max(fast - slow, 0.0) / (more - fewer)] * (more - fewer)
 
 
+@takes_settings("policy.scale")
 @dataclass
 class Forecast(Scale):
     """Request nodes for all jobs, and for the jobs that are expected to arrive while a node starts.
@@ -310,7 +313,7 @@ class Forecast(Scale):
     """
 
     headroom: float = 1.0
-    ahead: float = 600.0
+    ahead: Seconds = 600.0
     # GPUs that the jobs submitted in each hour request.
     _requested: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False)
 

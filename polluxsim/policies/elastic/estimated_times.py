@@ -10,6 +10,7 @@ from math import floor, fsum, inf
 from typing import ClassVar, NamedTuple, cast
 
 from polluxsim.common.errors import PolicyError, check_range
+from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.models.convergence import (
     LEAST_POINTS,
@@ -213,6 +214,7 @@ def pre_run(job: JobView, num_gpus: int, node_size: int, samples: int) -> dict[i
     return times
 
 
+@takes_settings("policy")
 @pool_per_type
 @dataclass
 class OnlineOptimus(AtIntervals):
@@ -238,7 +240,7 @@ class OnlineOptimus(AtIntervals):
     """
 
     traits: ClassVar[Traits] = Traits(needs_profiles=True)
-    interval: float = 600.0
+    interval: Seconds = 600.0
     assumed_epochs: float = 50.0
     samples: int = 5
     young_factor: float = 0.95
@@ -310,6 +312,7 @@ class Quality(NamedTuple):
         return self.reduction(replicas + 1) - self.reduction(replicas) if replicas < self.limit else 0.0
 
 
+@takes_settings("policy")
 @pool_per_type
 @dataclass
 class Slaq(AtIntervals):
@@ -329,7 +332,7 @@ class Slaq(AtIntervals):
     """
 
     traits: ClassVar[Traits] = Traits(needs_profiles=True)
-    interval: float = 600.0
+    interval: Seconds = 600.0
     forgetting: float = 0.9
     _speeds: Speeds = field(default_factory=Speeds, init=False, repr=False)
 

@@ -11,6 +11,7 @@ from math import inf
 import numpy as np
 
 from polluxsim.common.errors import check_choice
+from polluxsim.common.written import Name, Seconds, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.hosts import NOTHING, Host, least, shares_of
 from polluxsim.hardware.placements import JobId, Placement
@@ -22,6 +23,7 @@ from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
 from polluxsim.workloads.job import Job
 
 
+@takes_settings("policy")
 @dataclass
 class FairQueues:
     """Start whole jobs of the queue with the least GPU time for its weight, without preemption.
@@ -39,8 +41,8 @@ class FairQueues:
     Source: start-time fair queueing, Goyal et al. (SIGCOMM '96), with GPUs in place of links.
     """
 
-    weights: Mapping[str, float] = field(default_factory=dict)
-    lookahead: float = 3600.0
+    weights: Mapping[Name, float] = field(default_factory=dict)
+    lookahead: Seconds = 3600.0
     _usage: Ledger[str] = field(default_factory=Ledger, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -109,6 +111,7 @@ def in_turn(view: ClusterView, usage: Mapping[str, float], cost: Callable[[JobVi
         yield job
 
 
+@takes_settings("policy")
 @dataclass(frozen=True)
 class DominantResourceFairness:
     """Start whole jobs of the queue with the least dominant share relative to its weight, without preemption.
@@ -129,7 +132,7 @@ class DominantResourceFairness:
     Source: Ghodsi et al., "Dominant Resource Fairness" (NSDI '11), algorithm 1, in which no owner is skipped.
     """
 
-    weights: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[Name, float] = field(default_factory=dict)
     by: str = "queue"
 
     def __post_init__(self) -> None:

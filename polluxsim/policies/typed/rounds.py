@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from polluxsim.common.errors import check_choice, check_range
+from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason
 from polluxsim.policies.tools.free_gpus import place_gangs
@@ -34,6 +35,7 @@ class Turn(NamedTuple):
     head: JobView | None  # the job ahead that does not fit and that no job may overtake, or None
 
 
+@takes_settings("policy")
 @dataclass
 class RoundsOfShares:
     """Schedule gangs in rounds, so that each job has its share of the time on each GPU type in the long run.
@@ -57,7 +59,7 @@ class RoundsOfShares:
     """
 
     shares: Rule
-    reset_interval: float = 1000.0
+    reset_interval: Seconds = 1000.0
     idle_newcomers: bool = False
     overtaking: bool = True
     solver: str = "centre"
