@@ -307,4 +307,8 @@ def _name_of(value: object) -> str:
 def _invalid(name: str, value: object, kinds: str) -> InvalidConfigError:
     text = " ".join(repr(value).split())
     text = text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
-    return InvalidConfigError(f"{name} is {text}, must be {kinds}")
+    advice = ""
+    if isinstance(value, list):
+        is_pair = name == "cluster" and len(value) == 2
+        advice = f"; write {tuple(value)!r}" if is_pair else "; polluxsim.sweep takes a list of values"
+    return InvalidConfigError(f"{name} is {text}, must be {kinds}{advice}")

@@ -21,6 +21,7 @@ from polluxsim.look.side_by_side import SideBySide, crowd_html
 from polluxsim.look.why.story import at, find_job
 from polluxsim.metrics.declared import values_in
 from polluxsim.metrics.summary import Summary, summarise
+from polluxsim.records import results
 from polluxsim.records.storage import Run, read_reasons, read_run, read_timings, write_run
 from polluxsim.run.claim import claimed, recorded_settings
 from polluxsim.statistics.comparisons import compared, frame_of_comparisons
@@ -241,7 +242,7 @@ def compare(runs: Mapping[str, Run], baseline: str | None = None) -> Comparison:
     Raises
     ------
     InvalidInputError
-        If the baseline is not the name of a run.
+        If there is no run, a value is not a run, or the baseline is not the name of a run.
     TypeError
         If the runs have no names.
 
@@ -255,6 +256,15 @@ def compare(runs: Mapping[str, Run], baseline: str | None = None) -> Comparison:
     """
     if not isinstance(runs, Mapping):
         raise TypeError(f"compare takes runs by name, {{'fifo': result, ...}}, not {type(runs).__name__}")
+    if not runs:
+        raise InvalidInputError("there is no run to compare; give runs by name, {'fifo': result, ...}")
+    for name, run in runs.items():
+        if not isinstance(run, Run):
+            is_records = isinstance(run, results.Result)
+            kind = "the records of a run in steps" if is_records else f"a {type(run).__name__}"
+            what = f"run {name!r} is {kind}, must be a result of polluxsim.simulate or polluxsim.read"
+            advice = "; simulate(policy=OBJECT) runs a policy of your own as a whole" if is_records else ""
+            raise InvalidInputError(what + advice)
     if baseline is None:
         return Comparison(dict(runs))
     if baseline not in runs:

@@ -38,7 +38,8 @@ class Group(NamedTuple):
 
 
 COMMANDS: Mapping[str, Command] = {
-    "run": Command("simulate a workload under a policy; with -m, run a sweep", "run"),
+    "run": Command("simulate a workload under a policy; with -m, run a sweep", "run",
+                   no="if no job of a run ever got a GPU"),
     "check": Command("test a policy in 1,000 random clusters and workloads", "studies", configs=True,
                      no="if a fault was found"),
     "arena": Command("compare policies on named scenarios and rank them", "studies", overrides=True, configs=True,

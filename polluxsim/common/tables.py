@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -92,12 +92,26 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     empty = True
     for row in rows:
         if empty and (missing := [name for name in columns if name not in row.values]):
+            if (separator := _other_separator(row.values)) is not None:
+                what = f"the columns are separated by {separator}, must be separated by commas"
+                raise bad_line(path, 1, f"{what}; write the table again as CSV with commas")
             named = ", ".join(map(repr, missing))
             raise bad_line(path, 1, f"missing column {named}; the header must have {', '.join(columns)}")
         empty = False
         yield row
     if empty:
         raise InvalidInputError(f"{path}: the file has no rows; it must have the columns {', '.join(columns)}")
+
+
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # marks in place of commas, and their names
+
+
+def _other_separator(columns: Collection[str]) -> str | None:
+    """Return what separates the columns of a file whose header was read as one column; None for other headers."""
+    if len(columns) != 1:
+        return None
+    (header,) = columns
+    return next((name for mark, name in SEPARATORS.items() if mark in header), None)
 
 
 @contextmanager

@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
 from functools import lru_cache
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pkgutil import resolve_name
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +25,7 @@ from polluxsim.common.errors import (
     PolicyError,
     PolluxSimError,
     did_you_mean,
+    listed,
     short,
 )
 from polluxsim.common.former_names import present_name, with_present_names
@@ -227,9 +230,9 @@ def _parameters(group: str, target: str) -> Mapping[str, inspect.Parameter]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise InvalidConfigError(
-            f"{group}._target_ {short(target)} cannot be used: {_one_line(_first_cause(error))}{_near(target)}"
-        ) from error
+        what = f"{group}._target_ {short(target)}"
+        why = _why_missing(target) or f"cannot be used: {_one_line(_first_cause(error))}"
+        raise InvalidConfigError(f"{what} {why}") from error
 
 
 def _first_cause(error: BaseException) -> str:
@@ -238,11 +241,27 @@ def _first_cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _near(target: str) -> str:
-    """Return the end of an error message: the most similar name in the same module, if the module is imported."""
+def _why_missing(target: str) -> str:
+    """Return why there is no class with a dotted name, and what to do; "" if its module cannot be imported."""
     module, _, name = target.rpartition(".")
-    names = dir(sys.modules[module]) if module in sys.modules else []
-    return did_you_mean(name, names)
+    if module.endswith(".py"):
+        return f"must be a module without .py, and a class: {module.removesuffix('.py')}.{name}"
+    if not module or not all(part.isidentifier() for part in target.split(".")):
+        return "must be the dotted name of a class, like module.Class"
+    if module in sys.modules:
+        return f"does not exist: {module} has no class {name}{_near(name, sys.modules[module])}"
+    top = module.partition(".")[0]
+    if top not in sys.modules and find_spec(top) is None:
+        return f"does not exist: there is no module {top}; start in the folder of {top}.py, or install its package"
+    return ""
+
+
+def _near(name: str, module: ModuleType) -> str:
+    """Return the end of an error message: the most similar name in a module, or the names of its classes."""
+    if meant := did_you_mean(name, dir(module)):
+        return meant
+    own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+    return f"; it has {listed(own)}" if own else ""
 
 
 def _check(group: str, settings: dict[Any, Any]) -> None:

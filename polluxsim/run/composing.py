@@ -19,6 +19,7 @@ from traceback import walk_tb
 from typing import Any, NamedTuple
 
 import numpy as np
+import yaml
 from hydra import version
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
@@ -40,6 +41,7 @@ from polluxsim.common.shipped import shipped
 from polluxsim.policies.contract.view import Policy
 from polluxsim.run.building import build, missing
 from polluxsim.run.configurations import (
+    POLICY_GROUP,
     PolicyText,
     config_files,
     known_settings,
@@ -232,6 +234,8 @@ def plain(value: object) -> object:
     return str(value) if isinstance(value, PurePath) else value
 
 
+MOST_ENTRIES = 4  # largest number of entries that a message names
+
 NEEDED = ("cluster", "engine", "policy", "profiles", "workload")  # groups of which each run needs an entry
 
 LAUNCHERS = {"submitit_local": "slurm", "submitit_slurm": "slurm", "ray": "ray"}
@@ -256,8 +260,31 @@ def hydra_in_words(error: Exception) -> str:
 
 
 def _no_setting(name: str) -> str:
-    what = f"there is no setting {name!r}; 'polluxsim run --help' lists them, and +{name}=VALUE would add one"
+    """Return the message about a setting that the chosen entries do not have."""
+    part, _, setting = name.rpartition(".")
+    group = part.replace(".", "/")
+    if having := _entries_with(group, setting):
+        verb = "has" if len(having) == 1 else "have"
+        what = f"no chosen {group} has the setting {name}, but {listed(having, MOST_ENTRIES)} {verb} it"
+        advice = f"choose {group}={having[0]}, or leave the setting out"
+        if group == POLICY_GROUP:
+            advice += f"; in a sweep, write policy={having[0]}({setting}=VALUE),OTHER"
+        return f"{what}; {advice}"
+    what = f"there is no setting {name!r}; 'polluxsim run --help' lists them"
+    if group in ("agent", "policy", "profiles", "workload"):
+        what += f", and +{name}=VALUE adds one for a class of your own"
     return what + _meant(name)
+
+
+def _entries_with(group: str, setting: str) -> list[str]:
+    """Return the entries of a group that have a setting, those first in which the user must set it."""
+    must_set, may_set = list[str](), list[str]()
+    files = config_files(f"{group}/*.yaml") if group else {}
+    for path in files.values():
+        content = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
+        if isinstance(content, dict) and setting in content and not setting.startswith("_"):
+            (must_set if content[setting] == "???" else may_set).append(path.stem)
+    return [*sorted(must_set), *sorted(may_set)]
 
 
 def _meant(name: str) -> str:
@@ -303,6 +330,10 @@ IN_WORDS: tuple[tuple[str, Callable[..., str]], ...] = (
     (
         "Config group override must be a string or a list",
         lambda: "a choice of hydra/… is null, must be the name of an entry; leave it out",
+    ),
+    (
+        r"Ambiguous value for argument '(.+)' 1\. To use it as a list",
+        lambda word: f"{word} names several values; add -m for a run of each, or name one value",
     ),
     (CHOICES, _no_choice),
 )
@@ -374,6 +405,8 @@ def named_policy(name: str) -> NamedPolicy:
         except InvalidConfigError as error:
             raise InvalidConfigError(f"{error}; a class of your own is FILE.py:CLASS") from None
         return NamedPolicy(name, dict(config))  # type: ignore[arg-type]
+    if not kind.isidentifier():
+        raise InvalidConfigError(f"{text.name} names no class; give a policy as FILE.py:CLASS")
     path = Path(file).resolve()
     if not path.is_file() or path.suffix != ".py":
         raise InvalidConfigError(f"{file}: there is no Python file of this name; give a policy as FILE.py:CLASS")
