@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from polluxsim.cli.options import as_setting, take, take_output
+from polluxsim.cli.options import as_setting, as_workload, take, take_output
 from polluxsim.common.errors import InvalidConfigError, NothingRanError, listed
 from polluxsim.common.shipped import shipped
 from polluxsim.look.console import console
@@ -132,7 +132,8 @@ def check_options(arguments: Sequence[str]) -> None:
     for word in known.overrides:
         if "=" not in word and not word.startswith("~"):
             raise InvalidConfigError(
-                f"run: {word!r} has no value; write a setting as KEY=VALUE ('polluxsim run --help' says more)"
+                f"run: {word!r} has no value; {as_workload(word) or 'write a setting as KEY=VALUE, without blanks'} "
+                "('polluxsim run --help' says more)"
             )
         _check_values(word)
 

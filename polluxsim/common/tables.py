@@ -92,7 +92,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     empty = True
     for row in rows:
         if empty and (missing := [name for name in columns if name not in row.values]):
-            if (separator := _other_separator(row.values)) is not None:
+            if (separator := other_separator(row.values)) is not None:
                 what = f"the columns are separated by {separator}, must be separated by commas"
                 raise bad_line(path, 1, f"{what}; write the table again as CSV with commas")
             named = ", ".join(map(repr, missing))
@@ -106,7 +106,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # marks in place of commas, and their names
 
 
-def _other_separator(columns: Collection[str]) -> str | None:
+def other_separator(columns: Collection[str]) -> str | None:
     """Return what separates the columns of a file whose header was read as one column; None for other headers."""
     if len(columns) != 1:
         return None

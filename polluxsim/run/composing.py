@@ -41,6 +41,7 @@ from polluxsim.common.shipped import shipped
 from polluxsim.policies.contract.view import Policy
 from polluxsim.run.building import build, missing
 from polluxsim.run.configurations import (
+    NULL,
     POLICY_GROUP,
     PolicyText,
     config_files,
@@ -192,6 +193,9 @@ def composed(
     Raise InvalidConfigError for an unknown entry, a file that Hydra cannot read, or a value that a configuration cannot
     state.
     """
+    for group, name in choices.items():
+        if name.lower() == NULL:
+            raise InvalidConfigError(f"{group} is null, but each run needs one; choose one with {group}=NAME")
     chosen = [f"{group}={name}" for group, name in choices.items()]
     try:
         config = without_hydra(Loader().load_configuration(CONFIG_NAME, chosen, RunMode.RUN))
@@ -309,6 +313,11 @@ def _no_choice(group: str, choice: str, options: str) -> str:
         return not_installed(choice)
     allowed = options.split()
     own = "" if group.startswith("hydra/") else f"; to use your {group}/{choice}.yaml, add --config-dir FOLDER"
+    if own and not choice.isidentifier() and re.fullmatch(r"[\w.]+(\.py:|[.:])\w+", choice):
+        dotted = choice.replace(".py:", ".").replace(":", ".")
+        what = f"{group}={choice} is not the name of an entry; for a class of your own, write the line "
+        file = f"'_target_: {dotted}' to conf/{group}/NAME.yaml"
+        return f"{what}{file}, and choose it with --config-dir conf {group}=NAME"
     files = config_files(f"{group}/*.yaml").values()
     lines = {path.stem: path.read_text(encoding="utf-8", errors="replace").partition("\n")[0] for path in files}
     named = [name for name, line in lines.items() if re.search(rf"\b{re.escape(choice)}\b", line, re.IGNORECASE)]
@@ -333,7 +342,7 @@ IN_WORDS: tuple[tuple[str, Callable[..., str]], ...] = (
     ),
     (
         r"Ambiguous value for argument '(.+)' 1\. To use it as a list",
-        lambda word: f"{word} names several values; add -m for a run of each, or name one value",
+        lambda word: f"{word} names several values; name one, or make a run of each with 'polluxsim run -m'",
     ),
     (CHOICES, _no_choice),
 )

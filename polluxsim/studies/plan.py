@@ -123,8 +123,9 @@ class Composer:
             except OmegaConfBaseException:
                 return self._wholly(words)  # for the error of Hydra, which is clearer
         except (HydraException, OmegaConfBaseException) as error:
-            run, what = " ".join(overrides), hydra_in_words(error)
-            raise InvalidConfigError(what if what.startswith(f"{run} ") else f"{run}: {what}") from error
+            what = hydra_in_words(error)
+            names_a_setting = any(word.partition("=")[0] in what for word in overrides)
+            raise InvalidConfigError(what if names_a_setting else f"{' '.join(overrides)}: {what}") from error
 
     def _quickly(self, parsed: Sequence[Override]) -> DictConfig:
         """Compose a configuration from a copy of the configuration with the same entries."""
