@@ -103,8 +103,7 @@ def _mapping_as_declared(setting: str, values: Mapping[Any, object], annotation:
     result = dict[Any, object]()
     for key, value in values.items():
         name = _name(setting, key) if have_names else key
-        if name in result:
-            raise InvalidConfigError(f"{setting} names {name!r} twice, as a number and as text; leave one of them out")
+        # A mapping that was merged may have a name as a number and as text. The later value counts.
         result[name] = as_declared(f"{setting}.{name}", value, annotation)
     return result
 
