@@ -39,7 +39,9 @@ class Checkpoints:
         if not isinstance(self.every, str):
             check_range(f"{at}.every", self.every, above=0)
         elif self.every not in WORDS:
-            raise invalid_setting(f"{at}.every", self.every, f"a time > 0 [s], or {' or '.join(WORDS)}")
+            raise invalid_setting(
+                f"{at}.every", self.every, f"a time > 0 [s], a duration like 30min, or {' or '.join(WORDS)}"
+            )
         check_range(f"{at}.bandwidth", self.bandwidth, above=0)
         check_range(f"{at}.expected_rate", self.expected_rate, above=0)
         for name in ("costs", "sizes"):
