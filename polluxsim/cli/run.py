@@ -131,10 +131,8 @@ def check_options(arguments: Sequence[str]) -> None:
         raise InvalidConfigError(f"run: there is no option {name}{hint} ('polluxsim run --help' says more)")
     for word in known.overrides:
         if "=" not in word and not word.startswith("~"):
-            raise InvalidConfigError(
-                f"run: {word!r} has no value; {as_workload(word) or 'write a setting as KEY=VALUE, without blanks'} "
-                "('polluxsim run --help' says more)"
-            )
+            advice = as_workload(word) or "write a setting as KEY=VALUE, without blanks or in quotes"
+            raise InvalidConfigError(f"run: {word!r} has no value; {advice} ('polluxsim run --help' says more)")
         _check_values(word)
 
 

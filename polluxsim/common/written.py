@@ -247,8 +247,10 @@ def settings_as_declared(name: str, settings: object) -> Any:
     if not isinstance(settings, dict):
         return settings
     annotations = declared_by(target).annotations if isinstance(target := settings.get("_target_"), str) else {}
-    result = {}
-    for key, value in settings.items():
+    has_names = any(isinstance(key, str) for key in settings)
+    result: dict[Any, Any] = {}
+    for given, value in settings.items():
+        key = str(given) if has_names and _is_whole(given) else given  # one kind of keys, as JSON has
         setting = f"{name}.{key}" if name else str(key)
         if key in annotations:
             result[key] = as_declared(setting, value, annotations[key])

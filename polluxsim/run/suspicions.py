@@ -16,8 +16,18 @@ YEAR = 365 * DAY  # [s]
 
 MOST_HOURS = YEAR / HOUR  # longest plausible setting in hours [h]
 
-MAY_BE_SHORT = ("cost", "costs", "duration", "lag", "min_duration", "restart_delay", "restart_delays", "resume_time")
-"""Settings for which any short time is plausible: costs, and properties of jobs."""
+MAY_BE_SHORT = (
+    "cost",
+    "costs",
+    "duration",
+    "horizon",
+    "lag",
+    "min_duration",
+    "restart_delay",
+    "restart_delays",
+    "resume_time",
+)
+"""Settings for which any short time is plausible: costs, and properties of jobs. `_of_horizon` judges the horizon."""
 
 LESS = 60  # a value is suspicious if it is this many times less than its default: seconds in place of minutes
 MORE = 1000  # a value is suspicious if it is this many times more than its default: milliseconds in place of seconds

@@ -293,3 +293,9 @@ def test_times_since_1970_are_reported(times: tuple[float, ...], sentence: str |
     assert len(sentences) == (sentence is not None)
     if sentence is not None:
         assert sentences[0].startswith(f"w.csv: {sentence}")
+
+
+def test_keys_of_a_users_class_are_of_one_kind() -> None:
+    part = {"_target_": "mine.Policy", "weights": {1001: 2, "vision": 1}}
+    assert settings_as_declared("policy", part)["weights"] == {"1001": 2, "vision": 1}
+    assert settings_as_declared("workload", {"gpus": {1: 1}})["gpus"] == {1: 1}
