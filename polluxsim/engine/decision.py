@@ -415,7 +415,9 @@ def _parts(moves: Mapping[JobId, Move], state: State) -> Callable[[JobId, Host],
 
 
 def _host(job_id: object, host: object, placements: Mapping[JobId, Placement]) -> Host:
-    if not isinstance(job_id, str) or not placements.get(job_id):
+    if not isinstance(job_id, str):
+        raise _not_active("granted CPUs and memory to", job_id)
+    if not placements.get(job_id):
         raise InvalidAllocationError(f"granted CPUs and memory to job {short(job_id)}, which holds no GPUs")
     plain = tuple(map(_real, host)) if isinstance(host, tuple | list) else ()
     if len(plain) != 2 or not all(part is not None and isfinite(part) and part > 0 for part in plain):

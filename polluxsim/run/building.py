@@ -203,8 +203,8 @@ def _import_class(source: str, name: str, target: str, allowed: Collection[str])
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        what = f"{source}: {name} {target!r} cannot be imported: {_one_line(_first_cause(error))}"
-        raise InvalidInputError(what) from error
+        why = _why_missing(target) or f"cannot be imported: {_one_line(_first_cause(error))}"
+        raise InvalidInputError(f"{source}: {name} {target!r} {why}") from error
     if not isinstance(found, type) or not _is_in(found.__module__, allowed):
         raise InvalidInputError(f"{source}: {name} is {target!r}, must be a class of an allowed module itself")
     group, _, rest = name.partition(".")
@@ -288,7 +288,9 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
             settings[name] = _checked(f"{group}.{name}", converted, annotation, target)
             is_part = isinstance(value, dict) and "_target_" in value
             if str(parameters[name].annotation).removesuffix(" | None") in _PARTS and not (is_part or value is None):
-                raise InvalidConfigError(f"{group}.{name} is {short(value)}, must be a mapping with _target_, or null")
+                what = f"{group}.{name} is {short(value)}, must be a mapping with _target_, or null"
+                choice = _choice_of(f"{group}.{name}", annotation)
+                raise InvalidConfigError(f"{what}; write {choice}={value}" if isinstance(value, str) else what)
     _check_complete(group, settings, parameters)
 
 
@@ -301,11 +303,15 @@ def _check_complete(group: str, settings: Mapping[Any, Any], parameters: Mapping
         if not is_one_value or parameter.default is not parameter.empty or name in settings:
             continue
         if _written(parameter.annotation).removesuffix(" | None") in _PARTS:
-            is_policy = _written(parameter.annotation) == "Policy"
-            choice = f"policy@{group}.{name}" if is_policy else f"{group.replace('.', '/')}/{name}"
+            choice = _choice_of(f"{group}.{name}", parameter.annotation)
             raise InvalidConfigError(f"{group}.{name} is missing; choose one with {choice}=NAME")
         what = f"{group}.{name} is missing, and {settings['_target_']} has no default for it"
         raise InvalidConfigError(f"{what}; add it to the YAML file, or give +{group}.{name}=VALUE")
+
+
+def _choice_of(name: str, annotation: object) -> str:
+    """Return the left side of an override that chooses a part, like `cluster/failures` or `policy@policy.inner`."""
+    return f"policy@{name}" if _written(annotation) == "Policy" else name.replace(".", "/")
 
 
 def _written(annotation: object) -> str:
