@@ -181,7 +181,9 @@ def _converting(function: Callable[..., Any], group: str) -> Callable[..., Any]:
     names = list(signature(function).parameters)
 
     def converted(name: str, value: object) -> object:
-        return as_declared(f"{group}.{name}", value, annotations[name]) if name in annotations else value
+        if name not in annotations:
+            return value
+        return as_declared(f"{group}.{name}", value, annotations[name])
 
     @wraps(function)
     def converting(*arguments: Any, **named: Any) -> Any:
@@ -246,11 +248,13 @@ def settings_as_declared(name: str, settings: object) -> Any:
         return [settings_as_declared(f"{name}.{number}", item) for number, item in enumerate(settings)]
     if not isinstance(settings, dict):
         return settings
-    annotations = declared_by(target).annotations if isinstance(target := settings.get("_target_"), str) else {}
+    annotations = declared_by(str(settings.get("_target_"))).annotations
     has_names = any(isinstance(key, str) for key in settings)
     result: dict[Any, Any] = {}
     for given, value in settings.items():
-        key = str(given) if has_names and _is_whole(given) else given  # one kind of keys, as JSON has
+        key = given
+        if has_names and _is_whole(given):
+            key = str(given)  # one kind of keys, as JSON has
         setting = f"{name}.{key}" if name else str(key)
         if key in annotations:
             result[key] = as_declared(setting, value, annotations[key])

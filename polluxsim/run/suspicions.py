@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -71,8 +70,7 @@ def _durations_in(settings: Any, name: str = "") -> Iterator[_Duration]:
             yield from _durations_in(item, name)
     if not isinstance(settings, Mapping):
         return
-    target = settings.get("_target_")
-    declared = declared_by(target) if isinstance(target, str) else declared_by("")
+    declared = declared_by(str(settings.get("_target_")))
     for key, value in settings.items():
         setting = f"{name}.{key}" if name else str(key)
         kind = duration_in(declared.annotations.get(key, ""))
@@ -147,18 +145,18 @@ def _of_horizon(horizon: float, jobs: Iterable[Job]) -> Iterator[str]:
 
 def _of_times(workload: Workload) -> Iterator[str]:
     """Yield a sentence about the longest time without a submission if it is a year or more."""
-    jobs = workload.jobs
-    if not jobs:
+    last, longest, after = 0.0, 0.0, 0
+    for number, job in enumerate(workload.jobs):
+        if job.submit_time - last > longest:
+            longest, after = job.submit_time - last, number
+        last = job.submit_time
+    if longest < YEAR:
         return
-    pairs = [(None, jobs[0]), *pairwise(jobs)]
-    before, after = max(pairs, key=lambda pair: pair[1].submit_time - (pair[0].submit_time if pair[0] else 0.0))
-    gap = after.submit_time - (before.submit_time if before else 0.0)
-    if gap < YEAR:
-        return
-    years = f"{gap / YEAR:.0f} years" if gap >= 2 * YEAR else f"{gap / DAY:.0f} days"
-    if before is None:
+    source, years = PurePath(workload.source).name, f"{longest / YEAR:.3g} years"
+    if after == 0:
         what = f"the first job is submitted {years} after the start of the run; if times count from 1970"
-        yield f"{PurePath(workload.source).name}: {what}, subtract the time of the first submission from all times"
+        yield f"{source}: {what}, subtract the time of the first submission from all times"
     else:
-        where = f"between jobs {before.job_id!r} and {after.job_id!r} no job is submitted for {years}"
-        yield f"{PurePath(workload.source).name}: {where}; check that all times count from the same time"
+        names = f"{workload.jobs[after - 1].job_id!r} and {workload.jobs[after].job_id!r}"
+        where = f"between jobs {names} no job is submitted for {years}"
+        yield f"{source}: {where}; check that all times count from the same time"
