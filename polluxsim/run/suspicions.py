@@ -152,7 +152,8 @@ def _of_times(workload: Workload) -> Iterator[str]:
         last = job.submit_time
     if longest < YEAR:
         return
-    source, years = PurePath(workload.source).name, f"{longest / YEAR:.3g} years"
+    source = PurePath(workload.source).name
+    years = "a year" if longest < 1.5 * YEAR else f"{longest / YEAR:.0f} years"
     if after == 0:
         what = f"the first job is submitted {years} after the start of the run; if times count from 1970"
         yield f"{source}: {what}, subtract the time of the first submission from all times"

@@ -282,8 +282,8 @@ def test_no_default_is_suspicious() -> None:
 @pytest.mark.parametrize(
     ("times", "sentence"),
     [
-        ((1.764e9, 1.764e9 + 60), "the first job is submitted 55.9 years after the start of the run"),
-        ((0.0, 1.764e9), "between jobs 'job-0' and 'job-1' no job is submitted for 55.9 years"),
+        ((1.764e9, 1.764e9 + 60), "the first job is submitted 56 years after the start of the run"),
+        ((0.0, 1.764e9), "between jobs 'job-0' and 'job-1' no job is submitted for 56 years"),
         ((0.0, 3e7), None),
     ],
 )
