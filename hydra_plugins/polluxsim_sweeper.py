@@ -82,7 +82,11 @@ def combinations(overrides: Sequence[Override]) -> list[tuple[str, ...]]:
 
 
 def _values(override: Override) -> list[str]:
+    from polluxsim.run.configurations import is_group  # noqa: PLC0415
+
     name = override.get_key_element()
+    if override.is_delete() and is_group(override.key_or_group):
+        return [f"{override.key_or_group}=null"]
     if not override.is_sweep_override():
         return [f"{name}={override.get_value_element_as_str()}"]
     if not override.is_discrete_sweep():

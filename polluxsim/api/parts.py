@@ -20,6 +20,7 @@ from polluxsim.models.profile import Profile
 from polluxsim.policies.contract.view import Policy
 from polluxsim.run.composing import plain
 from polluxsim.run.configurations import entries, report_replaced, searched_first
+from polluxsim.workloads.job import Job
 from polluxsim.workloads.workload import Workload, workload_from_frame
 
 _FUNCTIONS = {"engine": "settings"}  # names of functions of this module that differ from those of their groups
@@ -307,4 +308,11 @@ def _name_of(value: object) -> str:
 def _invalid(name: str, value: object, kinds: str) -> InvalidConfigError:
     text = " ".join(repr(value).split())
     text = text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 3]}..."
-    return InvalidConfigError(f"{name} is {text}, must be {kinds}")
+    advice = ""
+    if isinstance(value, list):
+        advice = "; polluxsim.sweep takes a list of values"
+        if name == "cluster" and len(value) == 2:
+            advice = f"; write {tuple(value)!r}"
+        elif name == "workload" and all(isinstance(item, Job) for item in value):
+            advice = "; write polluxsim.Workload(tuple(jobs))"
+    return InvalidConfigError(f"{name} is {text}, must be {kinds}{advice}")

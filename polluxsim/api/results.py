@@ -243,7 +243,7 @@ def compare(runs: Mapping[str, Run | Records], baseline: str | None = None) -> C
     Raises
     ------
     InvalidInputError
-        If the baseline is not the name of a run.
+        If there is no run, a value is not a run, or the baseline is not the name of a run.
     TypeError
         If the runs have no names, or one of them is no result.
 
@@ -257,6 +257,8 @@ def compare(runs: Mapping[str, Run | Records], baseline: str | None = None) -> C
     """
     if not isinstance(runs, Mapping):
         raise TypeError(f"compare takes runs by name, {{'fifo': result, ...}}, not {type(runs).__name__}")
+    if not runs:
+        raise InvalidInputError("there is no run to compare; give runs by name, {'fifo': result, ...}")
     named = {name: _as_run(name, run) for name, run in runs.items()}
     if baseline is None:
         return Comparison(named)

@@ -167,7 +167,8 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
     160
     """
     parts = _parts(workload=workload, policy=policy, agent=agent, cluster=cluster, profiles=profiles, settings=settings)
-    execution = Execution(_configuration(parts, seed), {**_given(parts), "metrics": metrics or {}})
+    given = {**_given(parts), "metrics": metrics or {}}
+    execution = Execution(_configuration(parts, seed), given, _policy_entry(parts["policy"]))
     with (
         progress_shown(execution.workload, execution.cluster, wanted=progress and in_main_thread()) as show,
         stopping_between_rounds() as stop_if_interrupted,
@@ -278,6 +279,11 @@ def _given(parts: Mapping[str, Part]) -> dict[str, Any]:
     if "policy" in given:
         given["policy"] = deepcopy(given["policy"])
     return given
+
+
+def _policy_entry(policy: Part) -> str | None:
+    """Return the name of the configuration of a policy; None for an object."""
+    return policy.name if isinstance(policy, Choice) else None
 
 
 def _name(policy: Part, config: Mapping[str, Any]) -> str:

@@ -169,6 +169,12 @@ def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
     4
     """
     parts = {"workload": workload, "policy": policy, "agent": agent, "cluster": cluster, "settings": settings}
+    if isinstance(seeds, str) or not isinstance(seeds, Iterable):
+        example = f"range({seeds}), or [{seeds}]" if isinstance(seeds, int) else "range(3)"
+        raise InvalidConfigError(f"seeds is {seeds!r}, must be several seeds; write {example}")
+    for name, value in parts.items():
+        if isinstance(value, tuple) and name != "cluster":
+            raise InvalidConfigError(f"{name} is {value!r}, must be one value, or a list of values: {list(value)!r}")
     choices = [value if isinstance(value, list) else [value] for value in parts.values()]
     plan: list[tuple[dict[str, Any], int]] = [
         (dict(zip(parts, chosen, strict=True)) | {"profiles": profiles}, seed)

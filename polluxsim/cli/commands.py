@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
 from polluxsim.cli.former import OPTIONS as FORMER_OPTIONS
-from polluxsim.cli.options import as_setting, take
+from polluxsim.cli.options import as_setting, as_workload, take
 from polluxsim.common.errors import InvalidConfigError, did_you_mean
 
 NO = 1  # exit status if the answer of a command is no, or if a part of its work failed. Success is 0, and wrong input 2
@@ -38,7 +38,8 @@ class Group(NamedTuple):
 
 
 COMMANDS: Mapping[str, Command] = {
-    "run": Command("simulate a workload under a policy; with -m, run a sweep", "run"),
+    "run": Command("simulate a workload under a policy; with -m, run a sweep", "run",
+                   no="if no job of a run ever got a GPU"),
     "check": Command("test a policy in 1,000 random clusters and workloads", "studies", configs=True,
                      no="if a fault was found"),
     "arena": Command("compare policies on named scenarios and rank them", "studies", overrides=True, configs=True,
@@ -194,7 +195,9 @@ class Parser(argparse.ArgumentParser):
         """Raise InvalidConfigError about arguments that are unknown to the command."""
         word = words[0].partition("=")[0]
         if not word.startswith("-"):
-            self.error(f"there is no place for the argument {words[0]!r}; leave it out")
+            takes_settings = COMMANDS[self.prog.partition(" ")[2]].overrides
+            advice = as_workload(words[0]) if takes_settings else ""
+            self.error(f"there is no place for the argument {words[0]!r}; {advice or 'leave it out'}")
         hint = as_setting(word) if COMMANDS[self.prog.partition(" ")[2]].overrides else ""
         hint = hint or similar_option(word, self._actions) or _elsewhere(word, self.prog)
         self.error(f"there is no option {word}{hint}")

@@ -16,7 +16,7 @@ from polluxsim.common.durations import clock, length
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.records.results import JobRecord, ReasonRecord
 from polluxsim.records.storage import Run
-from polluxsim.run.configurations import import_from_here
+from polluxsim.run.configurations import NUM_NODES, RELATIVE, import_from_here
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +39,8 @@ def add_whatif(parser: ArgumentParser) -> None:
     parser.epilog = "Example: polluxsim whatif RUN --at 3h policy=pollux"
     take_run(parser)
     parser.add_argument("names", nargs="*", metavar="KEY=VALUE",
-                        help="changed settings, like policy=tiresias, policy.p=-10 or cluster.num_nodes=20",
+                        help="changed settings, like policy=tiresias, policy.p=-10, cluster.num_nodes=20, or "
+                        "cluster.num_nodes=+2 for two nodes more",
                         )  # fmt: skip
     take(parser, "at", required=True, note="the time of the fork")
     take(parser, "drop-node", default=[])
@@ -72,7 +73,7 @@ def _whatif(options: Namespace) -> None:
         import_from_here()  # a class that the user names, as for `polluxsim run`
     moment = Moment(run, options.at)
     added = () if options.add is None else read_workload(options.add).jobs
-    entries = _entries(options.names)
+    entries = _entries(options.names, moment.config.cluster.get("num_nodes"))
     request = WhatIfRequest(entries, drop_nodes=options.drop_node, without=options.without, added=added)
     name = f"{options.run.resolve().name}-at-{length(moment.time)}".replace(" ", "")
     folder = options.output
@@ -127,8 +128,11 @@ def _single_settings(overrides: list[str]) -> Iterator[str]:
         yield from policy_text(value).overrides if key == "policy" else [override]
 
 
-def _entries(overrides: list[str]) -> dict[str, tuple[str | None, dict[str, Any]]]:
-    """Return the entries and the settings that overrides choose, by group."""
+def _entries(overrides: list[str], num_nodes: int | None) -> dict[str, tuple[str | None, dict[str, Any]]]:
+    """Return the entries and the settings that overrides choose, by group.
+
+    `num_nodes` is the number of nodes of the run, if a setting states it.
+    """
     import yaml
 
     names: dict[str, str] = {}
@@ -141,13 +145,34 @@ def _entries(overrides: list[str]) -> dict[str, tuple[str | None, dict[str, Any]
             raise InvalidConfigError(f"{override!r} cannot be changed in the middle of a run; use {known}")
         if name:
             try:
-                settings.setdefault(group, {})[name] = yaml.safe_load(value)
+                settings.setdefault(group, {})[name] = yaml.safe_load(_absolute(key, value, num_nodes))
             except yaml.YAMLError as error:
                 problem = getattr(error, "problem", None) or error
                 raise InvalidConfigError(f"{override}: the value is not YAML ({problem}); quote it") from None
         else:
             names[group] = value
     return {group: (names.get(group), settings.get(group, {})) for group in dict.fromkeys([*names, *settings])}
+
+
+def _absolute(key: str, value: str, num_nodes: int | None) -> str:
+    """Return the value of a setting. A number of nodes with a sign is relative to the nodes of the run.
+
+    Raise InvalidConfigError if another setting is relative, or the number of nodes of the run is no setting.
+    """
+    if key != NUM_NODES and RELATIVE.fullmatch(value):
+        what = f"only {NUM_NODES} can be relative, like +2"
+        raise InvalidConfigError(f"{key}={value}: {what}; write {key}={value.removeprefix('+')}")
+    if key != NUM_NODES or not value.startswith(("+", "-")):
+        return value
+    if not value[1:].isdecimal():
+        raise InvalidConfigError(f"{key}={value}: must be a whole number, or a difference of nodes like +2 or -2")
+    if num_nodes is None:
+        what = "the nodes of the run are in groups or in a file, so that it has no such setting"
+        raise InvalidConfigError(f"{key}={value}: {what}; change cluster.groups or cluster.path")
+    if (nodes := num_nodes + int(value)) < 1:
+        what = f"the run has {num_nodes} nodes, of which at least 1 must stay"
+        raise InvalidConfigError(f"{key}={value}: {what}; write a smaller difference")
+    return str(nodes)
 
 
 def add_when(parser: ArgumentParser) -> None:

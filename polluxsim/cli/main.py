@@ -16,7 +16,7 @@ from textwrap import fill
 from typing import Any
 
 from polluxsim import __version__
-from polluxsim.common.errors import InvalidConfigError, PolluxSimError, allowed_among
+from polluxsim.common.errors import InvalidConfigError, NothingRanError, PolluxSimError, allowed_among
 from polluxsim.run.interrupt import (
     INTERRUPTED,
     MESSAGE,
@@ -27,6 +27,7 @@ from polluxsim.run.interrupt import (
     results_written,
 )
 
+NO = 1  # exit status if no job of a run ever got a GPU
 BAD_INPUT = 2  # exit status after wrong input
 
 PIPE_CLOSED = 141
@@ -63,7 +64,7 @@ def _status(arguments: Sequence[str]) -> int:
         status = _command(arguments)
         sys.stdout.flush()  # a closed pipe is noticed here, not at the end of the process
     except PolluxSimError as error:
-        return _refused(str(error))
+        return _refused(str(error), NO if isinstance(error, NothingRanError) else BAD_INPUT)
     except KeyboardInterrupt as error:
         print(f"polluxsim: {error}" if str(error) else MESSAGE, file=sys.stderr)
         return INTERRUPTED
@@ -114,7 +115,7 @@ def _help_text(arguments: Sequence[str]) -> str | None:
     return of_group(first) if first in GROUPS and second in HELP else None
 
 
-def _refused(message: str) -> int:
+def _refused(message: str, status: int = BAD_INPUT) -> int:
     """Print an error in one line, and return the exit status.
 
     Leave out the middle of a long message, because its end often says what to do.
@@ -124,7 +125,7 @@ def _refused(message: str) -> int:
         first, last = line[: MOST_CHARACTERS - END_CHARACTERS - 3], line[-END_CHARACTERS:]
         line = f"{first.rpartition(' ')[0] or first} … {last.partition(' ')[2] or last}"
     _print_message(line)
-    return BAD_INPUT
+    return status
 
 
 def _print_message(line: str) -> None:

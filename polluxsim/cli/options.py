@@ -357,6 +357,11 @@ def as_setting(option: str) -> str:
     return f"; write {name}=VALUE" if name == "seed" or (shipped("configs") / name).is_dir() else ""
 
 
+def as_workload(word: str) -> str:
+    """Return advice about a word that is the name of a table, where a setting should be; "" for other words."""
+    return f"write workload.path={word}" if word.endswith((".csv", ".parquet")) else ""
+
+
 def take_run(parser: TakesArguments) -> None:
     """Let a command take the folder of a run."""
     parser.add_argument("run", type=path, metavar="RUN", help=RUN)

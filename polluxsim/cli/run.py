@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from argparse import ArgumentError, ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from pathlib import Path
@@ -21,14 +21,15 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from polluxsim.cli.options import as_setting, take, take_output
-from polluxsim.common.errors import InvalidConfigError
+from polluxsim.cli.options import as_setting, as_workload, take, take_output
+from polluxsim.common.errors import InvalidConfigError, NothingRanError, listed
 from polluxsim.common.shipped import shipped
 from polluxsim.look.console import console
 from polluxsim.look.descriptions import engine_waits, print_remarks
 from polluxsim.look.run_facts import steady_gpus
 from polluxsim.look.side_by_side import SideBySide
 from polluxsim.metrics.declared import values_in
+from polluxsim.records.folders import info_of
 from polluxsim.records.storage import Run, write_run
 from polluxsim.run.claim import claimed, claimed_anew, remove_made
 from polluxsim.run.composing import get_args_parser, hydra_in_words, is_hydras, mode_from_options, scan_plugins
@@ -59,6 +60,8 @@ SETS_MODE = r"hydra(\.mode|\.searchpath|@|/|=)|experiment=|conformance="
 
 NEEDS_LAUNCHERS = ("hydra/launcher", "+hydra/launcher", "--info", "--hydra-help")
 """Beginnings of arguments for which Hydra imports its launcher plugins."""
+
+MOST_NAMED = 3  # largest number of runs that a message names
 
 NAMED_BY_TIME = "${now:"  # text in the pattern of folders whose name contains the start time of the run
 
@@ -128,9 +131,8 @@ def check_options(arguments: Sequence[str]) -> None:
         raise InvalidConfigError(f"run: there is no option {name}{hint} ('polluxsim run --help' says more)")
     for word in known.overrides:
         if "=" not in word and not word.startswith("~"):
-            raise InvalidConfigError(
-                f"run: {word!r} has no value; write a setting as KEY=VALUE ('polluxsim run --help' says more)"
-            )
+            advice = as_workload(word) or "write a setting as KEY=VALUE, without blanks or in quotes"
+            raise InvalidConfigError(f"run: {word!r} has no value; {advice} ('polluxsim run --help' says more)")
         _check_values(word)
 
 
@@ -227,6 +229,7 @@ class _Outcome:
             with _own_folder(config, self._started) as output:
                 self._is_claimed = True
                 _run_one(config, output, live=self._live)
+            check_any_ran({output: info_of(output)})
         except Exception as error:  # noqa: BLE001  (raised again when Hydra is done)
             self.error = error
 
@@ -251,9 +254,22 @@ def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path
     return claimed(folder, lambda: resolved(config), since)
 
 
+def check_any_ran(infos: Mapping[Path, Mapping[str, Any]]) -> None:
+    """Raise NothingRanError if no job of some run ever got a GPU. `infos` contains the content of each run.json."""
+    without = [folder for folder, info in infos.items() if (info.get("summary") or {}).get("gpu_hours") == 0]
+    if not without:
+        return
+    names = listed((folder.name for folder in without), MOST_NAMED)
+    of_sweep = f"{len(without)} of {len(infos)} runs ({names})" if len(infos) > 1 else names
+    raise NothingRanError(
+        f"{of_sweep}: no job ever got a GPU, so that the metrics say nothing about the policy; 'polluxsim why "
+        f"{without[0]} JOB' tells why a job waited"
+    )
+
+
 def _run_one(config: DictConfig, output: Path, *, live: bool) -> None:
     """Make one run, write it to its folder, and print its metrics."""
-    execution = Execution(config)
+    execution = Execution(config, policy_entry=HydraConfig.get().runtime.choices.get("policy"))
     for note in execution.workload.notes:
         print(f"{execution.workload.source}: {note}", file=sys.stderr)
     show_run = progress

@@ -12,11 +12,13 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from polluxsim.cli.run import check_any_ran
 from polluxsim.common.files import appearing_whole
 from polluxsim.look.console import console
 from polluxsim.look.descriptions import print_remarks
 from polluxsim.look.settings_tables import as_text
 from polluxsim.metrics.declared import frame_of_table
+from polluxsim.records.folders import info_of
 from polluxsim.statistics.comparisons import settings_table
 from polluxsim.studies.driver import DATASET, complete
 from polluxsim.studies.launching import chosen_workers
@@ -44,6 +46,7 @@ def sweep_by_command(
     print_remarks([entry.folder for entry in entries])
     found = f", {len(entries) - done} of them found finished" if done < len(entries) else ""
     print(f"wrote {folder / DATASET}: {len(entries)} runs{found}")
+    check_any_ran({entry.folder: info_of(entry.folder) for entry in entries})
 
 
 def _composed(plan: Sequence[Sequence[str]], folder: Path, config: DictConfig, context: HydraContext) -> list[Entry]:

@@ -67,6 +67,10 @@ class SweepError(PolluxSimError):
         self.failed = failed or {}
 
 
+class NothingRanError(PolluxSimError):
+    """No job of a run ever got a GPU. The results of the run are written."""
+
+
 class LostProcessError(PolluxSimError):
     """The process of a run ended unexpectedly."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from numbers import Real
+from numbers import Integral, Real
 from pathlib import Path
 
 from polluxsim.common.errors import InvalidInputError, bad_line, reading, short
@@ -35,8 +35,8 @@ class Row:
         return value is not None and value == value and value != ""  # noqa: PLR0124  (NaN is not itself)
 
     def text(self, column: str) -> str:
-        """Return text that is not blank."""
-        value = self.value(column)
+        """Return text that is not blank. A whole number counts as its text, as in a CSV file."""
+        value = as_name(self.value(column))
         if not isinstance(value, str) or not value.strip():
             raise self.error(column, "a name")
         return value.strip()
@@ -60,6 +60,17 @@ class Row:
         """Return the error about a wrong value in a column, with the requirement that it violates."""
         what = f"column {column!r} is {short(self.values[column])}, must be {requirement}"
         return bad_line(self.path, self.line, what)
+
+
+def as_name(value: object) -> object:
+    """Return a whole number as the text that a CSV file would have, and other values unchanged.
+
+    >>> as_name(1001), as_name(1001.0), as_name("a"), as_name(True)
+    ('1001', '1001', 'a', True)
+    """
+    if isinstance(value, bool) or not isinstance(value, Real) or not float(value).is_integer():
+        return value
+    return str(int(value) if isinstance(value, Integral) else int(float(value)))
 
 
 def read_number(value: object) -> float | None:
@@ -92,12 +103,26 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     empty = True
     for row in rows:
         if empty and (missing := [name for name in columns if name not in row.values]):
+            if (separator := other_separator(row.values)) is not None:
+                what = f"the columns are separated by {separator}, must be separated by commas"
+                raise bad_line(path, 1, f"{what}; write the table again as CSV with commas")
             named = ", ".join(map(repr, missing))
             raise bad_line(path, 1, f"missing column {named}; the header must have {', '.join(columns)}")
         empty = False
         yield row
     if empty:
         raise InvalidInputError(f"{path}: the file has no rows; it must have the columns {', '.join(columns)}")
+
+
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}  # marks in place of commas, and their names
+
+
+def other_separator(columns: Collection[str]) -> str | None:
+    """Return what separates the columns of a file whose header was read as one column; None for other headers."""
+    if len(columns) != 1:
+        return None
+    (header,) = columns
+    return next((name for mark, name in SEPARATORS.items() if mark in header), None)
 
 
 @contextmanager

@@ -102,7 +102,7 @@ def _rejected(decision: Decision, state: State) -> tuple[JobId, ...]:
     """Return the rejected jobs, each once, in order of submission."""
     for job_id in decision.rejected:
         if not isinstance(job_id, str) or (job := state.jobs.active.get(job_id)) is None:
-            raise InvalidAllocationError(f"rejected job {short(job_id)}, which is not active")
+            raise _not_active("rejected", job_id)
         if job.placement or decision.allocation.get(job_id):
             raise InvalidAllocationError(f"rejected job {job_id!r}, which must not hold GPUs or get any")
     return tuple(sorted(set(decision.rejected), key=lambda job_id: state.jobs.active[job_id].order))
@@ -153,6 +153,15 @@ def _wrong(name: str, value: object, must_be: str) -> InvalidAllocationError:
     return InvalidAllocationError(f"returned a Decision with {name}={short(value)}, must be {must_be}")
 
 
+def _not_active(what: str, job_id: object) -> InvalidAllocationError:
+    """Return the error about a value that is not the name of an active job."""
+    if isinstance(job_id, str):
+        return InvalidAllocationError(f"{what} job {short(job_id)}, which is not active")
+    if isinstance(name := getattr(job_id, "job_id", None), str):
+        return InvalidAllocationError(f"{what} the view of job {name!r}, must name the job: use job.job_id")
+    return InvalidAllocationError(f"{what} job {short(job_id)}, must be the name of an active job: use job.job_id")
+
+
 def _pairs(job_id: JobId, pairs: object, what: str) -> tuple[tuple[int, int], ...]:
     """Return the GPUs given to a job as pairs of whole numbers."""
     try:
@@ -197,7 +206,7 @@ def _changed(decision: Decision, state: State) -> Iterator[tuple[JobId, Placemen
     active = state.jobs.active
     for job_id, placement in decision.allocation.items():
         if not isinstance(job_id, str) or (job := active.get(job_id)) is None:
-            raise InvalidAllocationError(f"gave GPUs to job {short(job_id)}, which is not active")
+            raise _not_active("gave GPUs to", job_id)
         held = job.holding.placement
         if placement is held:  # it was checked when it was new
             continue
@@ -211,7 +220,7 @@ def _newly_shared(decision: Decision, state: State) -> dict[JobId, Gpus]:
     held, found = state.nodes.shared.held, {}
     for job_id, gpus in decision.shared.items():
         if not isinstance(job_id, str) or job_id not in state.jobs.active:
-            raise InvalidAllocationError(f"gave GPUs to job {short(job_id)}, which is not active")
+            raise _not_active("gave GPUs to", job_id)
         if job_id in decision.allocation:
             raise InvalidAllocationError(f"named job {job_id!r} in allocation and in shared, must be one of them")
         if gpus is held.get(job_id):
@@ -314,7 +323,7 @@ def _delays(decision: Decision, state: State) -> dict[JobId, float]:
     found = {}
     for job_id, delay in decision.delays.items():
         if not isinstance(job_id, str) or job_id not in state.jobs.active:
-            raise InvalidAllocationError(f"named a delay of job {short(job_id)}, which is not active")
+            raise _not_active("named a delay of", job_id)
         if (seconds := _real(delay)) is None or not 0 <= seconds <= LONGEST_DELAY:
             raise _wrong(f"delays[{job_id!r}]", delay, f"a number of seconds from 0 to {LONGEST_DELAY:g}")
         found[job_id] = seconds
@@ -414,7 +423,9 @@ def _parts(moves: Mapping[JobId, Move], state: State) -> Callable[[JobId, Host],
 
 
 def _host(job_id: object, host: object, placements: Mapping[JobId, Placement]) -> Host:
-    if not isinstance(job_id, str) or not placements.get(job_id):
+    if not isinstance(job_id, str):
+        raise _not_active("granted CPUs and memory to", job_id)
+    if not placements.get(job_id):
         raise InvalidAllocationError(f"granted CPUs and memory to job {short(job_id)}, which holds no GPUs")
     plain = tuple(map(_real, host)) if isinstance(host, tuple | list) else ()
     if len(plain) != 2 or not all(part is not None and isfinite(part) and part > 0 for part in plain):

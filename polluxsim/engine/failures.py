@@ -13,6 +13,7 @@ from typing import ClassVar
 from polluxsim.common.durations import HOUR, NODE_DAYS
 from polluxsim.common.errors import check_range
 from polluxsim.common.tables import Row, read_rows
+from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.clusters import Outage
 from polluxsim.hardware.placements import MOST_SECONDS
 
@@ -29,6 +30,7 @@ def check_limits(group: str, settings: object, **limits: tuple[float, float]) ->
         check_range(f"{group}.{name}", getattr(settings, name), least=least, most=min(most, float_info.max))
 
 
+@takes_settings("cluster.failures")
 @dataclass(frozen=True)
 class DrawnFailures:
     """Failures of nodes, and of groups of nodes with neighbouring numbers, at random.
@@ -52,7 +54,7 @@ class DrawnFailures:
 
     rate: float
     shape: float = 1.0
-    repair_time: float = 3600.0
+    repair_time: Seconds = 3600.0
     repair_spread: float = 0.0
     group_size: int = 1
     group_rate: float = 0.0
@@ -89,6 +91,7 @@ class DrawnFailures:
         return Outage(tuple(nodes), since + up, down, "group failure" if is_group else "failure", is_repair=True)
 
 
+@takes_settings("cluster.spot")
 @dataclass(frozen=True)
 class SpotReclaims:
     """Reclaims of rented nodes at random, after a warning. Another node takes the place of each node later.
@@ -104,8 +107,8 @@ class SpotReclaims:
     """
 
     rate: float
-    away_time: float = 600.0
-    warning: float = 120.0
+    away_time: Seconds = 600.0
+    warning: Seconds = 120.0
 
     def __post_init__(self) -> None:
         time = (0, MOST_SECONDS)

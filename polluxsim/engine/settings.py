@@ -8,6 +8,7 @@ from functools import cached_property
 from math import inf
 
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_number, check_range
+from polluxsim.common.written import Name, Seconds, takes_settings
 from polluxsim.engine.clock import ExactTime, TimeRule, WholeSeconds
 from polluxsim.engine.failures import JobFailures
 from polluxsim.engine.sharing import Interference, Sharing
@@ -21,6 +22,7 @@ SHORTEST_INTERVAL = 1e-9
 REASONS = ("changes", "rounds", "none")  # values of the setting `reasons`
 
 
+@takes_settings("engine")
 @dataclass(frozen=True)
 class EngineSettings:
     """Settings of the engine: the length of a round, the costs of changes, and the rules of time.
@@ -55,12 +57,12 @@ class EngineSettings:
         Which jobs can share GPUs, and their speeds. With None, jobs do not share GPUs.
     """
 
-    round_interval: float = ROUND_INTERVAL
-    restart_delay: float = RESTART_DELAY
-    restart_delays: Mapping[str, float | Mapping[str, float]] = field(default_factory=dict)
+    round_interval: Seconds = ROUND_INTERVAL
+    restart_delay: Seconds = RESTART_DELAY
+    restart_delays: Mapping[Name, Seconds | Mapping[Name, Seconds]] = field(default_factory=dict)
     interference: float = 0.0
     whole_seconds: bool = False
-    horizon: float | None = None
+    horizon: Seconds | None = None
     reasons: str = "changes"
     checkpoints: Checkpoints | None = None
     job_failures: JobFailures | None = None

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from polluxsim.common.errors import InvalidConfigError, bad_line
 from polluxsim.common.tables import read_rows
+from polluxsim.common.written import Name, takes_settings
 from polluxsim.engine.job import ActiveJob
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import NodeTypes
@@ -173,6 +174,7 @@ def _loss_beside(low: Tenant, guaranteed: Mapping[Gpu, Tenant]) -> float:
     return 1 - mine.step / max(times | {mine.step})
 
 
+@takes_settings("engine.sharing")
 @dataclass(frozen=True)
 class Pairs:
     """Two jobs can have the same GPUs if a table has their speeds together.
@@ -193,7 +195,7 @@ class Pairs:
     """
 
     path: str
-    gpu_type: str = "v100"
+    gpu_type: Name = "v100"
     _speeds: Mapping[tuple[str, int, ModelAndBatch, ModelAndBatch], float] = field(
         init=False, repr=False, compare=False
     )

@@ -23,6 +23,14 @@ if TYPE_CHECKING:
     from polluxsim.models.goodput import Goodput, GoodputModel
 
 
+REMEDIES = {
+    "batch_size": "the agent of a job chooses its batch size, which agent=NAME selects",
+    "num_replicas": "the user requests this number, and the policy returns GPUs, like {job.job_id: ((0, 2),)}",
+    "placement": "return the GPUs of the job, like {job.job_id: ((0, 2),)} for 2 GPUs of node 0",
+}
+"""Advice to a policy that assigns an attribute of a job."""
+
+
 class ReadOnly:
     """Base class of views. Assigning to an attribute raises an `AttributeError`.
 
@@ -32,10 +40,11 @@ class ReadOnly:
     __slots__ = ()
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a view is read-only, {name} cannot be assigned; return a Decision to change a job")
+        remedy = REMEDIES.get(name, "keep values of your own in the policy, by job.job_id")
+        raise AttributeError(f"a view is read-only, {name} cannot be assigned; {remedy}")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a view is read-only, {name} cannot be deleted")
+        raise AttributeError(f"a view is read-only, {name} cannot be deleted; leave it")
 
 
 set_field = object.__setattr__  # set an attribute of a view, for the engine itself

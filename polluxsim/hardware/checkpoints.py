@@ -8,10 +8,12 @@ from math import inf, sqrt
 
 from polluxsim.common.durations import NODE_DAYS
 from polluxsim.common.errors import InvalidConfigError, check_range, invalid_setting
+from polluxsim.common.written import Name, Seconds, takes_settings
 
 WORDS = ("epoch", "young-daly")  # values of `every` that are not times
 
 
+@takes_settings("engine.checkpoints")
 @dataclass(frozen=True)
 class Checkpoints:
     """Intervals between checkpoints of a training job, and the time of a checkpoint.
@@ -23,11 +25,11 @@ class Checkpoints:
 
     # Training between two checkpoints [s]; or `epoch`, for a checkpoint at the end of each epoch; or `young-daly`, the
     # interval √(2 · cost / rate) − cost with the failure rate observed so far on a job's nodes.
-    every: float | str
-    cost: float = 30.0  # time of a checkpoint [s]
-    costs: Mapping[str, float] = field(default_factory=dict)  # time of a checkpoint by application [s]
+    every: Seconds | str
+    cost: Seconds = 30.0  # time of a checkpoint [s]
+    costs: Mapping[Name, Seconds] = field(default_factory=dict)  # time of a checkpoint by application [s]
     # Size of a checkpoint by application, for applications without a cost [GB].
-    sizes: Mapping[str, float] = field(default_factory=dict)
+    sizes: Mapping[Name, float] = field(default_factory=dict)
     bandwidth: float = 1.0  # speed of writing a checkpoint [GB/s]
     # For `young-daly`: initial failures per 1,000 node-days. They count as much as one observed failure.
     expected_rate: float = 6.5
@@ -37,7 +39,9 @@ class Checkpoints:
         if not isinstance(self.every, str):
             check_range(f"{at}.every", self.every, above=0)
         elif self.every not in WORDS:
-            raise invalid_setting(f"{at}.every", self.every, f"a time > 0 [s], or {' or '.join(WORDS)}")
+            raise invalid_setting(
+                f"{at}.every", self.every, f"a time > 0 [s], a duration like 30min, or {' or '.join(WORDS)}"
+            )
         check_range(f"{at}.bandwidth", self.bandwidth, above=0)
         check_range(f"{at}.expected_rate", self.expected_rate, above=0)
         for name in ("costs", "sizes"):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from polluxsim.common.errors import InvalidConfigError, bad_line, check_range, invalid_setting, short
 from polluxsim.common.tables import Row, read_rows
+from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.gpu_types import ANY, UNKNOWN_TYPES, GpuType, NodeTypes, gpu_settings, gpu_type, types_in
 from polluxsim.hardware.hosts import MIB, Host, host_settings, read_host, shares_of
 
@@ -70,6 +71,7 @@ class Repairs:
         check_range("cluster.repairs.spare_nodes", self.spare_nodes, least=0, most=MOST_NODES, whole=True)
 
 
+@takes_settings("cluster")
 @dataclass(frozen=True)
 class Cluster:
     """The nodes of a cluster and their GPUs.
@@ -82,7 +84,7 @@ class Cluster:
     # Smallest number of nodes if the policy may change the number; the largest is the length of `gpus_per_node`. The
     # cluster starts with the smallest number. None if the number of nodes is fixed.
     least_nodes: int | None = None
-    startup_time: float = 0.0  # time from the request of a node until it can be used [s]
+    startup_time: Seconds = 0.0  # time from the request of a node until it can be used [s]
     node_price: float = 0.0  # price of a node from its request to its release [$/h]
     # Failures of nodes, or None. On a cluster that can change its number of nodes, a node with a drawn failure is
     # replaced within the start-up time, whatever its repair time.
@@ -142,6 +144,8 @@ class Cluster:
         repairs: Repairs | None = None,
     ) -> Cluster:
         """Return a cluster of equal nodes."""
+        check_range("cluster.num_nodes", num_nodes, least=1, most=MOST_NODES, whole=True)
+        check_range("cluster.gpus_per_node", gpus_per_node, least=1, most=MOST_GPUS, whole=True)
         return cls.of_groups([[num_nodes, gpus_per_node]], failures, spot, repairs)
 
     @classmethod
@@ -150,7 +154,7 @@ class Cluster:
         num_nodes: int,
         least_nodes: int,
         gpus_per_node: int,
-        startup_time: float,
+        startup_time: Seconds,
         node_price: float,
         failures: Outages | None = None,
         spot: Outages | None = None,

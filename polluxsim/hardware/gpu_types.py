@@ -10,6 +10,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from polluxsim.common.errors import InvalidConfigError, did_you_mean, invalid_setting
+from polluxsim.common.written import as_declared
 
 
 class GpuType(NamedTuple):
@@ -90,7 +91,8 @@ def gpu_type(settings: Any) -> GpuType:
     if not isinstance(settings, Mapping):
         must = f"one of {', '.join(GPU_TYPES)}, or {{name: …, memory: …, price: …}}{did_you_mean(settings, GPU_TYPES)}"
         raise invalid_setting(what, settings, must)
-    name, figures = settings.get("name"), {key: value for key, value in settings.items() if key != "name"}
+    name = as_declared(f"{what}: name", settings.get("name"), "Name")
+    figures = {key: value for key, value in settings.items() if key != "name"}
     is_named = isinstance(name, str) and name.strip() and figures.keys() <= set(GpuType._fields)
     if not is_named or not all(type(value) in (int, float) and 0 <= value < inf for value in figures.values()):
         must = f"a name and numbers ≥ 0: {', '.join(GpuType._fields[1:])}"

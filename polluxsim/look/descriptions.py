@@ -117,13 +117,15 @@ def _print(remarks: Iterable[str]) -> None:
 
 
 def without_effect(infos: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
-    """Yield a sentence for each setting that had no effect, with the first run's name and the number of other runs.
+    """Yield a sentence for each setting that had no effect, and for each value that is probably a mistake.
+
+    A sentence begins with the name of the first run with it, and the number of other runs.
 
     `infos` are pairs of a run's name and the content of its run.json.
     """
     names: dict[str, dict[str, None]] = defaultdict(dict)
     for name, info in infos:
-        for sentence in info.get("without_effect", ()):
+        for sentence in (*info.get("without_effect", ()), *info.get("suspicious", ())):
             names[sentence][name] = None
     for sentence, (first, *others) in names.items():
         yield f"{first}{f' and {len(others)} more' if others else ''}: {sentence}"

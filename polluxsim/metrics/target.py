@@ -81,8 +81,11 @@ def read_target(text: str) -> Target:
         raise InvalidInputError(f"--target is {short(text)}, must be {ALLOWED}")
     statistic, quantity, makespan, sign, value = found.groups()
     bound = None if quantity == "rho" and not NUMBER.fullmatch(value) else from_clock(value)
+    if quantity != "rho" and NUMBER.fullmatch(value):
+        what = f"--target bounds {quantity or makespan} by {value}, which has no unit"
+        raise InvalidInputError(f"{what}; write {value}s, {value}min or {value}h")
     if bound is None or (bound == 0 and sign == "<"):
-        what = "a number > 0" if quantity == "rho" else "a time > 0, like 600, 10 min, 1.5h or H:MM:SS"
+        what = "a number > 0" if quantity == "rho" else "a time > 0, like 600s, 10 min, 1.5h or H:MM:SS"
         raise InvalidInputError(f"--target bounds {quantity or makespan} by {short(value)}; give {what}")
     unit = ("", 1) if quantity == "rho" else _unit(value, bound)
     return Target(statistic or "", quantity or makespan, sign, bound, unit)

@@ -19,6 +19,9 @@ SWEEP_FILE = "sweep.parquet"  # table of a sweep, in the sweep's folder
 SWEEP_FILES = (SWEEP_FILE, "sweep-timing.parquet", "multirun.yaml")  # files that a sweep leaves beside its runs
 
 POLICY = "policy._target_"
+POLICY_ENTRY = "policy_entry"
+"""Name of the user's configuration of the policy, in run.json and tables. Runs with a shipped policy have none."""
+
 OBJECT = "policy.object"  # setting with the class of a policy that a Python program gave as an object
 
 RULE_OF_SHARES = "policy.shares._target_"

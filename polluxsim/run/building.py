@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields
 from functools import lru_cache
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pkgutil import resolve_name
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -23,14 +25,17 @@ from polluxsim.common.errors import (
     PolicyError,
     PolluxSimError,
     did_you_mean,
+    listed,
     short,
 )
 from polluxsim.common.former_names import present_name, with_present_names
 from polluxsim.common.shipped import shipped_classes
+from polluxsim.common.written import IN_WORDS, UNIT_OF, as_declared
 from polluxsim.engine.settings import EngineSettings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.metrics.declared import Metric
 from polluxsim.metrics.summary import Summary
+from polluxsim.records.folders import POLICY_ENTRY
 from polluxsim.run.configurations import in_brackets
 
 # Types of each annotation whose values are checked before a factory gets them, and the types in words.
@@ -42,10 +47,19 @@ _CHECKED: dict[str, tuple[tuple[type, ...], str]] = {
     "str | None": ((str, type(None)), "text or null"),
     "float | None": ((int, float, type(None)), "a number or null"),
     "int | None": ((int, type(None)), "a whole number or null"),
+    "Name": ((str,), "text"),
     "Sequence[float]": ((list, tuple), "a list of numbers"),
+    "Sequence[GpuSeconds]": ((list, tuple), "a list of GPU times, like [3250, 2h]"),
     "Mapping[str, float]": ((Mapping,), "numbers by name, like {NAME: 2}"),
-    "ByQueue": ((Mapping,), "numbers by name, like {NAME: 2}"),
-}
+    "Mapping[Name, float]": ((Mapping,), "numbers by name, like {NAME: 2}"),
+    "Mapping[Name, int | Mapping[Name, int]]": ((Mapping,), "numbers by name, like {NAME: 2}"),
+    "Mapping[Name, Seconds]": ((Mapping,), "durations by name, like {NAME: 90s}"),
+    "Mapping[Name, Seconds | Mapping[Name, Seconds]]": ((Mapping,), "durations by name, like {NAME: 90s}"),
+} | {
+    kind: ((int,) if kind == "WholeHours" else (int, float), words) for kind, words in IN_WORDS.items()
+} | {
+    f"{kind} | None": ((int, float, type(None)), f"{words}, or null") for kind, words in IN_WORDS.items()
+}  # fmt: skip
 
 # Method that the object of a group must have, and class that it must be of.
 _METHODS = {"agent": "batch_size", "policy": "allocate", "profiles": "load", "workload": "load"}
@@ -54,7 +68,10 @@ _CLASSES = {"cluster": Cluster, "engine": EngineSettings}
 _PARTS = ("Checkpoints", "JobFailures", "Outages", "Policy", "Repairs", "Rule", "Scale", "Selection", "Sharing")
 """Annotations of parameters whose values are objects with a `_target_`."""
 
-_PARQUET = {"bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "str": pa.string()}
+_PARQUET = {
+    "bool": pa.bool_(), "int": pa.int64(), "float": pa.float64(), "str": pa.string(), "Name": pa.string(),
+    **{kind: pa.int64() if kind == "WholeHours" else pa.float64() for kind in UNIT_OF},
+}  # fmt: skip
 
 OWN = "polluxsim"  # top-level module of polluxsim's own classes
 RULE = "rule"  # setting of a mapped workload that may name a class of the user's own, as module.Class
@@ -186,8 +203,8 @@ def _import_class(source: str, name: str, target: str, allowed: Collection[str])
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        what = f"{source}: {name} {target!r} cannot be imported: {_one_line(_first_cause(error))}"
-        raise InvalidInputError(what) from error
+        why = _why_missing(target) or f"cannot be imported: {_one_line(_first_cause(error))}"
+        raise InvalidInputError(f"{source}: {name} {target!r} {why}") from error
     if not isinstance(found, type) or not _is_in(found.__module__, allowed):
         raise InvalidInputError(f"{source}: {name} is {target!r}, must be a class of an allowed module itself")
     group, _, rest = name.partition(".")
@@ -213,9 +230,9 @@ def _parameters(group: str, target: str) -> Mapping[str, inspect.Parameter]:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise InvalidConfigError(
-            f"{group}._target_ {short(target)} cannot be used: {_one_line(_first_cause(error))}{_near(target)}"
-        ) from error
+        what = f"{group}._target_ {short(target)}"
+        why = _why_missing(target) or f"cannot be used: {_one_line(_first_cause(error))}"
+        raise InvalidConfigError(f"{what} {why}") from error
 
 
 def _first_cause(error: BaseException) -> str:
@@ -224,11 +241,27 @@ def _first_cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _near(target: str) -> str:
-    """Return the end of an error message: the most similar name in the same module, if the module is imported."""
+def _why_missing(target: str) -> str:
+    """Return why there is no class with a dotted name, and what to do; "" if its module cannot be imported."""
     module, _, name = target.rpartition(".")
-    names = dir(sys.modules[module]) if module in sys.modules else []
-    return did_you_mean(name, names)
+    if module.endswith(".py"):
+        return f"must be a module without .py, and a class: {module.removesuffix('.py')}.{name}"
+    if not module or not all(part.isidentifier() for part in target.split(".")):
+        return "must be the dotted name of a class, like module.Class"
+    if module in sys.modules:
+        return f"does not exist: {module} has no class {name}{_near(name, sys.modules[module])}"
+    top = module.partition(".")[0]
+    if top not in sys.modules and find_spec(top) is None:
+        return f"does not exist: there is no module {top}; start in the folder of {top}.py, or install its package"
+    return ""
+
+
+def _near(name: str, module: ModuleType) -> str:
+    """Return the end of an error message: the most similar name in a module, or the names of its classes."""
+    if meant := did_you_mean(name, dir(module)):
+        return meant
+    own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+    return f"; it has {listed(own)}" if own else ""
 
 
 def _check(group: str, settings: dict[Any, Any]) -> None:
@@ -250,10 +283,35 @@ def _check(group: str, settings: dict[Any, Any]) -> None:
             what = f"{group}.{name} is not a setting of {target}; {known}"
             raise InvalidConfigError(what + did_you_mean(name, parameters))
         if name in parameters:
-            settings[name] = _checked(f"{group}.{name}", value, parameters[name].annotation, target)
+            annotation = parameters[name].annotation
+            converted = as_declared(f"{group}.{name}", value, _written(annotation))
+            settings[name] = _checked(f"{group}.{name}", converted, annotation, target)
             is_part = isinstance(value, dict) and "_target_" in value
             if str(parameters[name].annotation).removesuffix(" | None") in _PARTS and not (is_part or value is None):
-                raise InvalidConfigError(f"{group}.{name} is {short(value)}, must be a mapping with _target_, or null")
+                what = f"{group}.{name} is {short(value)}, must be a mapping with _target_, or null"
+                choice = _choice_of(f"{group}.{name}", annotation)
+                raise InvalidConfigError(f"{what}; write {choice}={value}" if isinstance(value, str) else what)
+    _check_complete(group, settings, parameters)
+
+
+def _check_complete(group: str, settings: Mapping[Any, Any], parameters: Mapping[str, inspect.Parameter]) -> None:
+    """Raise InvalidConfigError if a parameter without a default has no value."""
+    if "_args_" in settings or settings.get("_partial_"):
+        return
+    for name, parameter in parameters.items():
+        is_one_value = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if not is_one_value or parameter.default is not parameter.empty or name in settings:
+            continue
+        if _written(parameter.annotation).removesuffix(" | None") in _PARTS:
+            choice = _choice_of(f"{group}.{name}", parameter.annotation)
+            raise InvalidConfigError(f"{group}.{name} is missing; choose one with {choice}=NAME")
+        what = f"{group}.{name} is missing, and {settings['_target_']} has no default for it"
+        raise InvalidConfigError(f"{what}; add it to the YAML file, or give +{group}.{name}=VALUE")
+
+
+def _choice_of(name: str, annotation: object) -> str:
+    """Return the left side of an override that chooses a part, like `cluster/failures` or `policy@policy.inner`."""
+    return f"policy@{name}" if _written(annotation) == "Policy" else name.replace(".", "/")
 
 
 def _written(annotation: object) -> str:
@@ -306,7 +364,7 @@ def _one_line(text: str) -> str:
 
 METRICS_GROUP = "polluxsim.metrics"  # group of entry points, each of which names a `Metric`
 
-OWN_COLUMNS = {"folder", "key", "policy", "seed", *(field.name for field in fields(Summary))}
+OWN_COLUMNS = {"folder", "key", "policy", POLICY_ENTRY, "seed", *(field.name for field in fields(Summary))}
 """Columns of the table of a sweep that are not metrics of the user."""
 
 

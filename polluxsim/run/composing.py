@@ -19,6 +19,7 @@ from traceback import walk_tb
 from typing import Any, NamedTuple
 
 import numpy as np
+import yaml
 from hydra import version
 from hydra._internal.callbacks import Callbacks
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
@@ -39,7 +40,16 @@ from polluxsim.common.errors import InvalidConfigError, allowed_among, did_you_m
 from polluxsim.common.shipped import shipped
 from polluxsim.policies.contract.view import Policy
 from polluxsim.run.building import build, missing
-from polluxsim.run.configurations import PolicyText, config_files, known_settings, policy_text, quoted
+from polluxsim.run.configurations import (
+    NULL,
+    POLICY_GROUP,
+    PolicyText,
+    config_files,
+    known_settings,
+    policy_text,
+    quoted,
+    without_quoted_keys,
+)
 
 __all__ = ["Callbacks", "Loader", "error_of", "get_args_parser", "get_overrides_dirname", "mode_from_options"]
 
@@ -183,6 +193,9 @@ def composed(
     Raise InvalidConfigError for an unknown entry, a file that Hydra cannot read, or a value that a configuration cannot
     state.
     """
+    for group, name in choices.items():
+        if name.lower() == NULL:
+            raise InvalidConfigError(f"{group} is null, but each run needs one; choose one with {group}=NAME")
     chosen = [f"{group}={name}" for group, name in choices.items()]
     try:
         config = without_hydra(Loader().load_configuration(CONFIG_NAME, chosen, RunMode.RUN))
@@ -225,14 +238,15 @@ def plain(value: object) -> object:
     return str(value) if isinstance(value, PurePath) else value
 
 
+MOST_ENTRIES = 4  # largest number of entries that a message names
+
+NEEDED = ("cluster", "engine", "policy", "profiles", "workload")  # groups of which each run needs an entry
+
 LAUNCHERS = {"submitit_local": "slurm", "submitit_slurm": "slurm", "ray": "ray"}
 """The extra of polluxsim that installs each launcher of Hydra."""
 
 # Hydra logs its errors and raises them. A handler that does nothing keeps Python from printing the log.
 logging.getLogger("hydra").addHandler(logging.NullHandler())
-
-
-CHOICES = r"Could not find '([^']+)/([^'/]+)' Available options in '[^']+': (.*?)(?: Config search path|$)"
 
 
 def hydra_in_words(error: Exception) -> str:
@@ -243,14 +257,38 @@ def hydra_in_words(error: Exception) -> str:
         file = _file_being_read(error) or "a configuration file"
         return f"{file}: not UTF-8 text ({error.reason} at byte {error.start})"
     text = " ".join(str(error).split())
-    if found := re.search(r"Missing mandatory value: (\S+)", text):
-        return missing(found[1])
-    if found := re.search(r"Could not override '([^']+)'", text):
-        name = found[1]
-        what = f"there is no setting {name!r}; 'polluxsim run --help' lists them, and +{name}=VALUE would add one"
-        return what + _meant(name)
-    found = re.search(CHOICES, text)
-    return _no_choice(*found.groups()) if found else text
+    for pattern, words in IN_WORDS:
+        if found := re.search(pattern, text):
+            return words(*found.groups())
+    return text
+
+
+def _no_setting(name: str) -> str:
+    """Return the message about a setting that the chosen entries do not have."""
+    part, _, setting = name.rpartition(".")
+    group = part.replace(".", "/")
+    if having := _entries_with(group, setting):
+        verb = "has" if len(having) == 1 else "have"
+        what = f"no chosen {group} has the setting {name}, but {listed(having, MOST_ENTRIES)} {verb} it"
+        advice = f"choose {group}={having[0]}, or leave the setting out"
+        if group == POLICY_GROUP:
+            advice += f"; in a sweep, write policy={having[0]}({setting}=VALUE),OTHER"
+        return f"{what}; {advice}"
+    what = f"there is no setting {name!r}; 'polluxsim run --help' lists them"
+    if group in ("agent", "policy", "profiles", "workload"):
+        what += f", and +{name}=VALUE adds one for a class of your own"
+    return what + _meant(name)
+
+
+def _entries_with(group: str, setting: str) -> list[str]:
+    """Return the entries of a group that have a setting, those first in which the user must set it."""
+    must_set, may_set = list[str](), list[str]()
+    files = config_files(f"{group}/*.yaml") if group else {}
+    for path in files.values():
+        content = yaml.safe_load(path.read_text(encoding="utf-8", errors="replace"))
+        if isinstance(content, dict) and setting in content and not setting.startswith("_"):
+            (must_set if content[setting] == "???" else may_set).append(path.stem)
+    return [*sorted(must_set), *sorted(may_set)]
 
 
 def _meant(name: str) -> str:
@@ -275,11 +313,40 @@ def _no_choice(group: str, choice: str, options: str) -> str:
         return not_installed(choice)
     allowed = options.split()
     own = "" if group.startswith("hydra/") else f"; to use your {group}/{choice}.yaml, add --config-dir FOLDER"
+    if own and not choice.isidentifier() and re.fullmatch(r"[\w.]+(\.py:|[.:])\w+", choice):
+        dotted = choice.replace(".py:", ".").replace(":", ".")
+        what = f"{group}={choice} is not the name of an entry; for a class of your own, write the line "
+        file = f"'_target_: {dotted}' to conf/{group}/NAME.yaml"
+        return f"{what}{file}, and choose it with --config-dir conf {group}=NAME"
     files = config_files(f"{group}/*.yaml").values()
     lines = {path.stem: path.read_text(encoding="utf-8", errors="replace").partition("\n")[0] for path in files}
     named = [name for name, line in lines.items() if re.search(rf"\b{re.escape(choice)}\b", line, re.IGNORECASE)]
     about = f"; for {choice}, see {listed(named)}" if named else ""
+    if choice.lower() == "none" and group not in NEEDED:
+        about = f"; {group}=null chooses none"
     return f"{group}={choice} is unknown, {allowed_among(choice, allowed)}{about}{own}"
+
+
+CHOICES = r"Could not find '([^']+)/([^'/]+)' Available options in '[^']+': (.*?)(?: Config search path|$)"
+
+IN_WORDS: tuple[tuple[str, Callable[..., str]], ...] = (
+    (r"Missing mandatory value: (\S+)", missing),
+    (r"Could not override '([^']+)'", _no_setting),
+    (
+        r"Could not delete '([^']+)'. No match in the defaults list",
+        lambda group: f"{group}=null has no effect, because no {group} is chosen; leave it out",
+    ),
+    (
+        "Config group override must be a string or a list",
+        lambda: "a choice of hydra/… is null, must be the name of an entry; leave it out",
+    ),
+    (
+        r"Ambiguous value for argument '(.+)' 1\. To use it as a list",
+        lambda word: f"{word} names several values; name one, or make a run of each with 'polluxsim run -m'",
+    ),
+    (CHOICES, _no_choice),
+)
+"""Patterns in errors of Hydra, and functions of their groups that return the error in words."""
 
 
 def is_hydras(error: Exception) -> bool:
@@ -347,6 +414,8 @@ def named_policy(name: str) -> NamedPolicy:
         except InvalidConfigError as error:
             raise InvalidConfigError(f"{error}; a class of your own is FILE.py:CLASS") from None
         return NamedPolicy(name, dict(config))  # type: ignore[arg-type]
+    if not kind.isidentifier():
+        raise InvalidConfigError(f"{text.name} names no class; give a policy as FILE.py:CLASS")
     path = Path(file).resolve()
     if not path.is_file() or path.suffix != ".py":
         raise InvalidConfigError(f"{file}: there is no Python file of this name; give a policy as FILE.py:CLASS")
@@ -362,7 +431,7 @@ def named_policy(name: str) -> NamedPolicy:
 def _settings_of(text: PolicyText) -> dict[str, Any]:
     """Return the settings of a policy by name, with values as Hydra reads them."""
     try:
-        parsed = OverridesParser.create().parse_overrides(list(text.settings))
+        parsed = OverridesParser.create().parse_overrides(list(map(without_quoted_keys, text.settings)))
     except HydraException as error:
         raise InvalidConfigError(f"{text.name}: {hydra_in_words(error)}") from None
     return {item.key_or_group: item.value() for item in parsed}

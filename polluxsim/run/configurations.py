@@ -134,6 +134,22 @@ EMPTY = re.compile(r"^(\w+): *\{\}", re.MULTILINE)  # a setting of a configurati
 
 OPENING, CLOSING, QUOTES = "([{", ")]}", "'\""
 
+RELATIVE = re.compile(r"\+[\d.].*")
+"""A number relative to another one, like +2. Hydra and YAML would read it as 2."""
+
+NUM_NODES = "cluster.num_nodes"
+
+NULL = "null"  # Hydra's word for no value
+
+QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+"""Text in quotes."""
+
+DIGITS = re.compile(r"\d+")
+"""A name of digits, which Hydra reads as the number of this name, or as text."""
+
+READ_AS_OTHER = re.compile(r"|\s.*|.*\s|true|false|null|[+-]?(nan|inf|[\d.][\d_.]*(e[+-]?[\d_]+)?)", re.IGNORECASE)
+"""Text that Hydra does not read as this text without quotes."""
+
 POLICY_GROUP = "policy"  # the group whose entries may have settings in brackets
 
 FUNCTIONS = {
@@ -201,12 +217,23 @@ def as_hydra_takes(words: Iterable[str]) -> list[str]:
     ['policy=quotas', '+policy.gpus={vision: 4}', 'seed=1']
     >>> as_hydra_takes(["policy=easy,quotas(gpus={vision: 4})"])
     ["policy=easy,'quotas(gpus={vision: 4})'"]
+    >>> as_hydra_takes(["cluster/failures=null", "policy.gpus={'1001': 4}"])
+    ['~cluster/failures', '+policy.gpus={1001: 4}']
     """
     result = list[str]()
-    for word in words:
+    for word in map(without_quoted_keys, words):
         found = SETTING.fullmatch(word)
         if found is None:
             result.append(word)
+        elif any(map(RELATIVE.fullmatch, split_list(found["value"]))):
+            key, number = found["key"], found["value"].replace("+", "")
+            what = f"{word}: a number with a + is relative, and a new run has nothing that it could be relative to"
+            advice = f"write {key}={number}"
+            if key == NUM_NODES:
+                advice += f"; 'polluxsim whatif RUN --at TIME {word}' adds nodes to a finished run"
+            raise InvalidConfigError(f"{what}; {advice}")
+        elif found["value"].lower() == NULL and is_group(found["key"]):
+            result.append(f"~{found['key']}")  # Hydra refuses GROUP=null
         elif found["key"] == POLICY_GROUP and any(map(has_settings, choices := split_list(found["value"]))):
             if len(choices) > 1:  # the sweeper takes the settings apart
                 result.append(
@@ -219,6 +246,43 @@ def as_hydra_takes(words: Iterable[str]) -> list[str]:
         else:
             result.append(f"++{word}" if is_in_mapping(found["key"]) else word)
     return result
+
+
+def is_group(key: str) -> bool:
+    """Return whether a key chooses an entry of a configuration group, and is not a setting.
+
+    >>> [is_group(key) for key in ("agent", "cluster/failures", "seed", "engine.horizon")]
+    [True, True, False, False]
+    """
+    if key.startswith("hydra") or "@" in key:
+        return False
+    return "/" in key or ("." not in key and bool(config_files(f"{key}/*.yaml")))
+
+
+def without_quoted_keys(word: str) -> str:
+    """Return an override in which the keys of mappings have no quotes, which Hydra does not allow.
+
+    Raise InvalidConfigError if Hydra would read a key without its quotes as another name.
+
+    >>> without_quoted_keys("policy.gpus={'1001': 4, 'a b': 2}")
+    'policy.gpus={1001: 4, a b: 2}'
+    """
+    setting, _, value = word.partition("=")
+    if "{" not in value:
+        return word
+
+    def unquoted(found: re.Match[str]) -> str:
+        if not re.match(r"\s*:", found.string[found.end() :]):
+            return found[0]  # a value
+        name = found[0][1:-1]
+        if READ_AS_OTHER.fullmatch(name) and not DIGITS.fullmatch(name):
+            raise InvalidConfigError(
+                f"{setting}: the command line cannot state the name {name!r} as a key; write the mapping in a YAML "
+                "file of your own, with the name in quotes, and add --config-dir FOLDER"
+            )
+        return re.sub(r"([\\()\[\]{}:=,])", r"\\\1", name)
+
+    return f"{setting}={QUOTED.sub(unquoted, value)}"
 
 
 def has_settings(text: str) -> bool:

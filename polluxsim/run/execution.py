@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from polluxsim.common.errors import InvalidConfigError, did_you_mean, short
 from polluxsim.common.former_names import warn_of_former_names, with_present_names
 from polluxsim.common.shipped import shipped
+from polluxsim.common.written import settings_as_declared
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import Simulation, Watcher, driven
 from polluxsim.hardware.clusters import Cluster
@@ -27,11 +28,13 @@ from polluxsim.models.profile import Profile
 from polluxsim.policies.contract.settings import check_names, without_effect
 from polluxsim.policies.contract.view import Policy
 from polluxsim.records.columns import Records
+from polluxsim.records.folders import POLICY_ENTRY
 from polluxsim.records.results import Result, TimingRecord
 from polluxsim.records.storage import flat
 from polluxsim.run.building import build, checked_metric, in_words, load, missing, user_metrics
-from polluxsim.run.configurations import known_settings
+from polluxsim.run.configurations import config_files, known_settings
 from polluxsim.run.identity import data_of, git_commit, key_of, versions
+from polluxsim.run.suspicions import suspicious
 from polluxsim.workloads.workload import Workload
 
 
@@ -113,19 +116,23 @@ class Execution:
 
     `given` contains objects by config group. They replace the objects that the configuration would build. The
     configuration describes one of these objects by `_target_` and parameters if these would make an equal object;
-    otherwise the run has no key. `given["metrics"]` has further metrics of the user by name.
+    otherwise the run has no key. `given["metrics"]` has further metrics of the user by name. `policy_entry` is the
+    name of the configuration that was chosen for the policy; run.json states the name of a user's configuration.
 
     The class and its methods raise PolluxSimError if a setting or a file is invalid, the policy fails, or there is not
     enough memory.
     """
 
-    def __init__(self, config: DictConfig, given: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, config: DictConfig, given: Mapping[str, Any] | None = None, policy_entry: str | None = None
+    ) -> None:
         started = perf_counter()
         _check_top_level(config)
         self._config = config
         self._resolved: dict[str, Any] = resolved(config)
         _check_groups(self._resolved)
         self._given = dict(given or {})
+        self._policy_entry = policy_entry
         if not isinstance(metrics := self._given.get("metrics", {}), Mapping):
             raise InvalidConfigError(f"metrics is {short(metrics)}, must be polluxsim.Metric objects by name")
         self._metrics = user_metrics(self._resolved) | {
@@ -185,6 +192,7 @@ class Execution:
     def info(self, summary: Summary | None) -> dict[str, Any]:
         """Return the content of run.json for the run."""
         unused = {"without_effect": self._without_effect} if self._without_effect else {}
+        odd = suspicious(self._resolved, self.workload)
         return {
             "config": self._resolved,
             "seed": self._config.seed,
@@ -194,12 +202,21 @@ class Execution:
             "git_commit": git_commit(),
             "summary": None if summary is None else summary.values(),
             **unused,
+            **({"suspicious": odd} if odd else {}),
+            **named_policy_entry(self._policy_entry),
             **({"metrics": self._user_values} if self._user_values else {}),
         }
 
 
+def named_policy_entry(name: str | None) -> dict[str, str]:
+    """Return the part of run.json that names the user's configuration of the policy; {} for a shipped configuration."""
+    if name is None or (shipped("configs") / "policy" / f"{name}.yaml").is_file():
+        return {}
+    return {POLICY_ENTRY: name}
+
+
 def resolved(config: DictConfig) -> dict[str, Any]:
-    """Return a configuration as plain values, in which each class has its present name.
+    """Return a configuration as plain values, in which each class has its present name, and each duration its unit.
 
     Raise InvalidConfigError if a value cannot be resolved or is nan, or a mapping has keys of several types.
     """
@@ -210,11 +227,11 @@ def resolved(config: DictConfig) -> dict[str, Any]:
     plain = {str(name): value for name, value in values.items()} if isinstance(values, dict) else {}
     if unknown := [name for name, value in flat(plain).items() if isinstance(value, float) and isnan(value)]:
         raise InvalidConfigError(f"{unknown[0]} is nan, must be a value that is known; use null for no value")
-    for name, value in plain.items():
-        _check_keys(name, value)
     plain.pop(NOT_THE_RUNS, None)
     warn_of_former_names(plain)
-    settings: dict[str, Any] = with_present_names(plain)
+    settings: dict[str, Any] = settings_as_declared("", with_present_names(plain))
+    for name, value in settings.items():
+        _check_keys(name, value)
     return settings
 
 
@@ -269,9 +286,12 @@ def _check_top_level(config: DictConfig) -> None:
     if OmegaConf.is_missing(config, "seed"):
         raise InvalidConfigError(missing("seed"))
     if lacking := [name for name in (*GROUPS, "seed") if name not in names]:
+        what = f"there is no {lacking[0]} in the configuration, and each run needs one"
+        own = shipped("configs") / "run.yaml"
+        if config_files("run.yaml")["run.yaml"] == own and lacking[0] in GROUPS:
+            raise InvalidConfigError(f"{what}; choose one with {lacking[0]}=NAME")
         raise InvalidConfigError(
-            f"there is no {lacking[0]} in the configuration, and each run needs one; a run.yaml of your own replaces "
-            f"polluxsim's as a whole, so begin with a copy of {shipped('configs') / 'run.yaml'}"
+            f"{what}; a run.yaml of your own replaces polluxsim's as a whole, so begin with a copy of {own}"
         )
     if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
         raise InvalidConfigError(f"seed is {config.seed!r}, must be a whole number of at least 0")

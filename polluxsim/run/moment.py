@@ -27,6 +27,7 @@ from polluxsim.records.storage import Run
 from polluxsim.run.composing import composed, set_values
 from polluxsim.run.execution import Execution, resolved, settings_without_effect, unused_in
 from polluxsim.run.forks import Branch, Edits, lineage, recorded_descent
+from polluxsim.run.suspicions import suspicious
 from polluxsim.workloads.workload import Job
 
 RunT = TypeVar("RunT", bound=Run)
@@ -140,7 +141,10 @@ class Moment(Generic[RunT]):
         unused += unused_in(branch.scenario, result)
         settings |= {} if seed is None else {"seed": seed}
         info = self._execution.info(summarise(result))
-        info.pop("without_effect", None)  # of the first ancestor
+        for name in ("without_effect", "suspicious"):
+            info.pop(name, None)  # of the first ancestor
+        if odd := suspicious(settings, branch.scenario.workload):
+            info["suspicious"] = odd
         info |= {"config": settings, "seed": settings["seed"], "nodes": branch.scenario.cluster.groups, "key": None}
         info |= {"descent": recorded_descent(self.origin, self.config, edits)} | (
             {"without_effect": unused} if unused else {}

@@ -18,7 +18,7 @@ from polluxsim.records.storage import Run
 from polluxsim.statistics.estimates import Measured, Sample, Samples
 from polluxsim.statistics.forks import FROM_FORK, fork_times, parts_from_fork
 from polluxsim.statistics.frames import Row, check_column, every_row_of, frame_of, is_setting, rows_of, settings_in
-from polluxsim.statistics.groups import REPLICATES, in_words, is_named, labels_of, no_baseline, settings_of
+from polluxsim.statistics.groups import REPLICATES, in_words, is_named, labels_of, names_of, no_baseline, settings_of
 from polluxsim.statistics.metric_lines import is_lower_bound, metric_of, needs_completion
 
 SHOWN = ("avg_jct", "p99_jct", "makespan", "max_fairness", "p99_fairness", "restarts")
@@ -162,7 +162,7 @@ def baselines(rows: Sequence[Row], labels: Sequence[str], baseline: str | None =
     chosen = order[:1]
     if baseline is not None:
         named = zip(labels, rows, strict=True)
-        chosen = [label for label, row in named if is_named(row, (label, row.get("folder")), baseline)]
+        chosen = [label for label, row in named if is_named(row, (label, *names_of(row.get("folder"), row)), baseline)]
     if baseline is not None and not chosen:
         raise no_baseline(baseline, order)
 
@@ -216,7 +216,9 @@ def compared_from_forks(runs: Sequence[Run], by: str | None = None, baseline: st
     found = []
     for time in fork_times(runs):
         parts = parts_from_fork(runs, time)
-        has_baseline = baseline is None or any(is_named(settings_of(run), (run.name,), baseline) for run in parts)
+        has_baseline = baseline is None or any(
+            is_named(settings_of(run), names_of(run.name, run.info), baseline) for run in parts
+        )
         if has_baseline and len({repr(settings_of(run)) for run in parts}) > 1:
             counts = [len(of_run(run.result)) for run in parts]
             of_part = []

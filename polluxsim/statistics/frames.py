@@ -12,7 +12,7 @@ import pyarrow as pa
 from polluxsim.common.errors import InvalidInputError, did_you_mean
 from polluxsim.metrics.declared import Metric, declare, declared_in, values_in
 from polluxsim.metrics.summary import Summary, summarise
-from polluxsim.records.folders import policy_name, run_folders
+from polluxsim.records.folders import POLICY_ENTRY, policy_name, run_folders
 from polluxsim.records.storage import Run, flat, read_run
 from polluxsim.statistics.groups import settings_of
 
@@ -28,6 +28,8 @@ def frame_of(runs: Sequence[Run]) -> pd.DataFrame:
     for run in runs:
         summary, settings, values = summarise(run.result), settings_of(run), values_in(run.info)
         named = {"folder": run.name, "policy": policy_name(settings)}
+        if POLICY_ENTRY in run.info:
+            named[POLICY_ENTRY] = run.info[POLICY_ENTRY]
         user_values = {name: value for name, (_, value) in values.items()}
         rows.append(named | settings | (columns_of(summary) if summary else {}) | user_values)
         declared |= {name: metric for name, (metric, _) in values.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cache
@@ -10,10 +11,11 @@ from typing import Any, NamedTuple
 import yaml
 
 from polluxsim.common.durations import clock
-from polluxsim.common.errors import InvalidInputError, did_you_mean
+from polluxsim.common.errors import InvalidConfigError, InvalidInputError, did_you_mean
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import read_number
-from polluxsim.records.folders import OBJECT, POLICY, RULE_OF_SHARES, policy_name
+from polluxsim.common.written import OWN, as_declared, declared_by
+from polluxsim.records.folders import OBJECT, POLICY, POLICY_ENTRY, RULE_OF_SHARES, policy_name
 from polluxsim.records.storage import Run, flat
 from polluxsim.statistics.forks import CHANGES, fork_of
 
@@ -25,6 +27,9 @@ REPLICATES = ("seed", "workload.seed", "workload.path")
 FORKED_AT = "policy.forked_at"
 """Time of the fork after which a run has its settings [s], among the settings. Runs that are not forks have no time
 of a fork."""
+
+
+NULL = "null"  # no value, as the command line writes it
 
 
 class Group(NamedTuple):
@@ -79,38 +84,97 @@ def _changes(info: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
+def names_of(name: object, values: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return the names of a run for `is_named`: its own, and the choice of the user's configuration of its policy.
+
+    `values` is the content of its run.json, or its row in a table.
+    """
+    entry = values.get(POLICY_ENTRY)
+    return (name,) if entry is None else (name, f"policy={entry}")
+
+
 def is_named(settings: Settings, names: Iterable[object], wanted: str) -> bool:
-    """Return whether `wanted` is a name of a run, or a setting of the run as KEY=VALUE, like `policy=max-min`."""
+    """Return whether `wanted` is a name of a run, or a setting of the run as KEY=VALUE.
+
+    KEY=VALUE has the form of the command line: `policy=max-min`, `cluster/failures=null`, `engine.horizon=3h`. Settings
+    without a value may be missing, as in the rows of a table.
+    """
     if wanted in names:
         return True
     key, _, text = wanted.partition("=")
+    part = key.replace("/", ".")
+    if text.lower() == NULL:
+        return settings.get(part) is None and _can_be_null(settings, part)
     if key == "policy":
-        entry = text.lower()
-        if entry in _shipped_policies():
-            return _shipped_as(settings) == entry
-        return policy_name(settings).lower() == entry.replace("-", "")
-    if (number := read_number(text)) is not None:  # YAML reads 1e-3 as text
-        return key in settings and bool(settings[key] == number)
-    try:
-        return key in settings and bool(settings[key] == yaml.safe_load(text))
-    except yaml.YAMLError:
+        return _has_policy(settings, text)
+    if entries := _shipped_entries(key):
+        return text in entries and _shipped_as(settings, key) == text
+    return key in settings and _is_written(settings, key, text)
+
+
+def _has_policy(settings: Settings, entry: str) -> bool:
+    """Return whether a run has the policy of a configuration file, or a policy of a class with this name."""
+    if entry.lower() in _shipped_entries("policy"):
+        return _shipped_as(settings, "policy") == entry.lower()
+    return policy_name(settings).lower() == entry.lower().replace("-", "")
+
+
+def _can_be_null(settings: Settings, key: str) -> bool:
+    """Return whether a run has a setting, or a part, that may have no value and is left out then.
+
+    Any name may be a setting of a class of the user.
+    """
+    if key in settings:
+        return True
+    if any(other.startswith(f"{key}.") for other in settings):
         return False
+    if key == "agent":
+        return True
+    target = settings.get(_target_of(key, settings))
+    if not isinstance(target, str):
+        return False
+    return not target.startswith(OWN) or key.rpartition(".")[2] in declared_by(target).settings
+
+
+def _is_written(settings: Settings, key: str, text: str) -> bool:
+    """Return whether a text states the value of a setting."""
+    value = settings[key]
+    if value == text:
+        return True
+    try:
+        number = read_number(text)  # YAML reads 1e-3 as text
+        wanted: object = yaml.safe_load(text) if number is None else number
+        target = settings.get(_target_of(key, settings))
+        annotation = declared_by(str(target)).annotations.get(key.rpartition(".")[2], "")
+        wanted = as_declared(key, wanted, annotation)
+        if isinstance(wanted, list) and isinstance(value, str):  # tables have lists as text
+            value = json.loads(value)
+    except (yaml.YAMLError, InvalidConfigError, ValueError):
+        return False
+    return bool(value == wanted)
 
 
 @cache
-def _shipped_policies() -> Mapping[str, Settings]:
-    """Return the settings of the shipped policies, by the name of the configuration."""
-    files = shipped("configs").glob("policy/*.yaml")
-    return {file.stem: flat({"policy": yaml.safe_load(file.read_text(encoding="utf-8"))}) for file in files}
+def _shipped_entries(group: str) -> Mapping[str, Settings]:
+    """Return the settings of the shipped entries of a group, by the name of the configuration."""
+    files = shipped("configs").glob(f"{group}/*.yaml") if group else ()
+    part = group.replace("/", ".")
+    return {file.stem: flat({part: yaml.safe_load(file.read_text(encoding="utf-8"))}) for file in files}
 
 
-def _shipped_as(settings: Settings) -> str | None:
-    """Return the shipped configuration, like `las`, with the policy and most settings of a run; None without one."""
-    name = policy_name(settings)
+def _shipped_as(settings: Settings, group: str) -> str | None:
+    """Return the shipped configuration of a group, like `las`, with the class and most settings of a run.
+
+    None if no shipped configuration has the class of the run.
+    """
+
+    def class_in(row: Settings) -> object:
+        return policy_name(row) if group == "policy" else row.get(f"{group.replace('/', '.')}._target_")
+
     equal = {
         entry: sum(repr(settings.get(key)) == repr(value) for key, value in content.items())
-        for entry, content in _shipped_policies().items()
-        if policy_name(content) == name
+        for entry, content in _shipped_entries(group).items()
+        if class_in(content) == class_in(settings)
     }
     return max(equal, key=lambda entry: equal[entry], default=None)
 
@@ -122,7 +186,7 @@ def baseline_first(runs: Sequence[Run], baseline: str | None) -> list[Run]:
     """
     if baseline is None:
         return list(runs)
-    chosen = [is_named(settings_of(run), (run.name,), baseline) for run in runs]
+    chosen = [is_named(settings_of(run), names_of(run.name, run.info), baseline) for run in runs]
     if not any(chosen):
         raise no_baseline(baseline, [run.name for run in runs])
     return [run for first in (True, False) for run, named in zip(runs, chosen, strict=True) if named is first]
@@ -132,7 +196,8 @@ def no_baseline(baseline: str, names: Iterable[str]) -> InvalidInputError:
     """Return the error about a baseline that matches no run."""
     known = list(names)
     meant = did_you_mean(baseline, known) or did_you_mean(baseline, [f"policy={name.lower()}" for name in known])
-    return InvalidInputError(f"no run is the baseline {baseline!r}; give KEY=VALUE or one of {'; '.join(known)}{meant}")
+    advice = "give a setting that a run has" if "=" in baseline else "give KEY=VALUE"
+    return InvalidInputError(f"no run is the baseline {baseline!r}; {advice}, or one of {'; '.join(known)}{meant}")
 
 
 def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, ignoring: Iterable[str] = ()) -> list[str]:

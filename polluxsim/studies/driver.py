@@ -23,7 +23,7 @@ from polluxsim.common.files import appearing_whole, lock
 from polluxsim.common.progress_line import is_shown, progress_line
 from polluxsim.metrics.declared import as_metadata, frame_of_table, values_in
 from polluxsim.metrics.summary import Summary
-from polluxsim.records.folders import SWEEP_FILE, info_of, policy_name, remove_if_empty
+from polluxsim.records.folders import POLICY_ENTRY, SWEEP_FILE, info_of, policy_name, remove_if_empty
 from polluxsim.records.storage import flat
 from polluxsim.run.building import declared_types
 from polluxsim.run.composing import CONFIG_NAME, Callbacks, hydra_in_words
@@ -89,6 +89,8 @@ def _result_row(entry: Entry, folder: Path, info: Mapping[str, Any]) -> dict[str
     user_values = {name: value for name, (_, value) in values_in(info).items()}
     settings = flat({name: part for name, part in entry.config.items() if name != "metrics"})
     named = {"folder": entry.folder.relative_to(folder).as_posix(), "policy": policy_name(settings)}
+    if POLICY_ENTRY in info:
+        named[POLICY_ENTRY] = info[POLICY_ENTRY]
     return {**named, **settings, **flat(metrics), **user_values, "key": entry.key}
 
 

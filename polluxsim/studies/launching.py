@@ -36,10 +36,10 @@ from polluxsim.studies.plan import Entry
 WorkerWarning = tuple[str, type[Warning], str, int]  # a warning of a worker: its text, category, file and line
 
 
-def perform(config: Mapping[str, Any], folder: Path) -> None:
-    """Make one run and write it."""
+def perform(config: Mapping[str, Any], folder: Path, policy_entry: str | None = None) -> None:
+    """Make one run and write it. `policy_entry` is the name of the configuration of its policy."""
     with exits_raised():
-        execution = Execution(OmegaConf.create(dict(config)))
+        execution = Execution(OmegaConf.create(dict(config)), policy_entry=policy_entry)
         result, summary = execution.simulate()
     write_run(folder, result, execution.info(summary))
 
@@ -56,7 +56,8 @@ class HydraTask:
             sys.path.append(self.modules)
         folder = Path(HydraConfig.get().runtime.output_dir)
         try:
-            perform(OmegaConf.to_container(config, resolve=True), folder)  # type: ignore[arg-type]
+            values: Any = OmegaConf.to_container(config, resolve=True)
+            perform(values, folder, HydraConfig.get().runtime.choices.get("policy"))
         finally:
             remove_if_empty(folder)
 
@@ -113,7 +114,7 @@ class LocalWorkers:
             while order:
                 entry = order.next()
                 started[entry.key] = monotonic()
-                yield entry, _perform, (entry.config, entry.folder)
+                yield entry, _perform, (entry.config, entry.folder, entry.policy_entry)
 
         with self._processes(count) as pool:
             for entry, future in as_finished(pool, tasks(), count):
@@ -154,17 +155,17 @@ def _made_here(entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
     failed: list[tuple[Entry, Exception]] = []
     for entry in entries:
         try:
-            perform(entry.config, entry.folder)
+            perform(entry.config, entry.folder, entry.policy_entry)
         except (PolluxSimError, OSError) as error:
             failed.append((entry, error))
     return failed
 
 
-def _perform(config: Mapping[str, Any], folder: Path) -> list[WorkerWarning]:
+def _perform(config: Mapping[str, Any], folder: Path, policy_entry: str | None) -> list[WorkerWarning]:
     """Make one run; return its warnings, which the parent process issues once for all runs."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        perform(config, folder)
+        perform(config, folder, policy_entry)
     return [(str(warning.message), warning.category, warning.filename, warning.lineno) for warning in caught]
 
 

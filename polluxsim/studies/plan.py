@@ -23,7 +23,7 @@ from polluxsim.common.files import TEMPORARY, appearing_together, remove
 from polluxsim.records.folders import difference, info_of, remove_if_empty, runs_below
 from polluxsim.records.storage import RUN_FILE, RUN_FILES, SOMETIMES
 from polluxsim.run.composing import CONFIG_NAME, Loader, get_overrides_dirname, hydra_in_words, without_hydra
-from polluxsim.run.configurations import as_hydra_takes, searched_first
+from polluxsim.run.configurations import as_hydra_takes, entries, policy_text, searched_first
 from polluxsim.run.execution import resolved
 from polluxsim.run.identity import key_of
 
@@ -39,6 +39,7 @@ class Entry:
     config: Mapping[str, Any]  # resolved
     key: str  # identifies the run by its settings, data and code
     folder: Path  # where the run is, or will be
+    policy_entry: str | None = None  # name of the configuration of the policy
 
     def __str__(self) -> str:
         return " ".join(self.overrides) or "the default run"
@@ -51,7 +52,19 @@ def entry_of(overrides: Sequence[str], config: DictConfig, folder: Path, name: s
     """
     values = resolved(without_hydra(config))
     key = key_of(values)
-    return Entry(tuple(overrides), values, key, folder / (name or name_of(overrides, key)))
+    return Entry(
+        tuple(overrides), values, key, folder / (name or name_of(overrides, key)), _policy_of(overrides, config)
+    )
+
+
+def _policy_of(overrides: Sequence[str], config: DictConfig) -> str | None:
+    """Return the name of the configuration of a policy, from Hydra's part, or from overrides of a Python program."""
+    if (name := OmegaConf.select(config, "hydra.runtime.choices.policy")) is not None:
+        return str(name)
+    chosen = [word.partition("=")[2] for word in overrides if word.startswith("policy=")]
+    if not chosen or (name := policy_text(chosen[-1]).name) not in entries("policy"):
+        return None  # the default, or the class of an object
+    return name
 
 
 def name_of(overrides: Sequence[str], key: str) -> str:
@@ -110,8 +123,9 @@ class Composer:
             except OmegaConfBaseException:
                 return self._wholly(words)  # for the error of Hydra, which is clearer
         except (HydraException, OmegaConfBaseException) as error:
-            run, what = " ".join(overrides), hydra_in_words(error)
-            raise InvalidConfigError(what if what.startswith(f"{run} ") else f"{run}: {what}") from error
+            what = hydra_in_words(error)
+            names_a_setting = any(word.partition("=")[0] in what for word in overrides)
+            raise InvalidConfigError(what if names_a_setting else f"{' '.join(overrides)}: {what}") from error
 
     def _quickly(self, parsed: Sequence[Override]) -> DictConfig:
         """Compose a configuration from a copy of the configuration with the same entries."""
@@ -125,9 +139,11 @@ class Composer:
         task = [item for item in parsed if not item.is_hydra_override()]
         settings = config.hydra.job.config.override_dirname
         config.hydra.overrides.task = [item.input_line for item in task]
-        config.hydra.job.override_dirname = get_overrides_dirname(
+        name = get_overrides_dirname(
             task, kv_sep=settings.kv_sep, item_sep=settings.item_sep, exclude_keys=settings.exclude_keys
         )
+        # Hydra takes GROUP=null as ~GROUP.
+        config.hydra.job.override_dirname = re.sub(r"(^|,)~([\w/]+)(?=,|$)", rf"\1\2{settings.kv_sep}null", name)
         return config
 
     def _wholly(self, overrides: Sequence[str]) -> DictConfig:

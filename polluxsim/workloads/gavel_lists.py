@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from polluxsim.common.errors import bad_line, check_range
 from polluxsim.common.tables import Row, read_rows
+from polluxsim.common.written import Name, Seconds, takes_settings
 from polluxsim.logs.formats.job_lists import GAVEL, read_gavel_row
 from polluxsim.logs.formats.log_rows import good_rows
 from polluxsim.models.known_duration import BatchPlan
@@ -113,6 +114,7 @@ class _Listed(NamedTuple):
     duration: float | None  # [s]; None if the list does not state it
 
 
+@takes_settings("workload")
 @dataclass(frozen=True)
 class GavelList:
     """A file of Gavel's or Shockwave's simulator. In Shockwave's files, jobs may change their batch size.
@@ -129,12 +131,12 @@ class GavelList:
     # Table of the epochs at which jobs of mode `gns` double their batch size; by default `noise_scale_steps.csv` beside
     # the list. Without this file, these jobs keep their batch size.
     noise_scale_steps: str | None = None
-    gpu_type: str = "v100"  # GPU type on which users expect their jobs to run
+    gpu_type: Name = "v100"  # GPU type on which users expect their jobs to run
     # Training time after which a job counts as complete, relative to its planned time; None for no limit [1].
     overtime: float | None = 1.5
     # Training time before a change of batch size takes effect [s]. The change skips the rest of its epoch. A restart
     # takes about one round in Shockwave's simulator.
-    lag: float = 120.0
+    lag: Seconds = 120.0
 
     def __post_init__(self) -> None:
         check_range("workload.overtime", self.overtime, above=0, most=1e6, or_null=True)

@@ -13,7 +13,7 @@ from sys import float_info, intern
 from typing import Any, NamedTuple, TypeVar
 
 from polluxsim.common.errors import InvalidInputError, short
-from polluxsim.common.tables import Row, read_number
+from polluxsim.common.tables import Row, as_name, read_number
 from polluxsim.hardware.hosts import UNLIMITED, Host
 from polluxsim.hardware.placements import MOST_SECONDS, JobId
 from polluxsim.models.known_duration import ELASTIC, RIGID, BatchPlan, Speeds, TypeSpeeds
@@ -77,9 +77,11 @@ def _split(text: str) -> tuple[str, ...]:
 
 def _names(row: Row, column: str) -> tuple[str, ...]:
     """Return the names in a list, or in a text with spaces or semicolons between them."""
-    value = row.values[column]
+    value = as_name(row.values[column])
     names = _split(value) if isinstance(value, str) else value
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+    if isinstance(names, list | tuple):
+        names = [as_name(name) for name in names]
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise row.error(column, f"names {_SEPARATED}, or a list of names")
     return tuple(names)
 

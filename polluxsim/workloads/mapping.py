@@ -22,6 +22,7 @@ from polluxsim.common.errors import (
     invalid_setting,
     one_of,
 )
+from polluxsim.common.written import Name, takes_settings
 from polluxsim.hardware.gpu_types import NamedTypes
 from polluxsim.hardware.placements import packed
 from polluxsim.logs.trace_table import TraceJob, read_trace
@@ -214,6 +215,7 @@ class MappingReport:
         return [f"left out: {count} × {reason}" for reason, count in _by_count(self.left_out)]
 
 
+@takes_settings("workload")
 @dataclass(frozen=True)
 class MappedTrace:
     """A workload that maps the jobs of a trace to applications. Raise InvalidConfigError if a setting is invalid."""
@@ -227,7 +229,7 @@ class MappedTrace:
     select: Selection = field(default_factory=Selection)  # selection of jobs
     # GPU type for each type in the log, as in `TraceReplay`. None, the default, lets all jobs use any type, because
     # profiles may have other types than the log.
-    gpu_types: Mapping[str, str] | None = None
+    gpu_types: Mapping[Name, Name] | None = None
 
     def __post_init__(self) -> None:
         check_whole("seed", self.seed)

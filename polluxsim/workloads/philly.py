@@ -13,6 +13,7 @@ import numpy as np
 
 from polluxsim.common.durations import DAY, HOUR
 from polluxsim.common.errors import check_range, invalid_setting
+from polluxsim.common.written import WholeHours, takes_settings
 from polluxsim.logs.formats import find_format
 from polluxsim.logs.formats.base import BadRowError, LogJob
 from polluxsim.logs.trace_table import TraceJob, origin_of, read_trace
@@ -108,6 +109,7 @@ MOST_HOURS = 10_000  # to catch errors in settings [h]
 LARGEST_REQUEST = REPLICA_CHOICES[-1]  # [GPUs]
 
 
+@takes_settings("workload")
 @dataclass(frozen=True)
 class PhillyLike:
     """Independent jobs over a window of hours, like the paper's workloads.
@@ -116,7 +118,7 @@ class PhillyLike:
     """
 
     num_jobs: int = 160  # number of jobs
-    hours: int = 8  # length of the window [h]; arrival rates repeat those of the trace from 02 to 10 h UTC
+    hours: WholeHours = 8  # length of the window [h]; arrival rates repeat those of the trace from 02 to 10 h UTC
     # Whether jobs request tuned GPUs and batch sizes, or GPUs as in the trace and the initial batch size per GPU.
     tuned: bool = True
     seed: int = 0  # seed of the draws
@@ -152,13 +154,14 @@ class PhillyLike:
         return Workload(tuple(jobs), source=f"philly-like workload, seed {self.seed}")
 
 
+@takes_settings("workload")
 @dataclass(frozen=True)
 class PhillyLikeReplay:
     """Jobs of `ReplayLike`, mapped to applications with profiles by their size classes; raises its errors."""
 
-    hours: int = 8  # length of the window [h]
+    hours: WholeHours = 8  # length of the window [h]
     # Start of the window after Monday midnight UTC [h]; the paper's workloads have the hours from 02 to 10.
-    start: int = 2
+    start: WholeHours = 2
     rate: float = 0.4  # arrival-rate multiplier of bursts; 1 is for the cluster of the trace, with 2,490 GPUs [1]
     # Whether jobs request tuned GPUs and batch sizes, or the load's GPUs and the initial batch size per GPU.
     tuned: bool = True
@@ -196,12 +199,13 @@ def _realistic(
 LEAST_SLACK = 1.2  # smallest time from submission to deadline, relative to the duration
 
 
+@takes_settings("workload")
 @dataclass(frozen=True)
 class PhillyLikeRigid:
     """Rigid jobs of `ReplayLike` of a minute or more, and less than 1000 GPU-hours; raises its errors."""
 
-    hours: int = 8  # length of the window [h]
-    start: int = 2  # start of the window after Monday midnight UTC [h]
+    hours: WholeHours = 8  # length of the window [h]
+    start: WholeHours = 2  # start of the window after Monday midnight UTC [h]
     rate: float = 0.4  # arrival-rate multiplier of bursts, as in `ReplayLike` [1]
     most_gpus: int = 64  # GPUs of the largest job; larger jobs are left out
     # Largest time from submission to deadline, relative to the duration [1]. Deadlines are drawn uniformly from 1.2 to

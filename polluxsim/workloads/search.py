@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.common.errors import UnknownApplicationError, invalid_setting, one_of
+from polluxsim.common.written import Name, takes_settings
 from polluxsim.models.profile import Profile
 from polluxsim.workloads.source import check_whole
 from polluxsim.workloads.workload import Job, Workload
@@ -99,6 +100,7 @@ class Trials:
         return Job(name, time, like.application, like.num_replicas, like.batch_size)
 
 
+@takes_settings("workload")
 @dataclass(frozen=True)
 class HyperParameterSearch:
     """Trials of one application. When a trial is complete, the next is submitted.
@@ -108,7 +110,7 @@ class HyperParameterSearch:
     Source: Pollux (OSDI '21), §5.4.2 and Table 3.
     """
 
-    application: str = "cifar10"  # application of every trial
+    application: Name = "cifar10"  # application of every trial
     num_trials: int = 100  # number of trials
     at_once: int = 4  # number of trials at the same time
     num_replicas: int = 4  # requested GPUs of a trial

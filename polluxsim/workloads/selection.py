@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import check_choice, check_range, invalid_setting
+from polluxsim.common.written import GpuHours, Hours, Seconds, takes_settings
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.workloads.past import at_cut
 from polluxsim.workloads.source import check_window
@@ -22,14 +23,15 @@ if TYPE_CHECKING:
 OUTSIDE = "submitted outside the window"
 
 
+@takes_settings("workload.select")
 @dataclass(frozen=True)
 class Selection:
     """Selection of the jobs of a trace. Raise InvalidConfigError if a parameter is invalid."""
 
-    start: float = 0.0  # start of the window, counted from the trace's first submission [h]
-    hours: float | None = None  # length of the window [h]; null is to the end
-    min_duration: float = 60.0  # shortest duration [s]
-    max_gpu_hours: float = 1000.0  # jobs with this GPU time or more are left out [GPU h]
+    start: Hours = 0.0  # start of the window, counted from the trace's first submission [h]
+    hours: Hours | None = None  # length of the window [h]; null is to the end
+    min_duration: Seconds = 60.0  # shortest duration [s]
+    max_gpu_hours: GpuHours = 1000.0  # jobs with this GPU time or more are left out [GPU h]
     # States of jobs at their end; null is any state. Jobs without a state in the trace are used.
     statuses: Sequence[str] | None = ("completed",)
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from polluxsim.common.errors import InvalidInputError, bad_line
 from polluxsim.common.tables import Row, read_rows
+from polluxsim.common.written import takes_settings
 from polluxsim.models.known_duration import Speeds, speed_at
 from polluxsim.models.profile import Profile
 from polluxsim.models.stages import Stages
@@ -19,6 +20,7 @@ from polluxsim.workloads.gavel_lists import GavelList
 from polluxsim.workloads.workload import InvalidJobError, Job, Workload
 
 
+@takes_settings("workload")
 @dataclass(frozen=True)
 class GavelJobs(GavelList):
     """Workload of a job list; the parameters are those of `GavelList`."""

@@ -22,6 +22,7 @@ from polluxsim.common.errors import (
     invalid_setting,
     listed,
 )
+from polluxsim.common.written import Hours, Name, takes_settings
 from polluxsim.hardware.gpu_types import NamedTypes
 from polluxsim.logs.formats.base import JobStatus
 from polluxsim.logs.trace_table import TraceJob, read_trace
@@ -38,6 +39,7 @@ OUTSIDE = "jobs submitted outside the window left out"
 LEAST_SHARE = 0.95  # share of the last piece of a resampled log that must be in the log
 
 
+@takes_settings("workload")
 @dataclass(frozen=True)
 class TraceReplay:
     """Jobs of an imported trace.
@@ -59,22 +61,22 @@ class TraceReplay:
     # Whether cancelled jobs of the log are cancelled at their time in the log, even if they wait longer. Otherwise they
     # run for their time in the log.
     cancel: bool = False
-    start: float = 0.0  # start of the window, counted from the first submission of the log [h]
-    hours: float | None = None  # length of the window [h]; None is to the end
+    start: Hours = 0.0  # start of the window, counted from the first submission of the log [h]
+    hours: Hours | None = None  # length of the window [h]; None is to the end
     load_factor: float = 1.0  # arrival-rate multiplier [1]
     share: float = 1.0  # part of the jobs to draw [1]: a quarter of the log for a cluster of a quarter of its size
     # Length of the pieces into which the log is cut [h], like 168 for weeks. The same number of pieces is drawn with
     # replacement for each seed and replayed one after the other. The last piece counts if the log contains 95 % of it.
     # None replays the log in its order.
-    resample_hours: float | None = None
+    resample_hours: Hours | None = None
     seed: int = 0  # seed of both draws
     queue: str = "tenant"  # field of the log with the queues of the jobs
     # GPU type for each type in the log, in addition to the known names (`polluxsim.hardware.gpu_types.OTHER_NAMES`); an
     # empty name means any type. None lets all jobs use any type.
-    gpu_types: Mapping[str, str] | None = field(default_factory=dict)
+    gpu_types: Mapping[Name, Name] | None = field(default_factory=dict)
     # Priority of each QOS of the log, in place of the priority in the log. A job whose QOS is missing here keeps the
     # priority in the log, or 0.
-    priorities: Mapping[str, float] = field(default_factory=dict)
+    priorities: Mapping[Name, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_window(self.start, self.hours)

@@ -18,6 +18,7 @@ from polluxsim.common.errors import InvalidInputError, UnknownApplicationError, 
 from polluxsim.common.files import appearing_whole
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import Row, read_rows
+from polluxsim.common.written import Name, Seconds, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.models.profile import Profile
 from polluxsim.workloads.feasibility import why_not
@@ -136,13 +137,14 @@ class Workload:
                 raise self.error(job, f"fits no GPU type of the cluster: {by_type}" if others else str(first))
 
 
+@takes_settings("workload")
 @dataclass(frozen=True)
 class OneJob:
     """A workload of one job: with a duration, or with a profile at its initial batch size."""
 
-    application: str  # name of the application
+    application: Name  # name of the application
     num_replicas: int = 1  # requested GPUs
-    duration: float | None = None  # duration on these GPUs [s]; None for a job with the application's profile
+    duration: Seconds | None = None  # duration on these GPUs [s]; None for a job with the application's profile
 
     def load(self, profiles: Mapping[str, Profile]) -> Workload:
         """Return the workload."""

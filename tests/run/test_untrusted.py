@@ -248,7 +248,7 @@ def why(job: str, capsys: pytest.CaptureFixture[str], *more: str) -> str:
         ("mine.os.remove", "must be a class of an allowed module itself"),
         ("mine.Fifo.allocate", "must be a class of an allowed module itself"),
         ("mine.NoPolicy", "must be a class with a method allocate"),
-        ("mine.Missing", "cannot be imported: "),
+        ("mine.Missing", "does not exist: "),
         ("minestrone.Fifo", "which is not one of polluxsim's classes for policy"),
     ],
 )

@@ -206,7 +206,7 @@ def test_larger_clusters_that_do_worse_are_named(
     values: dict[float, float], of_sizes: bool, level: float | None, lines: list[str]
 ) -> None:
     curve = {level: Estimate(value, None, None) for level, value in values.items()}
-    words = list(Answer(read_target("mean wait < 60"), curve, of_sizes, level).sentences())
+    words = list(Answer(read_target("mean wait < 60s"), curve, of_sizes, level).sentences())
     assert words[1:] == [f"not monotone: {line}" for line in lines]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
 
 from polluxsim.common.errors import InvalidInputError, bad_line
-from polluxsim.common.tables import Row, read_number
+from polluxsim.common.tables import Row, other_separator, read_number
 from polluxsim.hardware.placements import MOST_SECONDS
 from polluxsim.logs.formats.base import BadRowError, Clock, Dropped, Entry, Format, LogJob, Place
 from polluxsim.logs.formats.opening import open_log
@@ -288,7 +288,10 @@ def _header(path: Path, first: tuple[int, str | BadRowError], layout: Layout) ->
     if missing := [" or ".join(map(repr, group)) for group in groups if not set(group) & set(names)]:
         found = ", ".join(map(repr, names))
         shown = found if len(found) <= 200 else found[:197] + "..."
-        raise bad_line(path, line, f"the header lacks {', '.join(missing)}; it has {shown}; choose another format")
+        separator = other_separator(names)
+        separated = "" if separator is None else f", whose columns are separated by {separator}"
+        what = f"the header lacks {', '.join(missing)}; it has {shown}{separated}"
+        raise bad_line(path, line, f"{what}; 'polluxsim log import --help' lists the formats")
     return names
 
 

@@ -137,9 +137,9 @@ class Traits:
     needs_profiles: bool = False
     scales: bool = False
     shares_gpus: bool = False
-    remembers: str = ""
+    remembers: str = field(default="", compare=False)
     one_type_as: str = ""
-    follows_clock: bool = False
+    follows_clock: bool = field(default=False, compare=False)
     # These two traits are promises that `polluxsim check` tests. They do not change how the engine treats a job, so
     # policies that differ in them only have equal traits.
     slices_time: bool = field(default=False, compare=False)

@@ -28,7 +28,8 @@ def check_names(setting: str, names: Iterable[str], kind: str, known: Collection
     """
     for name in names:
         if name not in known:
-            advice = f"use one of {listed(map(repr, sorted(known)))}" if known else "leave it out"
+            names = sorted(filter(None, known))  # a job without a user has the user ""
+            advice = f"use one of {listed(map(repr, names))}" if names else "leave it out"
             raise InvalidConfigError(
                 f"{setting} names {kind} {name!r}, which does not exist here; {advice}{did_you_mean(name, known)}"
             )

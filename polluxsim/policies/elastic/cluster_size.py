@@ -13,6 +13,7 @@ import numpy as np
 from polluxsim.common.durations import HOUR
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_range
 from polluxsim.common.instants import slack, whole_number
+from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId, Placement
 from polluxsim.policies.contract.settings import without_effect
@@ -74,6 +75,7 @@ IDLE_TIME = 600.0
 """Time for which a node must be surplus before it is released, by default [s]."""
 
 
+@takes_settings("policy")
 @dataclass
 class Scaled:
     """Let a policy use a cluster whose number of nodes follows a rule.
@@ -98,7 +100,7 @@ class Scaled:
 
     inner: Policy
     scale: Scale
-    idle_time: float = IDLE_TIME
+    idle_time: Seconds = IDLE_TIME
     moves: bool = True
     # Time since which each surplus node is surplus, by node number [s].
     _surplus_since: dict[int, float] = field(default_factory=dict, init=False, repr=False)
@@ -301,6 +303,7 @@ def _gains(job: JobView, nodes: NodeCounts) -> Iterator[float]:
         yield from [max(fast - slow, 0.0) / (more - fewer)] * (more - fewer)
 
 
+@takes_settings("policy.scale")
 @dataclass
 class Forecast(Scale):
     """Request nodes for all jobs, and for the jobs that are expected to arrive while a node starts.
@@ -320,7 +323,7 @@ class Forecast(Scale):
     """
 
     headroom: float = 1.0
-    ahead: float = 600.0
+    ahead: Seconds = 600.0
     _start: float | None = field(default=None, init=False, repr=False)  # time from which hours count [s]
     # GPUs that the jobs submitted in each hour request.
     _requested: list[float] = field(default_factory=lambda: [0.0], init=False, repr=False)

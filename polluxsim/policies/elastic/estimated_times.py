@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple, cast
 
 from polluxsim.common.errors import PolicyError, check_range
 from polluxsim.common.instants import coincide, whole_number
+from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.models.convergence import (
     LEAST_POINTS,
@@ -215,6 +216,7 @@ def pre_run(job: JobView, num_gpus: int, node_size: int, samples: int) -> dict[i
     return times
 
 
+@takes_settings("policy")
 @pool_per_type
 @dataclass
 class OnlineOptimus(AtIntervals):
@@ -240,7 +242,7 @@ class OnlineOptimus(AtIntervals):
     """
 
     traits: ClassVar[Traits] = Traits(needs_profiles=True)
-    interval: float = 600.0
+    interval: Seconds = 600.0
     assumed_epochs: float = 50.0
     samples: int = 5
     young_factor: float = 0.95
@@ -315,6 +317,7 @@ class Quality(NamedTuple):
         return 0.0 if coincide(less, more) else more - less
 
 
+@takes_settings("policy")
 @pool_per_type
 @dataclass
 class Slaq(AtIntervals):
@@ -334,7 +337,7 @@ class Slaq(AtIntervals):
     """
 
     traits: ClassVar[Traits] = Traits(needs_profiles=True)
-    interval: float = 600.0
+    interval: Seconds = 600.0
     forgetting: float = 0.9
     _speeds: Speeds = field(default_factory=Speeds, init=False, repr=False)
 

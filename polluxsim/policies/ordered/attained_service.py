@@ -14,11 +14,13 @@ import numpy as np
 
 from polluxsim.common.errors import InvalidConfigError, check_range
 from polluxsim.common.instants import slack, sort_key, whole_number
+from polluxsim.common.written import GpuSeconds, takes_settings
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Traits
 from polluxsim.policies.tools.gangs import check_above_zero, gangs_by, newcomers, schedule_gangs
 
 
+@takes_settings("policy")
 @dataclass(frozen=True)
 class LeastAttainedService:
     """Gang-schedule whole jobs by attained service, preemptively.
@@ -31,7 +33,7 @@ class LeastAttainedService:
     Source: the continuous form of the queues of Tiresias (NSDI '19).
     """
 
-    quantum: float = 3600.0
+    quantum: GpuSeconds = 3600.0
     traits: ClassVar[Traits] = Traits(slices_time=True)
 
     def __post_init__(self) -> None:
@@ -76,6 +78,7 @@ def gittins_index(services: np.ndarray, attained: float) -> float:
     return float((done / spent).max())
 
 
+@takes_settings("policy")
 @dataclass
 class Gittins:
     """Gang-schedule whole jobs by the Gittins index of their attained service, preemptively.
@@ -95,7 +98,7 @@ class Gittins:
         slices_time=True, remembers="the service that ended jobs needed, as a distribution"
     )
 
-    quantum: float = 3600.0
+    quantum: GpuSeconds = 3600.0
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
     _services: list[float] = field(default_factory=list, init=False, repr=False)  # of ended jobs, rising [GPU s]
 
@@ -130,6 +133,7 @@ class Gittins:
                 insort(self._services, needed)
 
 
+@takes_settings("policy")
 @dataclass
 class Tiresias:
     """Discretised two-queue least attained service, preemptive, without promotion of starved jobs.
@@ -143,7 +147,7 @@ class Tiresias:
     (OSDI '21).
     """
 
-    queue_threshold: float = 16 * 3600.0
+    queue_threshold: GpuSeconds = 16 * 3600.0
     traits: ClassVar[Traits] = Traits(slices_time=True)
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
     # Time of the next demotion of a job with GPUs [s].
@@ -203,6 +207,7 @@ class Tiresias:
         return view.time + (self.queue_threshold - job.attained_service) / job.num_replicas
 
 
+@takes_settings("policy")
 @dataclass
 class TiresiasL:
     """Discretised least attained service in any number of queues. In a queue, running jobs stay ahead of waiting jobs.
@@ -218,7 +223,7 @@ class TiresiasL:
     (SIGCOMM '22).
     """
 
-    queue_limits: Sequence[float] = (3250.0, 7200.0)
+    queue_limits: Sequence[GpuSeconds] = (3250.0, 7200.0)
     traits: ClassVar[Traits] = Traits(slices_time=True)
     _jobs: dict[JobId, JobView] = field(default_factory=dict, init=False, repr=False)
     # Index of the queue of each job. The order of the jobs is their precedence within a queue.

@@ -12,6 +12,7 @@ import numpy as np
 
 from polluxsim.common.errors import check_range
 from polluxsim.common.instants import sort_key
+from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId
 from polluxsim.models.known_duration import ELASTIC, RIGID
@@ -209,6 +210,7 @@ def due(job: JobView) -> float:
     return inf if job.deadline is None else job.deadline
 
 
+@takes_settings("policy")
 @dataclass
 class Priority:
     """Gang-schedule whole jobs by the priorities of their users, larger first.
@@ -224,7 +226,7 @@ class Priority:
     Machine Learning Research Clusters" (HPCA '25).
     """
 
-    min_run_time: float = 7200.0
+    min_run_time: Seconds = 7200.0
     # Start time of each running job [s].
     _since: dict[JobId, float] = field(default_factory=dict, init=False, repr=False)
 

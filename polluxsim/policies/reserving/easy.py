@@ -14,6 +14,7 @@ import numpy as np
 
 from polluxsim.common.errors import check_range
 from polluxsim.common.instants import has_come, slack, sort_key
+from polluxsim.common.written import Name, Seconds, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.policies.contract.settings import check_owners, overestimate_without_effect, unless_jobs_differ
@@ -310,6 +311,7 @@ class Factors(NamedTuple):
     num_gpus: int  # GPUs of the cluster
 
 
+@takes_settings("policy")
 @dataclass
 class Multifactor:
     """Start whole jobs by a weighted sum of factors in [0, 1], with EASY backfill and without preemption.
@@ -346,9 +348,9 @@ class Multifactor:
     size: float = 0.0
     priority: float = 1000.0
     fair_share: float = 10_000.0
-    max_age: float = 7 * 86_400.0
-    half_life: float = 7 * 86_400.0
-    shares: Mapping[str, float] = field(default_factory=dict)
+    max_age: Seconds = 7 * 86_400.0
+    half_life: Seconds = 7 * 86_400.0
+    shares: Mapping[Name, float] = field(default_factory=dict)
     overestimate: float = 1.0
     fair_tree: bool = True
     # By GPU type: reservations are on the GPUs of one type.

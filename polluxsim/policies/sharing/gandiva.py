@@ -13,6 +13,7 @@ import numpy as np
 
 from polluxsim.common.errors import check_range
 from polluxsim.common.instants import has_come, sort_key
+from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import Gpu, Gpus, JobId, Placement
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobProxy, JobView, Reason, Traits
 from polluxsim.policies.tools.free_gpus import FreeGpus, place_gangs, place_packs
@@ -189,6 +190,7 @@ class Suspension:
         return next((home for home in homes if jobs[home.job_id].placement), homes[0] if homes else None)
 
 
+@takes_settings("policy")
 @dataclass
 class Gandiva:
     """Let jobs take turns, jobs with the least time on GPUs first, and pack pairs if jobs request too many GPUs.
@@ -217,10 +219,10 @@ class Gandiva:
     implemented.
     """
 
-    time_slice: float = 60.0
+    time_slice: Seconds = 60.0
     packing: bool = True
-    grow_after: float | None = None
-    resume_time: float = 1.0
+    grow_after: Seconds | None = None
+    resume_time: Seconds = 1.0
     # Time of each job on GPUs. A new job begins at the least time of the jobs that take turns [s].
     _had: Ledger[JobId] = field(default_factory=Ledger, init=False, repr=False)
     # The partner of each packed job, and the pairs that were separated.

@@ -12,6 +12,7 @@ import numpy as np
 
 from polluxsim.common.errors import check_range
 from polluxsim.common.instants import sort_key
+from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import JobId, num_replicas
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.elastic.true_times import best_counts
@@ -20,6 +21,7 @@ from polluxsim.policies.tools.gpu_counts import ROUNDING, TrueTimes, counts_of, 
 from polluxsim.policies.tools.pools import pool_per_type
 
 
+@takes_settings("policy")
 @pool_per_type
 @dataclass
 class Themis:
@@ -41,7 +43,7 @@ class Themis:
     Source: Mahajan et al., "Themis" (NSDI '20), §4, without hidden payments: jobs bid truly.
     """
 
-    lease: float = 1200.0
+    lease: Seconds = 1200.0
     fairness: float = 0.8
     traits: ClassVar[Traits] = Traits(slices_time=True)
     _times: TrueTimes = field(default_factory=TrueTimes, init=False, repr=False)

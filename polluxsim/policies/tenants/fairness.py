@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from polluxsim.common.errors import check_choice
+from polluxsim.common.written import Name, Seconds, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.hosts import NOTHING, Host, least, shares_of
 from polluxsim.hardware.placements import JobId, Placement
@@ -24,6 +25,7 @@ from polluxsim.policies.tools.waiting_table import Floats, Ints, RisingOrder, Wa
 from polluxsim.workloads.job import Job
 
 
+@takes_settings("policy")
 @dataclass
 class FairQueues:
     """Start whole jobs of the queue with the least GPU time for its weight, without preemption.
@@ -47,8 +49,8 @@ class FairQueues:
     GPU time over its weight, is the start tag of its next job.
     """
 
-    weights: Mapping[str, float] = field(default_factory=dict)
-    lookahead: float = 3600.0
+    weights: Mapping[Name, float] = field(default_factory=dict)
+    lookahead: Seconds = 3600.0
     traits: ClassVar[Traits] = Traits(never_preempts=True)
     _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)
     _usage: Ledger[str] = field(default_factory=Ledger, init=False, repr=False)
@@ -146,6 +148,7 @@ def ranks_of(table: WaitingTable, queues: Sequence[str]) -> Ints:
     return ranks
 
 
+@takes_settings("policy")
 @dataclass(frozen=True)
 class DominantResourceFairness:
     """Start whole jobs of the queue with the least dominant share relative to its weight, without preemption.
@@ -166,7 +169,7 @@ class DominantResourceFairness:
     Source: Ghodsi et al., "Dominant Resource Fairness" (NSDI '11), algorithm 1, in which no owner is skipped.
     """
 
-    weights: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[Name, float] = field(default_factory=dict)
     by: str = "queue"
     traits: ClassVar[Traits] = Traits(never_preempts=True)
     _table: WaitingTable = field(default_factory=WaitingTable, init=False, repr=False, compare=False)

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from polluxsim.common.errors import InvalidConfigError, check_choice, check_range, short
+from polluxsim.common.written import Name, takes_settings
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.policies.contract.settings import check_names, check_owners, values_of
 from polluxsim.policies.contract.view import Change, ClusterView, Decision, JobView
@@ -19,9 +20,10 @@ from polluxsim.policies.tools.ledger import NO_QUEUE, Ledger, queue_of
 from polluxsim.policies.tools.pools import pool_per_type
 from polluxsim.workloads.job import Job
 
-ByQueue: TypeAlias = Mapping[str, int | Mapping[str, int]]  # GPUs of each queue, or of each GPU type of each queue
+ByQueue: TypeAlias = Mapping[Name, int | Mapping[Name, int]]  # GPUs of each queue, or of each GPU type of each queue
 
 
+@takes_settings("policy")
 @pool_per_type
 @dataclass
 class Quotas:
@@ -65,14 +67,14 @@ class Quotas:
     each preemption alone. The capacity queues of YARN and Volcano are similar.
     """
 
-    gpus: ByQueue = field(default_factory=dict)
+    gpus: Mapping[Name, int | Mapping[Name, int]] = field(default_factory=dict)
     borrowing: bool = True
-    borrowing_limits: ByQueue = field(default_factory=dict)
-    lending_limits: ByQueue = field(default_factory=dict)
+    borrowing_limits: Mapping[Name, int | Mapping[Name, int]] = field(default_factory=dict)
+    lending_limits: Mapping[Name, int | Mapping[Name, int]] = field(default_factory=dict)
     within_queue: str = LOWER_PRIORITY
     reclaim: str = ANY
     fair_sharing: bool = False
-    weights: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[Name, float] = field(default_factory=dict)
     _ledger: Ledger[str] = field(default_factory=Ledger, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

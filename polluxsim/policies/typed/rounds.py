@@ -11,6 +11,7 @@ import numpy as np
 
 from polluxsim.common.errors import check_choice, check_range
 from polluxsim.common.instants import sort_key
+from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView, Decision, JobView, Reason, Traits
 from polluxsim.policies.tools.free_gpus import place_gangs
@@ -35,6 +36,7 @@ class Turn(NamedTuple):
     head: JobView | None  # the job ahead that does not fit and that no job may overtake, or None
 
 
+@takes_settings("policy")
 @dataclass
 class RoundsOfShares:
     """Schedule gangs in rounds, so that each job has its share of the time on each GPU type in the long run.
@@ -58,7 +60,7 @@ class RoundsOfShares:
     """
 
     shares: Rule
-    reset_interval: float = 1000.0
+    reset_interval: Seconds = 1000.0
     idle_newcomers: bool = False
     overtaking: bool = True
     solver: str = "centre"

@@ -10,6 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from polluxsim.common.errors import InvalidConfigError, check_range
+from polluxsim.common.written import Seconds, takes_settings
 from polluxsim.hardware.placements import JobId
 from polluxsim.policies.contract.view import ClusterView
 from polluxsim.policies.typed.linear_programmes import NEARLY_OPTIMAL, Array, Demand, Solver
@@ -91,6 +92,7 @@ class MaxSum(Rule):
         return solve.greatest_sum(demand.speeds / demand.prices)
 
 
+@takes_settings("policy.shares")
 @dataclass(frozen=True)
 class MinMakespan(Rule):
     """Give each job the throughput to complete by a common time, about the earliest possible one.
@@ -103,8 +105,8 @@ class MinMakespan(Rule):
     Source: as `MaxMin`, §4.2.
     """
 
-    shortest: float = 100.0
-    longest: float = 1e6
+    shortest: Seconds = 100.0
+    longest: Seconds = 1e6
 
     def __post_init__(self) -> None:
         check_range("policy.shares.shortest", self.shortest, above=0)
