@@ -185,6 +185,7 @@ class Execution:
     def info(self, summary: Summary | None) -> dict[str, Any]:
         """Return the content of run.json for the run."""
         unused = {"without_effect": self._without_effect} if self._without_effect else {}
+        notes = {"notes": list(self.workload.notes)} if self.workload.notes else {}
         return {
             "config": self._resolved,
             "seed": self._config.seed,
@@ -194,6 +195,7 @@ class Execution:
             "git_commit": git_commit(),
             "summary": None if summary is None else asdict(summary),
             **unused,
+            **notes,
             **({"metrics": self._user_values} if self._user_values else {}),
         }
 

@@ -128,7 +128,10 @@ class TraceReplay:
         drawn = np.random.default_rng(self.seed).random(len(jobs)) < self.share
         num_used = 0
         for row, job in enumerate(jobs, start=1):
+            # A job keeps its name whatever other jobs are left out, so that replays can be compared job by job.
+            name = names.next_of(job.job)
             if num_used == self.most_jobs:
+                notes[f"jobs after the first {self.most_jobs} left out"] += len(jobs) - row + 1
                 return
             if reason := self._why_not(job, is_drawn=bool(drawn[row - 1])):
                 notes[reason] += 1
@@ -137,7 +140,7 @@ class TraceReplay:
                 notes["jobs with a share of a GPU given a whole one"] += 1
             num_used += 1
             try:
-                yield self._job(job, names.next_of(job.job), row, arrays, types)
+                yield self._job(job, name, row, arrays, types)
             except InvalidJobError as error:
                 raise bad_line(self.path, row, str(error)) from None
 
