@@ -106,7 +106,7 @@ def add_size(parser: ArgumentParser) -> None:
         "sizes have the same workload and seeds. The command prints the metric of each size that it tried. A wait is "
         "all time without GPUs. In a log, each restart costs engine.restart_delay, 30 s by default."
     )
-    parser.epilog = "Example: polluxsim size --log log.parquet --target 'p90 wait < 10 min' --existing 6"
+    parser.epilog = "Example: polluxsim size --log log.parquet --target 'p90 wait < 10 min' policy=fifo"
     parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE",
                         help=f"{SETTINGS}; the number of nodes or the load replaces {{}}: cluster=mixed "
                         "'cluster.groups=[[{},8],[4,4]]'")  # fmt: skip

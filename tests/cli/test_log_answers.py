@@ -57,7 +57,7 @@ def test_waits_under_preemption_are_those_by_hand(
     # Means of two jobs. FIFO: waits 10 and 910 s, JCTs 1010 and 1010 s. SRTF: waits 110 and 0 s, JCTs 1110 + D and 100 s.
     jct = (1110 + delay + 100) / 2
     assert "fifo is off by 0 s a job" in told
-    assert f"│ fifo │ 1 │ 1 │ 7.67 min │ 7.67 min │ 7.67 min │ 16.8 min │ 0 │ 2 │" in told
+    assert "│ fifo │ 1 │ 1 │ 7.67 min │ 7.67 min │ 7.67 min │ 16.8 min │ 0 │ 2 │" in told
     assert f"│ srtf │ 1 │ 1 │ 55 s │ 55 s │ 5 s │ {jct / 60:.3g} min │ 1 │ 2 │" in told
     assert "srtf in place of fifo: cuts the p50 wait from 7.67 min to 55 s; mean JCT from 16.8 min" in told
     assert "jobs are preempted once (0.5 times a job), before never" in told
