@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polluxsim.common.durations import HOUR
+from polluxsim.metrics.outcomes import NEVER_STARTED, outcome
 from polluxsim.records.results import GpuSeconds, JobRecord, Result, Status
 
 
@@ -115,6 +116,12 @@ class Summary:
     # Mean time without a GPU from submission to the end of the job or of the run [s], of the jobs in the mean JCT. It
     # contains the time to the first GPU. None if `avg_jct` is None.
     avg_waiting_time: float | None = None
+    never_started: tuple[str, ...] = ()  # names of the jobs of `cut_off` that were submitted and never got a GPU
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Return the names of the jobs that are in no mean."""
+        return frozenset((*self.not_submitted, *self.cancelled, *self.rejected, *self.failed))
 
 
 def summarise(result: Result) -> Summary | None:
@@ -160,6 +167,7 @@ def summarise(result: Result) -> Summary | None:
         gpu_time=shares_of_gpu_time(result),
         avg_queueing_delay=_statistic(np.mean, np.array([queueing_delay(job, result.end_time) for job in in_means])),
         avg_waiting_time=_statistic(np.mean, np.array([waiting_time(job, result.end_time) for job in in_means])),
+        never_started=tuple(job.job for job in records if outcome(job, result.end_time) == NEVER_STARTED),
         unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),
     )
 

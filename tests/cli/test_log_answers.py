@@ -54,7 +54,8 @@ def test_waits_under_preemption_are_those_by_hand(
     told = printed(
         capsys, "log", "whatif", log, "--nodes", "1", "--policies", "fifo,srtf", "--percentile", "p50", *settings
     )
-    # Means of two jobs. FIFO: waits 10 and 910 s, JCTs 1010 and 1010 s. SRTF: waits 110 and 0 s, JCTs 1110 + D and 100 s.
+    # Means of two jobs. FIFO: waits 10 and 910 s, JCTs 1010 and 1010 s.
+    # SRTF: waits 110 and 0 s, JCTs 1110 + D and 100 s.
     jct = (1110 + delay + 100) / 2
     assert "fifo is off by 0 s a job" in told
     assert "│ fifo │ 1 │ 1 │ 7.67 min │ 7.67 min │ 7.67 min │ 16.8 min │ 0 │ 2 │" in told
