@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import floor, isfinite, log10
 from textwrap import fill
@@ -15,7 +16,7 @@ from polluxsim.common.durations import HOUR, clock, length
 from polluxsim.look.tables import boxed, html, latex, markdown, text_blocks
 from polluxsim.look.why.phrases import count_range
 from polluxsim.metrics.declared import Metric
-from polluxsim.metrics.outcomes import counts_in_words, number_of
+from polluxsim.metrics.outcomes import counts_in_words, incomplete, number_of
 from polluxsim.records.results import Result
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS, Measured
 from polluxsim.statistics.job_values import Rank, ranks
@@ -380,7 +381,14 @@ def rank_table(settings: Mapping[str, Sequence[Result]], by: str) -> Table:
         lines.append([name, str(jobs), *(cell for rank in of_settings for cell in _rank_cells(rank))])
     more = len(names) - MOST_RANKS
     title = f"By {by}, longest mean time to the first GPU first"
-    return boxed(lines, title, caption=f"and {more} more" if more > 0 else "")
+    notes = [f"and {more} more"] if more > 0 else []
+    for setting, results in settings.items():
+        lost = Counter[str]()
+        for result in results:
+            lost += incomplete(result)
+        if lost:
+            notes.append(f"JCTs of {setting} leave out {number_of(lost.total(), 'job')}: {counts_in_words(lost)}")
+    return boxed(lines, title, caption="\n".join(notes))
 
 
 def _rank_cells(rank: Rank | None) -> list[str]:
