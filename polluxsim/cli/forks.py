@@ -223,8 +223,9 @@ def _print_forecast(frame: pd.DataFrame, form: str | None) -> None:
         print(json.dumps(json.loads(frame.to_json(orient="records")), indent=2))
     else:
         _print_table(frame)
-    for line in filter(None, (frame.attrs["left_out"], frame.attrs["arrivals"])):
-        print(line, file=sys.stderr if form else sys.stdout)
+        if frame.attrs["left_out"]:
+            print(frame.attrs["left_out"])
+    print(frame.attrs["arrivals"], file=sys.stderr if form else sys.stdout)
 
 
 def _print_table(frame: pd.DataFrame) -> None:

@@ -250,6 +250,7 @@ class LogWhatIf(NamedTuple):
     replays: Mapping[Case, Replay]
     jobs: Sequence[str]  # jobs that complete in every replay; the waits are over them
     waits: Mapping[Case, tuple[float, ...]]  # mean wait and percentiles of the wait [s]; nan without jobs
+    dropped: Sequence[str] = ()  # sentences on the rows of the log that its import dropped
 
     @property
     def matches(self) -> Sequence[Match]:
@@ -263,6 +264,7 @@ class LogWhatIf(NamedTuple):
 
     def left_out(self) -> Iterator[str]:
         """Yield sentences on the jobs that the waits leave out, and why."""
+        yield from self.dropped
         named = {self._name(case): replay for case, replay in self.replays.items()}
         yield from left_out_in_words(Path(self.request.log), named, self.jobs)
 
@@ -356,7 +358,7 @@ def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
         If a run fails, or another sweep uses the folder.
     """
     size, folder = request.gpus_per_node, request.place
-    log = _imported(Path(request.log), folder)
+    log, dropped = _imported(Path(request.log), folder)
     without_failures = _without_failures(request.overrides)
     present = CalibrateRequest(
         log, [request.nodes[0] * size], request.policies, size, folder / "as-it-was", without_failures
@@ -370,19 +372,25 @@ def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
     jobs = in_common(replays.values())
     names = (MEAN, *request.percentiles)
     waits = {case: tuple(statistic(name, replay.waits, jobs) for name in names) for case, replay in replays.items()}
-    return LogWhatIf(request, calibration, runs, replays, jobs, waits)
+    return LogWhatIf(request, calibration, runs, replays, jobs, waits, dropped)
 
 
-def _imported(source: Path, folder: Path) -> Path:
-    """Return a log as written by `polluxsim log import`. Output of sacct is imported first."""
+def _imported(source: Path, folder: Path) -> tuple[Path, list[str]]:
+    """Return a log as written by `polluxsim log import`, and sentences on the rows that the import dropped.
+
+    Output of sacct is imported first.
+    """
     if source.suffix == ".parquet":
-        return source
+        return source, []
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        import_trace("slurm", source, folder / "log.parquet")
+        report = import_trace("slurm", source, folder / "log.parquet")
     finally:
         remove_if_empty(folder)
-    return folder / "log.parquet"
+    tallies = (*report.dropped, *report.bad)
+    return folder / "log.parquet", [
+        f"{source.name}: {number_of(row.count, 'row')} dropped: {row.reason}" for row in tallies
+    ]
 
 
 def _without_failures(names: Sequence[str]) -> list[str]:
