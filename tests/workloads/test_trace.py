@@ -397,3 +397,17 @@ def test_settings_are_checked_before_anything_is_read(settings: dict[str, float]
     with pytest.raises(InvalidConfigError) as error:
         TraceReplay("no-such.parquet", **settings)  # type: ignore[arg-type]
     assert str(error.value) == words
+
+
+def test_a_job_keeps_its_name_whatever_jobs_are_left_out(tmp_path: Path) -> None:
+    """Replays on clusters of other sizes are compared by the names of jobs, also if the log repeats a name."""
+    path = trace(tmp_path / "t.parquet", ("a", 0, 60, 8), ("a", 10, 70, 1), ("b", 20, 80, 1), ("a", 30, 90, 2))
+    everything = {job.line: job.job_id for job in TraceReplay(path).load({}).jobs}
+    for most_gpus in (1, 2, 8):
+        replay = TraceReplay(path, most_gpus=most_gpus).load({})
+        assert {job.line: job.job_id for job in replay.jobs}.items() <= everything.items()
+
+
+def test_jobs_after_the_first_ones_are_counted(tmp_path: Path) -> None:
+    path = trace(tmp_path / "t.parquet", *((f"j{i}", float(i), 60.0, 1.0) for i in range(10)))
+    assert TraceReplay(path, most_jobs=4).load({}).notes == ("6 jobs after the first 4 left out",)
