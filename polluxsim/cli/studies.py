@@ -189,5 +189,7 @@ def _clusters_and_jobs(answer: Answer) -> Iterator[str]:
     else:
         largest = answer.facts[max(answer.curve)]
         yield f"clusters from {cluster_words(facts.gpus_per_node)} to {cluster_words(largest.gpus_per_node)}"
+    if answer.first is not None:
+        yield f"sizes below {answer.first:g} are left out: they have no room for the largest job"
     for note in facts.notes:
         yield f"the workload: {note}"

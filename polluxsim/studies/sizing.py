@@ -132,6 +132,7 @@ class Answer(NamedTuple):
     same_seeds: bool = False  # whether several seeds gave the same results
     num_seeds: int = 1  # of each level
     facts: Mapping[float, Facts] = {}  # of each level that was run
+    first: float | None = None  # smallest level at which the runs can start; None if it is the first level
 
     @property
     def what(self) -> str:
@@ -232,7 +233,8 @@ def size(request: SizeRequest) -> Answer:
     seeds = list(range(request.seeds)) if request.seeds > 1 else [None]
     with Levels(target, request.runs(), seeds, Path(request.folder), request.workers).running() as metric:
         estimate = metric.estimate
-        levels = levels[metric.first_possible(levels) :]
+        first = metric.first_possible(levels)
+        levels = levels[first:]
         found = hardest(levels, lambda level: target.is_met(estimate(level).value), easier_upwards=upwards)
         ends = None
         if found is not None and any(estimate(level).high is not None for level in metric.measured):
@@ -258,6 +260,7 @@ def size(request: SizeRequest) -> Answer:
         same_seeds,
         request.seeds,
         {level: metric.facts[level] for level in curve},
+        levels[0] if first else None,
     )
 
 

@@ -132,6 +132,44 @@ def test_size_takes_the_nodes_of_the_log(
     assert "cluster.gpus_per_node=4 sets in every run what --gpus-per-node" in capsys.readouterr().err
 
 
+def test_size_states_the_sizes_without_room_for_the_largest_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Any size meets the target; `wide` needs two nodes."""
+    monkeypatch.chdir(tmp_path)
+    log = imported(tmp_path, WITH_A_WIDE_JOB)
+    told = printed(capsys, "size", "--log", log, "--target", "mean wait < 9d", "--limit", "3", "policy=fifo")
+    assert "sizes below 2 are left out: they have no room for the largest job" in told
+    assert "least size that meets mean wait < 9 d: 2 nodes" in told
+    told = printed(
+        capsys,
+        "size",
+        "--log",
+        log,
+        "--target",
+        "mean wait < 9d",
+        "--limit",
+        "3",
+        "policy=fifo",
+        "workload.most_gpus=8",
+    )
+    assert "the workload: 1 jobs with more than 8 GPUs left out" in told
+
+
+def test_rows_that_an_import_drops_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        "JobID|User|State|Submit|Start|End|ElapsedRaw|AllocTRES",
+        "1|u|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:00:10|2026-01-01T00:16:50|1000|gres/gpu=8",
+        "2|u|CANCELLED|2026-01-01T00:00:05|Unknown|2026-01-01T00:10:00|0|",
+    ]
+    (tmp_path / "sacct.txt").write_text("\n".join(rows) + "\n")
+    told = printed(capsys, "log", "whatif", "sacct.txt", "--nodes", "1", "--policies", "fifo")
+    assert "sacct.txt: 1 row dropped: " in told
+
+
 def test_a_change_below_the_printed_digits_is_none() -> None:
     assert wait_effect(36000.0, 36010.0, "p95") == "leaves the p95 wait at 10 h"
     assert re.match("raises .* from 10 h to 10.1 h", wait_effect(36000.0, 36360.0, "p95"))
