@@ -11,6 +11,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.simulation import simulate
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.look.run_facts import start_delay
+from polluxsim.policies.contract.decision import decision_of
 from polluxsim.policies.ordered.attained_service import LeastAttainedService
 from polluxsim.policies.ordered.classic import Fifo, Srtf
 from polluxsim.policies.reserving.easy import Easy
@@ -18,7 +19,7 @@ from polluxsim.records.storage import Run
 from polluxsim.workloads.workload import Job, Workload
 
 if TYPE_CHECKING:
-    from polluxsim.policies.contract.view import Policy
+    from polluxsim.policies.contract.view import ClusterView, Decision, Policy
     from polluxsim.records.results import Result
 
 CLUSTER = Cluster.uniform(2, 4)
@@ -61,6 +62,30 @@ def test_each_restart_takes_the_delay_and_a_first_start_nothing(seed: int, polic
         # A preemption can cut a delay short.
         assert 0 <= job.restart_time <= DELAY * job.num_restarts + 1e-6
         assert bool(job.restart_time) == bool(job.num_restarts)
+
+
+class Watched:
+    """SRTF that notes the restart delay that its views state for each job."""
+
+    def __init__(self) -> None:
+        self.policy = Srtf()
+        self.stated: dict[tuple[str, float], float] = {}
+
+    def allocate(self, view: ClusterView, rng: np.random.Generator) -> Decision:
+        for job in view.jobs:
+            self.stated[job.job_id, view.time] = view.delay_of(job)
+        return decision_of(self.policy.allocate(view, rng))
+
+
+def test_views_state_the_delays_of_the_engine() -> None:
+    policy = Watched()
+    result = replay(drawn(1), policy, restart_delay=DELAY)
+    first = {job.job: job.start_time for job in result.job_records}
+    starts = [record for record in result.allocation_records if record.nodes]
+    assert len(starts) > len(first)
+    for start in starts:
+        expected = 0.0 if first[start.job] == start.time else DELAY
+        assert policy.stated[start.job, start.time] == expected
 
 
 def test_the_delays_that_timelines_show_are_those_of_the_engine() -> None:

@@ -57,6 +57,8 @@ def test_runs_side_by_side_state_the_jobs_that_means_leave_out() -> None:
     console = Console(width=100)
     with console.capture() as capture:
         console.print(SideBySide(summaries, bases=[0, 0]))  # type: ignore[arg-type]
+    (mean,) = [line for line in capture.get().splitlines() if "average JCT [" in line]
+    assert "%" not in mean  # no change: the means are over other jobs
     text = " ".join(capture.get().split())
     assert "Means of SRTF leave out 1 of 3 jobs: 1 cancelled." in text
     assert "Times over different jobs are not compared" in text
@@ -65,18 +67,16 @@ def test_runs_side_by_side_state_the_jobs_that_means_leave_out() -> None:
 @pytest.mark.parametrize("status", [Status.CUT_OFF, Status.REJECTED, Status.CANCELLED, Status.FAILED])
 def test_the_same_jobs_are_compared_whatever_happened_to_the_others(status: Status) -> None:
     """A law: the changes over common jobs are those of runs that have no other jobs."""
-    others = [job("c", None, status), job("d", None, Status.CUT_OFF, start=None)]
-    ours, base = (
-        run("Srtf", *SRTF.result.job_records[:2], *others),
-        run("Fifo", *FIFO.result.job_records, job("d", 1.0)),
-    )
+    others = [job("c", None, status), job("d", None, Status.CUT_OFF, start=None), job("e", 1.0)]
+    ours = run("Srtf", *SRTF.result.job_records[:2], *others)
+    base = run("Fifo", *FIFO.result.job_records, job("d", 1.0), job("e", None, status))
     (found,) = compared([base, ours])
     (whole,) = compared([run("Fifo", *FIFO.result.job_records[:2]), run("Srtf", *SRTF.result.job_records[:2])])
     assert found.in_common is not None
     assert whole.in_common is None
     assert found.in_common.num_jobs == 2
-    assert found.in_common.others["FIFO"] == {"completed": 2}
-    assert found.in_common.others["SRTF"].total() == 2
+    assert found.in_common.others["FIFO"] == {"completed": 2, str(status): 1}
+    assert found.in_common.others["SRTF"].total() == 3
     for metric in ("avg_jct", "p50_jct", "p99_jct", "avg_waiting_time"):
         assert found.in_common.changes[metric].estimate == whole.changes[metric].estimate
 
