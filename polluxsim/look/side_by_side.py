@@ -92,9 +92,10 @@ def _notes(summaries: Mapping[str, Summary], bases: Sequence[int]) -> Iterator[s
 
 def _why_left_out(run: Summary) -> str:
     """Return the numbers of jobs that the means of a run leave out, by reason."""
-    never, jobs = NEVER_SUBMITTED, {"cancelled": run.cancelled, "rejected": run.rejected, "failed": run.failed}
-    counts = {reason: len(set(names) - set(run.not_submitted)) for reason, names in jobs.items()}
-    return counts_in_words(counts | {never: len(run.not_submitted)})
+    counts = {NEVER_SUBMITTED: len(run.not_submitted)}
+    for reason, names in (("cancelled", run.cancelled), ("rejected", run.rejected), ("failed", run.failed)):
+        counts[reason] = len(set(names) - set(run.not_submitted))
+    return counts_in_words(counts)
 
 
 def compared_cells(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from functools import partial
 from numbers import Real
@@ -14,7 +14,7 @@ import pandas as pd
 from polluxsim.common.errors import InvalidInputError, did_you_mean
 from polluxsim.metrics.declared import Metric, declared_in
 from polluxsim.metrics.outcomes import NEVER_STARTED, NEVER_SUBMITTED, outcome
-from polluxsim.metrics.summary import summarise
+from polluxsim.metrics.summary import counted, summarise
 from polluxsim.records.folders import policy_name
 from polluxsim.records.results import Result, Status
 from polluxsim.records.storage import Run
@@ -310,39 +310,51 @@ def _in_common(
     """Compare a setting with its baseline over the jobs that complete in both runs of a pair.
 
     The settings are a label and its runs by key of the pair. `metrics` are the declarations of the metrics to compare;
-    metrics of the user are left out. Return None if all jobs complete in both runs of each
-    pair, or if runs of a pair have other jobs of the same names. The changes are empty if the runs leave out the same
-    jobs, because the means over all jobs are then comparable.
+    metrics of the user are left out. Return None if all jobs complete in both runs of each pair, or if runs of a pair
+    have other jobs of the same names. The changes are empty if the runs leave out the same jobs, because the means over
+    all jobs are then comparable.
     """
-    others: dict[str, Counter[str]] = {label: Counter() for label, _ in (ours, baseline)}
-    samples: list[Sample] = []
-    num_jobs, are_the_same = 0, True
+    label, other = ours[0], baseline[0]
+    others = {label: Counter[str](), other: Counter[str]()}
+    samples = list[Sample]()
+    num_jobs = 0
+    are_comparable = True
     for number, key in enumerate(key for key in ours[1] if key in baseline[1]):
-        results = {label: runs[key].result for label, runs in (ours, baseline)}
-        if not _have_the_same_jobs(*results.values()):
+        results = {label: ours[1][key].result, other: baseline[1][key].result}
+        if not _have_the_same_jobs(results[label], results[other]):
             return None
-        ends = {label: _outcomes(result) for label, result in results.items()}
-        complete = [{job for job, end in outcomes.items() if end == Status.COMPLETED} for outcomes in ends.values()]
-        common = complete[0] & complete[1]
-        left_out = [outcomes.keys() - common for outcomes in ends.values()]
-        are_the_same = are_the_same and not any(map(_is_cut_short, ends.values())) and left_out[0] == left_out[1]
-        are_the_same = are_the_same and complete[0] == complete[1]
+        outcomes = {name: _outcomes(result) for name, result in results.items()}
+        common = _completed(outcomes[label]) & _completed(outcomes[other])
         num_jobs += len(common)
-        for label, outcomes in ends.items():
-            for job in set().union(*left_out):
-                others[label][outcomes.get(job, ABSENT)] += 1
-        for label, result in results.items():
-            part = replace(result, job_records=tuple(job for job in result.job_records if job.job in common))
-            values = columns_of(summary) if (summary := summarise(part)) is not None else {}
-            known = [name for name in metrics if values.get(name) is not None]
-            samples += [Sample(name, label, float(values[name]), "", number) for name in known]
-    if not any(others.values()):
+        left_out = (outcomes[label].keys() | outcomes[other].keys()) - common
+        for name, result in results.items():
+            others[name].update(outcomes[name].get(job, ABSENT) for job in left_out)
+            samples += _samples_over(common, result, name, number, metrics)
+            if {job.job for job in counted(result)} != common:
+                are_comparable = False
+    if not others[label]:
         return None
     changes: dict[str, Measured] = {}
-    if not are_the_same:
-        found = {name: Samples(samples).change(name, ours[0], baseline[0]) for name in metrics}
-        changes = {name: change for name, change in found.items() if change is not None}
+    if not are_comparable:
+        for metric in metrics:
+            change = Samples(samples).change(metric, label, other)
+            if change is not None:
+                changes[metric] = change
     return InCommon(num_jobs, others, changes)
+
+
+def _samples_over(
+    jobs: Container[str], result: Result, label: str, pair: int, metrics: Iterable[str]
+) -> Iterator[Sample]:
+    """Yield the metrics of a run over some of its jobs. `pair` is the number of the pair of runs."""
+    part = replace(result, job_records=tuple(job for job in result.job_records if job.job in jobs))
+    summary = summarise(part)
+    if summary is None:
+        return
+    values = columns_of(summary)
+    for metric in metrics:
+        if values.get(metric) is not None:
+            yield Sample(metric, label, float(values[metric]), "", pair)
 
 
 ABSENT = "not in the run"  # what happened to a job of the other run of a pair
@@ -353,9 +365,9 @@ def _outcomes(result: Result) -> dict[str, str]:
     return {job.job: outcome(job, result.end_time) for job in result.job_records}
 
 
-def _is_cut_short(outcomes: Mapping[str, str]) -> bool:
-    """Return whether means over the jobs of a run contain jobs that were cut off."""
-    return not {str(Status.CUT_OFF), NEVER_STARTED}.isdisjoint(outcomes.values())
+def _completed(outcomes: Mapping[str, str]) -> set[str]:
+    """Return the jobs that completed, given what happened to each job."""
+    return {job for job, end in outcomes.items() if end == Status.COMPLETED}
 
 
 def _have_the_same_jobs(one: Result, other: Result) -> bool:

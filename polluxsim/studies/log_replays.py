@@ -126,7 +126,8 @@ def calibrate(request: CalibrateRequest) -> Calibration:
     matches = [_match(policy, replays[policy, gpus], common, waits) for policy, gpus in tried]
     named = {f"{policy} on {gpus} GPUs": replays[policy, gpus] for policy, gpus in tried}
     sentences = [*left_out_in_words(log, named, complete)]
-    if unknown := len(complete) - len(common):
+    unknown = len(complete) - len(common)
+    if unknown:
         sentences.append(f"left out: {number_of(unknown, 'job')} without a recorded wait")
     return Calibration(sorted(matches, key=lambda match: match.error), waits, sentences)
 
@@ -162,8 +163,9 @@ def left_out_in_words(log: Path, replays: Mapping[str, Replay], common: Sequence
     largest = max(replays.values(), key=lambda replay: replay.gpus)
     for note in largest.notes:
         yield f"{log.name}: {note}"
-    everything = {job for replay in replays.values() for job in replay.sizes}
-    if not (others := len(everything) - len(common)):
+    everything = set[str]().union(*(replay.sizes for replay in replays.values()))
+    others = len(everything) - len(common)
+    if not others:
         return
     yield (
         f"compared over jobs that complete in every replay: {len(common):,} of {len(everything):,}; "
@@ -171,7 +173,8 @@ def left_out_in_words(log: Path, replays: Mapping[str, Replay], common: Sequence
     )
     by_reason: dict[str, list[str]] = {}
     for name, replay in replays.items():
-        if counts := left_out(replay, common, replays.values()):
+        counts = left_out(replay, common, replays.values())
+        if counts:
             by_reason.setdefault(counts_in_words(counts), []).append(name)
     for reason, names in by_reason.items():
         yield f"  {reason}{_where(names, replays)}"
@@ -284,7 +287,8 @@ class LogWhatIf(NamedTuple):
     def _effect(self, base: Case, case: Case) -> str:
         """Return the change of the wait between two cases, over the jobs that complete in both, with preemptions."""
         pair = [self.replays[base], self.replays[case]]
-        jobs, percentile = in_common(pair), self.request.percentiles[0]
+        jobs = in_common(pair)
+        percentile = self.request.percentiles[0]
         if not jobs:
             return f"no job completes in both replays, so the waits cannot be compared{_others(pair, jobs)}"
         before, after = (statistic(percentile, replay.waits, jobs) for replay in pair)
@@ -330,8 +334,9 @@ def wait_effect(before: float, after: float, percentile: str) -> str:
 
 def _others(pair: Sequence[Replay], jobs: Sequence[str]) -> str:
     """Return the number of jobs that a comparison of two replays leaves out, after ", over the …"; "" if it is 0."""
-    everything = {job for replay in pair for job in replay.sizes}
-    if not (others := len(everything) - len(jobs)):
+    everything = set[str]().union(*(replay.sizes for replay in pair))
+    others = len(everything) - len(jobs)
+    if not others:
         return ""
     reasons = [counts_in_words(left_out(replay, jobs, pair)) for replay in pair]
     before, after = (reason or "all complete" for reason in reasons)
