@@ -294,8 +294,10 @@ class LogWhatIf(NamedTuple):
         before, after = (statistic(percentile, replay.waits, jobs) for replay in pair)
         effect = f"{wait_effect(before, after, percentile)}{_others(pair, jobs)}"
         if any(replay.preemptions for replay in pair):
-            jct_before, jct_after = (statistic(MEAN, replay.jcts, jobs) for replay in pair)
-            effect += f"; mean JCT from {length(jct_before)} to {length(jct_after)}; {_preemptions(*pair)}"
+            jct_before, jct_after = (length(statistic(MEAN, replay.jcts, jobs)) for replay in pair)
+            is_equal = jct_before == jct_after
+            jct = f"mean JCT stays at {jct_after}" if is_equal else f"mean JCT from {jct_before} to {jct_after}"
+            effect += f"; {jct}; {_preemptions(*pair)}"
         return effect
 
     def _name(self, case: Case) -> str:
@@ -433,12 +435,13 @@ def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iter
         for rest, curve in curves.items():
             same = f"load {rest.load:g}" if axis == "nodes" else f"{rest.nodes} nodes"
             same += f", failures {rest.failures}" * several
-            for levels in reversals(curve, easier_upwards=is_easier_upwards).items():
-                easier, harder = (
-                    f"{length(curve[level])} with {f'{level:g} nodes' if axis == 'nodes' else f'load {level:g}'}"
-                    for level in levels  # the easier level, and the next harder one
-                )
-                yield f"not monotone: {rest.policy}, {same}: the {percentile} wait is {easier} and {harder}"
+            for easier, harder in reversals(curve, easier_upwards=is_easier_upwards).items():
+                waits_in_words = [length(curve[level]) for level in (easier, harder)]
+                if waits_in_words[0] == waits_in_words[1]:
+                    continue
+                levels = [f"{level:g} nodes" if axis == "nodes" else f"load {level:g}" for level in (easier, harder)]
+                pairs = " and ".join(f"{wait} with {at}" for wait, at in zip(waits_in_words, levels, strict=True))
+                yield f"not monotone: {rest.policy}, {same}: the {percentile} wait is {pairs}"
 
 
 def reversals(curve: Mapping[float, float], *, easier_upwards: bool) -> dict[float, float]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from polluxsim.cli.main import main
-from polluxsim.studies.log_replays import wait_effect
+from polluxsim.studies.log_replays import Case, not_monotone, wait_effect
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,4 +172,6 @@ def test_rows_that_an_import_drops_are_counted(
 
 def test_a_change_below_the_printed_digits_is_none() -> None:
     assert wait_effect(36000.0, 36010.0, "p95") == "leaves the p95 wait at 10 h"
+    waits = {Case("fifo", nodes, 1.0, "off"): (0.0, wait) for nodes, wait in ((8, 36000.0), (9, 36010.0))}
+    assert list(not_monotone(waits, "p95")) == []
     assert re.match("raises .* from 10 h to 10.1 h", wait_effect(36000.0, 36360.0, "p95"))
