@@ -127,14 +127,17 @@ def add_size(parser: ArgumentParser) -> None:
 
 def _size(options: Namespace) -> int:
     from polluxsim.look.descriptions import engine_waits, print_without_effect
-    from polluxsim.studies.sizing import SizeRequest, size
+    from polluxsim.studies.sizing import POLICY_OF_LOGS, SizeRequest, size
 
     if options.figure is not None:
         from polluxsim.look.plot.style import check_ending
 
         check_ending(options.figure)
-    answer = size(request_of(SizeRequest, options, overrides=tuple(options.names), folder=options.output))
+    request = request_of(SizeRequest, options, overrides=tuple(options.names), folder=options.output)
+    answer = size(request)
     print_without_effect(options.output)
+    if request.has_policy_of_logs:
+        print(f"the policy is {POLICY_OF_LOGS}, because none is given; policy=NAME sets another")
     _print_answer(answer)
     other_weeks = "; workload.resample_hours=168 draws other weeks of the log with each seed"
     if answer.same_seeds:

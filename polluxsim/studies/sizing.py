@@ -32,6 +32,8 @@ MOST_LEVELS = 100_000  # largest number of levels between 0 and the limit
 
 GPUS_PER_NODE = "cluster.gpus_per_node"  # setting
 
+POLICY_OF_LOGS = "fifo"  # policy of the replays of a log if no policy is named
+
 PLACE = "{}"  # placeholder for the level in overrides
 NEIGHBOURS = 2  # number of levels on either side of an answer that are run too
 
@@ -91,7 +93,14 @@ class SizeRequest:
         """Return the overrides of every run, with `{}` for the level."""
         log = () if self.log is None else replay_of(Path(self.log))
         varied = [] if any(PLACE in word for word in self.overrides) else [f"{self._varied}={PLACE}"]
-        return [*log, *varied, *self._nodes(), *self.overrides]
+        policy = [f"policy={POLICY_OF_LOGS}"] if self.has_policy_of_logs else []
+        return [*log, *policy, *varied, *self._nodes(), *self.overrides]
+
+    @property
+    def has_policy_of_logs(self) -> bool:
+        """Return whether the runs have `POLICY_OF_LOGS`. The default of a run, Pollux, cannot replay a log."""
+        settings = [word.partition("=")[0].lstrip("+") for word in self.overrides]
+        return self.log is not None and "policy" not in settings
 
     def _nodes(self) -> list[str]:
         """Return the override with the GPUs of each node. A log has nodes of 8 GPUs, as in `log whatif`."""

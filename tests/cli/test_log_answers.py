@@ -121,6 +121,9 @@ def test_size_takes_the_nodes_of_the_log(
     assert "each node has 8 GPUs" in told
     assert "least size that meets mean wait < 60 s: 2 nodes, 5 s" in told
     assert "no interval of this size: it needs 3 seeds or more, and each size has one run" in told
+    assert "the policy is" not in told
+    by_default = printed(capsys, *find)
+    assert by_default == f"the policy is fifo, because none is given; policy=NAME sets another {told}"
     # A wait is all time without GPUs: SRTF has 55 s on one node, and preempts once.
     told = printed(capsys, *find, "policy=srtf")
     assert "1 node, 55 s" in told
