@@ -225,7 +225,20 @@ def _forecast(run: Run, options: Namespace) -> pd.DataFrame:
     arrivals, moment, forks = _arrivals(options.arrivals), Moment(run, options.at), options.forks
     with progress_line("futures", forks) as show:
         found = forecast(moment, options.jobs or None, forks, lambda n: show(n, forks, ""), num_cores(), arrivals)
-    return forecast_frame(found)
+    frame = forecast_frame(found)
+    frame.attrs["left_out"] = _not_forecast(run, moment.time, len(frame)) if not options.jobs else ""
+    return frame
+
+
+def _not_forecast(run: Run, time: float, num_forecast: int) -> str:
+    """Return a sentence on the jobs of a run without a forecast at a time [s]; "" if there are none."""
+    from polluxsim.metrics.outcomes import counts_in_words
+
+    records = run.result.job_records
+    later = sum(job.submit_time > time for job in records)
+    ended = len(records) - num_forecast - later
+    counts = counts_in_words({"ended before": ended, "submitted later": later})
+    return f"forecast: {num_forecast} of {len(records)} jobs of the run; the others: {counts}" if counts else ""
 
 
 def _print_forecast(frame: pd.DataFrame, form: str | None) -> None:
@@ -236,6 +249,8 @@ def _print_forecast(frame: pd.DataFrame, form: str | None) -> None:
         print(json.dumps(json.loads(frame.to_json(orient="records")), indent=2))
     else:
         _print_table(frame)
+        if frame.attrs["left_out"]:
+            print(frame.attrs["left_out"])
     print(frame.attrs["arrivals"], file=sys.stderr if form else sys.stdout)
 
 
@@ -278,6 +293,7 @@ def _calibrate(run: Run, options: Namespace, times: int) -> None:
         found = calibration(run, times, options.forks, lambda n: show(n, times, ""), num_cores(), arrivals)
     for check in forecast_checks(found):
         print("\n".join(calibration_lines(check)))
+    print("left out: times that had not come when the run ended, and jobs that ended without them")
 
 
 def calibration_lines(check: Check) -> list[str]:

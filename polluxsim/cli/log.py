@@ -123,7 +123,8 @@ def _add_replays(parser: ArgumentParser, log: str, policies: list[str]) -> None:
 def add_log_calibrate(parser: ArgumentParser) -> None:
     parser.description = (
         "Find the policy and the cluster size that best explain the waits in a log. The command replays the log under "
-        "each policy and size, and prints the replay with the most similar waits first."
+        "each policy and size, and prints the replay with the most similar waits first. A wait is all time without "
+        "GPUs. Each restart costs engine.restart_delay, 30 s by default."
     )
     parser.epilog = "Example: polluxsim log calibrate log.parquet --gpus 64,96 --policies fifo,easy"
     _add_replays(
@@ -142,14 +143,18 @@ def _calibrate(options: Namespace) -> None:
     from polluxsim.studies.log_replays import CalibrateRequest, calibrate
 
     request = request_of(CalibrateRequest, options, folder=options.output, overrides=options.names)
-    found, waits = calibrate(request)
-    lines = [("policy", "GPUs", "off by [h]", "mean wait [h]", "rank correlation")]
-    for match in found:
+    found = calibrate(request)
+    lines = [("policy", "GPUs", "off by [h]", "mean wait [h]", "preempted", "rank correlation")]
+    for match in found.matches:
         correlation = "–" if isnan(match.rank_correlation) else f"{match.rank_correlation:.2f}"
         hours = (f"{match.error / HOUR:.2f}", f"{match.mean_wait / HOUR:.2f}")
-        lines.append((match.policy, str(match.gpus), *hours, correlation))
-    console().print(boxed(lines, f"{len(waits)} jobs waited {waits.mean() / HOUR:.2f} h on average in the log"))
-    print(engine_waits(found[0].engine))
+        lines.append((match.policy, str(match.gpus), *hours, f"{match.preemptions:,}", correlation))
+    mean = found.recorded.mean() / HOUR
+    console().print(boxed(lines, f"{len(found.recorded)} jobs waited {mean:.2f} h on average in the log"))
+    for sentence in found.left_out:
+        print(sentence)
+    print(WAITS)
+    print(engine_waits(found.matches[0].engine))
     print_without_effect(options.output)
 
 
@@ -160,7 +165,8 @@ ON, ON_RATE = "on", "rsc-1"
 def add_log_whatif(parser: ArgumentParser) -> None:
     parser.description = (
         "Replay the log of a cluster with other numbers of nodes, loads, policies and failures. The command finds the "
-        "policy that best explains the waits in the log, and prints how each change affects the waits."
+        "policy that best explains the waits in the log, and prints how each change affects the waits. A wait is all "
+        "time without GPUs. Each restart costs engine.restart_delay, 30 s by default."
     )
     parser.epilog = "Example: polluxsim log whatif sacct.txt --nodes 8,+4 --load 1,1.2"
     _add_replays(parser, "log, as sacct or 'polluxsim log import' writes it", ["fifo", "easy"])
@@ -182,28 +188,53 @@ def _whatif(options: Namespace) -> None:
     request = request_of(LogWhatIfRequest, options, folder=options.output, **others)
     found = log_whatif(request)
     mean = length(found.recorded.mean())
-    print(f"{len(found.recorded)} jobs waited {mean} on average in the log; replayed on {request.nodes[0]} nodes: "
+    nodes = f"{request.nodes[0]} node{'s' * (request.nodes[0] != 1)} of {request.gpus_per_node} GPUs"
+    print(f"{len(found.recorded)} jobs waited {mean} on average in the log; replayed on {nodes}: "
           + ", ".join(f"{match.policy} is off by {length(match.error)} a job" for match in found.matches))  # fmt: skip
     for sentence in from_before(before_run_in(info_of(run)) for run in found.runs.values()):
         print(sentence)
+    for sentence in found.calibration.left_out:
+        print(sentence)
     _print_waits(found)
-    print("\n".join([*found.effects(), *not_monotone(found.waits, request.percentiles[0])]))
+    print("\n".join([*found.left_out(), *found.effects(), *not_monotone(found.waits, request.percentiles[0])]))
+    print(WAITS)
     print(engine_waits(found.matches[0].engine))
     for sentence in without_effect((case.policy, info_of(run)) for case, run in found.runs.items()):
         print(sentence)
     print(f"wrote {request.place}")
 
 
+WAITS = "a wait is all time without GPUs from submission to completion"
+"""Line that defines the waits of replays."""
+
+
 def _print_waits(found: LogWhatIf) -> None:
-    """Print the mean and the percentiles of the wait in each case as a table."""
+    """Print the mean and the percentiles of the wait, the mean JCT and the preemptions in each case as a table."""
     from polluxsim.look.console import console
     from polluxsim.look.tables import boxed
-    from polluxsim.studies.log_replays import wait_in_words
+    from polluxsim.studies.replayed_jobs import MEAN, statistic
 
     has_failures = list(found.request.failures) != ["off"]
+    are_interrupted = any(replay.waits != replay.first_waits for replay in found.replays.values())
+    have_others = any(len(replay.waits) > len(found.jobs) for replay in found.replays.values())
     waits = [f"{what} wait" for what in ("mean", *found.request.percentiles)]
-    lines = [["policy", "nodes", "load", *["failures"] * has_failures, *waits]]
+    head = ["policy", "nodes", "load", *["failures"] * has_failures, *waits, *["mean to first GPU"] * are_interrupted]
+    lines = [[*head, "mean JCT", "preempted", "jobs", *["mean wait of other jobs"] * have_others]]
     for case, times in found.waits.items():
-        words = (case.policy, str(case.nodes), f"{case.load:g}", *[case.failures] * has_failures)
-        lines.append([*words, *map(wait_in_words, times)])
+        replay = found.replays[case]
+        cells = [case.policy, str(case.nodes), f"{case.load:g}", *[case.failures] * has_failures]
+        cells += map(_time_cell, times)
+        if are_interrupted:
+            cells.append(_time_cell(statistic(MEAN, replay.first_waits, found.jobs)))
+        cells += [_time_cell(statistic(MEAN, replay.jcts, found.jobs)), f"{replay.preemptions:,}"]
+        cells.append(f"{len(found.jobs):,}")
+        if have_others:
+            others = sorted(replay.waits.keys() - set(found.jobs))
+            cells.append(f"{_time_cell(statistic(MEAN, replay.waits, others))} ({len(others):,})" if others else "–")
+        lines.append(cells)
     console().print(boxed(lines))
+
+
+def _time_cell(seconds: float) -> str:
+    """Return a time [s] as text; "–" without jobs."""
+    return "–" if isnan(seconds) else length(seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from polluxsim.cli.commands import NO
@@ -102,14 +103,16 @@ def _arena(options: Namespace) -> int:
 def add_size(parser: ArgumentParser) -> None:
     parser.description = (
         "Find the smallest number of nodes that meets a target, or the highest load that a cluster can take. All "
-        "sizes have the same workload and seeds. The command prints the metric of each size that it tried."
+        "sizes have the same workload and seeds. The command prints the metric of each size that it tried. A wait is "
+        "all time without GPUs. In a log, each restart costs engine.restart_delay, 30 s by default."
     )
-    parser.epilog = "Example: polluxsim size --log log.parquet --target 'p90 wait < 10 min' cluster.gpus_per_node=8"
+    parser.epilog = "Example: polluxsim size --log log.parquet --target 'p90 wait < 10 min' policy=fifo"
     parser.add_argument("names", nargs="*", default=[], metavar="KEY=VALUE",
                         help=f"{SETTINGS}; the number of nodes or the load replaces {{}}: cluster=mixed "
                         "'cluster.groups=[[{},8],[4,4]]'")  # fmt: skip
     take(parser, "target", required=True)
     take(parser, "log", note="the workload is the log (default: the workload of 'polluxsim run')")
+    take(parser, "gpus-per-node", note="(default: 8 with --log; otherwise those of the cluster)")
     for name in ("highest-load", "existing", "limit", "step"):
         take(parser, name)
     take(parser, "seeds", default=1,
@@ -124,18 +127,23 @@ def add_size(parser: ArgumentParser) -> None:
 
 def _size(options: Namespace) -> int:
     from polluxsim.look.descriptions import engine_waits, print_without_effect
-    from polluxsim.studies.sizing import SizeRequest, size
+    from polluxsim.studies.sizing import POLICY_OF_LOGS, SizeRequest, size
 
     if options.figure is not None:
         from polluxsim.look.plot.style import check_ending
 
         check_ending(options.figure)
-    answer = size(request_of(SizeRequest, options, overrides=tuple(options.names), folder=options.output))
+    request = request_of(SizeRequest, options, overrides=tuple(options.names), folder=options.output)
+    answer = size(request)
     print_without_effect(options.output)
+    if request.has_policy_of_logs:
+        print(f"the policy is {POLICY_OF_LOGS}, because none is given; policy=NAME sets another")
     _print_answer(answer)
+    other_weeks = "; workload.resample_hours=168 draws other weeks of the log with each seed"
     if answer.same_seeds:
-        other_weeks = "; workload.resample_hours=168 draws other weeks of the log with each seed"
         print(f"all {options.seeds} seeds give the same results{other_weeks if options.log is not None else ''}")
+    elif reason := answer.why_no_interval():
+        print(f"{reason}{other_weeks if options.log is not None and options.seeds == 1 else ''}")
     print(engine_waits(answer.engine))
     if options.figure is not None:
         from polluxsim.look.plot.scaling import draw_levels
@@ -147,13 +155,44 @@ def _size(options: Namespace) -> int:
 
 
 def _print_answer(answer: Answer) -> None:
-    """Print the metric at every level, and the answer in sentences."""
+    """Print the cluster, the metric at every level, the jobs that it leaves out, and the answer in sentences."""
     from polluxsim.look.console import console
     from polluxsim.look.tables import boxed
+    from polluxsim.metrics.outcomes import counts_in_words
 
     intervals = any(found.low is not None for found in answer.curve.values())
-    lines = [[answer.what, answer.target.heading, *["95 % interval"] * intervals]]
+    have_preemptions = any(facts.preemptions for facts in answer.facts.values())
+    leave_out_jobs = any(facts.incomplete for facts in answer.facts.values())
+    head = [answer.what, answer.target.heading, *["95 % interval"] * intervals]
+    lines = [[*head, *["preempted"] * have_preemptions, *["jobs left out"] * leave_out_jobs]]
     for level, found in answer.curve.items():
-        lines.append([f"{level:g}", answer.in_unit(found.value), *[answer.interval(found)] * intervals])
+        facts = answer.facts[level]
+        cells = [f"{level:g}", answer.in_unit(found.value), *[answer.interval(found)] * intervals]
+        if have_preemptions:
+            cells.append(f"{facts.preemptions:,.4g}")
+        if leave_out_jobs:
+            cells.append(counts_in_words(facts.incomplete) or "none")
+        lines.append(cells)
+    for sentence in _clusters_and_jobs(answer):
+        print(sentence)
     console().print(boxed(lines, names=0))
     print("\n".join(answer.sentences()))
+
+
+def _clusters_and_jobs(answer: Answer) -> Iterator[str]:
+    """Yield sentences on the clusters and on the jobs of the runs."""
+    from polluxsim.look.descriptions import cluster_words
+
+    facts = answer.facts[min(answer.curve)]
+    sizes = {size for level in answer.facts.values() for size in level.gpus_per_node}
+    if not answer.of_sizes:
+        yield f"cluster: {cluster_words(facts.gpus_per_node)}"
+    elif len(sizes) == 1:
+        yield f"each node has {min(sizes)} GPU{'s' * (min(sizes) > 1)}"
+    else:
+        largest = answer.facts[max(answer.curve)]
+        yield f"clusters from {cluster_words(facts.gpus_per_node)} to {cluster_words(largest.gpus_per_node)}"
+    if answer.first is not None:
+        yield f"sizes below {answer.first:g} are left out: they have no room for the largest job"
+    for note in facts.notes:
+        yield f"the workload: {note}"

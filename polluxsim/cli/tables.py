@@ -59,6 +59,9 @@ def _table(options: Namespace) -> None:
         user_values = [values_in(run.info) for run in runs.values()]
         print_from_before(runs.values())
         console().print(SideBySide(summaries, list(map(steady_gpus, runs.values())), bases, user_values))
+        for name, run in runs.items():
+            for note in run.info.get("notes", ()):
+                print(f"{name}: {note}")
 
 
 def _refuse_beside_ranks(options: Namespace) -> None:

@@ -96,12 +96,12 @@ def run_alone(
 ) -> float:
     """Return the time from the first start to completion of a job that keeps its GPUs [s].
 
-    Its start costs the restart delay. Its agent can change the batch size after each epoch and at each round, as on a
-    shared cluster.
+    Its start costs the delay of a first start. Its agent can change the batch size after each epoch and at each round,
+    as on a shared cluster.
     """
     alone, shape = ActiveJob(job, truth, agent, settings.time_rule), gpus_by_node(placement)
     pace = truth.pace(shape, agent.choose(len(placement), sum(shape), gpu_type))
-    alone.place(placement, pace, 0.0, settings.delays.of(job.application, gpu_type))
+    alone.place(placement, pace, 0.0, settings.first_delay(job.application, gpu_type))
     alone.begin_segment(0.0)
     next_round = 1
     while True:
@@ -154,7 +154,7 @@ class TimesAlone:
         start = first_round(submit_time, settings.round_interval) * settings.round_interval
         wait = max(start - submit_time, 0.0)  # the round can be earlier by rounding
         if (duration := job.fixed_duration) is not None:
-            run_time = settings.delays.of(job.application, gpu_type) + duration
+            run_time = settings.first_delay(job.application, gpu_type) + duration
             return (wait + run_time) * max(job.num_replicas / share, 1.0)
         truth = self._scenario.truth_of(job)
         if (gang := truth.application.gang_size) is not None:
@@ -185,4 +185,4 @@ class TimesAlone:
         if agent.learns or agent.plans:
             return run_alone(job, truth, agent, placement, gpu_type, settings)
         choice = agent.choose(len(shape), sum(shape), gpu_type)
-        return settings.delays.of(job.application, gpu_type) + truth.time_left(shape, choice, 0, 0.0)
+        return settings.first_delay(job.application, gpu_type) + truth.time_left(shape, choice, 0, 0.0)

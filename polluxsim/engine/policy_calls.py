@@ -105,6 +105,7 @@ def cluster_view(state: State, rounds: Rounds) -> ClusterView:
         gpus_per_node=up,
         jobs=JobWindows(shutter, len(jobs.active), jobs.all_views),
         restarts=settings.delays,
+        free_starts=settings.free_starts,
         nodes=nodes.counts,
         changes=rounds.changes(jobs.views),
         round_interval=settings.round_interval,

@@ -32,7 +32,7 @@ class EngineSettings:
     round_interval
         Time between two scheduling rounds, from 1e-9 to 1e11 [s]. Rounds are at its multiples.
     restart_delay
-        Time without training after each change of a job's GPUs, including its first start [s].
+        Time without training after each change of a job's GPUs, including its first start unless `free_starts` [s].
     restart_delays
         Restart delays by application [s]: one number, or a mapping of GPU types to numbers.
     interference
@@ -53,6 +53,8 @@ class EngineSettings:
         Whether the policy decides at once after a failure that takes GPUs from a job, and not only at the next round.
     free_moves
         Whether jobs that hold GPUs change them without the restart delay.
+    free_starts
+        Whether the first start of a job has no restart delay. The durations in a log contain the first start.
     sharing
         Which jobs can share GPUs, and their speeds. With None, jobs do not share GPUs.
     """
@@ -67,6 +69,7 @@ class EngineSettings:
     checkpoints: Checkpoints | None = None
     job_failures: JobFailures | None = None
     free_moves: bool = False
+    free_starts: bool = False
     ask_at_failures: bool = False
     sharing: Sharing | None = None
 
@@ -93,6 +96,10 @@ class EngineSettings:
     def delays(self) -> RestartDelays:
         """Return the restart delays by application and GPU type."""
         return RestartDelays(self.restart_delay, self.restart_delays)
+
+    def first_delay(self, application: str, gpu_type: str | None) -> float:
+        """Return the time without training after the first start of a job on a GPU type [s]."""
+        return 0.0 if self.free_starts else self.delays.of(application, gpu_type)
 
     @property
     def named_applications(self) -> Mapping[str, Iterable[str]]:

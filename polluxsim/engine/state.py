@@ -253,7 +253,7 @@ class State:
 
     def _move(self, move: Move) -> None:
         settings, now, job = self.scenario.settings, self.clock.now, move.job
-        is_free = settings.free_moves and bool(job.placement)
+        is_free = settings.free_moves if job.placement else settings.free_starts and job.holding.start_time is None
         named = None if is_free or not move.placement else move.delay
         delay = 0.0 if is_free else self._restart_delay(move) if named is None else named
         job.place(move.placement, move.pace, now, delay)

@@ -87,10 +87,13 @@ def engine_waits(engine: Mapping[str, Any]) -> str:
     'the engine adds up to 60 s until the next round and 30 s at each start'
     >>> engine_waits({"restart_delay": 0.0})
     'the engine adds up to 60 s until the next round and 0 s at each start'
+    >>> engine_waits({"round_interval": 10.0, "free_starts": True})
+    'the engine adds up to 10 s until the next round and 30 s at each restart'
     """
     interval, delay = engine.get("round_interval", ROUND_INTERVAL), engine.get("restart_delay", RESTART_DELAY)
     by_application = engine.get("restart_delays")
-    line = f"the engine adds up to {interval:g} s until the next round and {delay:g} s at each start"
+    starts = "restart" if engine.get("free_starts") else "start"
+    line = f"the engine adds up to {interval:g} s until the next round and {delay:g} s at each {starts}"
     return f"{line} (other delays: {', '.join(by_application)})" if by_application else line
 
 

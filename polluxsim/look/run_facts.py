@@ -63,9 +63,13 @@ def start_delay(run: Run) -> Delay:
     engine = run.info.get("config", {}).get("engine", {})
     delays = RestartDelays(float(engine.get("restart_delay", 0.0)), engine.get("restart_delays") or {})
     types = cluster_of(run).node_types if delays.known else ()
+    has_free_starts = bool(engine.get("free_starts"))
+    first_starts = {job.job: job.start_time for job in run.result.job_records} if has_free_starts else {}
     recorded = {(start.job, start.time): start.delay for start in run.result.start_records}
 
     def delay(job: str, application: str, nodes: Sequence[int], time: float) -> float:
+        if has_free_starts and first_starts.get(job) == time:
+            return 0.0
         from_settings = delays.of(application, types[nodes[0]].name if types and nodes else ANY.name)
         return recorded.get((job, time), from_settings)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import floor, isfinite, log10
 from textwrap import fill
@@ -15,6 +16,7 @@ from polluxsim.common.durations import HOUR, clock, length
 from polluxsim.look.tables import boxed, html, latex, markdown, text_blocks
 from polluxsim.look.why.phrases import count_range
 from polluxsim.metrics.declared import Metric
+from polluxsim.metrics.outcomes import counts_in_words, incomplete, number_of
 from polluxsim.records.results import Result
 from polluxsim.statistics.estimates import LEAST_FOR_VERDICT, LEAST_UNITS, Measured
 from polluxsim.statistics.job_values import Rank, ranks
@@ -155,6 +157,9 @@ def _unserved_notes(table: SettingsTable) -> Iterator[str]:
     for participle in dict.fromkeys(table.unserved.values()):
         names = [label for label in table.cells if table.unserved.get(label) == participle]
         yield f"Jobs were {participle} in runs of {', '.join(names)}, so {NOT_COMPARED} are not compared."
+    if table.incomplete:
+        counts = [f"{label}: {counts_in_words(found)}" for label, found in table.incomplete.items()]
+        yield f"Jobs that did not complete, over all runs: {'; '.join(counts)}."
 
 
 def _change_notes(table: SettingsTable) -> Iterator[str]:
@@ -271,6 +276,7 @@ def _comparison_lines(found: Against, over: str, note: str = "") -> Iterator[str
         yield note
     if found.unserved:
         yield f"  {NOT_COMPARED} are not compared, because jobs were {found.unserved}"
+    yield from _lines_in_common(found)
     if not found.changes:
         yield "  no two runs have the same workload and seed"
         return
@@ -282,6 +288,35 @@ def _comparison_lines(found: Against, over: str, note: str = "") -> Iterator[str
         yield f"  {titles[metric]:<{width}}  {measured_change(change):>9}, {pairs}{zeros}"
     if not note:
         yield from _job_lines(found)
+
+
+COMMON_TITLES = {
+    "avg_jct": "mean JCT", "p50_jct": "JCT, median", "p99_jct": "JCT, 99th percentile",
+    "avg_waiting_time": "mean wait in total",
+}  # fmt: skip
+"""Titles of metrics over the jobs that complete in both runs of a pair."""
+
+
+def _lines_in_common(found: Against) -> Iterator[str]:
+    """Yield lines on the jobs that complete in both runs of a pair, and on the other jobs."""
+    if (common := found.in_common) is None:
+        return
+    number = sum(next(iter(common.others.values())).values())
+    yield f"  jobs that complete in both runs of a pair: {common.num_jobs:,}; {number_of(number, 'other job')}:"
+    for label, counts in common.others.items():
+        yield f"    {label}: {counts_in_words(counts)}"
+    if not common.changes:
+        return
+    if not found.unserved:
+        yield "  metrics of jobs are over the jobs that complete in both"
+        return
+    yield "  over the jobs that complete in both:"
+    width = max(map(len, COMMON_TITLES.values()))
+    for name, change in common.changes.items():
+        if name not in COMMON_TITLES:
+            continue
+        pairs = number_of(change.num_units, "pair")
+        yield f"    {COMMON_TITLES[name]:<{width}} ↓  {measured_change(change):>9}, {pairs}"
 
 
 def _job_lines(found: Against) -> Iterator[str]:
@@ -351,7 +386,14 @@ def rank_table(settings: Mapping[str, Sequence[Result]], by: str) -> Table:
         lines.append([name, str(jobs), *(cell for rank in of_settings for cell in _rank_cells(rank))])
     more = len(names) - MOST_RANKS
     title = f"By {by}, longest mean time to the first GPU first"
-    return boxed(lines, title, caption=f"and {more} more" if more > 0 else "")
+    notes = [f"and {more} more"] if more > 0 else []
+    for setting, results in settings.items():
+        lost = Counter[str]()
+        for result in results:
+            lost += incomplete(result)
+        if lost:
+            notes.append(f"JCTs of {setting} leave out {number_of(lost.total(), 'job')}: {counts_in_words(lost)}")
+    return boxed(lines, title, caption="\n".join(notes))
 
 
 def _rank_cells(rank: Rank | None) -> list[str]:

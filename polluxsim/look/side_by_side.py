@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
@@ -12,6 +12,7 @@ from polluxsim.common.durations import HOUR
 from polluxsim.look.console import UNBOUNDED
 from polluxsim.look.tables import NOTE, boxed, html
 from polluxsim.metrics.declared import UserValues
+from polluxsim.metrics.outcomes import NEVER_SUBMITTED, counts_in_words, number_of
 from polluxsim.metrics.summary import Summary
 from polluxsim.records.results import RoundRecord
 from polluxsim.statistics.metric_lines import Line, baseline_note, difference, metric_lines
@@ -44,7 +45,7 @@ class SideBySide:
         cells = compared_cells(list(summaries.values()), gpus, bases, user_values)
         self._labels = list(cells)
         self._columns = [(name, [texts[run] for texts in cells.values()]) for run, name in enumerate(summaries)]
-        self._note = baseline_note(list(summaries), bases)
+        self._notes = list(_notes(summaries, bases))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the blocks."""
@@ -57,15 +58,15 @@ class SideBySide:
                 block = []
             block.append(column)
         yield self._block(block, options.max_width)
-        if self._note:
-            yield Text(self._note)
+        for note in self._notes:
+            yield Text(note)
 
     def html(self) -> str:
         """Return the table as HTML for a notebook. Many runs have a row each."""
         lines = [["", *self._labels], *([name, *(cell.plain for cell in cells)] for name, cells in self._columns)]
         if len(self._columns) <= MOST_COLUMNS:
             lines = [list(line) for line in zip(*lines, strict=True)]
-        return html(lines, [self._note] if self._note else [], "left; white-space: pre")
+        return html(lines, self._notes, "left; white-space: pre")
 
     def _block(self, columns: Sequence[tuple[str, list[Text]]], width: int) -> Table:
         """Return a table of some runs. The names of the metrics are wrapped if a screen of `width` is very narrow."""
@@ -73,6 +74,28 @@ class SideBySide:
         table = boxed([head, *zip(self._labels, *(cells for _, cells in columns), strict=True)])
         table.columns[0].no_wrap = width >= max(map(len, self._labels)) + LEAST_BESIDE_NAMES
         return table
+
+
+def _notes(summaries: Mapping[str, Summary], bases: Sequence[int]) -> Iterator[str]:
+    """Yield notes on the baselines, on the jobs that the means leave out, and on runs that leave out other jobs."""
+    if note := baseline_note(list(summaries), bases):
+        yield note
+    runs = list(summaries.values())
+    for name, run in summaries.items():
+        if run.left_out:
+            where = f" of {name}" if len(runs) > 1 else ""
+            number = f"{len(run.left_out):,} of {number_of(run.num_jobs, 'job')}"
+            yield f"Means{where} leave out {number}: {_why_left_out(run)}."
+    if any(runs[base].left_out != run.left_out for run, base in zip(runs, bases, strict=False)):
+        yield "Times over different jobs are not compared; 'polluxsim compare' compares the jobs that complete in both."
+
+
+def _why_left_out(run: Summary) -> str:
+    """Return the numbers of jobs that the means of a run leave out, by reason."""
+    counts = {NEVER_SUBMITTED: len(run.not_submitted)}
+    for reason, names in (("cancelled", run.cancelled), ("rejected", run.rejected), ("failed", run.failed)):
+        counts[reason] = len(set(names) - set(run.not_submitted))
+    return counts_in_words(counts)
 
 
 def compared_cells(

@@ -93,7 +93,9 @@ def boxed(lines: Sequence[Sequence[str | Text]], title: str = "", names: int = 1
     Texts are not markup. A cell that is a `Text` keeps its style.
     """
     head, *rows = [[cell if isinstance(cell, Text) else Text(cell) for cell in line] for line in lines]
-    table = Table(title=Text(title) if title else None, title_justify="left", caption=caption or None)
+    table = Table(
+        title=Text(title) if title else None, title_justify="left", caption=Text(caption) if caption else None
+    )
     for index, heading in enumerate(head):
         table.add_column(heading, justify="left" if index < names else "right", no_wrap=index < names, overflow="fold")
     for row in rows:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from polluxsim.common.durations import HOUR
 from polluxsim.common.instants import has_come
+from polluxsim.metrics.outcomes import NEVER_STARTED, outcome
 from polluxsim.records.results import GpuSeconds, JobRecord, Result, Status, down_gpu_seconds
 
 
@@ -124,6 +125,7 @@ class Summary:
     # GPU time of jobs from before the run between the first submission and the last completion, in which they hold
     # GPUs beside the jobs that `gpu_hours` counts [GPU h]; None without such jobs.
     earlier_gpu_hours: float | None = None
+    never_started: tuple[str, ...] = ()  # names of the jobs of `cut_off` that were submitted and never got a GPU
 
     def values(self) -> dict[str, Any]:
         """Return the metrics by name, without `earlier_gpu_hours` if no job is from before the run."""
@@ -131,6 +133,11 @@ class Summary:
         if self.earlier_gpu_hours is None:
             del found["earlier_gpu_hours"]
         return found
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Return the names of the jobs that are in no mean."""
+        return frozenset((*self.not_submitted, *self.cancelled, *self.rejected, *self.failed))
 
 
 def summarise(result: Result) -> Summary | None:
@@ -177,6 +184,7 @@ def summarise(result: Result) -> Summary | None:
         gpu_time=shares_of_gpu_time(result),
         avg_queueing_delay=_statistic(np.mean, np.array([queueing_delay(job, result.end_time) for job in in_means])),
         avg_waiting_time=_statistic(np.mean, np.array([waiting_time(job, result.end_time) for job in in_means])),
+        never_started=tuple(job.job for job in records if outcome(job, result.end_time) == NEVER_STARTED),
         unknown_fairness=sum(job.status is Status.COMPLETED and job.finish_time_fairness is None for job in jobs),
         earlier_gpu_hours=None if records is result.job_records else _earlier_gpu_seconds(result, first, last) / HOUR,
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from polluxsim.common.durations import UNITS, from_clock, unit_of
 from polluxsim.common.errors import InvalidInputError, short
-from polluxsim.metrics.summary import counted, jct, queueing_delay, summarise
+from polluxsim.metrics.summary import counted, jct, summarise, waiting_time
 from polluxsim.records.results import Result
 
 WORDS = re.compile(r"(?:(mean|p50|p90|p95|p99) +(wait|jct|rho)|(makespan)) *(<=|<) *(.+)")
@@ -23,7 +23,8 @@ class Target(NamedTuple):
     """A bound on a metric of a run."""
 
     statistic: str  # "mean", or a percentile like "p90" (linear between ranks); "" for the makespan
-    quantity: str  # "wait" (time to the first GPU), "jct", "rho" or "makespan"
+    # "wait" (all time without GPUs from submission to completion), "jct", "rho" or "makespan".
+    quantity: str
     sign: str  # "<" or "<="
     bound: float  # [s; 1 for ρ]
     unit: tuple[str, int]  # of the text, and its length [s]; ("", 1) for ρ
@@ -66,7 +67,7 @@ class Target(NamedTuple):
     def _of_jobs(self, result: Result) -> Sequence[float | None]:
         if self.quantity == "rho":
             return [job.finish_time_fairness for job in result.job_records]
-        of_job = jct if self.quantity == "jct" else queueing_delay
+        of_job = jct if self.quantity == "jct" else waiting_time
         return [of_job(job, result.end_time) for job in counted(result)]
 
 

@@ -193,6 +193,7 @@ class Execution:
         """Return the content of run.json for the run."""
         unused = {"without_effect": self._without_effect} if self._without_effect else {}
         odd = suspicious(self._resolved, self.workload)
+        notes = {"notes": list(self.workload.notes)} if self.workload.notes else {}
         return {
             "config": self._resolved,
             "seed": self._config.seed,
@@ -204,6 +205,7 @@ class Execution:
             **unused,
             **({"suspicious": odd} if odd else {}),
             **named_policy_entry(self._policy_entry),
+            **notes,
             **({"metrics": self._user_values} if self._user_values else {}),
         }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import NamedTuple
@@ -11,13 +13,23 @@ import pandas as pd
 
 from polluxsim.common.errors import InvalidInputError, did_you_mean
 from polluxsim.metrics.declared import Metric, declared_in
-from polluxsim.metrics.summary import of_run
+from polluxsim.metrics.outcomes import NEVER_STARTED, NEVER_SUBMITTED, outcome
+from polluxsim.metrics.summary import counted, of_run, summarise
 from polluxsim.records.folders import policy_name
-from polluxsim.records.results import Result
+from polluxsim.records.results import Result, Status
 from polluxsim.records.storage import Run
 from polluxsim.statistics.estimates import Measured, Sample, Samples
 from polluxsim.statistics.forks import FROM_FORK, fork_times, parts_from_fork
-from polluxsim.statistics.frames import Row, check_column, every_row_of, frame_of, is_setting, rows_of, settings_in
+from polluxsim.statistics.frames import (
+    Row,
+    check_column,
+    columns_of,
+    every_row_of,
+    frame_of,
+    is_setting,
+    rows_of,
+    settings_in,
+)
 from polluxsim.statistics.groups import REPLICATES, in_words, is_named, labels_of, names_of, no_baseline, settings_of
 from polluxsim.statistics.metric_lines import is_lower_bound, metric_of, needs_completion
 
@@ -27,6 +39,13 @@ SHOWN = ("avg_jct", "p99_jct", "makespan", "max_fairness", "p99_fairness", "rest
 
 UNSERVED = {"cut_off": "cut off", "rejected": "rejected"}
 """Columns that count jobs that were not served, and what happened to these jobs."""
+
+
+LEFT_OUT = {"cancelled": "cancelled", "failed": "failed", "not_submitted": NEVER_SUBMITTED}
+"""Columns that count other jobs that the means leave out, and what happened to these jobs."""
+
+UNEVEN = "left out in only one run of a pair"
+"""What happened to jobs if the runs of a pair leave out other jobs."""
 
 
 class Cell(NamedTuple):
@@ -46,6 +65,8 @@ class SettingsTable(NamedTuple):
     metrics: Mapping[str, Metric]  # declarations
     baselines: Mapping[str, str]  # by setting
     unserved: Mapping[str, str]  # settings with jobs that were not served, and what happened to the jobs
+    # Jobs that did not complete, over all runs, by setting and by what happened to them; only settings with such jobs.
+    incomplete: Mapping[str, Counter[str]] = {}
 
 
 def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: str | None = None) -> SettingsTable:
@@ -68,8 +89,44 @@ def settings_table(frame: pd.DataFrame, metrics: Sequence[str] = (), baseline: s
     pairs = baselines(rows, labels, baseline)
     samples = samples_of(rows, labels, shown)
     unserved = with_unserved_jobs(rows, labels)
+    for label, other in pairs.items():
+        if not {label, other} & unserved.keys() and _leave_out_other_jobs(rows, labels, label, other):
+            unserved[label] = UNEVEN
     cells = {label: _cells(samples, shown, (label, pairs[label]), unserved) for label in pairs}
-    return SettingsTable(cells, shown, pairs, unserved)
+    return SettingsTable(cells, shown, pairs, unserved, _incomplete(rows, labels))
+
+
+def _count(cell: object) -> int:
+    """Return the number of jobs in a cell. A dataset has an array of names, other tables a tuple or a number."""
+    if isinstance(cell, Sized):
+        return len(cell)
+    return int(float(cell)) if isinstance(cell, Real) and float(cell) > 0 else 0
+
+
+def _incomplete(rows: Sequence[Row], labels: Sequence[str]) -> dict[str, Counter[str]]:
+    """Return the jobs that did not complete, by setting and by what happened to them. A job counts once."""
+    found: dict[str, Counter[str]] = {}
+    for row, label in zip(rows, labels, strict=True):
+        counts = Counter({words: _count(row.get(column)) for column, words in (UNSERVED | LEFT_OUT).items()})
+        counts[NEVER_STARTED] = _count(row.get("never_started"))
+        # Jobs that were cut off are stated as such, as never started, or as never submitted.
+        cut_off = counts[UNSERVED["cut_off"]]
+        counts[UNSERVED["cut_off"]] = max(cut_off - counts[NEVER_STARTED] - counts[NEVER_SUBMITTED], 0)
+        if any(counts.values()):
+            found[label] = found.get(label, Counter()) + counts
+    return found
+
+
+def _leave_out_other_jobs(rows: Sequence[Row], labels: Sequence[str], label: str, other: str) -> bool:
+    """Return whether two settings leave out other jobs in a pair of runs, by the names of the jobs or their numbers."""
+    by_setting: dict[str, dict[str, list[object]]] = {label: {}, other: {}}
+    for row, own in zip(rows, labels, strict=True):
+        if own in by_setting:
+            cells = [row.get(column) for column in LEFT_OUT]
+            names = [sorted(map(str, cell)) if isinstance(cell, Iterable) else _count(cell) for cell in cells]
+            by_setting[own][repr([row.get(name) for name in REPLICATES])] = [name or 0 for name in names]
+    ours, theirs = by_setting[label], by_setting[other]
+    return any(ours[key] != theirs[key] for key in ours if key in theirs)
 
 
 def with_unserved_jobs(rows: Sequence[Row], labels: Sequence[str]) -> dict[str, str]:
@@ -79,10 +136,9 @@ def with_unserved_jobs(rows: Sequence[Row], labels: Sequence[str]) -> dict[str, 
     """
     found: dict[str, str] = {}
     for column, participle in UNSERVED.items():
-        # A dataset has an array of names, other tables a tuple, a number, or nothing.
-        counts = [len(cell) if isinstance(cell, Sized) else cell for cell in (row.get(column) for row in rows)]
+        counts = [_count(row.get(column)) for row in rows]
         for label, count in zip(labels, counts, strict=True):
-            if isinstance(count, Real) and float(count) > 0 and participle not in found.get(label, ""):
+            if count and participle not in found.get(label, ""):
                 found[label] = f"{found[label]} or {participle}" if label in found else participle
     return found
 
@@ -197,10 +253,20 @@ class Against(NamedTuple):
     setting: str  # label
     baseline: str  # label
     metrics: Mapping[str, Metric]  # declarations
-    # By metric that a pair of runs has. Without times, ρ and GPU time if jobs were not served.
+    # By metric that a pair of runs has. Without times, ρ and GPU time if jobs were not served. If the runs of a pair
+    # leave out other jobs, the metrics are over the jobs that complete in both.
     changes: dict[str, Measured]
     jobs: list[Gain]  # every job that completes in both runs of a pair, by rising `seconds`
     unserved: str  # what happened to jobs that were not served in a run, like "rejected"; "" if all were served
+    in_common: InCommon | None = None  # the jobs that complete in both runs of a pair; None if these are all jobs
+
+
+class InCommon(NamedTuple):
+    """A setting against its baseline over the jobs that complete in both runs of a pair."""
+
+    num_jobs: int  # over all pairs
+    others: Mapping[str, Counter[str]]  # jobs that the comparison leaves out, by setting and by what happened to them
+    changes: Mapping[str, Measured]  # by metric; empty if the means over all jobs are comparable
 
 
 class FromFork(NamedTuple):
@@ -252,13 +318,90 @@ def compared(runs: Sequence[Run], by: str | None = None, baseline: str | None = 
     unserved = with_unserved_jobs(rows, labels)
     for label, other in baselines(rows, labels, baseline).items():
         if label != other:
+            in_common = _in_common((label, keyed[label]), (other, keyed[other]), metrics)
             words = " or ".join(dict.fromkeys(unserved[each] for each in (label, other) if each in unserved))
             shown = [name for name, metric in metrics.items() if not (words and needs_completion(name, metric))]
             of_pairs = {name: samples.change(name, label, other) for name in shown}
             changes = {name: change for name, change in of_pairs.items() if change is not None}
+            if in_common is not None and in_common.changes and not words:
+                own = {name: change for name, change in changes.items() if not needs_completion(name, metrics[name])}
+                changes = own | dict(in_common.changes)
             gains = _gains(keyed[label], keyed[other])
-            found.append(Against(label, other, metrics, changes, gains, words))
+            found.append(Against(label, other, metrics, changes, gains, words, in_common))
     return found
+
+
+def _in_common(
+    ours: tuple[str, Mapping[str, Run]], baseline: tuple[str, Mapping[str, Run]], metrics: Mapping[str, Metric]
+) -> InCommon | None:
+    """Compare a setting with its baseline over the jobs that complete in both runs of a pair.
+
+    The settings are a label and its runs by key of the pair. `metrics` are the declarations of the metrics to compare;
+    metrics of the user are left out. Return None if all jobs complete in both runs of each pair, or if runs of a pair
+    have other jobs of the same names. The changes are empty if the runs leave out the same jobs, because the means over
+    all jobs are then comparable.
+    """
+    label, other = ours[0], baseline[0]
+    others = {label: Counter[str](), other: Counter[str]()}
+    samples = list[Sample]()
+    num_jobs = 0
+    are_comparable = True
+    for number, key in enumerate(key for key in ours[1] if key in baseline[1]):
+        results = {label: ours[1][key].result, other: baseline[1][key].result}
+        if not _have_the_same_jobs(results[label], results[other]):
+            return None
+        outcomes = {name: _outcomes(result) for name, result in results.items()}
+        common = _completed(outcomes[label]) & _completed(outcomes[other])
+        num_jobs += len(common)
+        left_out = (outcomes[label].keys() | outcomes[other].keys()) - common
+        for name, result in results.items():
+            others[name].update(outcomes[name].get(job, ABSENT) for job in left_out)
+            samples += _samples_over(common, result, name, number, metrics)
+            if {job.job for job in counted(result)} != common:
+                are_comparable = False
+    if not others[label]:
+        return None
+    changes: dict[str, Measured] = {}
+    if not are_comparable:
+        for metric in metrics:
+            change = Samples(samples).change(metric, label, other)
+            if change is not None:
+                changes[metric] = change
+    return InCommon(num_jobs, others, changes)
+
+
+def _samples_over(
+    jobs: Container[str], result: Result, label: str, pair: int, metrics: Iterable[str]
+) -> Iterator[Sample]:
+    """Yield the metrics of a run over some of its jobs. `pair` is the number of the pair of runs."""
+    part = replace(result, job_records=tuple(job for job in result.job_records if job.job in jobs))
+    summary = summarise(part)
+    if summary is None:
+        return
+    values = columns_of(summary)
+    for metric in metrics:
+        if values.get(metric) is not None:
+            yield Sample(metric, label, float(values[metric]), "", pair)
+
+
+ABSENT = "not in the run"  # what happened to a job of the other run of a pair
+
+
+def _outcomes(result: Result) -> dict[str, str]:
+    """Return what happened to each job of a run, by name."""
+    return {job.job: outcome(job, result.end_time) for job in of_run(result)}
+
+
+def _completed(outcomes: Mapping[str, str]) -> set[str]:
+    """Return the jobs that completed, given what happened to each job."""
+    return {job for job, end in outcomes.items() if end == Status.COMPLETED}
+
+
+def _have_the_same_jobs(one: Result, other: Result) -> bool:
+    """Return whether jobs of two runs with equal names are the same jobs. Draws at another rate have other jobs."""
+    jobs = {job.job: job for job in one.job_records}
+    pairs = [(jobs[job.job], job) for job in other.job_records if job.job in jobs]
+    return all(a.application == b.application and (a.submit_time == b.submit_time or bool(a.after)) for a, b in pairs)
 
 
 def by_setting(runs: Sequence[Run], by: str | None = None) -> dict[str, list[Result]]:

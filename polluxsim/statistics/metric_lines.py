@@ -59,6 +59,7 @@ GPU_TIME = (
 METRICS = {
     "num_jobs": Metric("jobs", better=NEITHER, formula="jobs of the workload"),
     "cut_off": Metric("cut off", formula="jobs not complete when the run ended"),
+    "never_started": Metric("never started", is_part=True, formula="jobs that were cut off before their first GPU"),
     "cancelled": Metric("cancelled", better=NEITHER, formula="jobs that were cancelled"),
     "rejected": Metric("rejected", formula="jobs that the policy rejected"),
     "failed": Metric("failed", formula="jobs that failed"),
@@ -130,7 +131,10 @@ METRICS = {
 }
 """Shipped metrics in the order of reports."""
 
-WHERE_ANY = {"cut_off", "cancelled", "rejected", "failed", "not_submitted", "unknown_fairness", "deadlines_met", "cost"}
+WHERE_ANY = {
+    "cut_off", "never_started", "cancelled", "rejected", "failed", "not_submitted", "unknown_fairness", "deadlines_met",
+    "cost",
+}  # fmt: skip
 """Metrics that are listed only if they are above 0 in a run."""
 
 UNDER_FAILURES = {"outages", "restarts_by_failure", "effective_time_ratio", "gpu_time", "availability"}
@@ -188,6 +192,7 @@ class Line(NamedTuple):
     texts: Sequence[str]  # "≥ " stands before a lower bound, the value of a run in which jobs were cut off
     metric: Metric
     incomplete: Sequence[bool]  # whether a run has no comparable value, because jobs were cut off or rejected
+    left_out: Sequence[frozenset[str]] = ()  # names of the jobs that the value of a run leaves out; () if none matter
 
     @property
     def title(self) -> str:
@@ -253,11 +258,13 @@ def difference(line: Line, run: int, first: int) -> tuple[str, str]:
     """Return the difference of a run from its baseline in words, and "better", "worse" or "".
 
     `run` and `first` are the indices of the run and of its baseline. Both texts are "" if the metric is not compared,
-    also because jobs were cut off or rejected in one of the runs.
+    also because jobs were cut off or rejected in one of the runs, or because the runs leave out different jobs.
     """
     value, base = line.values[run], line.values[first]
     is_compared = line.metric.better or line.field in COMPARED_WITHOUT_DIRECTION
     is_incomplete = line.incomplete[run] or line.incomplete[first]
+    if line.left_out and line.left_out[run] != line.left_out[first]:
+        return "", ""
     if run == first or value is None or not base or line.metric.unit == "%" or not is_compared or is_incomplete:
         return "", ""
     share = value / base - 1 if base > 0 else 1 - value / base  # positive if the value is larger
@@ -348,7 +355,8 @@ def _line_of(
     has_bounds = is_lower_bound(field, metric)
     pairs = zip(texts, runs, strict=True)
     marked = [f"≥ {text}" if has_bounds and run.cut_off and text != "–" else text for text, run in pairs]
-    return Line(field, metric.title, unit, values, marked, metric, incomplete)
+    left_out = [run.left_out for run in runs] if needs_completion(field, metric) else []
+    return Line(field, metric.title, unit, values, marked, metric, incomplete, left_out)
 
 
 def _values(field: str, runs: Sequence[Summary], gpus: Sequence[int | None]) -> Iterator[float | None]:

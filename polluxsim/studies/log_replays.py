@@ -5,28 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from math import isinf, nan
+from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from polluxsim.common.durations import length
 from polluxsim.common.errors import InvalidConfigError, InvalidInputError, allowed_among
 from polluxsim.logs.importing import import_trace
 from polluxsim.logs.trace_table import read_trace
-from polluxsim.metrics.target import read_target
-from polluxsim.records.folders import info_of, remove_if_empty
-from polluxsim.records.storage import read_run
+from polluxsim.metrics.outcomes import counts_in_words, how_often, number_of
+from polluxsim.records.folders import remove_if_empty
 from polluxsim.run.configurations import entries, quoted
 from polluxsim.studies.driver import run_sweep
+from polluxsim.studies.replayed_jobs import MEAN, PERCENTILES, Replay, in_common, left_out, read_replay, statistic
 from polluxsim.workloads.trace import TraceReplay
 
 VARIED = {"policy": "--policies", "cluster.gpus_per_node": "--gpus-per-node"}
 """Options for the settings that all replays of a log vary, by setting."""
+
+
+DEFAULT_GPUS_PER_NODE = 8  # GPUs of each node of the cluster of a log
 
 
 def refuse_varied(overrides: Sequence[str], varied: Mapping[str, str]) -> None:
@@ -65,7 +67,7 @@ class CalibrateRequest:
     log: Path  # a log with queueing delays that `polluxsim log import` wrote
     gpus: Sequence[int]  # cluster sizes to try [GPUs], multiples of gpus_per_node
     policies: Sequence[str] = ("fifo", "easy", "conservative", "multifactor")
-    gpus_per_node: int = 8  # GPUs of each node
+    gpus_per_node: int = DEFAULT_GPUS_PER_NODE  # GPUs of each node
     folder: Path = Path("calibrated")  # for the runs; finished runs in it are reused
     overrides: Sequence[str] = ()  # settings of every run, like `workload.hours=24`
     workers: int | None = None  # number of processes; None: one for each core
@@ -83,7 +85,7 @@ class CalibrateRequest:
 
 
 class Match(NamedTuple):
-    """Difference between the waits of one replay and the recorded waits."""
+    """Difference between the waits of one replay and the recorded waits. A wait is all time without GPUs."""
 
     policy: str
     gpus: int  # of the cluster
@@ -91,49 +93,64 @@ class Match(NamedTuple):
     mean_wait: float  # in the replay [s]
     rank_correlation: float  # Spearman's, of the two waits; NaN if one of them is constant
     engine: Mapping[str, Any]  # the engine settings of the replay
+    preemptions: int  # number of times that the policy took the GPUs of a job, and the job started again
 
 
 class Calibration(NamedTuple):
     """The result of a calibration."""
 
     matches: Sequence[Match]  # the nearest first
-    recorded: NDArray[np.float64]  # recorded waits of the jobs that all replays have, shape (jobs,) [s]
+    recorded: NDArray[np.float64]  # recorded waits of the jobs that are complete in all replays, shape (jobs,) [s]
+    left_out: Sequence[str] = ()  # sentences on the jobs that are left out, and why
 
 
 def calibrate(request: CalibrateRequest) -> Calibration:
     """Replay a log under every policy on every cluster, and return the matches.
 
-    Jobs larger than the smallest cluster are left out of all replays.
+    Each replay has all jobs that fit its cluster. The waits are compared over the jobs that complete in all replays.
 
     Raises
     ------
     InvalidInputError
-        If no job of the log has a queueing delay, or none of them begins in every replay.
+        If no job of the log has a queueing delay, or none of them completes in every replay.
     SweepError
         If a run fails, or another sweep uses the folder.
     """
     log, size = Path(request.log), request.gpus_per_node
     recorded = _recorded(log)
     tried = list(dict.fromkeys(product(request.policies, request.gpus)))
-    replay = (*replay_of(log), f"workload.most_gpus={min(request.gpus)}")
-    same = (f"cluster.gpus_per_node={size}", *request.overrides)
-    plan = [(*replay, f"policy={policy}", f"cluster.num_nodes={gpus // size}", *same) for policy, gpus in tried]
+    plan = []
+    for policy, gpus in tried:
+        varied = (f"policy={policy}", f"cluster.num_nodes={gpus // size}", f"workload.most_gpus={gpus}")
+        plan.append((*replay_of(log), *varied, f"cluster.gpus_per_node={size}", *request.overrides))
     frame = run_sweep(plan, Path(request.folder), workers=request.workers)
-    found, runs = list[Match](), list(map(Path, frame["folder"]))
-    simulated = [_waits(run) for run in runs]
-    common = [job for job in recorded if all(job in waits for waits in simulated)]
+    folders = map(Path, frame["folder"])
+    replays = {key: read_replay(run, key[1]) for key, run in zip(tried, folders, strict=True)}
+    complete = in_common(replays.values())
+    complete_jobs = set(complete)
+    common = [job for job in recorded if job in complete_jobs]
     if not common:
-        words = "no job that began in every replay has a recorded wait; replay a longer part of the log"
+        words = "no job that completes in every replay has a recorded wait; replay a longer part of the log"
         raise InvalidInputError(f"{request.folder}: {words}")
     waits = np.array([recorded[job] for job in common], dtype=float)
-    for (policy, gpus), run, of_jobs in zip(tried, runs, simulated, strict=True):
-        ours = np.array([of_jobs[job] for job in common], dtype=float)
-        error, engine = float(np.abs(ours - waits).mean()), info_of(run)["config"]["engine"]
-        ranks = [pd.Series(each).rank() for each in (ours, waits)]
-        is_constant = any(each.nunique() == 1 for each in ranks)
-        correlation = nan if is_constant else float(ranks[0].corr(ranks[1]))
-        found.append(Match(policy, gpus, error, float(ours.mean()), correlation, engine))
-    return Calibration(sorted(found, key=lambda match: match.error), waits)
+    matches = [_match(policy, replays[policy, gpus], common, waits) for policy, gpus in tried]
+    named = {f"{policy} on {gpus} GPUs": replays[policy, gpus] for policy, gpus in tried}
+    sentences = [*left_out_in_words(log, named, complete)]
+    unknown = len(complete) - len(common)
+    if unknown:
+        sentences.append(f"left out: {number_of(unknown, 'job')} without a recorded wait")
+    return Calibration(sorted(matches, key=lambda match: match.error), waits, sentences)
+
+
+def _match(policy: str, replay: Replay, jobs: Sequence[str], recorded: NDArray[np.float64]) -> Match:
+    """Return the match of a replay: its waits of some jobs beside the recorded waits, shape (jobs,) [s]."""
+    ours = np.array([replay.waits[job] for job in jobs], dtype=float)
+    ranks = [pd.Series(each).rank() for each in (ours, recorded)]
+    is_constant = any(each.nunique() == 1 for each in ranks)
+    correlation = nan if is_constant else float(ranks[0].corr(ranks[1]))
+    error = float(np.abs(ours - recorded).mean())
+    mean_wait = float(ours.mean())
+    return Match(policy, replay.gpus, error, mean_wait, correlation, replay.engine, replay.preemptions)
 
 
 def _recorded(log: Path) -> Mapping[str, float]:
@@ -147,21 +164,48 @@ def _recorded(log: Path) -> Mapping[str, float]:
     return known
 
 
+def left_out_in_words(log: Path, replays: Mapping[str, Replay], common: Sequence[str]) -> Iterator[str]:
+    """Yield sentences on the jobs of a log that a comparison leaves out. `replays` are by their names in sentences.
+
+    The comparison is over the jobs that the replays have in common.
+    """
+    # Jobs that are too large for a smaller cluster only are among the others below.
+    largest = max(replays.values(), key=lambda replay: replay.gpus)
+    for note in largest.notes:
+        yield f"{log.name}: {note}"
+    everything = set[str]().union(*(replay.sizes for replay in replays.values()))
+    others = len(everything) - len(common)
+    if not others:
+        return
+    yield (
+        f"compared over jobs that complete in every replay: {len(common):,} of {len(everything):,}; "
+        f"left out: {number_of(others, 'other job')}"
+    )
+    by_reason: dict[str, list[str]] = {}
+    for name, replay in replays.items():
+        counts = left_out(replay, common, replays.values())
+        if counts:
+            by_reason.setdefault(counts_in_words(counts), []).append(name)
+    for reason, names in by_reason.items():
+        yield f"  {reason}{_where(names, replays)}"
+
+
+def _where(names: Sequence[str], replays: Mapping[str, Replay]) -> str:
+    """Return the names of some replays after ", ", or "" for all replays."""
+    if len(names) == len(replays):
+        return ""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f", {'; '.join(names[:MOST_NAMES])}{more}"
+
+
 def replay_of(log: Path) -> tuple[str, ...]:
     """Return the overrides that replay a log, as `polluxsim run workload=trace` does."""
     return ("workload=trace", f"workload.path={quoted(str(log.resolve()))}")
 
 
-def _waits(run: Path) -> Mapping[str, float]:
-    """Return the simulated wait [s] of every job that was submitted in the run and began, by its name."""
-    table = pq.read_table(run / "jobs.parquet", columns=["job", "submit_time", "queueing_delay"]).to_pydict()
-    waits = zip(table["job"], table["submit_time"], table["queueing_delay"], strict=True)
-    return {job: wait for job, submitted, wait in waits if wait is not None and submitted >= 0}
-
-
-PERCENTILES = ("p50", "p90", "p95", "p99")  # of the wait
-
 OFF = "off"  # value of `failures` for replays in which no node fails
+
+MOST_NAMES = 3  # largest number of replays that a sentence names
 
 
 class Case(NamedTuple):
@@ -191,7 +235,7 @@ class LogWhatIfRequest:
     policies: Sequence[str] = ("fifo", "easy")
     failures: Sequence[str] = (OFF,)  # entries of cluster/failures, or `off`
     percentiles: Sequence[str] = ("p95",)  # of the wait
-    gpus_per_node: int = 8  # GPUs of each node
+    gpus_per_node: int = DEFAULT_GPUS_PER_NODE  # GPUs of each node
     overrides: Sequence[str] = ()  # settings of every run
 
     def __post_init__(self) -> None:
@@ -212,39 +256,69 @@ class LogWhatIfRequest:
 
 
 class LogWhatIf(NamedTuple):
-    """The result of a what-if of a log."""
+    """The result of a what-if of a log. A wait is all time without GPUs, from submission to completion."""
 
     request: LogWhatIfRequest
-    matches: Sequence[Match]  # the policies on the recorded cluster, the nearest to the log first
-    recorded: NDArray[np.float64]  # recorded waits, shape (jobs,) [s]
+    calibration: Calibration  # of the policies on the recorded cluster
     runs: Mapping[Case, Path]
-    waits: Mapping[Case, tuple[float, ...]]  # mean wait and percentiles of the wait [s]
-    outages: Mapping[Case, int]  # number of outages of nodes
+    replays: Mapping[Case, Replay]
+    jobs: Sequence[str]  # jobs that complete in every replay; the waits are over them
+    waits: Mapping[Case, tuple[float, ...]]  # mean wait and percentiles of the wait [s]; nan without jobs
+    dropped: Sequence[str] = ()  # sentences on the rows of the log that its import dropped
+
+    @property
+    def matches(self) -> Sequence[Match]:
+        """Return the policies on the recorded cluster, the nearest to the log first."""
+        return self.calibration.matches
+
+    @property
+    def recorded(self) -> NDArray[np.float64]:
+        """Return the recorded waits, shape (jobs,) [s]."""
+        return self.calibration.recorded
+
+    def left_out(self) -> Iterator[str]:
+        """Yield sentences on the jobs that the waits leave out, and why."""
+        yield from self.dropped
+        named = {self._name(case): replay for case, replay in self.replays.items()}
+        yield from left_out_in_words(Path(self.request.log), named, self.jobs)
 
     def effects(self) -> Iterator[str]:
         """Yield the effect of each single change on the first percentile, in the case that is nearest to the log."""
-        percentile = self.request.percentiles[0]
         base = Case(self.matches[0].policy, self.request.nodes[0], self.request.loads[0], self.request.failures[0])
-        before = self.waits[base][1]
-        for case, (_, after, *_) in self.waits.items():
+        for case in self.replays:
             changed = [name for name in Case._fields if getattr(case, name) != getattr(base, name)]
             if len(changed) != 1:
                 continue
-            more = case.nodes - base.nodes
-            what = {
-                "nodes": f"{abs(more)} {'more' if more > 0 else 'fewer'} node{'' if abs(more) == 1 else 's'}",
-                "load": f"{case.load / base.load:g} times the load",
-                "policy": f"{case.policy} in place of {base.policy}",
-                "failures": failures_in_words(case.failures, self.request.overrides),
-            }[changed[0]]
-            words_before, words_after = wait_in_words(before), wait_in_words(after)
-            if changed == ["failures"] and case.failures != OFF and not self.outages[case]:
+            what = _change(changed[0], base, case, self.request.overrides)
+            if changed == ["failures"] and case.failures != OFF and not self.replays[case].outages:
                 yield f"{what}: no node fails in this replay; try other seeds with seed=1, or a longer log"
-            elif words_after == words_before:  # a change below the printed digits is no change
-                yield f"{what}: leaves the {percentile} wait at {words_after}"
             else:
-                does = "cuts" if after < before else "raises"
-                yield f"{what}: {does} the {percentile} wait from {words_before} to {words_after}"
+                yield f"{what}: {self._effect(base, case)}"
+
+    def _effect(self, base: Case, case: Case) -> str:
+        """Return the change of the wait between two cases, over the jobs that complete in both, with preemptions."""
+        pair = [self.replays[base], self.replays[case]]
+        jobs = in_common(pair)
+        percentile = self.request.percentiles[0]
+        if not jobs:
+            return f"no job completes in both replays, so the waits cannot be compared{_others(pair, jobs)}"
+        before, after = (statistic(percentile, replay.waits, jobs) for replay in pair)
+        effect = f"{wait_effect(before, after, percentile)}{_others(pair, jobs)}"
+        if any(replay.preemptions for replay in pair):
+            jct_before, jct_after = (length(statistic(MEAN, replay.jcts, jobs)) for replay in pair)
+            is_equal = jct_before == jct_after
+            jct = f"mean JCT stays at {jct_after}" if is_equal else f"mean JCT from {jct_before} to {jct_after}"
+            effect += f"; {jct}; {_preemptions(*pair)}"
+        return effect
+
+    def _name(self, case: Case) -> str:
+        """Return a case in words, without what all cases share."""
+        words = [f"{case.policy} on {case.nodes} node{'s' * (case.nodes != 1)}"]
+        if len(set(self.request.loads)) > 1:
+            words.append(f"load {case.load:g}")
+        if len(set(self.request.failures)) > 1:
+            words.append(f"failures {case.failures}")
+        return " ".join(words)
 
 
 def failures_in_words(name: str, overrides: Sequence[str]) -> str:
@@ -261,16 +335,52 @@ def failures_in_words(name: str, overrides: Sequence[str]) -> str:
     return f"failures as in {name}" + (f" with {', '.join(settings)}" if settings else "")
 
 
-def wait_in_words(seconds: float) -> str:
-    """Return a wait as text; it is infinite if jobs are left at the end of the run, or were rejected."""
-    return "∞ (jobs left)" if isinf(seconds) else length(seconds)
+def _change(name: str, base: Case, case: Case, overrides: Sequence[str]) -> str:
+    """Return the change of one field between two cases, in words."""
+    if name == "nodes":
+        more = case.nodes - base.nodes
+        return f"{abs(more)} {'more' if more > 0 else 'fewer'} node{'' if abs(more) == 1 else 's'}"
+    if name == "load":
+        return f"{case.load / base.load:g} times the load"
+    if name == "policy":
+        return f"{case.policy} in place of {base.policy}"
+    return failures_in_words(case.failures, overrides)
+
+
+def wait_effect(before: float, after: float, percentile: str) -> str:
+    """Return the change of a percentile of the wait [s] in words. Waits that print alike have no change.
+
+    >>> wait_effect(36000.0, 7200.0, "p95"), wait_effect(36000.0, 36001.0, "p95")
+    ('cuts the p95 wait from 10 h to 2 h', 'leaves the p95 wait at 10 h')
+    """
+    if length(before) == length(after):
+        return f"leaves the {percentile} wait at {length(after)}"
+    does = "cuts" if after < before else "raises"
+    return f"{does} the {percentile} wait from {length(before)} to {length(after)}"
+
+
+def _others(pair: Sequence[Replay], jobs: Sequence[str]) -> str:
+    """Return the number of jobs that a comparison of two replays leaves out, after ", over the …"; "" if it is 0."""
+    everything = set[str]().union(*(replay.sizes for replay in pair))
+    others = len(everything) - len(jobs)
+    if not others:
+        return ""
+    reasons = [counts_in_words(left_out(replay, jobs, pair)) for replay in pair]
+    before, after = (reason or "all complete" for reason in reasons)
+    number = number_of(others, "other job")
+    return f", over jobs that complete in both: {len(jobs):,} ({number}: before, {before}; after, {after})"
+
+
+def _preemptions(before: Replay, after: Replay) -> str:
+    """Return how often jobs are preempted before and after a change."""
+    a_job = f" ({after.preemptions_per_job:.2g} times a job)" if after.preemptions else ""
+    return f"jobs are preempted {how_often(after.preemptions)}{a_job}, before {how_often(before.preemptions)}"
 
 
 def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
     """Find the policy that explains the waits of a log, replay the log in every case, and return the waits.
 
-    Jobs larger than the smallest cluster are left out of the cases, jobs larger than the recorded one out of the search
-    for the policy.
+    Each replay has all jobs that fit its cluster. The waits are over the jobs that complete in all replays.
 
     Raises
     ------
@@ -280,34 +390,39 @@ def log_whatif(request: LogWhatIfRequest) -> LogWhatIf:
         If a run fails, or another sweep uses the folder.
     """
     size, folder = request.gpus_per_node, request.place
-    log = _imported(Path(request.log), folder)
+    log, dropped = _imported(Path(request.log), folder)
     without_failures = _without_failures(request.overrides)
     present = CalibrateRequest(
         log, [request.nodes[0] * size], request.policies, size, folder / "as-it-was", without_failures
     )
-    matches, recorded = calibrate(present)
+    calibration = calibrate(present)
     varied = product(request.policies, request.nodes, request.loads, request.failures)
     cases = [Case(*case) for case in dict.fromkeys(varied)]
-    same = (*replay_of(log), f"workload.most_gpus={size * min(request.nodes)}", f"cluster.gpus_per_node={size}")
-    runs = dict(zip(cases, _replayed(same, cases, request.overrides, folder / "runs"), strict=True))
-    # A target computes its metric; the bound does not matter.
-    targets = [read_target(f"{what} wait < 1h") for what in ("mean", *request.percentiles)]
-    results = {case: read_run(run).result for case, run in runs.items()}
-    waits = {case: tuple(target.value(result) for target in targets) for case, result in results.items()}
-    outages = {case: len(result.outage_records) for case, result in results.items()}
-    return LogWhatIf(request, matches, recorded, runs, waits, outages)
+    same = (*replay_of(log), f"cluster.gpus_per_node={size}")
+    runs = dict(zip(cases, _replayed(same, cases, request, folder / "runs"), strict=True))
+    replays = {case: read_replay(run, size * case.nodes) for case, run in runs.items()}
+    jobs = in_common(replays.values())
+    names = (MEAN, *request.percentiles)
+    waits = {case: tuple(statistic(name, replay.waits, jobs) for name in names) for case, replay in replays.items()}
+    return LogWhatIf(request, calibration, runs, replays, jobs, waits, dropped)
 
 
-def _imported(source: Path, folder: Path) -> Path:
-    """Return a log as written by `polluxsim log import`. Output of sacct is imported first."""
+def _imported(source: Path, folder: Path) -> tuple[Path, list[str]]:
+    """Return a log as written by `polluxsim log import`, and sentences on the rows that the import dropped.
+
+    Output of sacct is imported first.
+    """
     if source.suffix == ".parquet":
-        return source
+        return source, []
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        import_trace("slurm", source, folder / "log.parquet")
+        report = import_trace("slurm", source, folder / "log.parquet")
     finally:
         remove_if_empty(folder)
-    return folder / "log.parquet"
+    tallies = (*report.dropped, *report.bad)
+    return folder / "log.parquet", [
+        f"{source.name}: {number_of(row.count, 'row')} dropped: {row.reason}" for row in tallies
+    ]
 
 
 def _without_failures(names: Sequence[str]) -> list[str]:
@@ -315,13 +430,22 @@ def _without_failures(names: Sequence[str]) -> list[str]:
     return [name for name in names if not name.startswith(("cluster.failures.", "cluster/repairs", "cluster.repairs"))]
 
 
-def _replayed(same: Sequence[str], cases: Sequence[Case], extra: Sequence[str], folder: Path) -> list[Path]:
+def _replayed(same: Sequence[str], cases: Sequence[Case], request: LogWhatIfRequest, folder: Path) -> list[Path]:
     """Replay a log in every case, and return the runs. All runs have the overrides `same`."""
-    plan = [
-        (*same, f"policy={case.policy}", f"cluster.num_nodes={case.nodes}", f"workload.load_factor={case.load}",
-         *(_without_failures(extra) if case.failures == OFF else [f"cluster/failures={case.failures}", *extra]))
-        for case in cases
-    ]  # fmt: skip
+    plan = []
+    for case in cases:
+        overrides = [
+            *same,
+            f"policy={case.policy}",
+            f"cluster.num_nodes={case.nodes}",
+            f"workload.load_factor={case.load}",
+            f"workload.most_gpus={case.nodes * request.gpus_per_node}",
+        ]
+        if case.failures == OFF:
+            overrides += _without_failures(request.overrides)
+        else:
+            overrides += [f"cluster/failures={case.failures}", *request.overrides]
+        plan.append(overrides)
     return list(map(Path, run_sweep(plan, folder)["folder"]))
 
 
@@ -337,12 +461,12 @@ def not_monotone(waits: Mapping[Case, Sequence[float]], percentile: str) -> Iter
             same = f"load {rest.load:g}" if axis == "nodes" else f"{rest.nodes} nodes"
             same += f", failures {rest.failures}" * several
             for easier, harder in reversals(curve, easier_upwards=is_easier_upwards).items():
-                waits_of_both = [wait_in_words(curve[easier]), wait_in_words(curve[harder])]
-                if waits_of_both[0] == waits_of_both[1]:  # a difference below the printed digits is none
+                waits_in_words = [length(curve[level]) for level in (easier, harder)]
+                if waits_in_words[0] == waits_in_words[1]:
                     continue
-                names = [f"{level:g} nodes" if axis == "nodes" else f"load {level:g}" for level in (easier, harder)]
-                both = " and ".join(f"{wait} with {name}" for wait, name in zip(waits_of_both, names, strict=True))
-                yield f"not monotone: {rest.policy}, {same}: the {percentile} wait is {both}"
+                levels = [f"{level:g} nodes" if axis == "nodes" else f"load {level:g}" for level in (easier, harder)]
+                pairs = " and ".join(f"{wait} with {at}" for wait, at in zip(waits_in_words, levels, strict=True))
+                yield f"not monotone: {rest.policy}, {same}: the {percentile} wait is {pairs}"
 
 
 def reversals(curve: Mapping[float, float], *, easier_upwards: bool) -> dict[float, float]:

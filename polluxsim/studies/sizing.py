@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,16 +17,23 @@ from numpy.typing import NDArray
 from omegaconf import OmegaConf
 
 from polluxsim.common.errors import InvalidConfigError, PolluxSimError
+from polluxsim.hardware.clusters import Cluster
+from polluxsim.metrics.outcomes import how_often, incomplete
+from polluxsim.metrics.summary import of_run
 from polluxsim.metrics.target import Target, read_target
-from polluxsim.records.storage import read_run
+from polluxsim.records.storage import Run, read_run
 from polluxsim.run.execution import Execution
-from polluxsim.statistics.estimates import Estimate, Sample, Samples
+from polluxsim.statistics.estimates import LEAST_UNITS, Estimate, Sample, Samples
 from polluxsim.studies.driver import complete
 from polluxsim.studies.launching import LocalWorkers
-from polluxsim.studies.log_replays import refuse_launcher, refuse_varied, replay_of, reversals
+from polluxsim.studies.log_replays import DEFAULT_GPUS_PER_NODE, refuse_launcher, refuse_varied, replay_of, reversals
 from polluxsim.studies.plan import Entry, composer, entry_of
 
 MOST_LEVELS = 100_000  # largest number of levels between 0 and the limit
+
+GPUS_PER_NODE = "cluster.gpus_per_node"  # setting
+
+POLICY_OF_LOGS = "fifo"  # policy of the replays of a log if no policy is named
 
 PLACE = "{}"  # placeholder for the level in overrides
 NEIGHBOURS = 2  # number of levels on either side of an answer that are run too
@@ -49,6 +57,7 @@ class SizeRequest:
     limit: float | None = None  # largest level; by default 64 nodes or load 4
     step: float | None = None  # difference of loads; by default 0.05
     seeds: int = 1  # number of seeds of each level; the mean over the seeds has to meet the target
+    gpus_per_node: int | None = None  # GPUs of each node; by default 8 for a log, and otherwise as the overrides say
     folder: Path = Path("sized")  # for the runs; finished runs in it are reused
     workers: int | None = None  # number of processes for the seeds of a level; None for one for each core
 
@@ -62,6 +71,8 @@ class SizeRequest:
         refuse_launcher(self.overrides, "size")
         if not any(PLACE in word for word in self.overrides):
             refuse_varied(self.overrides, {self._varied: "the search"})
+        if self.gpus_per_node is not None:
+            refuse_varied(self.overrides, {GPUS_PER_NODE: "--gpus-per-node"})
         if self.seeds > 1 and (given := [word for word in self.overrides if word.startswith("seed=")]):
             raise InvalidConfigError(f"{given[0]!r} and --seeds {self.seeds} contradict each other; leave one out")
 
@@ -84,12 +95,37 @@ class SizeRequest:
         """Return the overrides of every run, with `{}` for the level."""
         log = () if self.log is None else replay_of(Path(self.log))
         varied = [] if any(PLACE in word for word in self.overrides) else [f"{self._varied}={PLACE}"]
-        return [*log, *varied, *self.overrides]
+        policy = [f"policy={POLICY_OF_LOGS}"] if self.has_policy_of_logs else []
+        return [*log, *policy, *varied, *self._nodes(), *self.overrides]
+
+    @property
+    def has_policy_of_logs(self) -> bool:
+        """Return whether the runs have `POLICY_OF_LOGS`. The default of a run, Pollux, cannot replay a log."""
+        settings = [word.partition("=")[0].lstrip("+") for word in self.overrides]
+        return self.log is not None and "policy" not in settings
+
+    def _nodes(self) -> list[str]:
+        """Return the override with the GPUs of each node. A log has nodes of 8 GPUs, as in `log whatif`."""
+        if self.gpus_per_node is not None:
+            return [f"{GPUS_PER_NODE}={self.gpus_per_node}"]
+        settings = [word.partition("=")[0].lstrip("+") for word in self.overrides]
+        has_nodes = any(name in ("cluster", GPUS_PER_NODE, "cluster.groups") for name in settings)
+        return [] if self.log is None or has_nodes else [f"{GPUS_PER_NODE}={DEFAULT_GPUS_PER_NODE}"]
 
     @property
     def _varied(self) -> str:
         """Return the setting of the level if no override has a placeholder for it."""
         return "workload.load_factor" if self.highest_load else "cluster.num_nodes"
+
+
+class Facts(NamedTuple):
+    """What the runs of a level tell besides the metric."""
+
+    gpus_per_node: Sequence[int]  # of each node of the cluster
+    preemptions: float  # number of times that the policy took the GPUs of a job; mean over seeds
+    incomplete: Counter[str]  # number of jobs that did not complete, by outcome, over all seeds
+    num_jobs: int  # over all seeds
+    notes: Sequence[str]  # on the jobs that the workload leaves out or changes
 
 
 class Answer(NamedTuple):
@@ -105,6 +141,9 @@ class Answer(NamedTuple):
     existing: int | None = None  # number of existing nodes
     engine: Mapping[str, Any] = {}  # engine settings of the runs
     same_seeds: bool = False  # whether several seeds gave the same results
+    num_seeds: int = 1  # of each level
+    facts: Mapping[float, Facts] = {}  # of each level that was run
+    first: float | None = None  # smallest level at which the runs can start; None if it is the first level
 
     @property
     def what(self) -> str:
@@ -136,6 +175,8 @@ class Answer(NamedTuple):
                 yield f"relative to the {self.existing} nodes that exist: {self._more(level)}"
             if self.ends is not None:
                 yield self._interval_of_level(*self.ends)
+            if facts := self.facts.get(level):
+                yield from self._preemptions(facts)
         yield from self._not_monotone()
 
     def _interval_of_level(self, low: float | None, high: float | None) -> str:
@@ -149,6 +190,23 @@ class Answer(NamedTuple):
             more = f"more than {max(self.curve) - self.existing:+g}" if last is None else self._more(last)
             words += f" ({first - self.existing:+g} to {more})"
         return words
+
+    def why_no_interval(self) -> str:
+        """Return the reason why the answer has no interval; "" if it has one, or if there is no answer.
+
+        The reason for seeds with equal results is `same_seeds`.
+        """
+        if self.level is None or self.ends is not None or self.same_seeds:
+            return ""
+        what = "size" if self.of_sizes else "load"
+        runs = "one run" if self.num_seeds == 1 else f"{self.num_seeds} seeds"
+        return f"no interval of this {what}: it needs {LEAST_UNITS} seeds or more, and each {what} has {runs} (--seeds)"
+
+    def _preemptions(self, facts: Facts) -> Iterator[str]:
+        """Yield how often jobs are preempted at the answer, if they are."""
+        if facts.preemptions:
+            a_job = facts.preemptions * self.num_seeds / facts.num_jobs
+            yield f"jobs are preempted {how_often(facts.preemptions)} in a run, {a_job:.2g} times a job"
 
     def _more(self, level: float) -> str:
         """Return the difference of a number of nodes from the existing nodes in words."""
@@ -186,7 +244,8 @@ def size(request: SizeRequest) -> Answer:
     seeds = list(range(request.seeds)) if request.seeds > 1 else [None]
     with Levels(target, request.runs(), seeds, Path(request.folder), request.workers).running() as metric:
         estimate = metric.estimate
-        levels = levels[metric.first_possible(levels) :]
+        first = metric.first_possible(levels)
+        levels = levels[first:]
         found = hardest(levels, lambda level: target.is_met(estimate(level).value), easier_upwards=upwards)
         ends = None
         if found is not None and any(estimate(level).high is not None for level in metric.measured):
@@ -201,20 +260,33 @@ def size(request: SizeRequest) -> Answer:
         metric.write_table()
     same_seeds = request.seeds > 1 and not metric.seeds_matter
     curve = {level: estimate(level) for level in sorted(metric.measured)}
-    return Answer(target, curve, upwards, found, ends, request.existing, metric.engine, same_seeds)
+    return Answer(
+        target,
+        curve,
+        upwards,
+        found,
+        ends,
+        request.existing,
+        metric.engine,
+        same_seeds,
+        request.seeds,
+        {level: metric.facts[level] for level in curve},
+        levels[0] if first else None,
+    )
 
 
 class Levels:
     """The metric of a target at each level, simulated when it is first asked for.
 
     `overrides` have `{}` in place of the level. The same seeds are run at each level; None leaves the seed that the
-    overrides set. `measured` contains the metric by level, shape (seeds,) [s; 1 for ρ].
+    overrides set. `measured` contains the metric by level, shape (seeds,) [s; 1 for ρ], and `facts` the rest.
     """
 
     def __init__(
         self, target: Target, overrides: Sequence[str], seeds: Sequence[int | None], folder: Path, workers: int | None
     ) -> None:
         self.measured: dict[float, NDArray[np.float64]] = {}
+        self.facts: dict[float, Facts] = {}
         self.seeds_matter = False  # whether two seeds gave different jobs or times at some level
         self._target, self._overrides, self._seeds, self._folder = target, overrides, seeds, folder
         self._composer = composer()
@@ -231,10 +303,11 @@ class Levels:
     def values(self, level: float) -> NDArray[np.float64]:
         """Return the metric at a level under each seed, shape (seeds,) [s; 1 for ρ]."""
         if level not in self.measured:
-            entries = self._entries(level)
-            first, *others = [read_run(path).result for path in self._run(entries)]
-            self.measured[level] = np.array([self._target.value(result) for result in (first, *others)])
-            self.seeds_matter |= any(other.job_records != first.job_records for other in others)
+            runs = [read_run(path) for path in self._run(self._entries(level))]
+            self.measured[level] = np.array([self._target.value(run.result) for run in runs])
+            self.facts[level] = _facts(runs)
+            first = runs[0].result.job_records
+            self.seeds_matter |= any(run.result.job_records != first for run in runs[1:])
         return self.measured[level]
 
     def estimate(self, level: float) -> Estimate:
@@ -285,6 +358,21 @@ class Levels:
 
     def _run(self, entries: Sequence[Entry]) -> list[Path]:
         return [entry.folder for entry in complete(entries, self._folder, self._workers).entries]
+
+
+def _facts(runs: Sequence[Run]) -> Facts:
+    """Return what the runs of a level, one for each seed, tell besides the metric."""
+    records = [job for run in runs for job in of_run(run.result)]
+    lost = Counter[str]()
+    for run in runs:
+        lost += incomplete(run.result)
+    return Facts(
+        gpus_per_node=Cluster.of_groups(runs[0].info["nodes"]).gpus_per_node,
+        preemptions=sum(job.num_restarts for job in records) / len(runs),
+        incomplete=lost,
+        num_jobs=len(records),
+        notes=tuple(runs[0].info.get("notes", ())),
+    )
 
 
 def hardest(levels: Sequence[float], meets: Callable[[float], bool], *, easier_upwards: bool) -> float | None:

@@ -141,7 +141,10 @@ class TraceReplay:
     def _reading_of(self, jobs: Sequence[TraceJob]) -> _Reading:
         drawn = np.random.default_rng(self.seed).random(len(jobs)) < self.share
         types = NamedTypes(self.gpu_types, (job.gpu_type for job in jobs))
-        return _Reading(jobs, UniqueNames(job.job for job in jobs), _Arrays(), types, drawn.tolist())
+        unique = UniqueNames(job.job for job in jobs)
+        # A job keeps its name whatever other jobs are left out, so that replays can be compared job by job.
+        names = [unique.next_of(job.job) for job in jobs]
+        return _Reading(jobs, names, _Arrays(), types, drawn.tolist())
 
     def _jobs_before(self, reading: _Reading, cut: float) -> Iterator[Job]:
         """Yield the jobs that were submitted before a time of the log [s] and run or wait then.
@@ -153,7 +156,7 @@ class TraceReplay:
                 return
             if self._why_not(job, is_drawn=reading.is_drawn[row - 1]):
                 continue
-            name = reading.names.next_of(job.job)
+            name = reading.names[row - 1]
             if (found := at_cut(job.submit_time, job.queueing_delay, job.duration, cut)) is None:
                 continue
             state, start = found
@@ -171,6 +174,7 @@ class TraceReplay:
         num_used = 0
         for row, job in enumerate(reading.jobs, start=1):
             if num_used == self.most_jobs:
+                notes[f"jobs after the first {self.most_jobs} left out"] += len(reading.jobs) - row + 1
                 return
             if row in rows_before:
                 continue
@@ -183,7 +187,7 @@ class TraceReplay:
             if job.num_gpus != ceil(job.num_gpus):
                 notes["jobs with a share of a GPU given a whole one"] += 1
             num_used += 1
-            name = reading.names.next_of(job.job)
+            name = reading.names[row - 1]
             yield self._job(job, name, row, reading, self._submit_time(job), reading.arrays.before(job, name), None)
 
     def _job(
@@ -274,7 +278,7 @@ class _Reading(NamedTuple):
     """The jobs of a log, and what remains equal or is counted while they are read in order."""
 
     jobs: Sequence[TraceJob]
-    names: UniqueNames
+    names: Sequence[str]  # name of each job in the replay
     arrays: _Arrays
     types: NamedTypes
     is_drawn: Sequence[bool]  # whether each job is in the drawn share of the jobs

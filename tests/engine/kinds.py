@@ -164,7 +164,8 @@ def world(kind: str, number: int) -> World:
     name = names[number % len(names)]
     policy = KINDS[kind].policies[name]
     cluster, options = KINDS[kind].setting(rng)
-    options |= rng.choice([{}, {"whole_seconds": True}, {"round_interval": 47.0}, {"free_moves": True}])
+    rules = [{}, {"whole_seconds": True}, {"round_interval": 47.0}, {"free_moves": True}, {"free_starts": True}]
+    options |= rng.choice(rules)
     options |= {"reasons": rng.choice(["changes", "rounds"]), "horizon": HORIZON}
     jobs = _jobs(rng, cluster, has_rigid=not traits_of(policy()).needs_profiles)
     if kind == "shared GPUs":

@@ -31,7 +31,7 @@ from polluxsim.workloads.trace import TraceReplay
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FREE = EngineSettings(restart_delay=0.0, round_interval=10.0)
+LOG_RULES = EngineSettings(restart_delay=30.0, round_interval=10.0, free_starts=True)  # those of engine=log
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def replayed(log: Path, policy: object, nodes: int, load: float = 1.0) -> Result:
     workload = TraceReplay(str(log), load_factor=load).load({})
-    return simulate(workload, {}, Cluster.uniform(nodes, 4), policy, settings=FREE)  # type: ignore[arg-type]
+    return simulate(workload, {}, Cluster.uniform(nodes, 4), policy, settings=LOG_RULES)  # type: ignore[arg-type]
 
 
 def waits(result: Result) -> list[float]:
@@ -90,7 +90,7 @@ def test_the_least_size_is_that_of_all_sizes_run(
     where = ("--log", str(log), "--limit", "12", "-o", str(tmp_path / "runs"), f"policy={policy}")
     out = found_by(capsys, "--target", target, *where)
     assert f"least size that meets {read_target(target)}: {least} nodes, " in out
-    table = {int(nodes): float(value) for nodes, value in re.findall(r"^│ +(\d+) │ +([\d.]+) │$", out, re.MULTILINE)}
+    table = {int(nodes): float(value) for nodes, value in re.findall(r"^│ +(\d+) │ +([\d.]+) │", out, re.MULTILINE)}
     size = read_target(target).unit[1]
     assert table == pytest.approx({nodes: values[nodes] / size for nodes in table}, rel=5e-3)
     assert {least - 1, least, least + 1} <= set(table) < set(values)

@@ -27,7 +27,7 @@ from polluxsim.policies.contract.view import ClusterView, Decision
 from polluxsim.policies.elastic.cluster_size import Autoscaler
 from polluxsim.policies.elastic.true_times import Optimus
 from polluxsim.policies.ordered.attained_service import Tiresias
-from polluxsim.policies.ordered.classic import Fifo, Srtf
+from polluxsim.policies.ordered.classic import Fifo, ShortestJobFirst, Srtf
 from polluxsim.policies.pollux.policy import Pollux
 from polluxsim.policies.reserving.easy import Easy
 from polluxsim.workloads.past import Past
@@ -307,13 +307,13 @@ def test_no_more_jobs_of_an_array_run_than_may(tmp_path: Path) -> None:
 
 
 def test_the_queue_that_made_a_log_explains_it_best(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A log that FIFO with overtaking made on 16 GPUs."""
+    """A log that shortest job first made on 16 GPUs."""
     rng = np.random.default_rng(1)
     jobs = tuple(
         Job.rigid(f"{i}", 60.0 * i, int(rng.choice([1, 2, 8])), float(rng.integers(300, 6000))) for i in range(80)
     )
     free = EngineSettings(restart_delay=0.0, round_interval=10.0)
-    result = simulate(Workload(jobs), {}, Cluster.uniform(2, 8), Srtf(), settings=free)
+    result = simulate(Workload(jobs), {}, Cluster.uniform(2, 8), ShortestJobFirst(), settings=free)
 
     def clock(seconds: float | None) -> str:
         return str(np.datetime64("2024-01-01T00:00:00") + np.timedelta64(int(seconds or 0), "s"))
@@ -323,13 +323,13 @@ def test_the_queue_that_made_a_log_explains_it_best(tmp_path: Path, capsys: pyte
         for job in result.job_records
     ]
     log = slurm_log(tmp_path / "log.parquet", *rows)
-    arguments = ("--policies", "fifo,srtf", "--gpus", "16,24", "--workers", "1", "-o", str(tmp_path / "runs"))
+    arguments = ("--policies", "fifo,sjf", "--gpus", "16,24", "--workers", "1", "-o", str(tmp_path / "runs"))
     assert main(["log", "calibrate", str(log), *arguments]) == 0
     lines = [line.replace("│", " ").split() for line in capsys.readouterr().out.splitlines() if "│" in line]
     assert len(lines) == 4
-    assert lines[0][:3] == ["srtf", "16", "0.00"]
+    assert lines[0][:3] == ["sjf", "16", "0.00"]
     assert float(lines[0][-1]) == 1.0
-    (calibrated,) = (path for path in (tmp_path / "runs").iterdir() if "policy=srtf,cluster.num_nodes=2" in path.name)
+    (calibrated,) = (path for path in (tmp_path / "runs").iterdir() if "policy=sjf,cluster.num_nodes=2" in path.name)
     _every_command_has_the_same_waits(log, (calibrated / "jobs.parquet").read_bytes(), tmp_path, capsys)
     assert main(["log", "calibrate", trace(tmp_path / "no.parquet", ("a", 0, 9, 1)), "--gpus", "8"]) == 2
     assert "no job has a queueing delay" in capsys.readouterr().err
@@ -340,9 +340,9 @@ def test_the_queue_that_made_a_log_explains_it_best(tmp_path: Path, capsys: pyte
 def _every_command_has_the_same_waits(
     log: Path, jobs: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Replay a log with three other commands under SRTF on two nodes of 8 GPUs."""
-    line = "the engine adds up to 10 s until the next round and 0 s at each start"
-    same = ("policy=srtf", "cluster.gpus_per_node=8")
+    """Replay a log with three other commands under SJF on two nodes of 8 GPUs."""
+    line = "the engine adds up to 10 s until the next round and 30 s at each restart"
+    same = ("policy=sjf", "cluster.gpus_per_node=8")
     source = ("workload=trace", f"workload.path={log}")
     assert main(["run", *source, *same, "cluster.num_nodes=2", f"hydra.run.dir={tmp_path / 'run'}"]) == 0
     assert line in capsys.readouterr().out
@@ -351,7 +351,7 @@ def _every_command_has_the_same_waits(
     assert main(["size", "--log", str(log), "--target", "mean wait < 10d", *same, *where]) == 0
     assert line in capsys.readouterr().out
     assert jobs in [path.read_bytes() for path in (tmp_path / "sized").rglob("jobs.parquet")]
-    what = ("--nodes", "2", "--policies", "srtf", "-o", str(tmp_path / "whatif"))
+    what = ("--nodes", "2", "--policies", "sjf", "-o", str(tmp_path / "whatif"))
     assert main(["log", "whatif", str(log), *what]) == 0
     assert line in capsys.readouterr().out
     assert {path.read_bytes() for path in (tmp_path / "whatif").rglob("jobs.parquet")} == {jobs}
@@ -535,3 +535,17 @@ def test_sweeps_tables_reports_and_what_ifs_say_so_too(
     assert f"{counts}\n" in capsys.readouterr().out
     assert main(["whatif", "run", "--at", "1h", "cluster.num_nodes=2", "-o", "more"]) == 0
     assert said in capsys.readouterr().err
+
+
+def test_a_job_keeps_its_name_whatever_jobs_are_left_out(tmp_path: Path) -> None:
+    """Replays on clusters of other sizes are compared by the names of jobs, also if the log repeats a name."""
+    path = trace(tmp_path / "t.parquet", ("a", 0, 60, 8), ("a", 10, 70, 1), ("b", 20, 80, 1), ("a", 30, 90, 2))
+    everything = {job.line: job.job_id for job in TraceReplay(path).load({}).jobs}
+    for most_gpus in (1, 2, 8):
+        replay = TraceReplay(path, most_gpus=most_gpus).load({})
+        assert {job.line: job.job_id for job in replay.jobs}.items() <= everything.items()
+
+
+def test_jobs_after_the_first_ones_are_counted(tmp_path: Path) -> None:
+    path = trace(tmp_path / "t.parquet", *((f"j{i}", float(i), 60.0, 1.0) for i in range(10)))
+    assert TraceReplay(path, most_jobs=4).load({}).notes == ("6 jobs after the first 4 left out",)

@@ -228,6 +228,8 @@ def _what(runs: Sequence[Run], shown: Sequence[Shown]) -> str:
         [descriptions.engine_words(run.info) for run in runs],
         list(descriptions.from_before(run.result.before_run for run in runs)),
     ]
+    if any(run.info.get("notes") for run in runs):
+        parts.append([", ".join(run.info.get("notes", ())) or "no jobs of the workload left out" for run in runs])
     return " · ".join(" or ".join(dict.fromkeys(part)) for part in parts if part)
 
 

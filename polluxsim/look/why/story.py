@@ -22,6 +22,7 @@ from polluxsim.look.occupancy import gpus_by_node
 from polluxsim.look.why.events import MOST_NODES, fork_sentence, lost, nodes_text, outages_by_node
 from polluxsim.look.why.phrases import listed, number_of, percent
 from polluxsim.look.why.sentences import sentence
+from polluxsim.metrics.outcomes import NEVER_STARTED, outcome
 from polluxsim.metrics.summary import waiting_time
 from polluxsim.records.results import AllocationRecord, JobRecord, ReasonRecord, Status
 from polluxsim.records.storage import Run
@@ -157,6 +158,8 @@ def find_job(run: Run, name: str) -> JobRecord:
     hint = f"it has {number_of(len(jobs), 'job')}, like {next(iter(jobs), '–')}"
     if close := get_close_matches(name, jobs, n=3, cutoff=0.5):
         hint = f"nearest are {', '.join(close)}"
+    if left_out := [note for note in run.info.get("notes", ()) if note.endswith("left out")]:
+        hint += f"; the workload states:  {', '.join(left_out)}"
     raise InvalidInputError(f"run {run.name} has no job {name!r}; {hint}")
 
 
@@ -174,6 +177,9 @@ def summary(run: Run, job: JobRecord) -> str:
     if job.completion_time is not None and job.jct is not None:
         parts.append(f"completed {clock(job.completion_time)} after {clock(job.jct)}")
     else:
+        end = run.result.end_time
+        if outcome(job, end) == NEVER_STARTED:
+            parts.append(NEVER_STARTED)
         parts.append(f"{job.status} at {clock(lifetime(run.result, job)[1])}")
     restarts = number_of(job.num_restarts, "restart")
     if job.num_failures:

@@ -194,6 +194,7 @@ class ClusterView:
     round_interval: float = 0.0
     # Times without training after a change of a job's GPUs. `delay_of` returns the time of one job [s].
     restarts: RestartDelays = DEFAULT_DELAYS
+    free_starts: bool = False  # whether the first start of a job has no restart delay, as in the replay of a log
     # The nodes.
     nodes: NodeCounts | None = None  # requested and allowed numbers of nodes, or None if the number is fixed
     health: Health = HEALTHY  # failures of nodes
@@ -291,7 +292,12 @@ class ClusterView:
         return self.restarts.otherwise
 
     def delay_of(self, job: JobView) -> float:
-        """Return the restart delay of a job on its GPU type, or the longest delay of a job without GPUs [s]."""
+        """Return the restart delay of a job on its GPU type, or the longest delay of a job without GPUs [s].
+
+        Return 0 for a job that never had GPUs if first starts are free.
+        """
+        if self.free_starts and not job.placement and not job.attained_service:
+            return 0.0
         if not self.restarts.known:
             return self.restarts.otherwise
         gpu_type = self.type_of(job.placement) if job.placement else None

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from polluxsim.metrics.declared import MORE, NEITHER, Metric
+from polluxsim.metrics.outcomes import counts_in_words, number_of
 from polluxsim.statistics.estimates import ROUNDING, Measured, Sample, Samples
 from polluxsim.statistics.metric_lines import METRICS, change_text, metric_of
 from polluxsim.studies.arena.playing import Played, Player
@@ -28,9 +29,9 @@ DECISION = Metric("decision time", "ms", formula="wall-clock time of the policy 
 
 CLOCKS = ("decision_time",)  # metrics of wall-clock time. Files whose bytes must be reproducible do not contain them
 
-NOT_SERVED = ("cut_off", "rejected")
-"""Metrics of the jobs that a policy did not serve. The means of the policy leave these jobs out: it is listed after
-policies that served all jobs."""
+NOT_SERVED = {"cut_off": "cut off", "rejected": "rejected", "failed": "failed"}
+"""Metrics of the jobs that a policy did not serve, and what happened to them. The means of the policy leave these jobs
+out, or count them with their age: it is listed after policies that served all jobs."""
 
 
 class Standing(NamedTuple):
@@ -42,6 +43,14 @@ class Standing(NamedTuple):
     left: int  # number of jobs not served, over all seeds
     best_at: frozenset[str]  # metrics in which no policy has a better mean
     tied_at: frozenset[str] = frozenset()  # those of them in which another policy has an equal mean
+    unserved: Mapping[str, int] = {}  # the jobs of `left`, by what happened to them
+
+    @property
+    def not_served(self) -> str:
+        """Return the number of jobs not served and the reasons in words; "" if all jobs were served."""
+        if not self.left:
+            return ""
+        return f"{number_of(self.left, 'job')} not served: {counts_in_words(self.unserved)}"
 
 
 class Flip(NamedTuple):
@@ -90,10 +99,12 @@ def _samples(played: Played, scenario: str, metrics: Mapping[str, Metric]) -> Sa
 
 def _standings(played: Played, scenario: str, samples: Samples, metrics: Mapping[str, Metric]) -> list[Standing]:
     """Return the policies on a scenario, the best first."""
-    left = Counter[str]()
+    unserved: dict[str, Counter[str]] = {}
     for row in played.runs:
         if row["scenario"] == scenario:
-            left[row["policy"]] += sum(row.get(name) or 0 for name in NOT_SERVED)
+            counts = {words: row.get(name) or 0 for name, words in NOT_SERVED.items()}
+            unserved.setdefault(row["policy"], Counter()).update(counts)
+    left = {policy: counts.total() for policy, counts in unserved.items()}
     limits = {name: (0.0, 100.0) if metric is SHARE else metric.limits for name, metric in metrics.items()}
     means = dict[str, dict[str, Measured]]()
     for policy in left:
@@ -109,7 +120,7 @@ def _standings(played: Played, scenario: str, samples: Samples, metrics: Mapping
     for policy, known in means.items():
         tied_at = frozenset(name for name in best_at[policy] if shared[name] > 1)
         changes = dict(_changes(samples, policy, best))
-        standings.append(Standing(policy, known, changes, left[policy], best_at[policy], tied_at))
+        standings.append(Standing(policy, known, changes, left[policy], best_at[policy], tied_at, unserved[policy]))
     return sorted(standings, key=lambda one: (one.left > 0, _value(one.means, RANKED)))
 
 

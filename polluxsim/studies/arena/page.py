@@ -117,7 +117,7 @@ def _heat(one: Standing | None, name: str, link: str) -> HeatCell:
     words = change_in_words(one, RANKED)
     title = f"{name}: {JCT} {mean.estimate.value:.3g} h{interval}{f', {words}' if words else ''}"
     if one.left:
-        return HeatCell("not all jobs", 0.0, f"{title}; {one.left} jobs not served", link)
+        return HeatCell("not all jobs", 0.0, f"{title}; {one.not_served}", link)
     if RANKED in one.best_at:
         return HeatCell("tied" if RANKED in one.tied_at else "best", 0.0, title, link)
     if (change := one.changes.get(RANKED)) is None:

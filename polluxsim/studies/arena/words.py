@@ -151,7 +151,7 @@ def as_markdown(board: Leaderboard, titles: Mapping[str, str]) -> str:
         compared = [metric for metric in board.metrics if metric not in CLOCKS]
         shown = [metric for metric in compared if any(metric in one.means for one in found)]
         head = ["", *(name_of(board, metric) for metric in shown)]
-        names = [f"{one.policy} ({one.left} jobs not served)" if one.left else one.policy for one in found]
+        names = [f"{one.policy} ({one.not_served})" if one.left else one.policy for one in found]
         cells = ([_cell(one, metric) for metric in shown] for one in found)
         rows = [[name, *row] for name, row in zip(names, cells, strict=True)]
         parts += ["", f"### {scenario}: {titles[scenario]}", "", markdown([head, *rows])]

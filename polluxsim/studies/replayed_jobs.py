@@ -1,0 +1,99 @@
+"""Times of the jobs of replays of a log, and the jobs that several replays have in common."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from math import nan
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from polluxsim.metrics.outcomes import outcome
+from polluxsim.metrics.summary import of_run, queueing_delay, waiting_time
+from polluxsim.records.results import JobRecord, Status
+from polluxsim.records.storage import read_run
+
+MEAN = "mean"
+PERCENTILES = ("p50", "p90", "p95", "p99")  # of times, linear between ranks
+
+
+class Replay(NamedTuple):
+    """The jobs of one replay of a log."""
+
+    waits: Mapping[str, float]  # time without GPUs from submission to completion, by name of complete jobs [s]
+    first_waits: Mapping[str, float]  # part of it up to the first GPU [s]
+    jcts: Mapping[str, float]  # from submission to completion [s]
+    unserved: Mapping[str, str]  # what happened to the jobs that did not complete, like "cut off", by name
+    sizes: Mapping[str, int]  # GPUs of every job of the replay, by name
+    gpus: int  # of the cluster
+    preemptions: int  # number of times that the policy took the GPUs of a job, and the job started again
+    outages: int  # of nodes
+    notes: Sequence[str]  # on the jobs of the log that the replay left out or changed
+    engine: Mapping[str, Any]  # engine settings
+
+    @property
+    def preemptions_per_job(self) -> float:
+        """Return the mean number of preemptions of a job."""
+        return self.preemptions / len(self.sizes)
+
+
+def read_replay(folder: Path, gpus: int) -> Replay:
+    """Return the jobs of a replay on a cluster of a number of GPUs, from its folder.
+
+    Jobs from before the start of the run are left out.
+    """
+    run = read_run(folder)
+    records = of_run(run.result)
+    end = run.result.end_time
+    complete: list[JobRecord] = []
+    unserved: dict[str, str] = {}
+    for job in records:
+        if job.status is Status.COMPLETED:
+            complete.append(job)
+        else:
+            unserved[job.job] = outcome(job, end)
+    return Replay(
+        waits={job.job: waiting_time(job, end) for job in complete},
+        first_waits={job.job: queueing_delay(job, end) for job in complete},
+        jcts={job.job: job.jct for job in complete if job.jct is not None},
+        unserved=unserved,
+        sizes={job.job: job.num_replicas for job in records},
+        gpus=gpus,
+        preemptions=sum(job.num_restarts for job in records),
+        outages=len(run.result.outage_records),
+        notes=tuple(run.info.get("notes", ())),
+        engine=run.info["config"]["engine"],
+    )
+
+
+def in_common(replays: Iterable[Replay]) -> list[str]:
+    """Return the jobs that complete in all of some replays, in the order of their names."""
+    complete = [set(replay.waits) for replay in replays]
+    return sorted(set.intersection(*complete))
+
+
+def left_out(replay: Replay, common: Iterable[str], of: Iterable[Replay]) -> Counter[str]:
+    """Return the jobs of some replays that are not in common, by what this replay does with them.
+
+    The replay does not serve a job, has no room for it, or completes it although another replay does not.
+    """
+    sizes: dict[str, int] = {}
+    for each in of:
+        sizes |= each.sizes
+    found = Counter[str]()
+    for job in sizes.keys() - set(common):
+        if job in replay.unserved:
+            found[replay.unserved[job]] += 1
+        elif job not in replay.sizes:
+            found[f"too large for {replay.gpus} GPUs" if sizes[job] > replay.gpus else "not in the replay"] += 1
+    return found
+
+
+def statistic(name: str, values: Mapping[str, float], jobs: Sequence[str]) -> float:
+    """Return the mean or a percentile of the values of jobs; nan without jobs."""
+    chosen = [values[job] for job in jobs]
+    if not chosen:
+        return nan
+    return float(np.mean(chosen) if name == MEAN else np.percentile(chosen, int(name.removeprefix("p"))))

@@ -1,0 +1,180 @@
+"""Answers about logs: which jobs they are over, waits with preemptions, and the nodes of the log, by hand."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from polluxsim.cli.main import main
+from polluxsim.studies.log_replays import Case, not_monotone, wait_effect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# One node of 8 GPUs; rounds of a replay are every 10 s. `long` holds all GPUs from 10 s on. `short` comes at 100 s.
+# Under FIFO, `long` ends at 10 + 1000 = 1010 s, and `short` waits until 1010 s, for 910 s, and ends at 1110 s.
+# Under SRTF, `short` preempts at the round at 100 s and ends at 200 s. `long` then restarts: it has 1000 − 90 s left,
+# and restarts for D s. So it waits 10 s + 100 s, and ends at 200 + D + 910 s.
+TWO_JOBS = """job,submit,start,end,gpus
+long,2026-03-02T00:00:00Z,2026-03-02T00:00:10Z,2026-03-02T00:16:50Z,8
+short,2026-03-02T00:01:40Z,2026-03-02T00:16:50Z,2026-03-02T00:18:30Z,8
+"""
+
+# `wide` needs two nodes of 8 GPUs. On two nodes under FIFO: `a` runs from 10 s to 1010 s, `wide` from 1010 s to 2010 s,
+# and `b`, behind `wide`, waits from 60 s to 2010 s, for 1950 s. Without `wide`, `b` would not wait.
+WITH_A_WIDE_JOB = """job,submit,start,end,gpus
+a,2026-03-02T00:00:00Z,2026-03-02T00:00:10Z,2026-03-02T00:16:50Z,8
+wide,2026-03-02T00:00:30Z,2026-03-02T00:16:50Z,2026-03-02T00:33:30Z,16
+b,2026-03-02T00:01:00Z,2026-03-02T00:33:30Z,2026-03-02T00:50:10Z,8
+"""
+
+
+def imported(folder: Path, text: str) -> str:
+    """Import a log, and return the name of its file in the folder, which is the current one."""
+    (folder / "log.csv").write_text(text)
+    assert main(["log", "import", "table", "log.csv", "-o", "log.parquet", "--time-zone", "UTC"]) == 0
+    return "log.parquet"
+
+
+def printed(capsys: pytest.CaptureFixture[str], *command: str, status: int = 0) -> str:
+    capsys.readouterr()
+    assert main(list(command)) == status
+    return " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(("settings", "delay"), [((), 30), (("engine.restart_delay=0",), 0)])
+def test_waits_under_preemption_are_those_by_hand(
+    settings: tuple[str, ...], delay: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    log = imported(tmp_path, TWO_JOBS)
+    told = printed(
+        capsys, "log", "whatif", log, "--nodes", "1", "--policies", "fifo,srtf", "--percentile", "p50", *settings
+    )
+    # Means of two jobs. FIFO: waits 10 and 910 s, JCTs 1010 and 1010 s.
+    # SRTF: waits 110 and 0 s, JCTs 1110 + D and 100 s.
+    jct = (1110 + delay + 100) / 2
+    assert "fifo is off by 0 s a job" in told
+    assert "│ fifo │ 1 │ 1 │ 7.67 min │ 7.67 min │ 7.67 min │ 16.8 min │ 0 │ 2 │" in told
+    assert f"│ srtf │ 1 │ 1 │ 55 s │ 55 s │ 5 s │ {jct / 60:.3g} min │ 1 │ 2 │" in told
+    assert "srtf in place of fifo: cuts the p50 wait from 7.67 min to 55 s; mean JCT from 16.8 min" in told
+    assert "jobs are preempted once (0.5 times a job), before never" in told
+    assert f"the engine adds up to 10 s until the next round and {delay} s at each restart" in told
+
+
+def test_calibration_judges_by_all_time_without_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the wait to the first GPU, SRTF would be off by 455 s a job; in all it is off by (100 + 910) / 2 s."""
+    monkeypatch.chdir(tmp_path)
+    told = printed(capsys, "log", "calibrate", imported(tmp_path, TWO_JOBS), "--gpus", "8", "--policies", "fifo,srtf")
+    assert f"│ srtf │ 8 │ {505 / 3600:.2f} │ {55 / 3600:.2f} │ 1 │" in told
+
+
+def test_a_larger_cluster_has_the_jobs_that_a_smaller_one_cannot_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = imported(tmp_path, WITH_A_WIDE_JOB)
+    told = printed(capsys, "log", "whatif", log, "--nodes", "1,+1", "--policies", "fifo", "--percentile", "p50")
+    # Means over a and b. One node: waits 10 and 950 s. Two nodes: 10 and 1950 s; `wide` waits 980 s.
+    assert "compared over jobs that complete in every replay: 2 of 3; left out: 1 other job" in told
+    assert "1 too large for 8 GPUs, fifo on 1 node" in told
+    assert "│ fifo │ 1 │ 1 │ 8 min │ 8 min │" in told
+    assert "│ fifo │ 2 │ 1 │ 16.3 min │ 16.3 min │" in told
+    assert "16.3 min (1) │" in told
+    effect = "1 more node: raises the p50 wait from 8 min to 16.3 min, over jobs that complete in both: 2"
+    assert f"{effect} (1 other job: before, 1 too large for 8 GPUs; after, all complete)" in told
+    told = printed(capsys, "log", "calibrate", log, "--gpus", "8,16", "--policies", "fifo")
+    assert "│ fifo │ 16 │ 0.00 │" in told
+    assert "left out: 1 other job 1 too large for 8 GPUs, fifo on 8 GPUs" in told
+
+
+def test_jobs_that_a_horizon_cuts_off_are_left_out_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = imported(tmp_path, TWO_JOBS)
+    few = ("--nodes", "1,+1", "--policies", "fifo", "engine.horizon=1050")
+    told = printed(capsys, "log", "whatif", log, *few)
+    assert (
+        "compared over jobs that complete in every replay: 1 of 2; left out: 1 other job 1 cut off, fifo on 1 node"
+        in told
+    )
+    assert "before, 1 cut off; after, all complete" in told
+    told = printed(
+        capsys, "log", "whatif", log, "--nodes", "1", "--policies", "fifo,srtf", "engine.horizon=900", status=2
+    )
+    assert not told
+
+
+def test_size_takes_the_nodes_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = imported(tmp_path, TWO_JOBS)
+    find = ("size", "--log", log, "--target", "mean wait < 60", "--limit", "4", "--existing", "1")
+    told = printed(capsys, *find, "policy=fifo")
+    assert "each node has 8 GPUs" in told
+    assert "least size that meets mean wait < 60 s: 2 nodes, 5 s" in told
+    assert "no interval of this size: it needs 3 seeds or more, and each size has one run" in told
+    assert "the policy is" not in told
+    by_default = printed(capsys, *find)
+    assert by_default == f"the policy is fifo, because none is given; policy=NAME sets another {told}"
+    # A wait is all time without GPUs: SRTF has 55 s on one node, and preempts once.
+    told = printed(capsys, *find, "policy=srtf")
+    assert "1 node, 55 s" in told
+    assert "jobs are preempted once in a run, 0.5 times a job" in told
+    told = printed(capsys, *find, "policy=fifo", "--gpus-per-node", "4")
+    assert "each node has 4 GPUs" in told
+    assert "4 nodes, 5 s" in told
+    assert main([*find, "--gpus-per-node", "4", "cluster.gpus_per_node=4"]) == 2
+    assert "cluster.gpus_per_node=4 sets in every run what --gpus-per-node" in capsys.readouterr().err
+
+
+def test_size_states_the_sizes_without_room_for_the_largest_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Any size meets the target; `wide` needs two nodes."""
+    monkeypatch.chdir(tmp_path)
+    log = imported(tmp_path, WITH_A_WIDE_JOB)
+    told = printed(capsys, "size", "--log", log, "--target", "mean wait < 9d", "--limit", "3", "policy=fifo")
+    assert "sizes below 2 are left out: they have no room for the largest job" in told
+    assert "least size that meets mean wait < 9 d: 2 nodes" in told
+    told = printed(
+        capsys,
+        "size",
+        "--log",
+        log,
+        "--target",
+        "mean wait < 9d",
+        "--limit",
+        "3",
+        "policy=fifo",
+        "workload.most_gpus=8",
+    )
+    assert "the workload: 1 jobs with more than 8 GPUs left out" in told
+
+
+def test_rows_that_an_import_drops_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        "JobID|User|State|Submit|Start|End|ElapsedRaw|AllocTRES",
+        "1|u|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:00:10|2026-01-01T00:16:50|1000|gres/gpu=8",
+        "2|u|CANCELLED|2026-01-01T00:00:05|Unknown|2026-01-01T00:10:00|0|",
+    ]
+    (tmp_path / "sacct.txt").write_text("\n".join(rows) + "\n")
+    told = printed(capsys, "log", "whatif", "sacct.txt", "--nodes", "1", "--policies", "fifo")
+    assert "sacct.txt: 1 row dropped: " in told
+
+
+def test_a_change_below_the_printed_digits_is_none() -> None:
+    assert wait_effect(36000.0, 36010.0, "p95") == "leaves the p95 wait at 10 h"
+    waits = {Case("fifo", nodes, 1.0, "off"): (0.0, wait) for nodes, wait in ((8, 36000.0), (9, 36010.0))}
+    assert list(not_monotone(waits, "p95")) == []
+    assert re.match("raises .* from 10 h to 10.1 h", wait_effect(36000.0, 36360.0, "p95"))
