@@ -32,6 +32,7 @@ from polluxsim.records.storage import flat
 from polluxsim.run.building import build, checked_metric, in_words, load, missing, user_metrics
 from polluxsim.run.configurations import known_settings
 from polluxsim.run.identity import data_of, git_commit, key_of, versions
+from polluxsim.run.interrupt import forks_ended
 from polluxsim.workloads.workload import Workload
 
 
@@ -148,8 +149,9 @@ class Execution:
                 watcher(run)
 
         try:
-            run, policy = self.start()
-            result = driven(run, policy, watch)
+            with forks_ended():
+                run, policy = self.start()
+                result = driven(run, policy, watch)
             self._without_effect += unused_in(run.scenario, result)
         except MemoryError as error:
             what = f"there is not enough memory for this run{f' ({error})' if str(error) else ''}"

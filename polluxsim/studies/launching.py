@@ -29,7 +29,7 @@ from polluxsim.records.storage import write_run
 from polluxsim.run.composing import error_of, not_installed
 from polluxsim.run.configurations import as_hydra_takes, quoted
 from polluxsim.run.execution import Execution
-from polluxsim.run.interrupt import exits_raised
+from polluxsim.run.interrupt import exits_raised, handlers_kept
 from polluxsim.run.workers import ONE_THREAD, as_finished, num_cores, one_thread_each, workers
 from polluxsim.studies.plan import Entry
 
@@ -240,7 +240,7 @@ class HydraWorkers:
         # Submitit's local executor starts all given runs at once.
         at_once = num_cores() if self._name == "submitit_local" else len(entries)
         failed = []
-        with one_thread_each(), _ray_ending(self._name):
+        with one_thread_each(), _ray_started(self._launcher, self._name):
             for start in range(0, len(entries), at_once):
                 failed += self._launch(entries[start : start + at_once], start)
         return failed
@@ -286,15 +286,21 @@ def _set_up_ray(config: DictConfig) -> None:
 
 
 @contextmanager
-def _ray_ending(launcher: str) -> Iterator[None]:
-    """Shut down Ray at the end of the block if it was not running before. Otherwise runs continue after Ctrl-C."""
-    if launcher != "ray":
+def _ray_started(launcher: Launcher, name: str) -> Iterator[None]:
+    """Start Ray for the block if the launcher needs it and it is not running.
+
+    Shut it down at the end if it was not running before. Otherwise runs continue after Ctrl-C.
+    """
+    if name != "ray":
         yield
         return
     import ray  # noqa: PLC0415  (slow to load)
+    from hydra_plugins.hydra_ray_launcher._launcher_util import start_ray  # noqa: PLC0415  (installed with Ray only)
 
     was_there = ray.is_initialized()
     try:
+        with handlers_kept():  # Ray sets a handler of SIGTERM that ends the process
+            start_ray(launcher.ray_cfg.init)  # type: ignore[attr-defined]
         yield
     finally:
         if not was_there:
