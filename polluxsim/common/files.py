@@ -98,7 +98,8 @@ def held(path: Path) -> Iterator[bool]:
     try:
         yield lock(descriptor)
     finally:
-        os.close(descriptor)
+        with suppress(OSError):  # code of the user closed it, which the run reports
+            os.close(descriptor)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from polluxsim.common.errors import InvalidConfigError, did_you_mean, short
 from polluxsim.common.former_names import warn_of_former_names, with_present_names
+from polluxsim.common.process_state import undamaged
 from polluxsim.common.shipped import shipped
 from polluxsim.engine.scenario import Scenario
 from polluxsim.engine.simulation import Simulation, Watcher, driven
@@ -149,7 +150,7 @@ class Execution:
                 watcher(run)
 
         try:
-            with forks_ended():
+            with forks_ended(), undamaged():
                 run, policy = self.start()
                 result = driven(run, policy, watch)
             self._without_effect += unused_in(run.scenario, result)

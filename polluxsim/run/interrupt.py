@@ -10,9 +10,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, TypeAlias
+
+from polluxsim.common.process_state import own_process
 
 # Function that ends this process even within `exits_raised`.
 exit_at_once = os._exit
@@ -68,6 +70,7 @@ def handle_for_good(handler: Callable[..., object]) -> None:
     signal that is handled has its default effect in another program. A signal that is ignored or blocked would be
     ignored or blocked there too.
     """
+    own_process()
     for number in SIGNALS:
         signal.signal(number, handler)
     _handlers_of_children.update(DEFAULT_HANDLERS)
@@ -169,7 +172,7 @@ def interruptible() -> Iterator[Callable[..., None]]:
         finally:
             over.set()
             signal.set_wakeup_fd(sender_before)
-            os.close(sender)
+            _close(sender)
     check()
 
 
@@ -353,10 +356,19 @@ os.register_at_fork(
 
 def _end_in_time(receiver: int, over: threading.Event) -> None:
     """Wait for Ctrl-C, or for the pipe to close. After Ctrl-C, end the process unless `over` is set in time."""
-    while number := os.read(receiver, 1):
-        if number[0] in SIGNALS and not over.wait(PATIENCE):
-            end_process()
-    os.close(receiver)
+    try:
+        while number := os.read(receiver, 1):
+            if number[0] in SIGNALS and not over.wait(PATIENCE):
+                end_process()
+    except OSError:  # code of the user closed the pipe, which the run reports
+        return
+    _close(receiver)
+
+
+def _close(descriptor: int) -> None:
+    """Close a descriptor, unless code of the user has closed it, which the run reports."""
+    with suppress(OSError):
+        os.close(descriptor)
 
 
 def end_process(message: str = MESSAGE) -> None:

@@ -24,12 +24,13 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from polluxsim.common.errors import InvalidConfigError, LostProcessError, PolluxSimError, SweepError, check_range
+from polluxsim.common.process_state import ClosedFilesError
 from polluxsim.records.folders import remove_if_empty
 from polluxsim.records.storage import write_run
 from polluxsim.run.composing import error_of, not_installed
 from polluxsim.run.configurations import as_hydra_takes, quoted
 from polluxsim.run.execution import Execution
-from polluxsim.run.interrupt import exits_raised, handlers_kept
+from polluxsim.run.interrupt import exit_at_once, exits_raised, handlers_kept
 from polluxsim.run.workers import ONE_THREAD, as_finished, num_cores, one_thread_each, workers
 from polluxsim.studies.plan import Entry
 
@@ -61,7 +62,7 @@ class HydraTask:
             remove_if_empty(folder)
 
 
-LOST = "the process of this run ended by itself: its code crashed, or the machine ran out of memory"
+LOST = "the process of this run ended by itself: its code crashed or closed its files, or the memory was too small"
 """Message about a run whose process crashed."""
 
 
@@ -164,7 +165,12 @@ def _perform(config: Mapping[str, Any], folder: Path) -> list[WorkerWarning]:
     """Make one run; return its warnings, which the parent process issues once for all runs."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        perform(config, folder)
+        try:
+            perform(config, folder)
+        except ClosedFilesError as error:
+            if error.cuts_off:
+                exit_at_once(1)
+            raise
     return [(str(warning.message), warning.category, warning.filename, warning.lineno) for warning in caught]
 
 
