@@ -126,6 +126,7 @@ class Execution:
         _check_top_level(config)
         self._config = config
         self._resolved: dict[str, Any] = resolved(config)
+        _check_seed(self._resolved["seed"])
         _check_groups(self._resolved)
         self._given = dict(given or {})
         if not isinstance(metrics := self._given.get("metrics", {}), Mapping):
@@ -173,7 +174,7 @@ class Execution:
         parts = policy, self.workload, self._profiles, self.cluster, self._part("engine")
         scenario = Scenario.under(*parts, self._part("agent") if "agent" in self._resolved else None)
         self._without_effect = settings_without_effect(policy, scenario)
-        return Simulation(scenario, self._config.seed), policy
+        return Simulation(scenario, self._resolved["seed"]), policy
 
     def _part(self, group: str) -> Any:
         return self._given[group] if group in self._given else build(self._config, group)
@@ -190,7 +191,7 @@ class Execution:
         unused = {"without_effect": self._without_effect} if self._without_effect else {}
         return {
             "config": self._resolved,
-            "seed": self._config.seed,
+            "seed": self._resolved["seed"],
             "nodes": self.cluster.groups,
             "key": self._key,
             "versions": versions(),
@@ -264,7 +265,7 @@ def _check_groups(values: Mapping[str, Any]) -> None:
 
 
 def _check_top_level(config: DictConfig) -> None:
-    """Raise InvalidConfigError if a group of a configuration is unknown or missing, or the seed is invalid."""
+    """Raise InvalidConfigError if a group of a configuration is unknown or missing."""
     names = set(map(str, config))  # also those without a value
     if unknown := sorted(names - {*TOP_LEVEL, NOT_THE_RUNS}):
         meant = did_you_mean(unknown[0], known_settings())
@@ -276,5 +277,9 @@ def _check_top_level(config: DictConfig) -> None:
             f"there is no {lacking[0]} in the configuration, and each run needs one; a run.yaml of your own replaces "
             f"polluxsim's as a whole, so begin with a copy of {shipped('configs') / 'run.yaml'}"
         )
-    if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
-        raise InvalidConfigError(f"seed is {config.seed!r}, must be a whole number of at least 0")
+
+
+def _check_seed(seed: object) -> None:
+    """Raise InvalidConfigError if the resolved seed is not a whole number of at least 0."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise InvalidConfigError(f"seed is {short(seed)}, must be a whole number of at least 0")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig
 
@@ -26,7 +25,7 @@ from polluxsim.metrics.summary import Summary
 from polluxsim.records.folders import SWEEP_FILE, info_of, policy_name, remove_if_empty
 from polluxsim.records.storage import flat
 from polluxsim.run.building import declared_types
-from polluxsim.run.composing import CONFIG_NAME, Callbacks, hydra_in_words
+from polluxsim.run.composing import CONFIG_NAME, Callbacks, composing_error
 from polluxsim.run.configurations import quoted, report_replaced
 from polluxsim.run.interrupt import SweepInterrupted, raising
 from polluxsim.studies.launching import LocalWorkers, Workers, chosen_workers
@@ -305,8 +304,10 @@ def _chosen(launcher: Sequence[str], config_dirs: Sequence[Path], folder: Path, 
     overrides = [*composing.common, f"hydra.sweep.dir={quoted(str(folder))}"]
     try:
         config: DictConfig = composing.loader.load_configuration(CONFIG_NAME, overrides, RunMode.MULTIRUN)
-    except HydraException as error:
-        raise InvalidConfigError(hydra_in_words(error)) from error
+    except Exception as error:
+        if (explained := composing_error(error, launcher)) is None:
+            raise
+        raise explained from error
     return chosen_workers(config, HydraContext(config_loader=composing.loader, callbacks=Callbacks()), workers)
 
 

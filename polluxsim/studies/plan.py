@@ -13,7 +13,6 @@ from typing import Any
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -22,7 +21,7 @@ from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.files import TEMPORARY, appearing_together, remove
 from polluxsim.records.folders import difference, info_of, remove_if_empty, runs_below
 from polluxsim.records.storage import RUN_FILE, RUN_FILES, SOMETIMES
-from polluxsim.run.composing import CONFIG_NAME, Loader, get_overrides_dirname, hydra_in_words, without_hydra
+from polluxsim.run.composing import CONFIG_NAME, Loader, composing_error, get_overrides_dirname, without_hydra
 from polluxsim.run.configurations import as_hydra_takes, searched_first
 from polluxsim.run.execution import resolved
 from polluxsim.run.identity import key_of
@@ -109,9 +108,11 @@ class Composer:
                 return self._quickly(parsed)
             except OmegaConfBaseException:
                 return self._wholly(words)  # for the error of Hydra, which is clearer
-        except (HydraException, OmegaConfBaseException) as error:
-            run, what = " ".join(overrides), hydra_in_words(error)
-            raise InvalidConfigError(what if what.startswith(f"{run} ") else f"{run}: {what}") from error
+        except Exception as error:
+            if (explained := composing_error(error, words)) is None:
+                raise
+            run, what = " ".join(overrides), str(explained)
+            raise InvalidConfigError(what if what.startswith((f"{run} ", f"{run}:")) else f"{run}: {what}") from error
 
     def _quickly(self, parsed: Sequence[Override]) -> DictConfig:
         """Compose a configuration from a copy of the configuration with the same entries."""
