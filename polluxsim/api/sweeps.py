@@ -75,7 +75,7 @@ class Sweep:
     def runs(self) -> Sequence[Result]:
         """Return the runs. Results that are not in memory are read from their folders."""
         if self.subject.runs:
-            return [Result(run.name, run.info, run.result, run.allow_classes) for run in self.subject.runs]
+            return [Result(run.name, run.info, run.result, run.allow_classes, run.folder) for run in self.subject.runs]
         return list(map(read, self.subject.paths))
 
     def table(self, metrics: Sequence[str] = (), baseline: str | None = None) -> Table:

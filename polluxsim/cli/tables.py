@@ -104,6 +104,7 @@ def _runs(folders: Sequence[Path], baseline: str | None = None) -> dict[str, Run
 
     A name is that of the folder, or, if a name is long, the settings that differ.
     """
+    from polluxsim.common.files import printable
     from polluxsim.look.descriptions import labels
     from polluxsim.records.storage import read_run
     from polluxsim.statistics.groups import baseline_first
@@ -113,7 +114,7 @@ def _runs(folders: Sequence[Path], baseline: str | None = None) -> dict[str, Run
     if max(map(len, names)) > LONGEST_NAME:
         names = labels(runs)
     if len(set(names)) < len(names):
-        names = list(map(str, folders))
+        names = [printable(str(folder)) for folder in folders]
     named = {id(run): name for run, name in zip(runs, names, strict=True)}
     return {named[id(run)]: run for run in baseline_first(runs, baseline)}
 

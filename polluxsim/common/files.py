@@ -62,6 +62,15 @@ def appearing_together(folder: Path, last: str, *, only_if_written: Collection[s
         (temporary / last).replace(folder / last)
 
 
+def printable(name: str) -> str:
+    r"""Return the name of a file as text that every output can hold: bytes that are not UTF-8 become escapes.
+
+    >>> print(printable("\udce9t\udce9"))
+    \xe9t\xe9
+    """
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def remove(path: Path) -> None:
     """Remove a file, a folder or a link, if it exists."""
     if path.is_dir() and not path.is_symlink():

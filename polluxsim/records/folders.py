@@ -57,7 +57,8 @@ def _in_order_of_plan(folder: Path) -> list[Path]:
     if not table.is_file():
         return runs
     with reading_parquet(table, "not the table of a sweep", remedy=""):
-        names = pq.read_table(table, columns=["folder"])["folder"].to_pylist()
+        with table.open("rb") as file:  # pyarrow takes only names in UTF-8
+            names = pq.read_table(file, columns=["folder"])["folder"].to_pylist()
     places = {folder / str(name): place for place, name in enumerate(names)}
     return sorted(runs, key=lambda run: places.get(run, len(places)))
 

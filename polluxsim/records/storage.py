@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from polluxsim.common.errors import InvalidInputError, listed, short
-from polluxsim.common.files import appearing_together
+from polluxsim.common.files import appearing_together, printable
 from polluxsim.common.former_names import warn_of_former_names, with_present_names
 from polluxsim.records.results import (
     AllocationRecord,
@@ -74,6 +74,7 @@ class Run:
     result: Result  # the records, without wall-clock times
     # Modules outside polluxsim whose classes may be loaded if the run is simulated again.
     allow_classes: tuple[str, ...] = ()
+    folder: Path | None = None  # None for a run in memory
 
     @property
     def round_interval(self) -> float | None:
@@ -154,7 +155,25 @@ def read_run(folder: Path) -> Run:
         if name in _NEEDED or (name not in _READ_APART and (folder / name).is_file())
     }
     result = Result(**tables, end_time=float(end_time), standstill=info.get("standstill"), gpu_seconds=gpu_seconds)
-    return Run(folder.resolve().name, info, result)
+    place = folder.resolve()
+    return Run(printable(place.name), info, result, folder=place)
+
+
+def located(path: str, folder: Path | None) -> str:
+    """Return a relative path of the settings of a run from the present folder.
+
+    The path is relative to the folder in which the run was made, which is usually above the run's `folder`. The nearest
+    folder above it that has the file counts, then the present folder. Return the path itself if there is no such file.
+    """
+    if folder is None or Path(path).is_absolute():
+        return path
+    here = Path.cwd()
+    if here in folder.parents and Path(path).exists():
+        return path
+    for above in folder.parents:
+        if (above / path).exists():
+            return str(above / path)
+    return path
 
 
 def _check_parts(path: Path, info: Mapping[str, Any]) -> None:

@@ -64,7 +64,8 @@ def write_records(path: Path, record_type: type[_RecordT], records: Sequence[_Re
         records = Records(record_type, records)
     columns = (column if isinstance(column, array) else list(column) for column in map(expanded, records.columns))
     arrays = [arrow_column(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path, compression="zstd")
+    with path.open("wb") as file:  # pyarrow takes only names in UTF-8
+        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), file, compression="zstd")
 
 
 def arrow_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -118,8 +119,9 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
 
     schema = schema_of(record_type)
     with reading_parquet(path, "not a table of a polluxsim run", remedy=""):
-        with pq.ParquetFile(path) as file:  # `read_table` loads pandas for it
-            table = _completed(file.read(), schema, record_type._field_defaults).select(schema.names).cast(schema)
+        # An open file, because pyarrow takes only names in UTF-8. `read_table` loads pandas.
+        with path.open("rb") as file, pq.ParquetFile(file) as parquet:
+            table = _completed(parquet.read(), schema, record_type._field_defaults).select(schema.names).cast(schema)
         table.validate(full=True)
     declared = columns_of(record_type).items()
     columns = [_values(path, name, table.column(name), column) for name, column in declared]

@@ -120,7 +120,8 @@ def _dataset(path: Path) -> pd.DataFrame:
     if not path.exists():
         raise InvalidInputError(f"{path}: no such file; check the path")
     try:
-        return pd.read_parquet(path)
+        with path.open("rb") as file:  # pyarrow takes only names in UTF-8
+            return pd.read_parquet(file)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InvalidInputError(
             f"{path}: not a Parquet dataset ({str(error).splitlines()[0]}); give another file"

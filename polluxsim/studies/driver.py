@@ -62,7 +62,8 @@ def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
     table = table_of(rows, declared).replace_schema_metadata(as_metadata(metrics) or None)
     times: list[dict[str, Any]] = []
     for row, entry in zip(rows, entries, strict=True):
-        timing = pq.read_table(entry.folder / "timing.parquet", columns=["phase", "seconds"])
+        with (entry.folder / "timing.parquet").open("rb") as file:
+            timing = pq.read_table(file, columns=["phase", "seconds"])
         totals = timing.group_by("phase").aggregate([("seconds", "sum")]).to_pylist()
         by_phase = {total["phase"]: total["seconds_sum"] for total in sorted(totals, key=lambda each: each["phase"])}
         times.append({"folder": row["folder"], "key": row["key"], **by_phase})
@@ -109,7 +110,8 @@ def _array(values: Sequence[Any], declared: pa.DataType | None) -> pa.Array:
 
 def _write_table(table: pa.Table, path: Path) -> None:
     with appearing_whole(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+        with temporary.open("wb") as file:
+            pq.write_table(table, file, compression="zstd")
 
 
 @contextmanager

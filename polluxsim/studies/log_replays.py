@@ -144,7 +144,8 @@ def replay_of(log: Path) -> tuple[str, ...]:
 
 def _waits(run: Path) -> Mapping[str, float]:
     """Return the simulated wait [s] of every job that began, by its name."""
-    table = pq.read_table(run / "jobs.parquet", columns=["job", "queueing_delay"]).to_pydict()
+    with (run / "jobs.parquet").open("rb") as file:
+        table = pq.read_table(file, columns=["job", "queueing_delay"]).to_pydict()
     waits = zip(table["job"], table["queueing_delay"], strict=True)
     return {job: wait for job, wait in waits if wait is not None}
 

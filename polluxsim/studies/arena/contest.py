@@ -82,5 +82,6 @@ def arena(request: ArenaRequest) -> Arena:
         with appearing_whole(folder / name) as path:
             path.write_text(content, encoding="utf-8")
     with appearing_whole(folder / "arena.parquet") as path:
-        found.frame().to_parquet(path, index=False)
+        with path.open("wb") as file:  # pyarrow takes only names in UTF-8
+            found.frame().to_parquet(file, index=False)
     return found
