@@ -65,9 +65,7 @@ def _status(arguments: Sequence[str]) -> int:
     """Run one command and return its exit status. Print each error in one line."""
     try:
         status = _command(arguments)
-        if sys.stdout is None:
-            return _refused(OUTPUT_CLOSED)
-        sys.stdout.flush()  # a closed pipe is noticed here, not at the end of the process
+        _flush_output()
     except PolluxSimError as error:
         return _refused(str(error))
     except KeyboardInterrupt as error:
@@ -84,6 +82,13 @@ def _status(arguments: Sequence[str]) -> int:
             raise
         return _refused(OUTPUT_CLOSED)
     return status
+
+
+def _flush_output() -> None:
+    """Write what was printed, so that a closed pipe is noticed here, and not at the end of the process."""
+    if sys.stdout is None:
+        raise InvalidConfigError(OUTPUT_CLOSED)
+    sys.stdout.flush()
 
 
 def _command(arguments: Sequence[str]) -> int:

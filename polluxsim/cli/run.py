@@ -206,9 +206,10 @@ def run(arguments: Sequence[str]) -> None:
                 scan_plugins()
             hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
     except Exception as error:
-        if isinstance(error, PolluxSimError) or (explained := composing_error(error, arguments)) is None:
+        wrong_setting = None if isinstance(error, PolluxSimError) else composing_error(error, arguments)
+        if wrong_setting is None:
             raise
-        raise explained from error
+        raise wrong_setting from error
     if outcome.error is not None:
         raise outcome.error
 

@@ -28,7 +28,7 @@ def open_missing_streams() -> None:
             _closed_at_start.add(name)
             _open_null(number)
             mode = "r" if name == "stdin" else "w"
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: PTH123, SIM115
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most > HIGHEST or most == resource.RLIM_INFINITY:
         _copies_of_error.append(fcntl.fcntl(STANDARD_ERROR, fcntl.F_DUPFD_CLOEXEC, HIGHEST))

@@ -66,7 +66,9 @@ def _refuse_beside_ranks(options: Namespace) -> None:
     if options.form:
         raise InvalidConfigError(f"--ranks cannot be used with --{options.form}, because it prints text; leave one out")
     if options.metric:
-        raise InvalidConfigError("--ranks cannot be used with --metric, because its table has no metrics; leave one out")
+        raise InvalidConfigError(
+            "--ranks cannot be used with --metric, because its table has no metrics; leave one out"
+        )
     if options.baseline:
         raise InvalidConfigError(
             "--ranks cannot be used with --baseline, because its table has no changes; leave one out"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
 from glob import escape
 from pathlib import Path
 from typing import IO
@@ -60,6 +62,18 @@ def appearing_together(folder: Path, last: str, *, only_if_written: Collection[s
             (temporary / name).replace(folder / name)
         _store(folder)
         (temporary / last).replace(folder / last)
+
+
+def digest_of_file(path: Path) -> str:
+    """Return the SHA-256 of the content of a file. A file with the same size, time and inode is not read again."""
+    status = path.stat()
+    return _content_digest(str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@lru_cache(maxsize=65536)
+def _content_digest(path: str, size: int, changed: int, number: int) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def printable(name: str) -> str:

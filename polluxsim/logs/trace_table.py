@@ -192,9 +192,8 @@ def write_trace(jobs: Mapping[str, Sequence[object] | NDArray[np.generic]], info
         pa.array(jobs[field.name], field.type) if field.name in jobs else pa.nulls(count, field.type)
         for field in schema
     ]
-    with appearing_whole(path) as temporary:
-        with temporary.open("wb") as file:
-            pq.write_table(pa.table(columns, schema=schema), file)
+    with appearing_whole(path) as temporary, temporary.open("wb") as file:
+        pq.write_table(pa.table(columns, schema=schema), file)
 
 
 def origin_of(path: Path, info: TraceInfo) -> datetime:

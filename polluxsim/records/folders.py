@@ -56,9 +56,9 @@ def _in_order_of_plan(folder: Path) -> list[Path]:
     runs, table = runs_below(folder), folder / SWEEP_FILE
     if not table.is_file():
         return runs
-    with reading_parquet(table, "not the table of a sweep", remedy=""):
-        with table.open("rb") as file:  # pyarrow takes only names in UTF-8
-            names = pq.read_table(file, columns=["folder"])["folder"].to_pylist()
+    # An open file, because pyarrow takes only names in UTF-8.
+    with reading_parquet(table, "not the table of a sweep", remedy=""), table.open("rb") as file:
+        names = pq.read_table(file, columns=["folder"])["folder"].to_pylist()
     places = {folder / str(name): place for place, name in enumerate(names)}
     return sorted(runs, key=lambda run: places.get(run, len(places)))
 

@@ -13,6 +13,7 @@ from uuid import uuid4
 from polluxsim.common.errors import InvalidInputError, listed, short
 from polluxsim.common.files import appearing_together, printable
 from polluxsim.common.former_names import warn_of_former_names, with_present_names
+from polluxsim.records.completeness import FILES, REMEDY, check_files, files_in
 from polluxsim.records.results import (
     AllocationRecord,
     CheckpointRecord,
@@ -95,11 +96,11 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
     The folder is made if necessary, and a run in it is replaced. `info` is the content of run.json.
     """
     about = {"end_time": result.end_time, "standstill": result.standstill, "gpu_seconds": result.gpu_seconds}
-    text = _json({**about, **info})
     with appearing_together(folder, last=RUN_FILE, only_if_written=SOMETIMES) as temporary:
         for name, (field, record_type) in _TABLES.items():
             if (records := getattr(result, field)) or name not in SOMETIMES:
                 write_records(temporary / name, record_type, records)
+        text = _json({**about, **info, FILES: files_in(temporary)})
         (temporary / RUN_FILE).write_text(text + "\n", encoding="utf-8")
 
 
@@ -132,23 +133,8 @@ def read_run(folder: Path) -> Run:
 
     Raise InvalidInputError if the folder does not hold a finished run.
     """
-    if not folder.exists():
-        raise InvalidInputError(f"{folder}: there is no such folder; name the folder of a finished run")
-    if not (folder / RUN_FILE).is_file():
-        runs = sorted(path.parent.name for path in folder.glob(f"*/{RUN_FILE}"))
-        advice = f"; name one of its runs: {listed(runs, 5)}" if runs else "; name the folder of a run"
-        raise InvalidInputError(f"{folder}: not a finished run, because it has no {RUN_FILE}{advice}")
-    try:
-        info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-        warn_of_former_names(info)
-        info = with_present_names(info)
-        end_time, gpu_seconds = info["end_time"], info.get("gpu_seconds")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidInputError(f"{folder / RUN_FILE}: not written by polluxsim ({error})") from None
-    _check_seconds(folder, "end_time", end_time, LATEST)
-    _check_parts(folder / RUN_FILE, info)
-    if gpu_seconds is not None:
-        _check_seconds(folder, "gpu_seconds", gpu_seconds, MOST_GPU_SECONDS)
+    info = read_info(folder)
+    end_time, gpu_seconds = info["end_time"], info.get("gpu_seconds")
     tables: dict[str, Any] = {
         field: read_records(folder / name, record_type)
         for name, (field, record_type) in _TABLES.items()
@@ -174,6 +160,34 @@ def located(path: str, folder: Path | None) -> str:
         if (above / path).exists():
             return str(above / path)
     return path
+
+
+def read_info(folder: Path) -> dict[str, Any]:
+    """Read and check run.json of a finished run, and the sizes of the files that it states.
+
+    Raise InvalidInputError if the folder does not hold a finished run.
+    """
+    if not folder.exists():
+        raise InvalidInputError(f"{folder}: there is no such folder; name the folder of a finished run")
+    if not (folder / RUN_FILE).is_file():
+        runs = sorted(path.parent.name for path in folder.glob(f"*/{RUN_FILE}"))
+        advice = f"; name one of its runs: {listed(runs, 5)}" if runs else "; name the folder of a run"
+        raise InvalidInputError(f"{folder}: not a finished run, because it has no {RUN_FILE}{advice}")
+    try:
+        info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        warn_of_former_names(info)
+        named: dict[str, Any] = with_present_names(info)
+        end_time, gpu_seconds = named["end_time"], named.get("gpu_seconds")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidInputError(
+            f"{folder / RUN_FILE}: damaged, or not written by polluxsim ({error}); {REMEDY}"
+        ) from None
+    check_files(folder, named)
+    _check_seconds(folder, "end_time", end_time, LATEST)
+    _check_parts(folder / RUN_FILE, named)
+    if gpu_seconds is not None:
+        _check_seconds(folder, "gpu_seconds", gpu_seconds, MOST_GPU_SECONDS)
+    return named
 
 
 def _check_parts(path: Path, info: Mapping[str, Any]) -> None:

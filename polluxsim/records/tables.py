@@ -20,6 +20,7 @@ from polluxsim.common.errors import InvalidInputError, bad_line, one_of, short
 from polluxsim.common.tables import reading_parquet
 from polluxsim.hardware.clusters import MOST_GPUS, MOST_NODES
 from polluxsim.records.columns import Records, expanded
+from polluxsim.records.completeness import REMEDY
 from polluxsim.records.results import AllocationRecord, Column, JobRecord, SharingRecord, Status, columns_of
 
 _RecordT = TypeVar("_RecordT", bound=NamedTuple)
@@ -118,7 +119,7 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
     import pyarrow.compute as pc
 
     schema = schema_of(record_type)
-    with reading_parquet(path, "not a table of a polluxsim run", remedy=""):
+    with reading_parquet(path, "not a table of a polluxsim run", remedy=f"; {REMEDY}"):
         # An open file, because pyarrow takes only names in UTF-8. `read_table` loads pandas.
         with path.open("rb") as file, pq.ParquetFile(file) as parquet:
             table = _completed(parquet.read(), schema, record_type._field_defaults).select(schema.names).cast(schema)

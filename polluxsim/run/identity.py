@@ -20,7 +20,7 @@ from typing import Any
 
 from polluxsim import __version__
 from polluxsim.common.errors import InvalidConfigError
-from polluxsim.common.files import TEMPORARY
+from polluxsim.common.files import TEMPORARY, digest_of_file
 from polluxsim.common.shipped import shipped
 from polluxsim.records.folders import SWEEP_FILES
 from polluxsim.records.storage import ALLOCATIONS_FILE, RUN_FILE, RUN_FILES, SOMETIMES
@@ -74,16 +74,9 @@ def _is_output(folder: Path) -> bool:
 
 def file_digest(path: Path) -> str:
     """Return a digest of the content of a file."""
-    status = path.stat()
-    return _content_digest(str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino)
-
-
-@lru_cache(maxsize=65536)
-def _content_digest(path: str, size: int, changed: int, number: int) -> str:
-    """Return the digest of the content of a file. A file with the same size, time and inode is not read again."""
+    path.stat()  # raises an error if there is no such file
     try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return digest_of_file(path)
     except OSError:
         return UNREADABLE
 

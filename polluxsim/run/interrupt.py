@@ -314,7 +314,8 @@ def _exit_status(error: BaseException) -> int:
 class _Fork(threading.local):
     """State of the thread that forks."""
 
-    mask: set[signal.Signals] | None = None  # blocked signals before the fork; None if polluxsim handles no signals
+    # Signals that were blocked before the fork; None if polluxsim handles no signals.
+    mask: set[int | signal.Signals] | None = None
 
 
 _fork = _Fork()
@@ -349,9 +350,7 @@ def _after_fork_in_child() -> None:
 
 
 # Handlers can be set only in the main thread, which in a forked process is the thread that forked it.
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
-)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 def _end_in_time(receiver: int, over: threading.Event) -> None:

@@ -39,6 +39,7 @@ from polluxsim.studies.plan import (
     entry_of,
     finished_runs,
     is_finished,
+    runs_by_key,
 )
 
 if TYPE_CHECKING:
@@ -109,9 +110,8 @@ def _array(values: Sequence[Any], declared: pa.DataType | None) -> pa.Array:
 
 
 def _write_table(table: pa.Table, path: Path) -> None:
-    with appearing_whole(path) as temporary:
-        with temporary.open("wb") as file:
-            pq.write_table(table, file, compression="zstd")
+    with appearing_whole(path) as temporary, temporary.open("wb") as file:
+        pq.write_table(table, file, compression="zstd")
 
 
 @contextmanager
@@ -220,7 +220,8 @@ def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Pa
     removed. Raise SweepError if runs fail or another sweep uses the folder, and SweepInterrupted after Ctrl-C.
     """
     with reserved(folder):
-        entries = arranged(entries, finished_runs(folder))
+        finished, damaged = runs_by_key(folder)
+        entries = arranged(entries, damaged | finished)  # a damaged run is made again in its folder
         folders = [entry.folder for entry in entries]
         clear([folder])
         clear_runs(folders)

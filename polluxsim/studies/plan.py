@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.files import TEMPORARY, appearing_together, remove
+from polluxsim.records.completeness import damage_in
 from polluxsim.records.folders import difference, info_of, remove_if_empty, runs_below
 from polluxsim.records.storage import RUN_FILE, RUN_FILES, SOMETIMES
 from polluxsim.run.composing import CONFIG_NAME, Loader, composing_error, get_overrides_dirname, without_hydra
@@ -153,18 +154,30 @@ def composer(config_dirs: Sequence[Path] = (), overrides: Sequence[str] = ()) ->
 
 
 def finished_runs(folder: Path) -> dict[str, Path]:
-    """Return the folders of the finished runs in a folder by their keys. Of equal keys, the first folder counts."""
-    found: dict[str, Path] = {}
+    """Return the folders of the finished runs in a folder by their keys. Of equal keys, the first folder counts.
+
+    A run with a damaged file is not finished.
+    """
+    return runs_by_key(folder)[0]
+
+
+def runs_by_key(folder: Path) -> tuple[dict[str, Path], dict[str, Path]]:
+    """Return the folders of the finished runs, and of the runs with a damaged file, in a folder by their keys."""
+    finished: dict[str, Path] = {}
+    damaged: dict[str, Path] = {}
     for path in runs_below(folder):
-        key = info_of(path).get("key")
+        info = info_of(path)
+        key = info.get("key")
         if isinstance(key, str):
-            found.setdefault(key, path)
-    return found
+            runs = finished if damage_in(path, info, content=True) is None else damaged
+            runs.setdefault(key, path)
+    return finished, damaged
 
 
 def is_finished(entry: Entry) -> bool:
-    """Return whether the folder of an entry has its finished run."""
-    return info_of(entry.folder).get("key") == entry.key
+    """Return whether the folder of an entry has its finished run, with all of its files undamaged."""
+    info = info_of(entry.folder)
+    return info.get("key") == entry.key and damage_in(entry.folder, info, content=True) is None
 
 
 def copy_run(source: Path, destination: Path) -> None:
