@@ -39,6 +39,7 @@ from polluxsim.studies.plan import (
     entry_of,
     finished_runs,
     is_finished,
+    is_written,
     runs_by_key,
 )
 
@@ -127,7 +128,7 @@ def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
         def watch() -> None:
             missing = list(entries)
             while not over.wait(PAUSE):
-                missing = [entry for entry in missing if not is_finished(entry)]
+                missing = [entry for entry in missing if not is_written(entry)]
                 show(len(entries) - len(missing), len(entries), note)
 
         watcher = threading.Thread(target=watch, daemon=True)

@@ -174,6 +174,11 @@ def runs_by_key(folder: Path) -> tuple[dict[str, Path], dict[str, Path]]:
     return finished, damaged
 
 
+def is_written(entry: Entry) -> bool:
+    """Return whether a run.json in the folder of an entry names its run. The other files are not checked."""
+    return info_of(entry.folder).get("key") == entry.key
+
+
 def is_finished(entry: Entry) -> bool:
     """Return whether the folder of an entry has its finished run, with all of its files undamaged."""
     info = info_of(entry.folder)
