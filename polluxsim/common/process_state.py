@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import ModuleType
 
@@ -19,6 +19,9 @@ OWN = "polluxsim"  # package whose modules must stay
 BY = "the policy, or other code of the run,"
 
 _is_own_process = [False]
+
+last_resorts: list[Callable[[str], None]] = []
+"""Function that ends this process with a message, in processes that polluxsim may end."""
 
 
 class ClosedFilesError(PolicyError):

@@ -82,12 +82,25 @@ def info_of(folder: Path) -> Mapping[str, Any]:
     return with_present_names(info) if isinstance(info, dict) else {}
 
 
+WITHOUT_RESULT = ("engine.decision_limit",)
+"""Settings that may end a run, and change no result. Runs that differ only in these settings are equal."""
+
+
+def of_results(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flat settings without those that change no result.
+
+    >>> of_results({"seed": 0, "engine.decision_limit": 60.0})
+    {'seed': 0}
+    """
+    return {name: value for name, value in settings.items() if name not in WITHOUT_RESULT}
+
+
 def difference(there: object, here: Mapping[str, Any]) -> str | None:
     """Return a description of the first setting in which the configuration of an existing run differs.
 
     None if all settings are equal.
     """
-    old, new = flat(there if isinstance(there, dict) else {}), flat(here)
+    old, new = of_results(flat(there if isinstance(there, dict) else {})), of_results(flat(here))
     differing = (name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name))
     return next((f"{name} is {old.get(name)!r} there, {new.get(name)!r} here" for name in differing), None)
 

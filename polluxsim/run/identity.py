@@ -22,7 +22,7 @@ from polluxsim import __version__
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.files import TEMPORARY, digest_of_file
 from polluxsim.common.shipped import shipped
-from polluxsim.records.folders import SWEEP_FILES
+from polluxsim.records.folders import SWEEP_FILES, WITHOUT_RESULT
 from polluxsim.records.storage import ALLOCATIONS_FILE, RUN_FILE, RUN_FILES, SOMETIMES
 from polluxsim.run.building import metric_modules
 
@@ -182,7 +182,7 @@ STATED = ("simpy", "numpy", "scipy", "numba", "pyarrow", "hydra-core")  # librar
 def key_of(config: Mapping[str, Any]) -> str:
     """Return the key of a run from its resolved configuration without Hydra's own: equal keys mean equal results."""
     parts = {
-        "config": _plain(config),
+        "config": _plain(_of_results(config)),
         "data": dict(sorted(data_of(config).items())),
         "code": code_digest(),
         "guests": {name: module_digest(name) for name in sorted(own_modules(config) | metric_modules(config))},
@@ -190,6 +190,16 @@ def key_of(config: Mapping[str, Any]) -> str:
         "python": platform.python_version(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _of_results(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without those that change no result."""
+    left = {group: dict(part) if isinstance(part, dict) else part for group, part in config.items()}
+    for name in WITHOUT_RESULT:
+        group, _, setting = name.partition(".")
+        if isinstance(left.get(group), dict):
+            left[group].pop(setting, None)
+    return left
 
 
 def _plain(value: Any) -> Any:

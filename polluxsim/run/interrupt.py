@@ -370,8 +370,8 @@ def _close(descriptor: int) -> None:
         os.close(descriptor)
 
 
-def end_process(message: str = MESSAGE) -> None:
-    """End the process at once with one line and status 130, unless its results are written."""
+def end_process(message: str = MESSAGE, status: int = INTERRUPTED) -> None:
+    """End the process at once with one line and a status, unless its results are written."""
     if _written.is_set():
         return
     # Write to the file itself, because the interrupted thread may be in the middle of a print.
@@ -380,7 +380,7 @@ def end_process(message: str = MESSAGE) -> None:
     _end_children()
     restored = _restoring[-1] if os.isatty(STANDARD_ERROR) else ""
     os.write(STANDARD_ERROR, f"{restored}{message}\n".encode())
-    exit_at_once(INTERRUPTED)
+    exit_at_once(status)
 
 
 def _end_children() -> None:

@@ -16,6 +16,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from polluxsim.common.errors import SweepError
+from polluxsim.common.process_state import last_resorts
 from polluxsim.run.interrupt import deferred, exit_at_once, handle_for_good
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -141,6 +142,7 @@ def begin_worker(environment: Mapping[str, str], begin: Callable[[], None] | Non
     os.environ.update(environment)
     os.setpgid(0, 0)
     handle_for_good(lambda *_: None)
+    last_resorts.append(lambda message: exit_at_once(1))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if begin is not None:
         begin()

@@ -14,7 +14,7 @@ from polluxsim.common.durations import clock
 from polluxsim.common.errors import InvalidInputError, did_you_mean
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import read_number
-from polluxsim.records.folders import OBJECT, POLICY, RULE_OF_SHARES, policy_name
+from polluxsim.records.folders import OBJECT, POLICY, RULE_OF_SHARES, of_results, policy_name
 from polluxsim.records.storage import Run, flat
 from polluxsim.statistics.forks import CHANGES, fork_of
 
@@ -72,7 +72,8 @@ def settings_in_info(info: Mapping[str, Any], name: str) -> dict[str, Any]:
         return {"run": name}
     fork = fork_of(info)
     forked = {} if fork is None else {FORKED_AT: float(fork["time"])}
-    return flat({group: part for group, part in config.items() if group != "metrics"}) | _changes(info) | forked
+    settings = of_results(flat({group: part for group, part in config.items() if group != "metrics"}))
+    return settings | _changes(info) | forked
 
 
 def _changes(info: Mapping[str, Any]) -> dict[str, str]:

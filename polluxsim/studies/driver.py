@@ -22,7 +22,7 @@ from polluxsim.common.files import appearing_whole, lock
 from polluxsim.common.progress_line import is_shown, progress_line
 from polluxsim.metrics.declared import as_metadata, frame_of_table, values_in
 from polluxsim.metrics.summary import Summary
-from polluxsim.records.folders import SWEEP_FILE, info_of, policy_name, remove_if_empty
+from polluxsim.records.folders import SWEEP_FILE, info_of, of_results, policy_name, remove_if_empty
 from polluxsim.records.storage import flat
 from polluxsim.run.building import declared_types
 from polluxsim.run.composing import CONFIG_NAME, Callbacks, composing_error
@@ -89,7 +89,7 @@ def _result_row(entry: Entry, folder: Path, info: Mapping[str, Any]) -> dict[str
     summary = info["summary"] or {}
     metrics = {field.name: summary[field.name] for field in fields(Summary) if field.name in summary}
     user_values = {name: value for name, (_, value) in values_in(info).items()}
-    settings = flat({name: part for name, part in entry.config.items() if name != "metrics"})
+    settings = of_results(flat({name: part for name, part in entry.config.items() if name != "metrics"}))
     named = {"folder": entry.folder.relative_to(folder).as_posix(), "policy": policy_name(settings)}
     return {**named, **settings, **flat(metrics), **user_values, "key": entry.key}
 
