@@ -14,7 +14,7 @@ import pandas as pd
 
 from polluxsim.api.parts import AgentLike, ClusterLike, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
 from polluxsim.api.results import Result, figure_of, read
-from polluxsim.api.simulating import counting, simulate, stated
+from polluxsim.api.simulating import check, counting, simulate, stated
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.look.plot.kinds import Subject
 from polluxsim.look.plot.style import Drawing
@@ -191,7 +191,12 @@ def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
 def _one_after_another(
     plan: Sequence[tuple[dict[str, Any], int]], metrics: Mapping[str, Metric] | None
 ) -> Sequence[Result]:
-    """Make the runs of a sweep in this process."""
+    """Make the runs of a sweep in this process, after a check of all settings with the first seed."""
+    first_seed = plan[0][1]
+    if len(plan) > 1:
+        for named, seed in plan:
+            if seed == first_seed:
+                check(seed, **named)
     runs = list[Result]()
     with counting(len(plan)) as done:
         for named, seed in plan:
@@ -210,7 +215,7 @@ def _kept(
             f"{what}; leave out folder and workers, or use metrics.NAME=MODULE.ATTRIBUTE of the command"
         )
     runs = [stated(named, seed) for named, seed in plan]
-    run_entries([entry_of(words, config, folder) for config, words in runs], folder, workers=workers)
+    run_entries([entry_of(words, config, folder) for config, words in runs], folder, workers=workers, check_first=True)
     return read_sweep(folder)
 
 

@@ -164,6 +164,11 @@ class Execution:
         self._user_values = {} if summary is None else computed(self._metrics, result)
         return result, summary
 
+    def check(self) -> None:
+        """Raise an error if the run cannot be made: a part is invalid, or a job does not fit on the cluster."""
+        with undamaged():
+            self._scenario(self._part("policy"))
+
     def start(self) -> tuple[Simulation, Policy]:
         """Return the run before its first decision, and its policy."""
         policy = self._part("policy")
@@ -171,10 +176,14 @@ class Execution:
             from polluxsim.common.compiling import compile_ahead  # noqa: PLC0415  (few policies need it)
 
             compile_ahead(slow_kernels)
+        return Simulation(self._scenario(policy), self._resolved["seed"]), policy
+
+    def _scenario(self, policy: Policy) -> Scenario:
+        """Return the scenario under a policy."""
         parts = policy, self.workload, self._profiles, self.cluster, self._part("engine")
         scenario = Scenario.under(*parts, self._part("agent") if "agent" in self._resolved else None)
         self._without_effect = settings_without_effect(policy, scenario)
-        return Simulation(scenario, self._resolved["seed"]), policy
+        return scenario
 
     def _part(self, group: str) -> Any:
         return self._given[group] if group in self._given else build(self._config, group)

@@ -185,7 +185,8 @@ def run_sweep(
     `if __name__ == "__main__":`.
 
     Raise InvalidConfigError if the plan is empty or an override is invalid, and SweepError if runs fail or another
-    sweep uses the folder. Finished runs are kept.
+    sweep uses the folder. Finished runs are kept. All runs are checked first: no run is made if a job of one of them
+    does not fit on its cluster.
     """
     if not plan:
         raise InvalidConfigError("the plan of the sweep has no runs; give the overrides of at least one run")
@@ -193,7 +194,9 @@ def run_sweep(
     report_replaced(config_dirs)
     composing = composer(config_dirs, chosen)
     entries = [entry_of(overrides, composing.compose(overrides), folder) for overrides in plan]
-    frame = run_entries(entries, folder, launcher=chosen, workers=workers, config_dirs=config_dirs, cache=cache)
+    frame = run_entries(
+        entries, folder, launcher=chosen, workers=workers, config_dirs=config_dirs, cache=cache, check_first=True
+    )
     return frame.set_index("key", drop=False).loc[[entry.key for entry in entries]].reset_index(drop=True)
 
 
@@ -205,20 +208,27 @@ def run_entries(
     workers: int | None = None,
     config_dirs: Sequence[Path] = (),
     cache: Path | None = None,
+    check_first: bool = False,
 ) -> pd.DataFrame:
-    """Make the entries that are not finished, and return a row for each distinct entry, as `run_sweep` does."""
+    """Make the entries that are not finished, and return a row for each distinct entry, as `run_sweep` does.
+
+    With `check_first`, no run is made if one of them cannot be made.
+    """
     processes = _chosen(launcher, config_dirs, folder, workers) if launcher else LocalWorkers(workers)
-    completed = complete(entries, folder, processes, cache)
+    completed = complete(entries, folder, processes, cache, check_first=check_first)
     frame = frame_of_table(completed.table)
     frame["folder"] = [str(folder / name) for name in frame["folder"]]
     return frame
 
 
-def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None = None) -> Completed:
+def complete(
+    entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None = None, *, check_first: bool = False
+) -> Completed:
     """Make the runs that are not finished, and write the results of all runs into the folder of the sweep.
 
-    The table exists if and only if the last sweep in this folder is complete. A new folder in which no run is made is
-    removed. Raise SweepError if runs fail or another sweep uses the folder, and SweepInterrupted after Ctrl-C.
+    With `check_first`, no run is made if one of them cannot be made. The table exists if and only if the last sweep in
+    this folder is complete. A new folder in which no run is made is removed. Raise SweepError if runs fail or another
+    sweep uses the folder, and SweepInterrupted after Ctrl-C.
     """
     with reserved(folder):
         finished, damaged = runs_by_key(folder)
@@ -227,7 +237,7 @@ def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Pa
         clear([folder])
         clear_runs(folders)
         try:
-            return _complete(entries, folder, workers, cache)
+            return _complete(entries, folder, workers, cache, check_first=check_first)
         except KeyboardInterrupt:
             clear_runs(folders)  # the workers have ended
             counts = f"{sum(map(is_finished, entries))} of {len(entries)}"
@@ -252,17 +262,35 @@ def reserved(folder: Path) -> Iterator[None]:
             remove_if_empty(path)
 
 
-def _complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None) -> Completed:
+def _complete(
+    entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None, *, check_first: bool
+) -> Completed:
     for name in (DATASET, TIMING):
         (folder / name).unlink(missing_ok=True)
     if cache is not None:
         _copy_from_cache(entries, cache)
     if missing := [entry for entry in entries if not is_finished(entry)]:
-        _make_missing(missing, workers, known=len(entries) - len(missing))
+        known = len(entries) - len(missing)
+        if check_first and len(missing) > 1:
+            with workers.kept():
+                _check(missing, workers)
+                _make_missing(missing, workers, known)
+        else:
+            _make_missing(missing, workers, known)
     table = write_dataset(entries, folder)
     if cache is not None:
         _copy_to_cache(entries, cache)
     return Completed(len(missing), entries, table)
+
+
+def _check(entries: Sequence[Entry], workers: Workers) -> None:
+    """Raise a SweepError that names the first run that cannot be made, before any run is made."""
+    refused = workers.check(entries)
+    if refused:
+        entry, error = refused[0]
+        count = f"{len(refused)} of {len(entries)} runs cannot be made, the first: " if len(refused) > 1 else ""
+        errors = {entry.key: error for entry, error in refused}
+        raise SweepError(f"{count}{entry}: {error}; no run was made", errors) from error
 
 
 def _make_missing(missing: Sequence[Entry], workers: Workers, known: int) -> None:
