@@ -49,31 +49,34 @@ class time_limited:  # noqa: N801  (a context manager, like those of contextlib)
     With None there is no limit.
     """
 
-    __slots__ = ("_is_interrupted", "_lock", "_name", "_started", "_time", "limit", "place", "spent", "thread")
+    __slots__ = ("_interrupting", "_is_interrupted", "_name", "_started", "_time", "limit", "place", "spent", "thread")
 
     def __init__(self, limit: float | None, name: str, time: float) -> None:
         self.limit = limit
         self._name = name
         self._time = time  # of the round [s]
         self._is_interrupted = False
+        self._interrupting: threading.Lock | None = None  # held while the watching thread raises an exception
         self.spent = 0.0  # by the decision, as the watching thread has seen it [s]
         self.place = ""  # in the user's code
 
     def __enter__(self) -> None:
         if self.limit is None:
             return
-        self._lock = threading.Lock()
         self._started = monotonic()
-        self.thread = threading.get_ident()
-        _watch(self)
+        self.thread = thread = threading.get_ident()
+        if thread not in _prepared or not _watcher[0].is_alive():
+            _prepare(thread)
+        _watched[thread] = self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self.limit is None:
             return
-        with self._lock:  # the watching thread raises no exception from now on
-            _watched.pop(self.thread, None)
-            if self._is_interrupted:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), None)
+        _watched.pop(self.thread, None)  # the watching thread begins to raise no exception from now on
+        if self._interrupting is None:
+            return
+        with self._interrupting:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread), None)  # not raised yet
         if self._is_interrupted and not isinstance(error, KeyboardInterrupt):
             raise PolicyError(self.message) from error
 
@@ -102,7 +105,9 @@ class time_limited:  # noqa: N801  (a context manager, like those of contextlib)
         if self.spent > self.limit + GRACE:
             for end in last_resorts:
                 end(self.message)
-        with self._lock:
+        if self._interrupting is None:
+            self._interrupting = threading.Lock()
+        with self._interrupting:
             if _watched.get(self.thread) is self:
                 self._is_interrupted = True
                 _interrupt(self.thread)
@@ -110,16 +115,17 @@ class time_limited:  # noqa: N801  (a context manager, like those of contextlib)
 
 _watched: dict[int, time_limited] = {}  # decisions by thread
 _watcher: list[threading.Thread] = []  # the watching thread
+_prepared = set[int]()  # threads whose decisions can be watched
 
 
-def _watch(decision: time_limited) -> None:
-    """Let the watching thread watch a decision."""
-    _watched[decision.thread] = decision
-    if decision.thread == threading.main_thread().ident and signal.getsignal(WAKING) in _UNUSED:
+def _prepare(thread: int) -> None:
+    """Prepare to watch the decisions of a thread, which is the present one."""
+    if thread == threading.main_thread().ident and signal.getsignal(WAKING) in _UNUSED:
         signal.signal(WAKING, _wake)
     if not _watcher or not _watcher[0].is_alive():  # a forked process does not have the thread
         _watcher[:] = [threading.Thread(target=_look_often, name="polluxsim decisions", daemon=True)]
         _watcher[0].start()
+    _prepared.add(thread)
 
 
 _UNUSED = (signal.SIG_DFL, signal.SIG_IGN)
