@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
+from math import prod
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +25,7 @@ from polluxsim.records.folders import SWEEP_FILE, run_folders
 from polluxsim.statistics.comparisons import SettingsTable, settings_table
 from polluxsim.statistics.frames import PARQUET, frame_at, frame_of
 from polluxsim.studies.driver import run_entries
-from polluxsim.studies.plan import entry_of
+from polluxsim.studies.plan import MOST_RUNS, check_size, entry_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -170,9 +171,11 @@ def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
     """
     parts = {"workload": workload, "policy": policy, "agent": agent, "cluster": cluster, "settings": settings}
     choices = [value if isinstance(value, list) else [value] for value in parts.values()]
+    some_seeds = list(islice(seeds, MOST_RUNS + 1))
+    check_size(prod(map(len, choices)) * len(some_seeds))
     plan: list[tuple[dict[str, Any], int]] = [
         (dict(zip(parts, chosen, strict=True)) | {"profiles": profiles}, seed)
-        for chosen, seed in product(product(*choices), seeds)
+        for chosen, seed in product(product(*choices), some_seeds)
     ]
     if not plan:
         raise InvalidConfigError("the sweep has no runs; give at least one value in each list, and at least one seed")

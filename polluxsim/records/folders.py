@@ -21,6 +21,9 @@ SWEEP_FILES = (SWEEP_FILE, "sweep-timing.parquet", "multirun.yaml")  # files tha
 POLICY = "policy._target_"
 OBJECT = "policy.object"  # setting with the class of a policy that a Python program gave as an object
 
+REWRITTEN = "; delete this file, and the command of the sweep writes it again"
+"""Advice about a table of a sweep that cannot be read."""
+
 RULE_OF_SHARES = "policy.shares._target_"
 """Setting of Gavel's policies with the class of their rule, which names the policy: all of them have one class."""
 
@@ -57,7 +60,7 @@ def _in_order_of_plan(folder: Path) -> list[Path]:
     if not table.is_file():
         return runs
     # An open file, because pyarrow takes only names in UTF-8.
-    with reading_parquet(table, "not the table of a sweep", remedy=""), table.open("rb") as file:
+    with reading_parquet(table, "not the table of a sweep", remedy=REWRITTEN), table.open("rb") as file:
         names = pq.read_table(file, columns=["folder"])["folder"].to_pylist()
     places = {folder / str(name): place for place, name in enumerate(names)}
     return sorted(runs, key=lambda run: places.get(run, len(places)))

@@ -31,6 +31,15 @@ LONGEST_NAME = 120  # longest name of a folder without its key [characters]
 KEY_DIGITS = 8  # digits of the key in the name of a folder
 
 
+MOST_RUNS = 1_000_000  # largest number of runs of a sweep, to catch errors in ranges
+
+
+def check_size(num_runs: int) -> None:
+    """Raise InvalidConfigError if a sweep has too many runs."""
+    if num_runs > MOST_RUNS:
+        raise InvalidConfigError(f"the sweep has more than {MOST_RUNS} runs, must have at most {MOST_RUNS}")
+
+
 @dataclass(frozen=True)
 class Entry:
     """One run of a plan."""
