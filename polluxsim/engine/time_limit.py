@@ -43,6 +43,8 @@ class DecisionTimeoutError(Interruption):
 class time_limited:  # noqa: N801  (a context manager, like those of contextlib)
     """Context manager that raises a `PolicyError` if its block, a decision of a policy, takes longer than a limit [s].
 
+    The block may also make the policy; `time` is None then.
+
     A thread watches the block. It raises an exception in the thread of the block, and also wakes the main thread from
     a system call. It repeats this if the policy catches the exception. Time in which kernels are compiled does not
     count. Compiled code that does not return to Python cannot be interrupted; `last_resorts` ends the process then.
@@ -51,10 +53,10 @@ class time_limited:  # noqa: N801  (a context manager, like those of contextlib)
 
     __slots__ = ("_interrupting", "_is_interrupted", "_name", "_started", "_time", "limit", "place", "spent", "thread")
 
-    def __init__(self, limit: float | None, name: str, time: float) -> None:
+    def __init__(self, limit: float | None, name: str, time: float | None) -> None:
         self.limit = limit
         self._name = name
-        self._time = time  # of the round [s]
+        self._time = time  # of the round [s]; None while the policy is made
         self._is_interrupted = False
         self._interrupting: threading.Lock | None = None  # held while the watching thread raises an exception
         self.spent = 0.0  # by the decision, as the watching thread has seen it [s]
@@ -83,9 +85,11 @@ class time_limited:  # noqa: N801  (a context manager, like those of contextlib)
     @property
     def message(self) -> str:
         """Return the message about a decision that takes too long."""
-        where = f"in the round at {self._time:g} s{self.place}"
-        advice = "engine.decision_limit sets the limit, and null switches it off"
-        return f"policy {self._name} did not decide within {self.limit:g} s {where}; {advice}"
+        what = f"policy {self._name} was not made within {self.limit:g} s{self.place}"
+        if self._time is not None:
+            where = f"in the round at {self._time:g} s{self.place}"
+            what = f"policy {self._name} did not decide within {self.limit:g} s {where}"
+        return f"{what}; engine.decision_limit sets the limit, and null switches it off"
 
     @property
     def is_over(self) -> bool:

@@ -19,7 +19,9 @@ from polluxsim.common.former_names import warn_of_former_names, with_present_nam
 from polluxsim.common.process_state import undamaged
 from polluxsim.common.shipped import shipped
 from polluxsim.engine.scenario import Scenario
+from polluxsim.engine.settings import DECISION_LIMIT
 from polluxsim.engine.simulation import Simulation, Watcher, driven
+from polluxsim.engine.time_limit import time_limited
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import GPU_TYPES
 from polluxsim.metrics.declared import computed
@@ -167,11 +169,11 @@ class Execution:
     def check(self) -> None:
         """Raise an error if the run cannot be made: a part is invalid, or a job does not fit on the cluster."""
         with undamaged():
-            self._scenario(self._part("policy"))
+            self._scenario(self._made_policy())
 
     def start(self) -> tuple[Simulation, Policy]:
         """Return the run before its first decision, and its policy."""
-        policy = self._part("policy")
+        policy = self._made_policy()
         if slow_kernels := getattr(policy, "slow_kernels", ()):
             from polluxsim.common.compiling import compile_ahead  # noqa: PLC0415  (few policies need it)
 
@@ -184,6 +186,24 @@ class Execution:
         scenario = Scenario.under(*parts, self._part("agent") if "agent" in self._resolved else None)
         self._without_effect = settings_without_effect(policy, scenario)
         return scenario
+
+    def _made_policy(self) -> Policy:
+        """Return the policy. Making it has the time limit of a decision."""
+        name = str(self._resolved["policy"].get("_target_")).rpartition(".")[2]
+        with time_limited(self._decision_limit, name, None):
+            policy: Policy = self._part("policy")
+        return policy
+
+    @property
+    def _decision_limit(self) -> float | None:
+        """Return the time limit of a decision [s], before the settings of the engine are checked."""
+        if "engine" in self._given:
+            given: float | None = self._given["engine"].decision_limit
+            return given
+        limit = self._resolved["engine"].get("decision_limit", DECISION_LIMIT)
+        if limit is None or (isinstance(limit, int | float) and limit > 0):
+            return limit
+        return DECISION_LIMIT  # the settings of the engine report the value
 
     def _part(self, group: str) -> Any:
         return self._given[group] if group in self._given else build(self._config, group)

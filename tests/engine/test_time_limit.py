@@ -21,7 +21,7 @@ from polluxsim.policies.contract.view import Decision
 from polluxsim.policies.tools.gangs import schedule_gangs
 from polluxsim.records.folders import difference
 from polluxsim.run.composing import composed
-from polluxsim.run.execution import resolved
+from polluxsim.run.execution import Execution, resolved
 from polluxsim.run.identity import key_of
 from polluxsim.workloads.workload import Job, Workload
 
@@ -144,6 +144,23 @@ def test_a_policy_that_cannot_be_interrupted_ends_the_process(monkeypatch: pytes
         process_state.last_resorts.pop()
     assert said
     assert "did not decide within" in said[0]
+
+
+class SlowToMake:
+    """A policy whose constructor hangs."""
+
+    def __init__(self) -> None:
+        time.sleep(60)
+
+    def allocate(self, view: object, rng: np.random.Generator) -> object:
+        return {}
+
+
+def test_a_policy_that_hangs_when_it_is_made_is_named() -> None:
+    config = composed({"policy": "fifo", "workload": "one-job"}, {"engine": {"decision_limit": LIMIT}}, 0)
+    config.policy = {"_target_": f"{__name__}.SlowToMake"}
+    with pytest.raises(PolicyError, match=r"policy SlowToMake was not made within 0\.2 s, .*, line "):
+        Execution(config).simulate()
 
 
 def test_the_limit_changes_neither_keys_nor_settings() -> None:
