@@ -5,7 +5,8 @@ Hydra looks for plugins in this namespace.
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import islice, product
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -15,7 +16,7 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hydra.core.config_search_path import ConfigSearchPath
     from hydra.core.override_parser.types import Override
@@ -77,21 +78,27 @@ class ResumableSweeper(Sweeper):
 
 def combinations(overrides: Sequence[Override]) -> list[tuple[str, ...]]:
     """Return the overrides of each run, the last ones changing fastest; of a setting given twice, the last counts."""
-    values = {override.get_key_element(): _values(override) for override in overrides}
+    from polluxsim.studies.plan import MOST_RUNS, check_size  # noqa: PLC0415
+
+    values = {override.get_key_element(): list(islice(_values(override), MOST_RUNS + 1)) for override in overrides}
+    check_size(prod(map(len, values.values())))
     return list(product(*values.values()))
 
 
-def _values(override: Override) -> list[str]:
+def _values(override: Override) -> Iterator[str]:
     from polluxsim.run.configurations import is_group  # noqa: PLC0415
 
     name = override.get_key_element()
     if override.is_delete() and is_group(override.key_or_group):
-        return [f"{override.key_or_group}=null"]
+        yield f"{override.key_or_group}=null"
+        return
     if not override.is_sweep_override():
-        return [f"{name}={override.get_value_element_as_str()}"]
+        yield f"{name}={override.get_value_element_as_str()}"
+        return
     if not override.is_discrete_sweep():
         raise ConfigCompositionException(f"{override.input_line}: an interval, must be values, range(…) or glob(…)")
-    return [f"{name}={value}" for value in override.sweep_iterator(_as_policy if name == "policy" else Transformer.str)]
+    for value in override.sweep_iterator(_as_policy if name == "policy" else Transformer.str):
+        yield f"{name}={value}"
 
 
 def _as_policy(value: Any) -> str:

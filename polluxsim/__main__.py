@@ -20,11 +20,15 @@ def main() -> int:
             signal.signal(number, _end_interrupted)
         # Do this last, because the end of Python would restore handlers that end the process by the signal.
         atexit.register(lambda: [signal.signal(number, signal.SIG_IGN) for number in handled])
+        from polluxsim.cli.main import BAD_INPUT  # noqa: PLC0415
         from polluxsim.cli.main import main as command  # noqa: PLC0415
-        from polluxsim.run.interrupt import end_process  # noqa: PLC0415
+        from polluxsim.cli.streams import open_missing_streams  # noqa: PLC0415
+        from polluxsim.common.process_state import last_resorts  # noqa: PLC0415
+        from polluxsim.run.interrupt import end_process, handle_for_good  # noqa: PLC0415
 
-        for number in handled:
-            signal.signal(number, lambda *_: end_process())
+        open_missing_streams()
+        last_resorts.append(lambda message: end_process(f"polluxsim: {message}", BAD_INPUT))
+        handle_for_good(lambda *_: end_process())
         try:
             status = command()
         except Exception:  # noqa: BLE001  (a defect, whose exit status must not be that of an answer)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from older_runs import forget_files
 
 import polluxsim
 from polluxsim.cli.main import main
@@ -21,6 +22,7 @@ TABLES = {"jobs": JobRecord, "rounds": RoundRecord, "allocations": AllocationRec
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     assert main(["run", "policy=fifo", "workload=one-job", f"hydra.run.dir={tmp_path / 'run'}"]) == 0
+    forget_files(tmp_path / "run")
     return tmp_path / "run"
 
 

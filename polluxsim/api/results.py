@@ -23,7 +23,7 @@ from polluxsim.look.why.story import at, find_job
 from polluxsim.metrics.declared import values_in
 from polluxsim.metrics.summary import Summary, summarise
 from polluxsim.records.results import Result as Records
-from polluxsim.records.storage import Run, read_reasons, read_run, read_timings, write_run
+from polluxsim.records.storage import Run, located, read_reasons, read_run, read_timings, write_run
 from polluxsim.run.claim import claimed, recorded_settings
 from polluxsim.statistics.comparisons import compared, frame_of_comparisons
 from polluxsim.statistics.frames import columns_of
@@ -43,8 +43,9 @@ def figure_of(kind: str, subject: Subject, options: Mapping[str, object]) -> Dra
 
     request = PlotRequest.of(kind, options)
     if kind in OF_PROFILES and request.profiles is None:
-        folder = settings_of(subject.read()[0]).get("profiles.path")
-        request = request if folder is None else replace(request, profiles=Path(folder))
+        run = subject.read()[0]
+        folder = settings_of(run).get("profiles.path")
+        request = request if folder is None else replace(request, profiles=Path(located(folder, run.folder)))
     return draw(request, subject)
 
 
@@ -153,7 +154,7 @@ def read(folder: str | PathLike[str], *, allow_classes: Sequence[str] = ()) -> R
     run = read_run(Path(folder))
     reasons = read_reasons(Path(folder)) or ()
     result = replace(run.result, timing_records=read_timings(Path(folder)), reason_records=reasons)
-    return Result(run.name, run.info, result, tuple(allow_classes))
+    return Result(run.name, run.info, result, tuple(allow_classes), run.folder)
 
 
 @dataclass(frozen=True, repr=False)

@@ -179,6 +179,12 @@ def simulate(  # noqa: PLR0913  (the parts of a run)
     return Result(_name(parts["policy"], info["config"]), info, result, tuple(sorted(own_modules(info["config"]))))
 
 
+def check(seed: int, **arguments: Any) -> None:
+    """Raise the error of `simulate` with these arguments if the run cannot be made. Simulate nothing."""
+    parts = _parts(**arguments)
+    Execution(_configuration(parts, seed), _given(parts)).check()
+
+
 def start(
     workload: WorkloadLike | None = None,
     *,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
+from math import prod
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +15,7 @@ import pandas as pd
 
 from polluxsim.api.parts import AgentLike, ClusterLike, PolicyLike, ProfilesLike, SettingsLike, WorkloadLike
 from polluxsim.api.results import Result, figure_of, read
-from polluxsim.api.simulating import counting, simulate, stated
+from polluxsim.api.simulating import check, counting, simulate, stated
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.look.plot.kinds import Subject
 from polluxsim.look.plot.style import Drawing
@@ -24,7 +25,7 @@ from polluxsim.records.folders import SWEEP_FILE, run_folders
 from polluxsim.statistics.comparisons import SettingsTable, settings_table
 from polluxsim.statistics.frames import PARQUET, frame_at, frame_of
 from polluxsim.studies.driver import run_entries
-from polluxsim.studies.plan import entry_of
+from polluxsim.studies.plan import MOST_RUNS, check_size, entry_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,7 +76,7 @@ class Sweep:
     def runs(self) -> Sequence[Result]:
         """Return the runs. Results that are not in memory are read from their folders."""
         if self.subject.runs:
-            return [Result(run.name, run.info, run.result, run.allow_classes) for run in self.subject.runs]
+            return [Result(run.name, run.info, run.result, run.allow_classes, run.folder) for run in self.subject.runs]
         return list(map(read, self.subject.paths))
 
     def table(self, metrics: Sequence[str] = (), baseline: str | None = None) -> Table:
@@ -176,9 +177,11 @@ def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
         if isinstance(value, tuple) and name != "cluster":
             raise InvalidConfigError(f"{name} is {value!r}, must be one value, or a list of values: {list(value)!r}")
     choices = [value if isinstance(value, list) else [value] for value in parts.values()]
+    some_seeds = list(islice(seeds, MOST_RUNS + 1))
+    check_size(prod(map(len, choices)) * len(some_seeds))
     plan: list[tuple[dict[str, Any], int]] = [
         (dict(zip(parts, chosen, strict=True)) | {"profiles": profiles}, seed)
-        for chosen, seed in product(product(*choices), seeds)
+        for chosen, seed in product(product(*choices), some_seeds)
     ]
     if not plan:
         raise InvalidConfigError("the sweep has no runs; give at least one value in each list, and at least one seed")
@@ -197,7 +200,12 @@ def sweep(  # noqa: PLR0913  (the parts of a run, and how the sweep is made)
 def _one_after_another(
     plan: Sequence[tuple[dict[str, Any], int]], metrics: Mapping[str, Metric] | None
 ) -> Sequence[Result]:
-    """Make the runs of a sweep in this process."""
+    """Make the runs of a sweep in this process, after a check of all settings with the first seed."""
+    first_seed = plan[0][1]
+    if len(plan) > 1:
+        for named, seed in plan:
+            if seed == first_seed:
+                check(seed, **named)
     runs = list[Result]()
     with counting(len(plan)) as done:
         for named, seed in plan:
@@ -216,7 +224,7 @@ def _kept(
             f"{what}; leave out folder and workers, or use metrics.NAME=MODULE.ATTRIBUTE of the command"
         )
     runs = [stated(named, seed) for named, seed in plan]
-    run_entries([entry_of(words, config, folder) for config, words in runs], folder, workers=workers)
+    run_entries([entry_of(words, config, folder) for config, words in runs], folder, workers=workers, check_first=True)
     return read_sweep(folder)
 
 

@@ -34,7 +34,7 @@ from polluxsim.policies.elastic.cluster_size import IDLE_TIME, PendingGpus, Scal
 from polluxsim.records.results import Result, Status
 from polluxsim.run.composing import NamedPolicy, named_policy
 from polluxsim.run.interrupt import ending_at_once, ending_with
-from polluxsim.run.workers import begin_worker, fresh, starting
+from polluxsim.run.workers import begin_worker, fresh, kill_worker, starting
 
 Make = Callable[..., Policy]
 
@@ -227,7 +227,7 @@ def found_apart(policy: str, worlds: int, timeout: float | None = None) -> Itera
     receiver, sender = Pipe(duplex=False)
     process = fresh().Process(target=_send_findings, args=(sender, dict(os.environ), guest, worlds, timeout))
     world = 0
-    with ending_at_once(), ending_with(lambda: process.kill() if process.is_alive() else None):
+    with ending_at_once(), ending_with(lambda: kill_worker(process) if process.is_alive() else None):
         with starting():
             process.start()
         sender.close()

@@ -20,8 +20,9 @@ from polluxsim.checks.findings import Fault, Finding, observer, of_error
 from polluxsim.checks.laws import Watch
 from polluxsim.checks.worlds import World
 from polluxsim.common.errors import PolluxSimError
-from polluxsim.engine.policy_calls import Interruption, guarded
+from polluxsim.engine.policy_calls import guarded
 from polluxsim.engine.simulation import Simulation
+from polluxsim.engine.time_limit import Interruption
 from polluxsim.hardware.placements import Allocation
 from polluxsim.policies.contract.view import ClusterView, Decision, Policy, traits_of
 from polluxsim.records.results import Result

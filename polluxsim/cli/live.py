@@ -383,10 +383,20 @@ def no_key(wait: bool) -> str:
     return ""
 
 
+def _has_keyboard() -> bool:
+    """Return whether standard input is the controlling terminal of this process, which runs in the foreground."""
+    if sys.stdin is None or sys.stdin.closed or not sys.stdin.isatty():
+        return False
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:  # a terminal, but not the controlling terminal of this process
+        return False
+
+
 @contextmanager
 def pressed_keys() -> Iterator[KeyReader]:
     """Yield a function that reads keys from standard input if it is the terminal of this process."""
-    if not (in_main_thread() and sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()):
+    if not (in_main_thread() and _has_keyboard()):
         yield no_key
         return
     import termios

@@ -16,6 +16,7 @@ from textwrap import fill
 from typing import Any
 
 from polluxsim import __version__
+from polluxsim.cli.streams import discard_output, output_was_closed, reopen_closed_descriptors
 from polluxsim.common.errors import InvalidConfigError, NothingRanError, PolluxSimError, allowed_among
 from polluxsim.run.interrupt import (
     INTERRUPTED,
@@ -40,6 +41,9 @@ MOST_CHARACTERS = 380  # longest message of an error [characters]: at most five 
 END_CHARACTERS = 140  # end of a longer message that is printed [characters]
 DEFAULT_WIDTH = 80  # width of a terminal that does not state its width [characters]
 
+OUTPUT_CLOSED = "standard output was closed by code of the run, so that its results cannot be printed"
+"""Message about a stream that code of the user closed."""
+
 HELP = ("-h", "--help")  # options that ask for a help text
 
 
@@ -62,22 +66,30 @@ def _status(arguments: Sequence[str]) -> int:
     """Run one command and return its exit status. Print each error in one line."""
     try:
         status = _command(arguments)
-        sys.stdout.flush()  # a closed pipe is noticed here, not at the end of the process
+        _flush_output()
     except PolluxSimError as error:
         return _refused(str(error), NO if isinstance(error, NothingRanError) else BAD_INPUT)
     except KeyboardInterrupt as error:
         print(f"polluxsim: {error}" if str(error) else MESSAGE, file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        return _output_closed()
+        discard_output()
+        return PIPE_CLOSED
     except OSError as error:
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
         return _refused(f"{what}; check the path" if isinstance(error, WRONG_PATH) else what)
     except ValueError:  # Python's error for a write to a closed file
-        if not sys.stdout.closed:
+        if sys.stdout is not None and not sys.stdout.closed:
             raise
-        return _refused("standard output was closed by code of the run, so that its results cannot be printed")
+        return _refused(OUTPUT_CLOSED)
     return status
+
+
+def _flush_output() -> None:
+    """Write what was printed, so that a closed pipe is noticed here, and not at the end of the process."""
+    if sys.stdout is None:
+        raise InvalidConfigError(OUTPUT_CLOSED)
+    sys.stdout.flush()
 
 
 def _command(arguments: Sequence[str]) -> int:
@@ -97,10 +109,19 @@ def _command(arguments: Sequence[str]) -> int:
 
         words = present_command(arguments)
         options = parsed(words)
+        _check_output(options)
         with _user_configs(options):
             status = int(options.action(options) or 0)
         results_written()
         return status
+
+
+def _check_output(options: argparse.Namespace) -> None:
+    """Raise InvalidConfigError if a command would only print its results, and standard output is closed."""
+    if output_was_closed() and getattr(options, "output", None) is None:
+        raise InvalidConfigError(
+            "standard output is closed, so that the results cannot be printed; send it to a file or to /dev/null"
+        )
 
 
 def _help_text(arguments: Sequence[str]) -> str | None:
@@ -120,6 +141,7 @@ def _refused(message: str, status: int = BAD_INPUT) -> int:
 
     Leave out the middle of a long message, because its end often says what to do.
     """
+    reopen_closed_descriptors()
     line = " ".join(message.split())
     if len(line) > MOST_CHARACTERS:
         first, last = line[: MOST_CHARACTERS - END_CHARACTERS - 3], line[-END_CHARACTERS:]
@@ -208,12 +230,3 @@ def _split(words: Sequence[str]) -> tuple[str, list[str]]:
     if word.startswith("-"):
         raise InvalidConfigError(f"{word} stands before the command; give the command first {more}")
     raise InvalidConfigError(f"{before}there is no command {word!r}, {allowed_among(word, known)} {more}")
-
-
-def _output_closed() -> int:
-    """Discard the rest of the output, whose reader closed the pipe, and return the exit status.
-
-    Otherwise Python reports an error at exit.
-    """
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return PIPE_CLOSED

@@ -16,23 +16,20 @@ from typing import Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from polluxsim.cli.options import as_setting, as_workload, take, take_output
-from polluxsim.common.errors import InvalidConfigError, NothingRanError, listed
+from polluxsim.common.errors import InvalidConfigError, NothingRanError, PolluxSimError, listed
 from polluxsim.common.shipped import shipped
 from polluxsim.look.console import console
 from polluxsim.look.descriptions import engine_waits, print_remarks
 from polluxsim.look.run_facts import steady_gpus
 from polluxsim.look.side_by_side import SideBySide
 from polluxsim.metrics.declared import values_in
-from polluxsim.records.folders import info_of
+from polluxsim.records.folders import info_of, remove_if_empty
 from polluxsim.records.storage import Run, write_run
 from polluxsim.run.claim import claimed, claimed_anew, remove_made
-from polluxsim.run.composing import get_args_parser, hydra_in_words, is_hydras, mode_from_options, scan_plugins
+from polluxsim.run.composing import composing_error, get_args_parser, mode_from_options, scan_plugins
 from polluxsim.run.configurations import (
     as_hydra_takes,
     import_from_here,
@@ -62,6 +59,8 @@ NEEDS_LAUNCHERS = ("hydra/launcher", "+hydra/launcher", "--info", "--hydra-help"
 """Beginnings of arguments for which Hydra imports its launcher plugins."""
 
 MOST_NAMED = 3  # largest number of runs that a message names
+
+HYDRAS_COPIES = ("config.yaml", "hydra.yaml", "overrides.yaml")  # files that Hydra writes into `hydra.output_subdir`
 
 NAMED_BY_TIME = "${now:"  # text in the pattern of folders whose name contains the start time of the run
 
@@ -193,7 +192,7 @@ def run(arguments: Sequence[str]) -> None:
     arguments = options_first([*arguments, *own_overrides(own, arguments)])
     check_options(arguments)
     sys.argv = ["polluxsim run", *as_hydra_takes(arguments)]
-    outcome = _Outcome(live=own.live)
+    outcome = _Outcome(live=own.live, output=own.output)
     explained: AbstractContextManager[None] = nullcontext()
     if {"--help", "-h"} & set(arguments):
         from polluxsim.cli.help_of_run import with_meanings
@@ -207,10 +206,11 @@ def run(arguments: Sequence[str]) -> None:
             if not folders and not any(word.startswith(NEEDS_LAUNCHERS) for word in arguments):
                 scan_plugins()
             hydra.main(version_base="1.3", config_path=str(shipped("configs")), config_name="run")(outcome.task)()
-    except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
-        if isinstance(error, ValueError) and not is_hydras(error):
-            raise  # not about the configuration, so a defect
-        raise InvalidConfigError(hydra_in_words(error)) from error
+    except Exception as error:
+        wrong_setting = None if isinstance(error, PolluxSimError) else composing_error(error, arguments)
+        if wrong_setting is None:
+            raise
+        raise wrong_setting from error
     if outcome.error is not None:
         raise outcome.error
 
@@ -218,27 +218,53 @@ def run(arguments: Sequence[str]) -> None:
 class _Outcome:
     """The task of Hydra. It keeps an error until Hydra has returned, because Hydra would add lines to the error."""
 
-    def __init__(self, *, live: bool) -> None:
+    def __init__(self, *, live: bool, output: Path | None) -> None:
         self._live = live
+        self._output = output
         self.error: Exception | None = None
         self._started = time()
         self._is_claimed = False
+        self._is_complete = False
 
     def task(self, config: DictConfig) -> None:
         try:
             with _own_folder(config, self._started) as output:
                 self._is_claimed = True
-                _run_one(config, output, live=self._live)
+                with ending_with(self._remove_hydras_files):
+                    _run_one(config, output, live=self._live)
+                    self._is_complete = True
             check_any_ran({output: info_of(output)})
         except Exception as error:  # noqa: BLE001  (raised again when Hydra is done)
             self.error = error
 
     def remove_unclaimed(self) -> None:
         """Remove the folder that Hydra made for a run, if the command ends before the run has reserved it."""
-        config: Any = HydraConfig.instance().cfg
-        folder = None if config is None else OmegaConf.select(config, "hydra.runtime.output_dir")
+        folder = _folder_of_hydra() or self._output
         if folder is not None and not self._is_claimed:
-            remove_made(Path(folder), self._started)
+            self._remove_hydras_files()
+            remove_made(folder, self._started)
+
+    def _remove_hydras_files(self) -> None:
+        """Remove the files that Hydra has written for a run, unless the run is complete."""
+        folder = _folder_of_hydra()
+        if folder is None or self._is_complete:
+            return
+        settings: Any = HydraConfig.instance().cfg
+        paths = [folder / f"{settings.hydra.job.name}.log"]
+        if settings.hydra.output_subdir is not None:
+            paths += [folder / str(settings.hydra.output_subdir) / name for name in HYDRAS_COPIES]
+        for path in paths:
+            if path.is_file() and path.stat().st_mtime >= self._started:
+                path.unlink()
+                if path.parent != folder:
+                    remove_if_empty(path.parent)
+
+
+def _folder_of_hydra() -> Path | None:
+    """Return the folder that Hydra made for a run, None before it made one."""
+    settings: Any = HydraConfig.instance().cfg
+    folder = None if settings is None else OmegaConf.select(settings, "hydra.runtime.output_dir")
+    return None if folder is None else Path(folder)
 
 
 def _own_folder(config: DictConfig, since: float) -> AbstractContextManager[Path]:

@@ -39,7 +39,8 @@ def sweep_by_command(
     folder = Path(config.hydra.sweep.dir)
     processes = chosen_workers(config, context, workers)  # may set defaults, before the configuration is read-only
     planned = _composed(plan, folder, config, context)
-    done, entries, table = complete(planned, folder, processes, None if cache is None else Path(cache))
+    copies = None if cache is None else Path(cache)
+    done, entries, table = complete(planned, folder, processes, copies, check_first=True)
     with appearing_whole(folder / "multirun.yaml") as temporary:
         OmegaConf.save(config, temporary)
     _print_results(frame_of_table(table))

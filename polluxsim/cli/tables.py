@@ -68,12 +68,21 @@ def _refuse_beside_ranks(options: Namespace) -> None:
     """Raise InvalidConfigError if --ranks is given for a sweep, or with an option that has no effect on ranks."""
     from polluxsim.common.errors import InvalidConfigError
 
-    options_in_words = {"metric": "--metric", "baseline": "--baseline", "form": f"--{options.form}"}
-    given = [text for name, text in options_in_words.items() if getattr(options, name)]
-    if given or not _are_few_runs(options.runs):
-        what = given[0] if given else "a sweep"
-        words = "--ranks takes up to four runs; for a sweep, use 'polluxsim compare --ranks'"
-        raise InvalidConfigError(f"--ranks is given with {what}: {words}")
+    if options.form:
+        raise InvalidConfigError(f"--ranks cannot be used with --{options.form}, because it prints text; leave one out")
+    if options.metric:
+        raise InvalidConfigError(
+            "--ranks cannot be used with --metric, because its table has no metrics; leave one out"
+        )
+    if options.baseline:
+        raise InvalidConfigError(
+            "--ranks cannot be used with --baseline, because its table has no changes; leave one out"
+        )
+    if not _are_few_runs(options.runs):
+        raise InvalidConfigError(
+            "--ranks takes up to four folders of runs, but other inputs are given; for a sweep, use 'polluxsim compare "
+            "--ranks'"
+        )
 
 
 def _are_few_runs(paths: Sequence[Path]) -> bool:
@@ -102,6 +111,7 @@ def _runs(folders: Sequence[Path], baseline: str | None = None) -> dict[str, Run
 
     A name is that of the folder, or, if a name is long, the settings that differ.
     """
+    from polluxsim.common.files import printable
     from polluxsim.look.descriptions import labels
     from polluxsim.records.storage import read_run
     from polluxsim.statistics.groups import baseline_first
@@ -111,7 +121,7 @@ def _runs(folders: Sequence[Path], baseline: str | None = None) -> dict[str, Run
     if max(map(len, names)) > LONGEST_NAME:
         names = labels(runs)
     if len(set(names)) < len(names):
-        names = list(map(str, folders))
+        names = [printable(str(folder)) for folder in folders]
     named = {id(run): name for run, name in zip(runs, names, strict=True)}
     return {named[id(run)]: run for run in baseline_first(runs, baseline)}
 

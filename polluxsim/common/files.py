@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
 from glob import escape
 from pathlib import Path
 from typing import IO
@@ -62,6 +64,27 @@ def appearing_together(folder: Path, last: str, *, only_if_written: Collection[s
         (temporary / last).replace(folder / last)
 
 
+def digest_of_file(path: Path) -> str:
+    """Return the SHA-256 of the content of a file. A file with the same size, time and inode is not read again."""
+    status = path.stat()
+    return _content_digest(str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@lru_cache(maxsize=65536)
+def _content_digest(path: str, size: int, changed: int, number: int) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def printable(name: str) -> str:
+    r"""Return the name of a file as text that every output can hold: bytes that are not UTF-8 become escapes.
+
+    >>> print(printable("\udce9t\udce9"))
+    \xe9t\xe9
+    """
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 def remove(path: Path) -> None:
     """Remove a file, a folder or a link, if it exists."""
     if path.is_dir() and not path.is_symlink():
@@ -98,7 +121,8 @@ def held(path: Path) -> Iterator[bool]:
     try:
         yield lock(descriptor)
     finally:
-        os.close(descriptor)
+        with suppress(OSError):  # code of the user closed it, which the run reports
+            os.close(descriptor)
 
 
 @contextmanager

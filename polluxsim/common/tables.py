@@ -164,6 +164,6 @@ def _csv_rows(path: Path) -> Iterator[Row]:
 def _parquet_rows(path: Path) -> Iterator[Row]:
     import pyarrow.parquet as pq  # noqa: PLC0415  (slow to load, and not needed for CSV)
 
-    with reading_parquet(path):
-        records = pq.read_table(path).to_pylist()
+    with reading_parquet(path), path.open("rb") as file:  # pyarrow takes only names in UTF-8
+        records = pq.read_table(file).to_pylist()
     yield from (Row(path, number, record) for number, record in enumerate(records, start=1))

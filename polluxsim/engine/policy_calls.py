@@ -17,6 +17,7 @@ from polluxsim.engine.job import Transition
 from polluxsim.engine.rounds import Rounds
 from polluxsim.engine.sharing import Sharing
 from polluxsim.engine.state import State
+from polluxsim.engine.time_limit import Interruption
 from polluxsim.engine.views import JobWindow, JobWindows
 from polluxsim.hardware.gpu_types import NodeTypes
 from polluxsim.hardware.placements import JobId
@@ -31,10 +32,6 @@ ALLOCATIONS = 50_000  # Allocations before a collection of young objects. Python
 
 _LOCK = Lock()
 _BEFORE: list[tuple[int, int, int]] = []
-
-
-class Interruption(BaseException):
-    """Base class of exceptions that a caller raises inside a policy (time limits). They are passed on."""
 
 
 class guarded:  # noqa: N801  (a context manager, like those of contextlib)

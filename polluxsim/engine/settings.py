@@ -19,6 +19,8 @@ from polluxsim.hardware.restarts import RESTART_DELAY, ROUND_INTERVAL, RestartDe
 SHORTEST_INTERVAL = 1e-9
 """Shortest interval between rounds [s]. A float can count 2^52 of these intervals, which are 52 days."""
 
+DECISION_LIMIT = 60.0  # default of `decision_limit` [s]
+
 REASONS = ("changes", "rounds", "none")  # values of the setting `reasons`
 
 
@@ -57,6 +59,9 @@ class EngineSettings:
         Whether the first start of a job has no restart delay. The durations in a log contain the first start.
     sharing
         Which jobs can share GPUs, and their speeds. With None, jobs do not share GPUs.
+    decision_limit
+        Longest time of a decision of the policy, after which the run ends with an error [s of wall-clock time]. The
+        compilation of kernels does not count. With None there is no limit. The limit changes no result.
     """
 
     round_interval: Seconds = ROUND_INTERVAL
@@ -72,6 +77,7 @@ class EngineSettings:
     free_starts: bool = False
     ask_at_failures: bool = False
     sharing: Sharing | None = None
+    decision_limit: float | None = DECISION_LIMIT
 
     def __post_init__(self) -> None:
         check_range("engine.round_interval", self.round_interval, least=SHORTEST_INTERVAL, most=MOST_SECONDS)
@@ -79,6 +85,7 @@ class EngineSettings:
         check_range("engine.interference", self.interference, most=inf)
         check_number("engine.interference", self.interference, 0 <= self.interference < 1, "a number in [0, 1)")
         check_range("engine.horizon", self.horizon, above=0, or_null=True)
+        check_range("engine.decision_limit", self.decision_limit, above=0, most=MOST_SECONDS, or_null=True)
         check_choice("engine.reasons", self.reasons, REASONS)
         for name, kind in (("checkpoints", Checkpoints), ("job_failures", JobFailures)):
             if not isinstance(value := getattr(self, name), kind | None):

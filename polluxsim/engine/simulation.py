@@ -25,6 +25,7 @@ from polluxsim.engine.settings import EngineSettings
 from polluxsim.engine.standstill import Standstill
 from polluxsim.engine.state import Observers, State
 from polluxsim.engine.submissions import Submissions
+from polluxsim.engine.time_limit import time_limited
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.placements import Allocation, Gpus, JobId, Placement
 from polluxsim.models.profile import Profile
@@ -131,8 +132,11 @@ class Simulation:
         return self.view
 
     def ask(self, policy: Policy, view: ClusterView) -> Allocation | Decision:
-        """Return the decision of a policy about the view of the run. Raise `PolicyError` if the policy fails."""
-        with guarded(self.scenario.policy_name, view.time):
+        """Return the decision of a policy about the view of the run.
+
+        Raise `PolicyError` if the policy fails, or takes longer than `decision_limit` of the settings.
+        """
+        with self._limited(view.time), guarded(self.scenario.policy_name, view.time):
             return policy.allocate(view, self.rng)
 
     def commit(self, decision: Allocation | Decision) -> None:
@@ -148,7 +152,7 @@ class Simulation:
         if self.view is None:
             raise TurnError(f"no decision is due at {self.time:g} s: advance to the next round at which one is")
         seconds = perf_counter() - self._called
-        with guarded(self.scenario.policy_name, self.time):
+        with self._limited(self.time), guarded(self.scenario.policy_name, self.time):
             plan = plan_of(decision, self._state)
             reasons = self._explained(plan)
         self._recorder.time_spent("decide", seconds, self.time)
@@ -278,6 +282,10 @@ class Simulation:
     def gpu_seconds(self) -> GpuSeconds:
         """Return how the GPU time has been used so far."""
         return self._recorder.gpu_seconds()
+
+    def _limited(self, time: float) -> time_limited:
+        """Return the time limit of code of the policy in the round at a time [s]."""
+        return time_limited(self.scenario.settings.decision_limit, self.scenario.policy_name, time)
 
     def _round(self, event: Event) -> None:
         state = self._state

@@ -10,7 +10,7 @@ from polluxsim.agent.agent import Agent, Divide, Observation, Workers
 from polluxsim.hardware.gpu_types import ANY
 from polluxsim.hardware.placements import BatchChoice, Crew, DividedBatch
 from polluxsim.models.convergence import last_drop
-from polluxsim.models.efficiency import gain
+from polluxsim.models.efficiency import efficiency_of_gain, gain
 from polluxsim.models.profile import Profile, ProfileRangeError, StepTime, by_type, losses_of
 
 Paces = dict[tuple[tuple[int, ...], BatchChoice], "Pace"]
@@ -55,7 +55,7 @@ class Pace:
         """Return the progress per second in an epoch [M0-steps/s], and the efficiency there, in (0, 1]."""
         if (known := self._speeds.get(epoch)) is None:
             worth = self._gain(epoch)
-            known = self._speeds[epoch] = (worth / self._step_time, worth / self._scale)
+            known = self._speeds[epoch] = (worth / self._step_time, efficiency_of_gain(worth, self._scale))
         return known
 
     def chosen_by(self, agent: Agent, truth: Truth, epoch: int) -> Pace:

@@ -373,7 +373,8 @@ class _Import:
             file = list(self.files)[table["file"][row].as_py()]
             path = self.source / file if self.source.is_dir() else self.source
             raise bad_line(path, table["line"][row].as_py(), f"{what} in the trace; correct the row, or remove it")
-        pq.write_table(table.select(schema.names).cast(schema), path, row_group_size=GROUP_ROWS)
+        with path.open("wb") as file:  # pyarrow takes only names in UTF-8
+            pq.write_table(table.select(schema.names).cast(schema), file, row_group_size=GROUP_ROWS)
         return self._report(Examination(table, list(self.files), start.since_midnight), start)
 
     @property

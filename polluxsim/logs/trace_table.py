@@ -112,8 +112,8 @@ def trace_schema(extras: Sequence[str], info: TraceInfo) -> pa.Schema:
 
 def read_info(path: Path) -> TraceInfo:
     """Return the metadata of a trace; raise InvalidInputError if the file is not a trace of this version."""
-    with reading_parquet(path):
-        schema = pq.read_schema(path)
+    with reading_parquet(path), path.open("rb") as file:  # pyarrow takes only names in UTF-8
+        schema = pq.read_schema(file)
     about = {
         key.decode(errors="replace"): value.decode(errors="replace") for key, value in (schema.metadata or {}).items()
     }
@@ -166,11 +166,11 @@ def read_trace(path: Path) -> tuple[TraceInfo, list[TraceJob]]:
         what = "the file must be a trace in .parquet; make it with polluxsim log import FORMAT LOG -o FILE.parquet"
         raise InvalidInputError(f"{path}: {what}")
     info = read_info(path)
-    with reading_parquet(path, "cannot be read", remedy=""):
-        present = pq.read_schema(path).names
+    with reading_parquet(path, "cannot be read", remedy=""), path.open("rb") as file:
+        present = pq.read_schema(file).names
         known = (*CORE_COLUMNS, *(column for name, column in EXTRA_COLUMNS.items() if name in present))
         schema = pa.schema([(column.name, column.kind) for column in known if column.name in TraceJob._fields])
-        table = pq.read_table(path, columns=schema.names).cast(schema)
+        table = pq.read_table(file, columns=schema.names).cast(schema)
         table.validate(full=True)
     columns = {
         name: table[name] if name in schema.names else pa.chunked_array([pa.nulls(table.num_rows)])
@@ -193,8 +193,8 @@ def write_trace(jobs: Mapping[str, Sequence[object] | NDArray[np.generic]], info
         pa.array(jobs[field.name], field.type) if field.name in jobs else pa.nulls(count, field.type)
         for field in schema
     ]
-    with appearing_whole(path) as temporary:
-        pq.write_table(pa.table(columns, schema=schema), temporary)
+    with appearing_whole(path) as temporary, temporary.open("wb") as file:
+        pq.write_table(pa.table(columns, schema=schema), file)
 
 
 def origin_of(path: Path, info: TraceInfo) -> datetime:

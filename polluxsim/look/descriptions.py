@@ -108,7 +108,8 @@ def print_remarks(folders: Sequence[Path]) -> None:
 
 def print_without_effect(sweep: Path) -> None:
     """Print on standard error the settings that had no effect in the runs of a complete sweep."""
-    names = pq.read_table(sweep / SWEEP_FILE, columns=["folder"])["folder"].to_pylist()
+    with (sweep / SWEEP_FILE).open("rb") as file:
+        names = pq.read_table(file, columns=["folder"])["folder"].to_pylist()
     infos = {name: info_of(sweep / name) for name in names}
     _print(from_before(map(before_run_in, infos.values())))
     _print(without_effect(infos.items()))
@@ -165,7 +166,8 @@ def _never_grown(configs: Mapping[Path, Mapping[str, Any]]) -> Iterator[str]:
         least, most = (config["cluster"].get(name) for name in ("least_nodes", "num_nodes"))
         if least is None or most is None or least == most:
             continue
-        nodes = pq.read_table(folder / "rounds.parquet", columns=["nodes"])["nodes"].to_pylist()
+        with (folder / "rounds.parquet").open("rb") as file:
+            nodes = pq.read_table(file, columns=["nodes"])["nodes"].to_pylist()
         if nodes and max(nodes) <= least:
             yield (
                 f"{folder.name}: the policy never asked for more than {least} of the {most} nodes; it may not be made "

@@ -24,7 +24,7 @@ from polluxsim.look.run_facts import Delay, Pauses, cluster_of, start_delay
 from polluxsim.models.efficiency import efficiency, gain
 from polluxsim.models.profile import Profile, ProfileRangeError, by_type
 from polluxsim.records.results import AllocationRecord, JobRecord, Result
-from polluxsim.records.storage import Run
+from polluxsim.records.storage import Run, located
 from polluxsim.statistics.groups import settings_of
 from polluxsim.statistics.series import lifetime
 
@@ -236,7 +236,7 @@ def own_profiles(run: Run, folder: Path | None = None) -> OwnProfiles:
     path = settings.get("profiles.path") if folder is None else str(folder)
     where = "the profile cards that come with polluxsim" if path is None else f"the profiles in {path}"
     try:
-        profiles = ProfileFolder(path).load()
+        profiles = ProfileFolder(path if path is None or folder is not None else located(path, run.folder)).load()
         lives = lives_of(run.result, profiles, start_delay(run), cluster_of(run).node_types)
     except (InvalidInputError, ProfileRangeError) as error:
         raise InvalidInputError(f"{where} could not be used ({error})") from None

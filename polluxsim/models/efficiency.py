@@ -34,9 +34,18 @@ def gain(statistics: GradientStatistics, scale: float) -> float:
     return (var + sqr) / denominator if denominator > 0 else 1.0
 
 
-def efficiency(statistics: GradientStatistics, scale: float) -> float:
-    """Return the statistical efficiency gain/scale at batch size `scale`·M0 [1]; 1 at the initial batch size.
+def efficiency_of_gain(gain: float, scale: float) -> float:
+    """Return the statistical efficiency from the gain at batch size `scale`·M0, in (0, 1].
 
-    It equals (φ + M0) / (φ + M). Source: Pollux (OSDI '21), §3.1.
+    It is the share of the examples that train the model as well as examples at M0. A batch can be smaller than M0 by
+    rounding, if the GPUs do not divide it. The efficiency is then 1, as at M0: these examples lose nothing.
     """
-    return gain(statistics, scale) / scale
+    return gain / scale if scale > 1 else 1.0
+
+
+def efficiency(statistics: GradientStatistics, scale: float) -> float:
+    """Return the statistical efficiency gain/scale at batch size `scale`·M0, in (0, 1]; 1 up to M0.
+
+    Above M0 it equals (φ + M0) / (φ + M). Source: Pollux (OSDI '21), §3.1.
+    """
+    return efficiency_of_gain(gain(statistics, scale), scale)

@@ -24,6 +24,9 @@ POLICY_ENTRY = "policy_entry"
 
 OBJECT = "policy.object"  # setting with the class of a policy that a Python program gave as an object
 
+REWRITTEN = "; delete this file, and the command of the sweep writes it again"
+"""Advice about a table of a sweep that cannot be read."""
+
 RULE_OF_SHARES = "policy.shares._target_"
 """Setting of Gavel's policies with the class of their rule, which names the policy: all of them have one class."""
 
@@ -59,8 +62,9 @@ def _in_order_of_plan(folder: Path) -> list[Path]:
     runs, table = runs_below(folder), folder / SWEEP_FILE
     if not table.is_file():
         return runs
-    with reading_parquet(table, "not the table of a sweep", remedy=""):
-        names = pq.read_table(table, columns=["folder"])["folder"].to_pylist()
+    # An open file, because pyarrow takes only names in UTF-8.
+    with reading_parquet(table, "not the table of a sweep", remedy=REWRITTEN), table.open("rb") as file:
+        names = pq.read_table(file, columns=["folder"])["folder"].to_pylist()
     places = {folder / str(name): place for place, name in enumerate(names)}
     return sorted(runs, key=lambda run: places.get(run, len(places)))
 
@@ -84,12 +88,25 @@ def info_of(folder: Path) -> Mapping[str, Any]:
     return with_present_names(info) if isinstance(info, dict) else {}
 
 
+WITHOUT_RESULT = ("engine.decision_limit",)
+"""Settings that may end a run, and change no result. Runs that differ only in these settings are equal."""
+
+
+def of_results(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flat settings without those that change no result.
+
+    >>> of_results({"seed": 0, "engine.decision_limit": 60.0})
+    {'seed': 0}
+    """
+    return {name: value for name, value in settings.items() if name not in WITHOUT_RESULT}
+
+
 def difference(there: object, here: Mapping[str, Any]) -> str | None:
     """Return a description of the first setting in which the configuration of an existing run differs.
 
     None if all settings are equal.
     """
-    old, new = flat(there if isinstance(there, dict) else {}), flat(here)
+    old, new = of_results(flat(there if isinstance(there, dict) else {})), of_results(flat(here))
     differing = (name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name))
     return next((f"{name} is {old.get(name)!r} there, {new.get(name)!r} here" for name in differing), None)
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from polluxsim.common.errors import InvalidInputError, listed, short
-from polluxsim.common.files import appearing_together
+from polluxsim.common.files import appearing_together, printable
 from polluxsim.common.former_names import warn_of_former_names, with_present_names
+from polluxsim.records.completeness import FILES, REMEDY, check_files, files_in
 from polluxsim.records.results import (
     AllocationRecord,
     BeforeRun,
@@ -75,6 +76,7 @@ class Run:
     result: Result  # the records, without wall-clock times
     # Modules outside polluxsim whose classes may be loaded if the run is simulated again.
     allow_classes: tuple[str, ...] = ()
+    folder: Path | None = None  # None for a run in memory
 
     @property
     def round_interval(self) -> float | None:
@@ -101,11 +103,11 @@ def write_run(folder: Path, result: Result, info: Mapping[str, Any]) -> None:
     }
     if result.before_run is not None:
         about["before_run"] = result.before_run._asdict()
-    text = _json({**about, **info})
     with appearing_together(folder, last=RUN_FILE, only_if_written=SOMETIMES) as temporary:
         for name, (field, record_type) in _TABLES.items():
             if (records := getattr(result, field)) or name not in SOMETIMES:
                 write_records(temporary / name, record_type, records)
+        text = _json({**about, **info, FILES: files_in(temporary)})
         (temporary / RUN_FILE).write_text(text + "\n", encoding="utf-8")
 
 
@@ -138,6 +140,42 @@ def read_run(folder: Path) -> Run:
 
     Raise InvalidInputError if the folder does not hold a finished run.
     """
+    info = read_info(folder)
+    end_time, gpu_seconds = info["end_time"], info.get("gpu_seconds")
+    tables: dict[str, Any] = {
+        field: read_records(folder / name, record_type)
+        for name, (field, record_type) in _TABLES.items()
+        if name in _NEEDED or (name not in _READ_APART and (folder / name).is_file())
+    }
+    about: dict[str, Any] = {"standstill": info.get("standstill"), "gpu_seconds": gpu_seconds}
+    about["before_run"] = _before_run(folder, info.get("before_run"))
+    result = Result(**tables, end_time=float(end_time), **about)
+    place = folder.resolve()
+    return Run(printable(place.name), info, result, folder=place)
+
+
+def located(path: str, folder: Path | None) -> str:
+    """Return a relative path of the settings of a run from the present folder.
+
+    The path is relative to the folder in which the run was made, which is usually above the run's `folder`. The nearest
+    folder above it that has the file counts, then the present folder. Return the path itself if there is no such file.
+    """
+    if folder is None or Path(path).is_absolute():
+        return path
+    here = Path.cwd()
+    if here in folder.parents and Path(path).exists():
+        return path
+    for above in folder.parents:
+        if (above / path).exists():
+            return str(above / path)
+    return path
+
+
+def read_info(folder: Path) -> dict[str, Any]:
+    """Read and check run.json of a finished run, and the sizes of the files that it states.
+
+    Raise InvalidInputError if the folder does not hold a finished run.
+    """
     if not folder.exists():
         raise InvalidInputError(f"{folder}: there is no such folder; name the folder of a finished run")
     if not (folder / RUN_FILE).is_file():
@@ -147,23 +185,18 @@ def read_run(folder: Path) -> Run:
     try:
         info = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
         warn_of_former_names(info)
-        info = with_present_names(info)
-        end_time, gpu_seconds = info["end_time"], info.get("gpu_seconds")
+        named: dict[str, Any] = with_present_names(info)
+        end_time, gpu_seconds = named["end_time"], named.get("gpu_seconds")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise InvalidInputError(f"{folder / RUN_FILE}: not written by polluxsim ({error})") from None
+        raise InvalidInputError(
+            f"{folder / RUN_FILE}: damaged, or not written by polluxsim ({error}); {REMEDY}"
+        ) from None
+    check_files(folder, named)
     _check_seconds(folder, "end_time", end_time, LATEST)
-    _check_parts(folder / RUN_FILE, info)
+    _check_parts(folder / RUN_FILE, named)
     if gpu_seconds is not None:
         _check_seconds(folder, "gpu_seconds", gpu_seconds, MOST_GPU_SECONDS)
-    tables: dict[str, Any] = {
-        field: read_records(folder / name, record_type)
-        for name, (field, record_type) in _TABLES.items()
-        if name in _NEEDED or (name not in _READ_APART and (folder / name).is_file())
-    }
-    about: dict[str, Any] = {"standstill": info.get("standstill"), "gpu_seconds": gpu_seconds}
-    about["before_run"] = _before_run(folder, info.get("before_run"))
-    result = Result(**tables, end_time=float(end_time), **about)
-    return Run(folder.resolve().name, info, result)
+    return named
 
 
 def _check_parts(path: Path, info: Mapping[str, Any]) -> None:

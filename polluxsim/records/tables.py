@@ -20,6 +20,7 @@ from polluxsim.common.errors import InvalidInputError, bad_line, one_of, short
 from polluxsim.common.tables import reading_parquet
 from polluxsim.hardware.clusters import MOST_GPUS, MOST_NODES
 from polluxsim.records.columns import Records, expanded
+from polluxsim.records.completeness import REMEDY
 from polluxsim.records.results import AllocationRecord, Column, JobRecord, SharingRecord, Status, columns_of
 
 _RecordT = TypeVar("_RecordT", bound=NamedTuple)
@@ -64,7 +65,8 @@ def write_records(path: Path, record_type: type[_RecordT], records: Sequence[_Re
         records = Records(record_type, records)
     columns = (column if isinstance(column, array) else list(column) for column in map(expanded, records.columns))
     arrays = [arrow_column(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path, compression="zstd")
+    with path.open("wb") as file:  # pyarrow takes only names in UTF-8
+        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), file, compression="zstd")
 
 
 def arrow_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
@@ -117,9 +119,10 @@ def read_records(path: Path, record_type: type[_RecordT]) -> tuple[_RecordT, ...
     import pyarrow.compute as pc
 
     schema = schema_of(record_type)
-    with reading_parquet(path, "not a table of a polluxsim run", remedy=""):
-        with pq.ParquetFile(path) as file:  # `read_table` loads pandas for it
-            table = _completed(file.read(), schema, record_type._field_defaults).select(schema.names).cast(schema)
+    with reading_parquet(path, "not a table of a polluxsim run", remedy=f"; {REMEDY}"):
+        # An open file, because pyarrow takes only names in UTF-8. `read_table` loads pandas.
+        with path.open("rb") as file, pq.ParquetFile(file) as parquet:
+            table = _completed(parquet.read(), schema, record_type._field_defaults).select(schema.names).cast(schema)
         table.validate(full=True)
     declared = columns_of(record_type).items()
     columns = [_values(path, name, table.column(name), column) for name, column in declared]

@@ -350,7 +350,8 @@ def in_words(error: OmegaConfBaseException) -> str:
     key = error.full_key or error.key
     if "Missing mandatory value" in str(error):
         return missing(str(key))
-    return f"{key}: {_one_line(str(error))}"
+    text = str(error).partition("\n    full_key")[0]  # without OmegaConf's lines about its types
+    return f"{key}: {_one_line(text)}"
 
 
 def missing(key: str) -> str:

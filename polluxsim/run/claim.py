@@ -31,7 +31,11 @@ def claimed(folder: Path, config: Callable[[], Mapping[str, Any]], since: float 
     with ExitStack() as stack:
         if not _take(folder, since, stack):
             raise InvalidConfigError(f"{folder}: another run is at work in this folder; wait for it, or name another")
-        if (folder / RUN_FILE).exists() and (differing := difference(settings_in(folder), config())):
+        settings = settings_in(folder)
+        if settings is None and (folder / RUN_FILE).exists():
+            what = "damaged, or not written by polluxsim; name another folder, or remove this file first"
+            raise InvalidConfigError(f"{folder / RUN_FILE}: {what}")
+        if settings is not None and (differing := difference(settings, config())):
             raise InvalidConfigError(
                 f"{folder}: a finished run of other settings is there ({differing}); name another folder, or remove "
                 "that run first"

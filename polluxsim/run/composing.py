@@ -34,7 +34,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from yaml import MarkedYAMLError
+from yaml import MarkedYAMLError, YAMLError
 
 from polluxsim.common.errors import InvalidConfigError, allowed_among, did_you_mean, listed
 from polluxsim.common.shipped import shipped
@@ -199,8 +199,10 @@ def composed(
     chosen = [f"{group}={name}" for group, name in choices.items()]
     try:
         config = without_hydra(Loader().load_configuration(CONFIG_NAME, chosen, RunMode.RUN))
-    except (HydraException, OmegaConfBaseException, MarkedYAMLError, UnicodeDecodeError) as error:
-        raise InvalidConfigError(hydra_in_words(error)) from None
+    except Exception as error:
+        if (explained := composing_error(error, chosen)) is None:
+            raise
+        raise explained from None
     OmegaConf.set_struct(config, False)  # `build` reports unknown names
     config.seed = plain(seed)
     for group, values in settings.items():
@@ -349,13 +351,24 @@ IN_WORDS: tuple[tuple[str, Callable[..., str]], ...] = (
 """Patterns in errors of Hydra, and functions of their groups that return the error in words."""
 
 
+def composing_error(error: Exception, words: Sequence[str]) -> InvalidConfigError | None:
+    """Return the error about overrides that Hydra cannot compose; None if `error` is not one of Hydra's."""
+    if isinstance(error, HydraException | OmegaConfBaseException | YAMLError | UnicodeDecodeError):
+        return InvalidConfigError(hydra_in_words(error))
+    if not is_hydras(error):
+        return None
+    suspects = [word for word in words if word.partition("=")[2].startswith(("[", "{"))]
+    if not suspects:
+        return InvalidConfigError(f"the settings cannot be composed: {hydra_in_words(error)}")
+    what = f"{suspects[0]}: this setting cannot have this list or mapping ({hydra_in_words(error)})"
+    return InvalidConfigError(f"{what}; an entry of a group is chosen by its name")
+
+
 def is_hydras(error: Exception) -> bool:
-    """Return whether Hydra, or a library that reads its files, raised an error."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    module = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__"))
-    return module.partition(".")[0] in ("hydra", "omegaconf", "antlr4", "yaml", "codecs")
+    """Return whether Hydra, or a library that reads its files, raised an error, perhaps in Python's own library."""
+    tops = [str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
+    others = [top for top in tops if top not in sys.stdlib_module_names]
+    return bool(others) and others[-1] in ("hydra", "omegaconf", "antlr4", "yaml")
 
 
 def not_installed(launcher: str) -> str:

@@ -16,10 +16,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from polluxsim.common.errors import InvalidConfigError, did_you_mean, short
 from polluxsim.common.former_names import warn_of_former_names, with_present_names
+from polluxsim.common.process_state import undamaged
 from polluxsim.common.shipped import shipped
 from polluxsim.common.written import settings_as_declared
 from polluxsim.engine.scenario import Scenario
+from polluxsim.engine.settings import DECISION_LIMIT
 from polluxsim.engine.simulation import Simulation, Watcher, driven
+from polluxsim.engine.time_limit import time_limited
 from polluxsim.hardware.clusters import Cluster
 from polluxsim.hardware.gpu_types import GPU_TYPES
 from polluxsim.metrics.declared import computed
@@ -34,6 +37,7 @@ from polluxsim.records.storage import flat
 from polluxsim.run.building import build, checked_metric, in_words, load, missing, user_metrics
 from polluxsim.run.configurations import config_files, known_settings
 from polluxsim.run.identity import data_of, git_commit, key_of, versions
+from polluxsim.run.interrupt import forks_ended
 from polluxsim.run.suspicions import suspicious
 from polluxsim.workloads.workload import Workload
 
@@ -130,6 +134,7 @@ class Execution:
         _check_top_level(config)
         self._config = config
         self._resolved: dict[str, Any] = resolved(config)
+        _check_seed(self._resolved["seed"])
         _check_groups(self._resolved)
         self._given = dict(given or {})
         self._policy_entry = policy_entry
@@ -155,8 +160,9 @@ class Execution:
                 watcher(run)
 
         try:
-            run, policy = self.start()
-            result = driven(run, policy, watch)
+            with forks_ended(), undamaged():
+                run, policy = self.start()
+                result = driven(run, policy, watch)
             self._without_effect += unused_in(run.scenario, result)
         except MemoryError as error:
             what = f"there is not enough memory for this run{f' ({error})' if str(error) else ''}"
@@ -167,17 +173,44 @@ class Execution:
         self._user_values = {} if summary is None else computed(self._metrics, result)
         return result, summary
 
+    def check(self) -> None:
+        """Raise an error if the run cannot be made: a part is invalid, or a job does not fit on the cluster."""
+        with undamaged():
+            self._scenario(self._made_policy())
+
     def start(self) -> tuple[Simulation, Policy]:
         """Return the run before its first decision, and its policy."""
-        policy = self._part("policy")
+        policy = self._made_policy()
         if slow_kernels := getattr(policy, "slow_kernels", ()):
             from polluxsim.common.compiling import compile_ahead  # noqa: PLC0415  (few policies need it)
 
             compile_ahead(slow_kernels)
+        return Simulation(self._scenario(policy), self._resolved["seed"]), policy
+
+    def _scenario(self, policy: Policy) -> Scenario:
+        """Return the scenario under a policy."""
         parts = policy, self.workload, self._profiles, self.cluster, self._part("engine")
         scenario = Scenario.under(*parts, self._part("agent") if "agent" in self._resolved else None)
         self._without_effect = settings_without_effect(policy, scenario)
-        return Simulation(scenario, self._config.seed), policy
+        return scenario
+
+    def _made_policy(self) -> Policy:
+        """Return the policy. Making it has the time limit of a decision."""
+        name = str(self._resolved["policy"].get("_target_")).rpartition(".")[2]
+        with time_limited(self._decision_limit, name, None):
+            policy: Policy = self._part("policy")
+        return policy
+
+    @property
+    def _decision_limit(self) -> float | None:
+        """Return the time limit of a decision [s], before the settings of the engine are checked."""
+        if "engine" in self._given:
+            given: float | None = self._given["engine"].decision_limit
+            return given
+        limit = self._resolved["engine"].get("decision_limit", DECISION_LIMIT)
+        if limit is None or (isinstance(limit, int | float) and limit > 0):
+            return limit
+        return DECISION_LIMIT  # the settings of the engine report the value
 
     def _part(self, group: str) -> Any:
         return self._given[group] if group in self._given else build(self._config, group)
@@ -196,7 +229,7 @@ class Execution:
         notes = {"notes": list(self.workload.notes)} if self.workload.notes else {}
         return {
             "config": self._resolved,
-            "seed": self._config.seed,
+            "seed": self._resolved["seed"],
             "nodes": self.cluster.groups,
             "key": self._key,
             "versions": versions(),
@@ -280,7 +313,7 @@ def _check_groups(values: Mapping[str, Any]) -> None:
 
 
 def _check_top_level(config: DictConfig) -> None:
-    """Raise InvalidConfigError if a group of a configuration is unknown or missing, or the seed is invalid."""
+    """Raise InvalidConfigError if a group of a configuration is unknown or missing."""
     names = set(map(str, config))  # also those without a value
     if unknown := sorted(names - {*TOP_LEVEL, NOT_THE_RUNS}):
         meant = did_you_mean(unknown[0], known_settings())
@@ -295,5 +328,9 @@ def _check_top_level(config: DictConfig) -> None:
         raise InvalidConfigError(
             f"{what}; a run.yaml of your own replaces polluxsim's as a whole, so begin with a copy of {own}"
         )
-    if isinstance(config.seed, bool) or not isinstance(config.seed, int) or config.seed < 0:
-        raise InvalidConfigError(f"seed is {config.seed!r}, must be a whole number of at least 0")
+
+
+def _check_seed(seed: object) -> None:
+    """Raise InvalidConfigError if the resolved seed is not a whole number of at least 0."""
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise InvalidConfigError(f"seed is {short(seed)}, must be a whole number of at least 0")

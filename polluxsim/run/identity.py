@@ -20,9 +20,9 @@ from typing import Any
 
 from polluxsim import __version__
 from polluxsim.common.errors import InvalidConfigError
-from polluxsim.common.files import TEMPORARY
+from polluxsim.common.files import TEMPORARY, digest_of_file
 from polluxsim.common.shipped import shipped
-from polluxsim.records.folders import SWEEP_FILES
+from polluxsim.records.folders import SWEEP_FILES, WITHOUT_RESULT
 from polluxsim.records.storage import ALLOCATIONS_FILE, RUN_FILE, RUN_FILES, SOMETIMES
 from polluxsim.run.building import metric_modules
 
@@ -74,16 +74,9 @@ def _is_output(folder: Path) -> bool:
 
 def file_digest(path: Path) -> str:
     """Return a digest of the content of a file."""
-    status = path.stat()
-    return _content_digest(str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ino)
-
-
-@lru_cache(maxsize=65536)
-def _content_digest(path: str, size: int, changed: int, number: int) -> str:
-    """Return the digest of the content of a file. A file with the same size, time and inode is not read again."""
+    path.stat()  # raises an error if there is no such file
     try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return digest_of_file(path)
     except OSError:
         return UNREADABLE
 
@@ -189,7 +182,7 @@ STATED = ("simpy", "numpy", "scipy", "numba", "pyarrow", "hydra-core")  # librar
 def key_of(config: Mapping[str, Any]) -> str:
     """Return the key of a run from its resolved configuration without Hydra's own: equal keys mean equal results."""
     parts = {
-        "config": _plain(config),
+        "config": _plain(_of_results(config)),
         "data": dict(sorted(data_of(config).items())),
         "code": code_digest(),
         "guests": {name: module_digest(name) for name in sorted(own_modules(config) | metric_modules(config))},
@@ -197,6 +190,16 @@ def key_of(config: Mapping[str, Any]) -> str:
         "python": platform.python_version(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _of_results(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings without those that change no result."""
+    left = {group: dict(part) if isinstance(part, dict) else part for group, part in config.items()}
+    for name in WITHOUT_RESULT:
+        group, _, setting = name.partition(".")
+        if isinstance(left.get(group), dict):
+            left[group].pop(setting, None)
+    return left
 
 
 def _plain(value: Any) -> Any:

@@ -1,14 +1,20 @@
-"""Handle Ctrl-C and SIGTERM: end a simulation at the next round if that is soon, and any other work at once."""
+"""Handle Ctrl-C and SIGTERM: end a simulation at the next round if that is soon, and any other work at once.
+
+Processes that user code forks have the handlers that the process had before polluxsim set its own.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
+
+from polluxsim.common.process_state import own_process
 
 # Function that ends this process even within `exits_raised`.
 exit_at_once = os._exit
@@ -22,6 +28,15 @@ SECOND_MESSAGE = "polluxsim: interrupted twice; finished runs are kept"
 SHOW_CURSOR = "\x1b[?25h"
 LEAVE_SCREEN = "\x1b[?1049l" + SHOW_CURSOR
 STANDARD_ERROR = 2
+
+Handler: TypeAlias = Callable[..., object] | signal.Handlers | int | None
+"""Handler of a signal, as `signal.getsignal` returns it."""
+
+DEFAULT_HANDLERS: Mapping[int, Handler] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+"""Handlers with which Python starts."""
+
+# Handlers of forked processes: those that this process had before polluxsim set its own.
+_handlers_of_children: dict[int, Handler] = {}
 
 # Set when a command has written its results. Ctrl-C has no effect after that.
 _written = threading.Event()
@@ -46,6 +61,34 @@ def results_written() -> None:
 def in_main_thread() -> bool:
     """Return whether this is the main thread, which alone may handle signals and the terminal."""
     return threading.current_thread() is threading.main_thread()
+
+
+def handle_for_good(handler: Callable[..., object]) -> None:
+    """Set the handler of Ctrl-C and SIGTERM of a process of polluxsim, and let the signals arrive.
+
+    Processes that it forks have Python's default handlers. Programs that it starts are not affected either, because a
+    signal that is handled has its default effect in another program. A signal that is ignored or blocked would be
+    ignored or blocked there too.
+    """
+    own_process()
+    for number in SIGNALS:
+        signal.signal(number, handler)
+    _handlers_of_children.update(DEFAULT_HANDLERS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
+@contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Restore the handlers of this process at the end of the block, in which a library may set its own."""
+    if not in_main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
@@ -129,7 +172,7 @@ def interruptible() -> Iterator[Callable[..., None]]:
         finally:
             over.set()
             signal.set_wakeup_fd(sender_before)
-            os.close(sender)
+            _close(sender)
     check()
 
 
@@ -227,29 +270,122 @@ def _handling(
     if not in_main_thread():
         yield
         return
+    outermost = [number for number in signals if number not in _handlers_of_children]
+    for number in outermost:
+        _handlers_of_children[number] = signal.getsignal(number)
     before = {number: signal.signal(number, handler) for number in signals}
     try:
         yield
     finally:
         for number, handler_before in before.items():
             signal.signal(number, handler_before)
+        for number in outermost:
+            _handlers_of_children.pop(number, None)
+
+
+@contextmanager
+def forks_ended() -> Iterator[None]:
+    """End a process that is forked in the block when it leaves the block, so that only one process continues the run.
+
+    The status of the process is that of its `SystemExit`, 0 if it leaves the block without an error, and 1 otherwise.
+    """
+    process = os.getpid()
+    try:
+        yield
+    except BaseException as error:
+        if os.getpid() != process:
+            exit_at_once(_exit_status(error))
+        raise
+    if os.getpid() != process:
+        exit_at_once(0)
+
+
+def _exit_status(error: BaseException) -> int:
+    """Return the exit status of a process that ends with an error, which may be the cause of another error."""
+    if isinstance(error.__cause__, SystemExit):
+        error = error.__cause__
+    if not isinstance(error, SystemExit):
+        return 1
+    if error.code is None:
+        return 0
+    return error.code if isinstance(error.code, int) else 1
+
+
+class _Fork(threading.local):
+    """State of the thread that forks."""
+
+    # Signals that were blocked before the fork; None if polluxsim handles no signals.
+    mask: set[int | signal.Signals] | None = None
+
+
+_fork = _Fork()
+
+
+def _before_fork() -> None:
+    """Block the signals, so that none arrives in a forked process before it has its own handlers."""
+    _fork.mask = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS) if _handlers_of_children else None
+
+
+def _after_fork_in_parent() -> None:
+    """Let the signals arrive as before."""
+    if _fork.mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _fork.mask)
+
+
+def _after_fork_in_child() -> None:
+    """Set the handlers of a forked process.
+
+    A handler of polluxsim would end the run of the parent process instead, because the parent reads the pipe to which
+    Python writes the signals of both.
+    """
+    if _fork.mask is None:
+        return
+    signal.set_wakeup_fd(-1)
+    for number, handler in _handlers_of_children.items():
+        if handler is not None:  # None: the handler was not set by Python, and is inherited
+            signal.signal(number, handler)
+    _handlers_of_children.clear()
+    _last_acts.clear()
+    signal.pthread_sigmask(signal.SIG_SETMASK, _fork.mask)
+
+
+# Handlers can be set only in the main thread, which in a forked process is the thread that forked it.
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 def _end_in_time(receiver: int, over: threading.Event) -> None:
     """Wait for Ctrl-C, or for the pipe to close. After Ctrl-C, end the process unless `over` is set in time."""
-    while number := os.read(receiver, 1):
-        if number[0] in SIGNALS and not over.wait(PATIENCE):
-            end_process()
-    os.close(receiver)
+    try:
+        while number := os.read(receiver, 1):
+            if number[0] in SIGNALS and not over.wait(PATIENCE):
+                end_process()
+    except OSError:  # code of the user closed the pipe, which the run reports
+        return
+    _close(receiver)
 
 
-def end_process(message: str = MESSAGE) -> None:
-    """End the process at once with one line and status 130, unless its results are written."""
+def _close(descriptor: int) -> None:
+    """Close a descriptor, unless code of the user has closed it, which the run reports."""
+    with suppress(OSError):
+        os.close(descriptor)
+
+
+def end_process(message: str = MESSAGE, status: int = INTERRUPTED) -> None:
+    """End the process at once with one line and a status, unless its results are written."""
     if _written.is_set():
         return
     # Write to the file itself, because the interrupted thread may be in the middle of a print.
     for act in reversed(_last_acts):
         act()
+    _end_children()
     restored = _restoring[-1] if os.isatty(STANDARD_ERROR) else ""
     os.write(STANDARD_ERROR, f"{restored}{message}\n".encode())
-    exit_at_once(INTERRUPTED)
+    exit_at_once(status)
+
+
+def _end_children() -> None:
+    """End the processes that user code started with `multiprocessing`, as Python does at its end."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is not None:
+        for child in multiprocessing.active_children():
+            child.kill()

@@ -27,6 +27,7 @@ from polluxsim.records.storage import Run
 from polluxsim.run.composing import composed, set_values
 from polluxsim.run.execution import Execution, resolved, settings_without_effect, unused_in
 from polluxsim.run.forks import Branch, Edits, lineage, recorded_descent
+from polluxsim.run.located import LocatedPaths
 from polluxsim.run.suspicions import suspicious
 from polluxsim.workloads.workload import Job
 
@@ -71,9 +72,18 @@ class Moment(Generic[RunT]):
 
     def __init__(self, run: RunT, time: float) -> None:
         config, forks = lineage(run)
+        configs = [config, *(fork.config for fork in forks)]
+        self._paths = LocatedPaths([OmegaConf.to_container(each) for each in configs], run.folder)
+        config = self._located(config)
         self.origin = run
-        self._execution = Execution(config)
-        self._branch = Branch(config, *self._execution.start())
+        try:
+            self._execution = Execution(config)
+            self._branch = Branch(config, *self._execution.start())
+        except InvalidInputError as error:
+            if any(path in str(error) for path in self._paths.missing):
+                what = "its path is relative to the folder in which the run was made; give the command there"
+                raise InvalidInputError(f"{run.name}: {str(error).removesuffix('; check the path')}; {what}") from None
+            raise
         interval = self._branch.scenario.settings.round_interval
         self.time = first_round(min(time, run.result.end_time), interval) * interval
         if run.result.end_time <= self.time:
@@ -84,12 +94,17 @@ class Moment(Generic[RunT]):
             raise InvalidInputError(f"{what}; name a later time, or the run before the fork")
         for fork in forks:
             self._branch.advance(fork.edits.time)
-            self._branch.change(fork.edits, fork.config, {})
+            self._branch.change(fork.edits, self._located(fork.config), {})
         self._branch.advance(self.time)
         before = [record for record in run.result.allocation_records if record.time < self.time]
         if before != list(self._branch.run.result().allocation_records):
             what = "simulated again, it is another run, because files, polluxsim or its libraries have changed since"
             raise InvalidInputError(f"{run.name}: {what}; make the run again")
+
+    def _located(self, config: DictConfig) -> DictConfig:
+        """Return settings of the run with paths that are found from the present folder."""
+        located: DictConfig = OmegaConf.create(self._paths.locate(OmegaConf.to_container(config)))
+        return located
 
     def copied(self) -> tuple[Simulation, Policy]:
         """Return a copy of the run just before the round, and of its policy."""
@@ -145,10 +160,12 @@ class Moment(Generic[RunT]):
             info.pop(name, None)  # of the first ancestor
         if odd := suspicious(settings, branch.scenario.workload):
             info["suspicious"] = odd
-        info |= {"config": settings, "seed": settings["seed"], "nodes": branch.scenario.cluster.groups, "key": None}
-        info |= {"descent": recorded_descent(self.origin, self.config, edits)} | (
-            {"without_effect": unused} if unused else {}
-        )
+        written = self._paths.as_written(settings)
+        info |= {"config": written, "seed": written["seed"], "nodes": branch.scenario.cluster.groups, "key": None}
+        before = OmegaConf.create(self._paths.as_written(OmegaConf.to_container(self.config)))
+        info |= {"descent": recorded_descent(self.origin, before, edits)}
+        if unused:
+            info["without_effect"] = unused
         return replace(self.origin, info=info, result=result)
 
     def _left_out(self, names: Iterable[str]) -> tuple[str, ...]:

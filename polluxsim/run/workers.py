@@ -12,10 +12,12 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import active_children, connection, get_context, parent_process, resource_tracker
 from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from polluxsim.common.errors import SweepError
-from polluxsim.run.interrupt import SIGNALS, deferred, exit_at_once
+from polluxsim.common.process_state import last_resorts
+from polluxsim.run.interrupt import deferred, exit_at_once, handle_for_good
 
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 """Variables that limit the libraries of a worker to one thread. There is one worker for each core."""
@@ -48,7 +50,7 @@ def workers(count: int, begin: Callable[[], None] | None = None) -> Iterator[Pro
         raise SweepError("a worker process ended by itself: it crashed, or the machine ran out of memory") from None
     finally:
         for process in set(active_children()) - others:
-            process.kill()
+            kill_worker(process)
             process.join()
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -118,16 +120,29 @@ def one_thread_each() -> Iterator[None]:
                 os.environ[name] = value
 
 
+def kill_worker(process: BaseProcess) -> None:
+    """Kill a worker, and the processes that code of the user started in it."""
+    if process.pid is None:
+        return
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # it has ended, or has not begun
+        process.kill()
+
+
 def begin_worker(environment: Mapping[str, str], begin: Callable[[], None] | None = None) -> None:
     """Set up a worker: it ignores Ctrl-C, and ends if its parent ends.
+
+    It leads a group of processes, so that `kill_worker` also ends the processes that it starts.
 
     `environment` holds the environment variables of the parent. The variables of the server process,
     from which the worker was forked, may be older.
     """
     os.environ.clear()
     os.environ.update(environment)
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    os.setpgid(0, 0)
+    handle_for_good(lambda *_: None)
+    last_resorts.append(lambda message: exit_at_once(1))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if begin is not None:
         begin()
@@ -137,4 +152,6 @@ def _end_with_parent() -> None:
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
+        if os.getpgrp() == os.getpid():
+            os.killpg(0, signal.SIGKILL)
         exit_at_once(1)  # not os._exit, which raises an exception while a run executes user code

@@ -8,7 +8,6 @@ from math import inf, isnan, nan
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import stdtrit
 
@@ -232,6 +231,13 @@ class Measured(NamedTuple):
         return self.is_judged and low is not None and high is not None and not low <= 0 <= high
 
 
+class _Runs(NamedTuple):
+    """Runs that several arms have in common, in order of workload and seed."""
+
+    values: Array  # shape (runs, arms)
+    workloads: list[str]  # of each run
+
+
 class Samples:
     """Measured values by metric and arm.
 
@@ -244,11 +250,11 @@ class Samples:
         values = defaultdict[tuple[str, str], dict[tuple[str, int], float]](dict)
         for sample in samples:
             values[sample.metric, sample.arm][sample.workload, sample.seed] = sample.value
-        self._series = {key: pd.Series(found) for key, found in values.items()}
+        self._values = dict(values)
 
     def total(self, metric: str, arm: str) -> int:
         """Return the sum of a count over all runs, or 0 if nothing was measured."""
-        return int(self._series[metric, arm].sum()) if (metric, arm) in self._series else 0
+        return int(sum(self._values.get((metric, arm), {}).values()))
 
     def mean(self, metric: str, arm: str, least: float = 0.0, most: float = inf) -> Measured | None:
         """Return the mean of a metric with values from `least` to `most`, or None if nothing was measured."""
@@ -256,7 +262,7 @@ class Samples:
         if runs is None:
             return None
         is_random = arm in self._random_arms
-        units = independent(runs.to_numpy(dtype=float), _workloads(runs), seeds_matter=is_random)[:, 0]
+        units = independent(runs.values, runs.workloads, seeds_matter=is_random)[:, 0]
         is_finite = np.isfinite(units).all()
         return _measured(mean(units, least, most) if is_finite else Estimate(inf, None, None), units, runs)
 
@@ -265,12 +271,12 @@ class Samples:
         runs = self._runs(metric, arm, baseline)
         if runs is None:
             return None
-        values = runs.to_numpy(dtype=float)
+        values = runs.values
         logs = log_ratios(values[:, 0], values[:, 1])
         with np.errstate(invalid="ignore"):  # -inf and inf in one workload have no mean
             is_random = arm in self._random_arms or baseline in self._random_arms
             columns = np.column_stack([values, logs])
-            units = independent(columns, _workloads(runs), seeds_matter=is_random)[:, 2]
+            units = independent(columns, runs.workloads, seeds_matter=is_random)[:, 2]
         zeros = int((~np.isfinite(logs)).sum())
         is_mixed = zeros and not (logs == -inf).all()  # a unit may hide it: the mean of -inf and a number is -inf
         change = ratio_of_geometric_means(logs if is_mixed else units).as_change()
@@ -292,25 +298,23 @@ class Samples:
         runs = self._runs(metric, arm, baseline)
         if runs is None:
             return None
-        units = independent(runs.to_numpy(dtype=float), _workloads(runs))
+        units = independent(runs.values, runs.workloads)
         if not np.isfinite(units).all():
             return _measured(Estimate(inf, None, None), units, runs)
         return _measured(ratio_of_means(units[:, 0], units[:, 1]).as_change(), units, runs)
 
-    def _runs(self, metric: str, *arms: str) -> pd.DataFrame | None:
+    def _runs(self, metric: str, *arms: str) -> _Runs | None:
         """Return the values of the runs that all arms have in common, a column for each arm, or None without any."""
-        series = [self._series.get((metric, arm)) for arm in arms]
-        if any(values is None for values in series):
+        by_arm = [self._values.get((metric, arm), {}) for arm in arms]
+        first, *others = by_arm
+        common = sorted(key for key in first if all(key in other for other in others))
+        if not common:
             return None
-        runs = pd.concat([values for values in series if values is not None], axis=1, join="inner", keys=arms)
-        return runs.sort_index() if len(runs) else None
+        values = np.array([[values[key] for values in by_arm] for key in common], dtype=float)
+        return _Runs(values, [workload for workload, _ in common])
 
 
-def _workloads(runs: pd.DataFrame) -> list[str]:
-    return runs.index.get_level_values(0).tolist()
-
-
-def _measured(estimate: Estimate, units: np.ndarray, runs: pd.DataFrame) -> Measured:
+def _measured(estimate: Estimate, units: np.ndarray, runs: _Runs) -> Measured:
     """Return an estimate with the number and the kind of its units, which are means of `runs`."""
-    kind = "workloads" if len(units) == len(set(_workloads(runs))) else "seeds"
-    return Measured(estimate, len(units), kind, num_runs=len(runs))
+    kind = "workloads" if len(units) == len(set(runs.workloads)) else "seeds"
+    return Measured(estimate, len(units), kind, num_runs=len(runs.workloads))

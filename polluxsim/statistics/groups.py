@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from polluxsim.common.errors import InvalidConfigError, InvalidInputError, did_y
 from polluxsim.common.shipped import shipped
 from polluxsim.common.tables import read_number
 from polluxsim.common.written import OWN, as_declared, declared_by
-from polluxsim.records.folders import OBJECT, POLICY, POLICY_ENTRY, RULE_OF_SHARES, policy_name
+from polluxsim.records.folders import OBJECT, POLICY, POLICY_ENTRY, RULE_OF_SHARES, of_results, policy_name
 from polluxsim.records.storage import Run, flat
 from polluxsim.statistics.forks import CHANGES, fork_of
 
@@ -66,12 +67,18 @@ def settings_of(run: Run) -> dict[str, Any]:
 
     The changes of a fork and its time are settings too.
     """
-    config = run.info.get("config")
+    return settings_in_info(run.info, run.name)
+
+
+def settings_in_info(info: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the settings of a run as `settings_of` does, from the content of its run.json and its name."""
+    config = info.get("config")
     if not isinstance(config, Mapping):
-        return {"run": run.name}
-    fork = fork_of(run.info)
+        return {"run": name}
+    fork = fork_of(info)
     forked = {} if fork is None else {FORKED_AT: float(fork["time"])}
-    return flat({name: part for name, part in config.items() if name != "metrics"}) | _changes(run.info) | forked
+    settings = of_results(flat({group: part for group, part in config.items() if group != "metrics"}))
+    return settings | _changes(info) | forked
 
 
 def _changes(info: Mapping[str, Any]) -> dict[str, str]:
@@ -208,19 +215,22 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
     """
     left_out = {*pooled, *ignoring, POLICY, OBJECT, RULE_OF_SHARES, FORKED_AT}
     several = len({policy_name(row) for row in rows}) > 1
-    words: dict[str, dict[str, str]] = {}  # of each value of a setting, by the setting and the value
+    words: dict[str, Counter[str]] = {}  # by setting, the number of its distinct values with each text
 
     def part(key: str, row: Settings, keys: Sequence[str]) -> str:
         if key not in words:
-            words[key] = {repr(other[key]): in_words(key, other[key]) for other in rows if key in other}
-        is_ambiguous = list(words[key].values()).count(in_words(key, row[key])) > 1
+            distinct = {repr(other[key]): other[key] for other in rows if key in other}
+            words[key] = Counter(in_words(key, value) for value in distinct.values())
+        is_ambiguous = words[key][in_words(key, row[key])] > 1
         return f"{key} = {row[key]}" if is_ambiguous else in_words(key, row[key], keys)
 
+    differences = _Differences(rows)
+    seed_is_of_run = all(other.get("workload.seed", other.get("seed")) == other.get("seed") for other in rows)
     labels = []
     for row in rows:
-        keys = [key for key in row if key not in left_out and _differs(key, row, rows)]
+        keys = [key for key in row if key not in left_out and differences.has(key, row)]
         keys.sort(key=lambda key: not key.startswith("policy."))
-        if "seed" in keys and all(other.get("workload.seed", other.get("seed")) == other.get("seed") for other in rows):
+        if "seed" in keys and seed_is_of_run:
             keys = [key for key in keys if key != "workload.seed"]  # it follows the run's own seed
         parts = [part(key, row, keys) for key in keys]
         label = ", ".join(([policy_name(row)] if several or not parts else []) + parts)
@@ -228,18 +238,40 @@ def labels_of(rows: Sequence[Settings], pooled: Iterable[str] = REPLICATES, igno
     return labels
 
 
-def _differs(key: str, row: Settings, rows: Sequence[Settings]) -> bool:
-    """Return whether a setting of a run differs among the runs whose class has the setting.
+class _Differences:
+    """The settings that differ among runs. Each question about runs of a class is answered once, and then kept."""
 
-    For example, only runs of Pollux have a fairness power, and only workloads from a file have a path.
-    """
-    target = _target_of(key, row)
+    def __init__(self, rows: Sequence[Settings]) -> None:
+        self._rows = rows
+        self._by_class: dict[str, dict[Hashable, list[Settings]]] = {}  # runs by class, by the key of the class
+        self._answers: dict[tuple[str, str, Hashable], bool] = {}
 
-    def class_in(settings: Settings) -> object:
-        return policy_name(settings) if target == POLICY else settings.get(target)
+    def has(self, key: str, row: Settings) -> bool:
+        """Return whether a setting of a run differs among the runs whose class has the setting.
 
-    comparable = rows if key == target else [other for other in rows if class_in(other) == class_in(row)]
-    return len({_hashable(other.get(key)) for other in comparable}) > 1
+        For example, only runs of Pollux have a fairness power, and only workloads from a file have a path.
+        """
+        target = _target_of(key, row)
+        name = None if key == target else _class_in(row, target)
+        question = (key, target, name)
+        if question not in self._answers:
+            comparable = self._rows if key == target else self._of_class(target, name)
+            self._answers[question] = len({_hashable(other.get(key)) for other in comparable}) > 1
+        return self._answers[question]
+
+    def _of_class(self, target: str, name: Hashable) -> Sequence[Settings]:
+        """Return the runs whose setting `target` names a class."""
+        if target not in self._by_class:
+            by_class: dict[Hashable, list[Settings]] = {}
+            for row in self._rows:
+                by_class.setdefault(_class_in(row, target), []).append(row)
+            self._by_class[target] = by_class
+        return self._by_class[target][name]
+
+
+def _class_in(row: Settings, target: str) -> Hashable:
+    """Return the class that a setting names, for a policy its name."""
+    return policy_name(row) if target == POLICY else _hashable(row.get(target))
 
 
 def _target_of(key: str, row: Settings) -> str:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hydra.errors import HydraException
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig
 
@@ -23,10 +22,10 @@ from polluxsim.common.files import appearing_whole, lock
 from polluxsim.common.progress_line import is_shown, progress_line
 from polluxsim.metrics.declared import as_metadata, frame_of_table, values_in
 from polluxsim.metrics.summary import Summary
-from polluxsim.records.folders import POLICY_ENTRY, SWEEP_FILE, info_of, policy_name, remove_if_empty
+from polluxsim.records.folders import POLICY_ENTRY, SWEEP_FILE, info_of, of_results, policy_name, remove_if_empty
 from polluxsim.records.storage import flat
 from polluxsim.run.building import declared_types
-from polluxsim.run.composing import CONFIG_NAME, Callbacks, hydra_in_words
+from polluxsim.run.composing import CONFIG_NAME, Callbacks, composing_error
 from polluxsim.run.configurations import quoted, report_replaced
 from polluxsim.run.interrupt import SweepInterrupted, raising
 from polluxsim.studies.launching import LocalWorkers, Workers, chosen_workers
@@ -40,6 +39,8 @@ from polluxsim.studies.plan import (
     entry_of,
     finished_runs,
     is_finished,
+    is_written,
+    runs_by_key,
 )
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def write_dataset(entries: Sequence[Entry], folder: Path) -> pa.Table:
     table = table_of(rows, declared).replace_schema_metadata(as_metadata(metrics) or None)
     times: list[dict[str, Any]] = []
     for row, entry in zip(rows, entries, strict=True):
-        timing = pq.read_table(entry.folder / "timing.parquet", columns=["phase", "seconds"])
+        with (entry.folder / "timing.parquet").open("rb") as file:
+            timing = pq.read_table(file, columns=["phase", "seconds"])
         totals = timing.group_by("phase").aggregate([("seconds", "sum")]).to_pylist()
         by_phase = {total["phase"]: total["seconds_sum"] for total in sorted(totals, key=lambda each: each["phase"])}
         times.append({"folder": row["folder"], "key": row["key"], **by_phase})
@@ -87,7 +89,7 @@ def _result_row(entry: Entry, folder: Path, info: Mapping[str, Any]) -> dict[str
     summary = info["summary"] or {}
     metrics = {field.name: summary[field.name] for field in fields(Summary) if field.name in summary}
     user_values = {name: value for name, (_, value) in values_in(info).items()}
-    settings = flat({name: part for name, part in entry.config.items() if name != "metrics"})
+    settings = of_results(flat({name: part for name, part in entry.config.items() if name != "metrics"}))
     named = {"folder": entry.folder.relative_to(folder).as_posix(), "policy": policy_name(settings)}
     if POLICY_ENTRY in info:
         named[POLICY_ENTRY] = info[POLICY_ENTRY]
@@ -111,8 +113,8 @@ def _array(values: Sequence[Any], declared: pa.DataType | None) -> pa.Array:
 
 
 def _write_table(table: pa.Table, path: Path) -> None:
-    with appearing_whole(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+    with appearing_whole(path) as temporary, temporary.open("wb") as file:
+        pq.write_table(table, file, compression="zstd")
 
 
 @contextmanager
@@ -128,7 +130,7 @@ def sweep_progress(entries: Sequence[Entry], known: int) -> Iterator[None]:
         def watch() -> None:
             missing = list(entries)
             while not over.wait(PAUSE):
-                missing = [entry for entry in missing if not is_finished(entry)]
+                missing = [entry for entry in missing if not is_written(entry)]
                 show(len(entries) - len(missing), len(entries), note)
 
         watcher = threading.Thread(target=watch, daemon=True)
@@ -185,7 +187,8 @@ def run_sweep(
     `if __name__ == "__main__":`.
 
     Raise InvalidConfigError if the plan is empty or an override is invalid, and SweepError if runs fail or another
-    sweep uses the folder. Finished runs are kept.
+    sweep uses the folder. Finished runs are kept. All runs are checked first: no run is made if a job of one of them
+    does not fit on its cluster.
     """
     if not plan:
         raise InvalidConfigError("the plan of the sweep has no runs; give the overrides of at least one run")
@@ -193,7 +196,9 @@ def run_sweep(
     report_replaced(config_dirs)
     composing = composer(config_dirs, chosen)
     entries = [entry_of(overrides, composing.compose(overrides), folder) for overrides in plan]
-    frame = run_entries(entries, folder, launcher=chosen, workers=workers, config_dirs=config_dirs, cache=cache)
+    frame = run_entries(
+        entries, folder, launcher=chosen, workers=workers, config_dirs=config_dirs, cache=cache, check_first=True
+    )
     return frame.set_index("key", drop=False).loc[[entry.key for entry in entries]].reset_index(drop=True)
 
 
@@ -205,28 +210,36 @@ def run_entries(
     workers: int | None = None,
     config_dirs: Sequence[Path] = (),
     cache: Path | None = None,
+    check_first: bool = False,
 ) -> pd.DataFrame:
-    """Make the entries that are not finished, and return a row for each distinct entry, as `run_sweep` does."""
+    """Make the entries that are not finished, and return a row for each distinct entry, as `run_sweep` does.
+
+    With `check_first`, no run is made if one of them cannot be made.
+    """
     processes = _chosen(launcher, config_dirs, folder, workers) if launcher else LocalWorkers(workers)
-    completed = complete(entries, folder, processes, cache)
+    completed = complete(entries, folder, processes, cache, check_first=check_first)
     frame = frame_of_table(completed.table)
     frame["folder"] = [str(folder / name) for name in frame["folder"]]
     return frame
 
 
-def complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None = None) -> Completed:
+def complete(
+    entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None = None, *, check_first: bool = False
+) -> Completed:
     """Make the runs that are not finished, and write the results of all runs into the folder of the sweep.
 
-    The table exists if and only if the last sweep in this folder is complete. A new folder in which no run is made is
-    removed. Raise SweepError if runs fail or another sweep uses the folder, and SweepInterrupted after Ctrl-C.
+    With `check_first`, no run is made if one of them cannot be made. The table exists if and only if the last sweep in
+    this folder is complete. A new folder in which no run is made is removed. Raise SweepError if runs fail or another
+    sweep uses the folder, and SweepInterrupted after Ctrl-C.
     """
     with reserved(folder):
-        entries = arranged(entries, finished_runs(folder))
+        finished, damaged = runs_by_key(folder)
+        entries = arranged(entries, damaged | finished)  # a damaged run is made again in its folder
         folders = [entry.folder for entry in entries]
         clear([folder])
         clear_runs(folders)
         try:
-            return _complete(entries, folder, workers, cache)
+            return _complete(entries, folder, workers, cache, check_first=check_first)
         except KeyboardInterrupt:
             clear_runs(folders)  # the workers have ended
             counts = f"{sum(map(is_finished, entries))} of {len(entries)}"
@@ -251,17 +264,35 @@ def reserved(folder: Path) -> Iterator[None]:
             remove_if_empty(path)
 
 
-def _complete(entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None) -> Completed:
+def _complete(
+    entries: Sequence[Entry], folder: Path, workers: Workers, cache: Path | None, *, check_first: bool
+) -> Completed:
     for name in (DATASET, TIMING):
         (folder / name).unlink(missing_ok=True)
     if cache is not None:
         _copy_from_cache(entries, cache)
     if missing := [entry for entry in entries if not is_finished(entry)]:
-        _make_missing(missing, workers, known=len(entries) - len(missing))
+        known = len(entries) - len(missing)
+        if check_first and len(missing) > 1:
+            with workers.kept():
+                _check(missing, workers)
+                _make_missing(missing, workers, known)
+        else:
+            _make_missing(missing, workers, known)
     table = write_dataset(entries, folder)
     if cache is not None:
         _copy_to_cache(entries, cache)
     return Completed(len(missing), entries, table)
+
+
+def _check(entries: Sequence[Entry], workers: Workers) -> None:
+    """Raise a SweepError that names the first run that cannot be made, before any run is made."""
+    refused = workers.check(entries)
+    if refused:
+        entry, error = refused[0]
+        count = f"{len(refused)} of {len(entries)} runs cannot be made, the first: " if len(refused) > 1 else ""
+        errors = {entry.key: error for entry, error in refused}
+        raise SweepError(f"{count}{entry}: {error}; no run was made", errors) from error
 
 
 def _make_missing(missing: Sequence[Entry], workers: Workers, known: int) -> None:
@@ -307,8 +338,10 @@ def _chosen(launcher: Sequence[str], config_dirs: Sequence[Path], folder: Path, 
     overrides = [*composing.common, f"hydra.sweep.dir={quoted(str(folder))}"]
     try:
         config: DictConfig = composing.loader.load_configuration(CONFIG_NAME, overrides, RunMode.MULTIRUN)
-    except HydraException as error:
-        raise InvalidConfigError(hydra_in_words(error)) from error
+    except Exception as error:
+        if (explained := composing_error(error, launcher)) is None:
+            raise
+        raise explained from error
     return chosen_workers(config, HydraContext(config_loader=composing.loader, callbacks=Callbacks()), workers)
 
 

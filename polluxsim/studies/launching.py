@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -24,12 +24,13 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from polluxsim.common.errors import InvalidConfigError, LostProcessError, PolluxSimError, SweepError, check_range
+from polluxsim.common.process_state import ClosedFilesError
 from polluxsim.records.folders import remove_if_empty
 from polluxsim.records.storage import write_run
 from polluxsim.run.composing import error_of, not_installed
 from polluxsim.run.configurations import as_hydra_takes, quoted
 from polluxsim.run.execution import Execution
-from polluxsim.run.interrupt import exits_raised
+from polluxsim.run.interrupt import exit_at_once, exits_raised, handlers_kept
 from polluxsim.run.workers import ONE_THREAD, as_finished, num_cores, one_thread_each, workers
 from polluxsim.studies.plan import Entry
 
@@ -62,7 +63,7 @@ class HydraTask:
             remove_if_empty(folder)
 
 
-LOST = "the process of this run ended by itself: its code crashed, or the machine ran out of memory"
+LOST = "the process of this run ended by itself: its code crashed, hung or closed its files, or memory ran out"
 """Message about a run whose process crashed."""
 
 
@@ -87,6 +88,35 @@ class LocalWorkers:
         with ExitStack() as self._kept:
             yield
         self._kept = self._pool = None
+
+    def check(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
+        """Return the runs that cannot be made, with their errors, before any run is made.
+
+        A process reads the jobs of a workload once, and checks all runs of this workload. Runs on workloads that differ
+        only in their seed are not all checked if reading the jobs takes long.
+        """
+        if self._in_this_process:
+            return refused_here(entries)
+        refused: list[tuple[Entry, Exception]] = []
+        groups = _by_workload(entries)
+        slow = set[str]()  # workloads without their seed, of which one took long to read
+
+        def tasks() -> Iterator[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
+            for workload, group in groups.items():
+                if _without_seed(group[0]) not in slow:
+                    yield workload, _refusals, ([entry.config for entry in group],)
+
+        count = min(self._workers, len(groups))
+        with self._processes(count) as pool:
+            for workload, future in as_finished(pool, tasks(), count):
+                if isinstance(future.exception(), BrokenProcessPool):
+                    self._pool = None
+                    break  # making the run shows which one ends its process
+                errors, seconds = future.result()
+                if seconds > LONG_CHECK:
+                    slow.add(_without_seed(groups[workload][0]))
+                refused += [(groups[workload][place], error) for place, error in errors]
+        return _in_order(refused, entries)
 
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
         """Make all runs; return the failed runs with their errors. Runs of a kind that takes long start first.
@@ -150,6 +180,65 @@ class LocalWorkers:
             raise
 
 
+LONG_CHECK = 1.0  # time to check the runs on a workload from which on others like it are not checked [s]
+
+
+def refused_here(entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
+    """Check runs in this process; return the runs that cannot be made, with their errors."""
+    refused: list[tuple[Entry, Exception]] = []
+    slow = set[str]()
+    for group in _by_workload(entries).values():
+        if _without_seed(group[0]) in slow:
+            continue
+        errors, seconds = _refusals([entry.config for entry in group])
+        if seconds > LONG_CHECK:
+            slow.add(_without_seed(group[0]))
+        refused += [(group[place], error) for place, error in errors]
+    return _in_order(refused, entries)
+
+
+def _refusals(configs: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[int, Exception]], float]:
+    """Return the errors of the runs of one workload that cannot be made, by their places, and the time taken [s].
+
+    Errors of other kinds than the user's are left to the runs themselves.
+    """
+    errors: list[tuple[int, Exception]] = []
+    started = monotonic()
+    with warnings.catch_warnings(), exits_raised():
+        warnings.simplefilter("ignore")  # the runs issue the warnings
+        for place, config in enumerate(configs):
+            try:
+                Execution(OmegaConf.create(dict(config))).check()
+            except (PolluxSimError, OSError) as error:
+                errors.append((place, error))
+            except Exception:  # noqa: BLE001  (the run raises it again, and says what it is)
+                continue
+    return errors, monotonic() - started
+
+
+def _by_workload(entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+    """Return runs by their workload and profiles."""
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        sources = {name: entry.config.get(name) for name in ("workload", "profiles")}
+        groups.setdefault(json.dumps(sources, sort_keys=True), []).append(entry)
+    return groups
+
+
+def _without_seed(entry: Entry) -> str:
+    """Return the workload and the profiles of a run without the seed of the workload."""
+    workload = entry.config.get("workload")
+    if isinstance(workload, Mapping):
+        workload = {name: value for name, value in workload.items() if name != "seed"}
+    return json.dumps([workload, entry.config.get("profiles")], sort_keys=True)
+
+
+def _in_order(refused: Sequence[tuple[Entry, Exception]], entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
+    """Return runs with their errors in the order of the plan."""
+    errors = {entry.key: error for entry, error in refused}
+    return [(entry, errors[entry.key]) for entry in entries if entry.key in errors]
+
+
 def _made_here(entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
     """Make runs in this process; return the failed runs with their errors."""
     failed: list[tuple[Entry, Exception]] = []
@@ -165,7 +254,12 @@ def _perform(config: Mapping[str, Any], folder: Path, policy_entry: str | None) 
     """Make one run; return its warnings, which the parent process issues once for all runs."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        perform(config, folder, policy_entry)
+        try:
+            perform(config, folder, policy_entry)
+        except ClosedFilesError as error:
+            if error.cuts_off:
+                exit_at_once(1)
+            raise
     return [(str(warning.message), warning.category, warning.filename, warning.lineno) for warning in caught]
 
 
@@ -215,6 +309,12 @@ def _kind(entry: Entry) -> str:
 class Workers(Protocol):
     """Processes or machines that make the runs of a sweep."""
 
+    def kept(self) -> AbstractContextManager[None]:
+        """Keep processes from one call to the next within the block."""
+
+    def check(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
+        """Return the runs that cannot be made, with their errors, before any run is made."""
+
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
         """Make all runs; return the failed runs with their errors."""
 
@@ -236,12 +336,20 @@ class HydraWorkers:
         except (RuntimeError, ImportError) as error:
             raise InvalidConfigError(not_installed(self._name)) from error
 
+    def kept(self) -> AbstractContextManager[None]:
+        """Keep nothing, because the launcher starts the processes."""
+        return nullcontext()
+
+    def check(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
+        """Return the runs that cannot be made, with their errors. This process checks them."""
+        return refused_here(entries)
+
     def launch(self, entries: Sequence[Entry]) -> list[tuple[Entry, Exception]]:
         """Make all runs; return the failed runs with their errors. Raise SweepError if the launcher fails."""
         # Submitit's local executor starts all given runs at once.
         at_once = num_cores() if self._name == "submitit_local" else len(entries)
         failed = []
-        with one_thread_each(), _ray_ending(self._name):
+        with one_thread_each(), _ray_started(self._launcher, self._name):
             for start in range(0, len(entries), at_once):
                 failed += self._launch(entries[start : start + at_once], start)
         return failed
@@ -287,15 +395,21 @@ def _set_up_ray(config: DictConfig) -> None:
 
 
 @contextmanager
-def _ray_ending(launcher: str) -> Iterator[None]:
-    """Shut down Ray at the end of the block if it was not running before. Otherwise runs continue after Ctrl-C."""
-    if launcher != "ray":
+def _ray_started(launcher: Launcher, name: str) -> Iterator[None]:
+    """Start Ray for the block if the launcher needs it and it is not running.
+
+    Shut it down at the end if it was not running before. Otherwise runs continue after Ctrl-C.
+    """
+    if name != "ray":
         yield
         return
     import ray  # noqa: PLC0415  (slow to load)
+    from hydra_plugins.hydra_ray_launcher._launcher_util import start_ray  # noqa: PLC0415  (installed with Ray only)
 
     was_there = ray.is_initialized()
     try:
+        with handlers_kept():  # Ray sets a handler of SIGTERM that ends the process
+            start_ray(launcher.ray_cfg.init)  # type: ignore[attr-defined]
         yield
     finally:
         if not was_there:

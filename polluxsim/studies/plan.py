@@ -13,22 +13,31 @@ from typing import Any
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from polluxsim.common.errors import InvalidConfigError
 from polluxsim.common.files import TEMPORARY, appearing_together, remove
+from polluxsim.records.completeness import damage_in
 from polluxsim.records.folders import difference, info_of, remove_if_empty, runs_below
 from polluxsim.records.storage import RUN_FILE, RUN_FILES, SOMETIMES
-from polluxsim.run.composing import CONFIG_NAME, Loader, get_overrides_dirname, hydra_in_words, without_hydra
+from polluxsim.run.composing import CONFIG_NAME, Loader, composing_error, get_overrides_dirname, without_hydra
 from polluxsim.run.configurations import as_hydra_takes, entries, policy_text, searched_first
 from polluxsim.run.execution import resolved
 from polluxsim.run.identity import key_of
 
 LONGEST_NAME = 120  # longest name of a folder without its key [characters]
 KEY_DIGITS = 8  # digits of the key in the name of a folder
+
+
+MOST_RUNS = 1_000_000  # largest number of runs of a sweep, to catch errors in ranges
+
+
+def check_size(num_runs: int) -> None:
+    """Raise InvalidConfigError if a sweep has too many runs."""
+    if num_runs > MOST_RUNS:
+        raise InvalidConfigError(f"the sweep has more than {MOST_RUNS} runs, must have at most {MOST_RUNS}")
 
 
 @dataclass(frozen=True)
@@ -122,8 +131,10 @@ class Composer:
                 return self._quickly(parsed)
             except OmegaConfBaseException:
                 return self._wholly(words)  # for the error of Hydra, which is clearer
-        except (HydraException, OmegaConfBaseException) as error:
-            what = hydra_in_words(error)
+        except Exception as error:
+            if (explained := composing_error(error, words)) is None:
+                raise
+            what = str(explained)
             names_a_setting = any(word.partition("=")[0] in what for word in overrides)
             raise InvalidConfigError(what if names_a_setting else f"{' '.join(overrides)}: {what}") from error
 
@@ -168,18 +179,35 @@ def composer(config_dirs: Sequence[Path] = (), overrides: Sequence[str] = ()) ->
 
 
 def finished_runs(folder: Path) -> dict[str, Path]:
-    """Return the folders of the finished runs in a folder by their keys. Of equal keys, the first folder counts."""
-    found: dict[str, Path] = {}
+    """Return the folders of the finished runs in a folder by their keys. Of equal keys, the first folder counts.
+
+    A run with a damaged file is not finished.
+    """
+    return runs_by_key(folder)[0]
+
+
+def runs_by_key(folder: Path) -> tuple[dict[str, Path], dict[str, Path]]:
+    """Return the folders of the finished runs, and of the runs with a damaged file, in a folder by their keys."""
+    finished: dict[str, Path] = {}
+    damaged: dict[str, Path] = {}
     for path in runs_below(folder):
-        key = info_of(path).get("key")
+        info = info_of(path)
+        key = info.get("key")
         if isinstance(key, str):
-            found.setdefault(key, path)
-    return found
+            runs = finished if damage_in(path, info, content=True) is None else damaged
+            runs.setdefault(key, path)
+    return finished, damaged
+
+
+def is_written(entry: Entry) -> bool:
+    """Return whether a run.json in the folder of an entry names its run. The other files are not checked."""
+    return info_of(entry.folder).get("key") == entry.key
 
 
 def is_finished(entry: Entry) -> bool:
-    """Return whether the folder of an entry has its finished run."""
-    return info_of(entry.folder).get("key") == entry.key
+    """Return whether the folder of an entry has its finished run, with all of its files undamaged."""
+    info = info_of(entry.folder)
+    return info.get("key") == entry.key and damage_in(entry.folder, info, content=True) is None
 
 
 def copy_run(source: Path, destination: Path) -> None:

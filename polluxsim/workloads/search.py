@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from polluxsim.common.errors import UnknownApplicationError, invalid_setting, one_of
 from polluxsim.common.written import Name, takes_settings
 from polluxsim.models.profile import Profile
-from polluxsim.workloads.source import check_whole
+from polluxsim.workloads.source import MOST_JOBS, check_whole
 from polluxsim.workloads.workload import Job, Workload
 
 UNIFORM_TRIALS = 10  # complete trials before which points are drawn uniformly
@@ -118,8 +118,8 @@ class HyperParameterSearch:
     seed: int = 0  # seed of the searcher
 
     def __post_init__(self) -> None:
-        check_whole("num_trials", self.num_trials, least=1)
-        check_whole("at_once", self.at_once, least=1)
+        check_whole("num_trials", self.num_trials, 1, MOST_JOBS)
+        check_whole("at_once", self.at_once, 1, MOST_JOBS)
         if self.at_once > self.num_trials:
             must = f"1 to workload.num_trials, which is {self.num_trials}"
             raise invalid_setting("workload.at_once", self.at_once, must)

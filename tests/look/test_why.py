@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
+from older_runs import forget_files
 
 from polluxsim.cli.main import main
 from polluxsim.look.why.sentences import sentence
@@ -82,6 +83,7 @@ def test_runs_and_policies_without_reasons_say_so(tmp_path: Path, capsys: pytest
     capsys.readouterr()
     assert main(["why", str(tmp_path), name]) == 0
     assert "The policy gave no reasons for this job" in capsys.readouterr().out
+    forget_files(tmp_path)
     (tmp_path / "reasons.parquet").unlink()
     assert main(["why", str(tmp_path), name, "--at", "1:00"]) == 0
     printed = capsys.readouterr().out

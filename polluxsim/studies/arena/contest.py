@@ -81,6 +81,7 @@ def arena(request: ArenaRequest) -> Arena:
     for name, content in {"arena.html": page(board, suite, reports), "arena.md": found.text}.items():
         with appearing_whole(folder / name) as path:
             path.write_text(content, encoding="utf-8")
-    with appearing_whole(folder / "arena.parquet") as path:
-        found.frame().to_parquet(path, index=False)
+    # An open file, because pyarrow takes only names in UTF-8.
+    with appearing_whole(folder / "arena.parquet") as path, path.open("wb") as file:
+        found.frame().to_parquet(file, index=False)
     return found

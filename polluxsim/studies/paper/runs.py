@@ -117,7 +117,8 @@ class Made(NamedTuple):
 
     def jobs(self) -> pd.DataFrame:
         """Return the table of jobs."""
-        table: pd.DataFrame = pq.read_table(self.folder / "jobs.parquet").to_pandas()
+        with (self.folder / "jobs.parquet").open("rb") as file:
+            table: pd.DataFrame = pq.read_table(file).to_pandas()
         return table
 
     def jcts(self) -> dict[str, float]:

@@ -49,7 +49,7 @@ def test_the_same_runs_give_the_same_numbers_and_replace_an_older_report(tmp_pat
         (["nowhere"], "r.html", "nowhere: there is no such folder"),
         (["run", "nowhere"], "r.html", "nowhere: there is no such folder"),
         (["run"], "r.pdf", "the name of a report must end in .html"),
-        (["broken"], "r.html", "allocations.parquet: not a table of a polluxsim run"),
+        (["broken"], "r.html", "allocations.parquet: this file of the run is damaged"),
         (["run"], "folder.html", "folder.html is a folder; give the name of a file"),
     ],
 )
